@@ -1,0 +1,46 @@
+//! A thread that does something every so often, until it is dropped.
+
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Background {
+    /// Dropped first: its end wakes the thread.
+    alive: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Runs `task` every `interval` until it returns false, or this handle is dropped.
+    pub(crate) fn every(
+        name: &str,
+        interval: Duration,
+        mut task: impl FnMut() -> bool + Send + 'static,
+    ) -> io::Result<Background> {
+        let (alive, ended) = channel();
+        let thread = thread::Builder::new().name(name.into()).spawn(move || {
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) && task() {}
+        })?;
+        Ok(Background { alive: Some(alive), thread: Some(thread) })
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+/// Wakes the thread and waits until it is gone. A task that is under way is finished first.
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.alive = None;
+        if let Some(thread) = self.thread.take() {
+            // A task may own the last handle to its own thread.
+            if thread.thread().id() != thread::current().id() {
+                // A panic of the task was reported by the thread itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}

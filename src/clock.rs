@@ -1,0 +1,200 @@
+//! Where the time comes from. The only file that names quanta.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::background::Background;
+use crate::sync::{AtomicU64, Ordering};
+
+/// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
+///
+/// A limiter has one and reads it in every decision. A clone is the same clock.
+///
+/// * [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's monotonic
+///   clock where there is none to rely on. All such clocks are one, calibrated once in a process, at the
+///   first use, which takes 10 to 200 ms: [`warm`](Clock::warm) does it ahead of the first request.
+///   It does not count the time a machine is suspended. Counters of different cores may differ;
+///   readings that are up to 4 s behind the latest decision of their bucket neither earn nor lose anything.
+/// * [`Clock::coarse`] reads what a thread noted last: a load instead of a counter's reading.
+/// * [`Clock::mock`] stands still until it is moved.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(1), clock);
+/// assert!(bucket.try_acquire().is_ok());
+/// assert!(bucket.try_acquire().is_err());
+/// mock.advance(Duration::from_secs(1));
+/// assert!(bucket.try_acquire().is_ok());
+/// ```
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    Counter,
+    Coarse(#[expect(dead_code, reason = "held for its drop, which stops the thread")] Arc<Background>),
+    Mock(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// The processor's counter. Costs nothing until it is read.
+    #[must_use]
+    pub const fn new() -> Clock {
+        Clock(Source::Counter)
+    }
+
+    /// A clock that stands at 0 until its [`MockClock`] moves it.
+    #[must_use]
+    pub fn mock() -> (Clock, MockClock) {
+        let nanos = Arc::new(AtomicU64::new(0));
+        (Clock(Source::Mock(Arc::clone(&nanos))), MockClock(nanos))
+    }
+
+    /// `quanta`'s recent time: what a thread of this clock noted last, every `interval`.
+    ///
+    /// Decisions see time pass in steps of about `interval`, so tokens come up to that much later, never
+    /// earlier. The thread stops when the last clone is dropped. An interval below 1 us is taken as 1 us.
+    /// If no thread can be started the clock reads the counter itself: dearer, not wrong.
+    ///
+    /// `quanta` has one recent time for the process: with several coarse clocks the shortest interval counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(100), Clock::coarse(Duration::from_millis(1)));
+    /// assert!(bucket.try_acquire().is_ok());
+    /// ```
+    #[must_use]
+    pub fn coarse(interval: Duration) -> Clock {
+        let note = || quanta::set_recent(Counter::get().quanta.now());
+        note();
+        let interval = interval.max(Duration::from_micros(1));
+        match Background::every("tollgate-clock", interval, move || {
+            note();
+            true
+        }) {
+            Ok(thread) => Clock(Source::Coarse(Arc::new(thread))),
+            Err(_) => Clock::new(),
+        }
+    }
+
+    /// Calibrates the processor's counter, if that was not done before: 10 to 200 ms, once in a process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// tollgate::Clock::new().warm();
+    /// ```
+    pub fn warm(&self) {
+        self.nanos();
+    }
+
+    /// Nanoseconds since some fixed moment.
+    #[inline]
+    pub(crate) fn nanos(&self) -> u64 {
+        match &self.0 {
+            Source::Counter => Counter::get().nanos(),
+            Source::Coarse(_) => Counter::get().recent_nanos(),
+            Source::Mock(nanos) => nanos.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock::new()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Source::Counter => "Clock(counter)",
+            Source::Coarse(_) => "Clock(coarse)",
+            Source::Mock(_) => "Clock(mock)",
+        })
+    }
+}
+
+/// The process's calibrated counter.
+struct Counter {
+    quanta: quanta::Clock,
+    origin: u64,
+    origin_instant: quanta::Instant,
+}
+
+impl Counter {
+    #[inline]
+    fn get() -> &'static Counter {
+        static COUNTER: OnceLock<Counter> = OnceLock::new();
+        COUNTER.get_or_init(|| {
+            let quanta = quanta::Clock::new();
+            // Some 20 minutes back, so that a core whose counter is behind this one's does not read as 0.
+            let origin = quanta.raw().saturating_sub(1 << 42);
+            let origin_instant = quanta.scaled(origin);
+            Counter { quanta, origin, origin_instant }
+        })
+    }
+
+    #[inline]
+    fn nanos(&self) -> u64 {
+        self.quanta.delta_as_nanos(self.origin, self.quanta.raw())
+    }
+
+    #[inline]
+    fn recent_nanos(&self) -> u64 {
+        let since = self.quanta.recent().duration_since(self.origin_instant);
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+    }
+}
+
+/// Moves the [`Clock`] it was made with, for tests. A clone moves the same clock.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(1), clock);
+/// mock.advance(Duration::from_secs(60));
+/// bucket.try_acquire()?;
+/// // A clock that is set back earns nothing.
+/// mock.rewind(Duration::from_secs(1));
+/// assert!(bucket.try_acquire().is_err());
+/// # Ok::<(), tollgate::Denied>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MockClock(Arc<AtomicU64>);
+
+impl MockClock {
+    /// Moves the clock forward, to 2^64 - 1 ns at most.
+    pub fn advance(&self, by: Duration) {
+        self.set(|nanos| nanos.saturating_add(nanos_of(by)));
+    }
+
+    /// Moves the clock back, to 0 at most.
+    pub fn rewind(&self, by: Duration) {
+        self.set(|nanos| nanos.saturating_sub(nanos_of(by)));
+    }
+
+    fn set(&self, to: impl Fn(u64) -> u64) {
+        self.0
+            .fetch_update(Ordering::Release, Ordering::Relaxed, |nanos| Some(to(nanos)))
+            .expect("the update is never declined");
+    }
+}
+
+fn nanos_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

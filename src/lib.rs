@@ -1,0 +1,62 @@
+//! A rate limiter for the hot path of proxies and servers: a token bucket in one atomic word.
+//!
+//! * [`TokenBucket`]: one limit, `const`, fit for a `static`.
+//! * [`RateLimiter`]: a limit for each key, in a lock-free map of bounded size.
+//! * [`Quota`]: a rate and a burst, checked when it is made.
+//!
+//! A decision loads one word, reads the clock, and commits a grant by one compare-and-swap. A refusal
+//! writes nothing. Nobody waits for a lock, and no background thread is needed.
+//!
+//! ```
+//! use tollgate::{Quota, TokenBucket};
+//!
+//! static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100).burst(200));
+//!
+//! match LIMIT.try_acquire() {
+//!     Ok(granted) => println!("go on, {} left", granted.remaining()),
+//!     Err(denied) => println!("come back in {:?}", denied.retry_after()),
+//! }
+//! ```
+//!
+//! # The law
+//!
+//! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
+//!
+//! * at most `burst + rate * T` tokens are granted, and one tick's worth: never more, under any
+//!   interleaving of threads, however long it runs;
+//! * whatever the ideal token bucket would grant is granted.
+//!
+//! A tick is 2^-16 to 2^-1 of the time a token takes for ordinary quotas, and several tokens' time for the
+//! fastest with the largest bursts, at most 1/128 of the bucket. `docs/design.md` derives this.
+//!
+//! # Limits
+//!
+//! * The state is that of one process.
+//! * A clock that is set back by 4 s to an hour more than the latest decision, or by a bucket's whole time range
+//!   (13 days at the least for ordinary quotas), costs or delays tokens but mints none; one set back by more than
+//!   that refills the bucket once. The processor's counter does not do this.
+//! * The counter does not count the time a machine is suspended.
+
+mod background;
+mod bucket;
+mod clock;
+mod decision;
+mod entry;
+mod eviction;
+mod key;
+mod limiter;
+mod quota;
+mod state;
+mod sync;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod token_bucket;
+
+pub use clock::{Clock, MockClock};
+pub use decision::{Denied, Granted, Reason, Snapshot};
+pub use equivalent::Equivalent;
+pub use key::ToKey;
+pub use limiter::{Builder, Janitor, Pinned, RateLimiter, Stats, WhenFull};
+pub use quota::{InvalidQuota, Quota};
+pub use token_bucket::TokenBucket;

@@ -1,0 +1,53 @@
+//! The atomics of the crate: `std`'s, or loom's in a model run.
+//!
+//! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the same
+//! atomic (its issues 166 and 392). Under `--cfg rmw_loads` a load is a read-modify-write of its own,
+//! which makes loom try them all.
+
+#[cfg(not(all(test, loom)))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(all(test, loom))]
+pub(crate) use self::model::AtomicU64;
+#[cfg(all(test, loom))]
+pub(crate) use loom::sync::atomic::{Ordering, fence};
+
+/// Declares a `const fn`; loom's atomics cannot be made in one, so a model run gets a plain `fn`.
+macro_rules! const_fn {
+    ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)*) => {
+        #[cfg(not(all(test, loom)))]
+        $(#[$meta])* $vis const fn $($rest)*
+
+        #[cfg(all(test, loom))]
+        $(#[$meta])* $vis fn $($rest)*
+    };
+}
+pub(crate) use const_fn;
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::Ordering;
+    use std::ops::Deref;
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) fn new(value: u64) -> Self {
+            AtomicU64(loom::sync::atomic::AtomicU64::new(value))
+        }
+
+        #[cfg(rmw_loads)]
+        pub(crate) fn load(&self, _: Ordering) -> u64 {
+            self.0.fetch_add(0, Ordering::AcqRel)
+        }
+    }
+
+    impl Deref for AtomicU64 {
+        type Target = loom::sync::atomic::AtomicU64;
+
+        fn deref(&self) -> &Self::Target {
+            &self.0
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The pure step against the references: the ideal bucket over random sequences, and a step spelled out in
+//! plain integers over every word of tiny layouts.
+
+use proptest::prelude::*;
+
+use super::reference::{Answer, Ideal};
+use super::terms::{EXTREMES, TABLE, quotas};
+use crate::state::{Outcome, State};
+use crate::terms::{Layout, Terms};
+
+/// A bucket without an atomic: the state, and the step.
+#[derive(Clone, Copy)]
+struct Plain {
+    terms: Terms,
+    state: State,
+}
+
+impl Plain {
+    fn new((tokens, nanos, burst): (u64, u64, u64)) -> Plain {
+        Plain { terms: Terms::compile(tokens, nanos, burst).unwrap(), state: State::FULL }
+    }
+
+    fn take(&mut self, now: u64, n: u64) -> Answer {
+        let terms = &self.terms;
+        let tick = terms.ticks.tick(now);
+        let Some(need) = terms.need(n).filter(|need| *need > 0) else {
+            let view = self.state.at(terms, tick);
+            return Answer {
+                granted: n == 0,
+                remaining: terms.tokens(view.level),
+                retry_after: None,
+                reset_after: None,
+            };
+        };
+        let (Outcome { granted, level, lag }, next) = self.state.take(terms, tick, need);
+        assert!(!granted || next.is_some_and(|next| next != self.state), "a grant changes the word");
+        if let Some(next) = next {
+            assert!(next.is_level());
+            self.state = next;
+        }
+        let wait = |goal: u64| match goal.saturating_sub(level) {
+            0 => 0,
+            missing => terms.ticks.nanos_until(now, terms.ticks_for(missing) + lag),
+        };
+        Answer {
+            granted,
+            remaining: terms.tokens(level),
+            retry_after: (!granted).then(|| wait(need)),
+            reset_after: granted.then(|| wait(terms.capacity)),
+        }
+    }
+}
+
+/// How the clock moves before a step, as a part of the time to fill the bucket or of a token's.
+#[derive(Clone, Debug)]
+enum Move {
+    Still,
+    Nanos(u64),
+    Tokens(f64),
+    Fills(f64),
+    Years(f64),
+    Stale(f64),
+    Back(f64),
+    /// Exactly when the last refusal said, or a nanosecond before.
+    Retry {
+        early: bool,
+    },
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        3 => Just(Move::Still),
+        2 => (0..2_000_u64).prop_map(Move::Nanos),
+        6 => (0.0..3.0).prop_map(Move::Tokens),
+        2 => (0.0..2.0).prop_map(Move::Fills),
+        1 => (0.0..0.4).prop_map(Move::Years),
+        3 => (0.0..1.0).prop_map(Move::Stale),
+        1 => (0.0..1.0).prop_map(Move::Back),
+        4 => any::<bool>().prop_map(|early| Move::Retry { early }),
+    ]
+}
+
+fn walk(quota: (u64, u64, u64), start: u64, steps: &[(Move, f64)]) -> Result<(), TestCaseError> {
+    let (tokens, nanos, burst) = quota;
+    let token = nanos as f64 / tokens as f64;
+    let mut bucket = Plain::new(quota);
+    let mut ideal = Ideal::new(tokens, nanos, burst);
+    let jitter = ideal.jitter();
+    let (mut now, mut retry) = (start, None);
+    for (step, part) in steps {
+        let mut must = None;
+        now = match *step {
+            Move::Still => now,
+            Move::Nanos(by) => now + by,
+            Move::Tokens(by) => now.saturating_add((by * token) as u64),
+            Move::Fills(by) => now.saturating_add((by * token * burst as f64) as u64),
+            Move::Years(by) => now.saturating_add((by * 3.15e16) as u64),
+            Move::Stale(by) => now.saturating_sub((by * jitter as f64) as u64),
+            Move::Back(by) => now.saturating_sub(jitter).saturating_sub((by * 3.6e12) as u64),
+            Move::Retry { early } => match retry {
+                Some((wait, n)) if wait > 0 => {
+                    must = Some((n, !early));
+                    now.saturating_add(wait - u64::from(early))
+                }
+                _ => now,
+            },
+        };
+        if now >= 1 << 62 {
+            break;
+        }
+        // Mostly a few tokens, sometimes about the burst, sometimes none or too many.
+        let n = match (*part * 10.0) as u64 {
+            0 => (part * 20.0) as u64,
+            1 => (part * burst as f64 * 5.0) as u64,
+            _ => 1 + (part * burst.min(9) as f64) as u64 / 2,
+        };
+        let n = must.map_or(n, |(n, _)| n);
+        let answer = bucket.take(now, n);
+        if let Some((_, granted)) = must {
+            prop_assert_eq!(answer.granted, granted, "retry_after of {:?} at {}", retry, now);
+        }
+        ideal.take(now, n, answer).map_err(TestCaseError::fail)?;
+        retry = answer.retry_after.map(|wait| (wait, n));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4_000) })]
+
+    #[test]
+    fn any_bucket_keeps_to_the_ideal(
+        (tokens, nanos, burst) in quotas(),
+        start in prop_oneof![Just(0), 0..1_u64 << 50, 0..1_u64 << 61],
+        steps in prop::collection::vec((moves(), 0.0..1.0_f64), 1..120),
+    ) {
+        let quota = (tokens.min(1 << 44), nanos, burst);
+        if Terms::compile(quota.0, quota.1, quota.2).is_ok() {
+            walk(quota, start, &steps)?;
+        }
+    }
+
+    #[test]
+    fn the_buckets_of_the_table_keep_to_the_ideal(
+        row in 0..TABLE.len() + EXTREMES.len(),
+        start in prop_oneof![Just(0), 0..1_u64 << 50],
+        steps in prop::collection::vec((moves(), 0.0..1.0_f64), 1..120),
+    ) {
+        let quotas: Vec<_> = TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES).collect();
+        walk(quotas[row], start, &steps)?;
+    }
+}
+
+/// `retry_after` of every refusal, from every level: exact both ways.
+#[test]
+fn retry_after_is_exact_both_ways() {
+    let quotas = TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES);
+    let mut waits = 0;
+    for quota in quotas {
+        let (tokens, nanos, burst) = quota;
+        for start in [0, 1, 999_999_937, (1 << 45) + 12_345, (1 << 56) + 1] {
+            for taken in [1, 2, burst / 3, burst / 2, burst - 1, burst] {
+                for n in [1, 2, burst / 3 + 1, burst / 2 + 1, burst - 1, burst] {
+                    let mut bucket = Plain::new(quota);
+                    if taken == 0 || n == 0 || taken > burst || n > burst {
+                        continue;
+                    }
+                    assert!(bucket.take(start, taken).granted);
+                    // Somewhere within a token's time, so that ticks are not met at their edge.
+                    let now = start + nanos / tokens / 3;
+                    let answer = bucket.take(now, n);
+                    let Some(wait) = answer.retry_after.filter(|_| !answer.granted) else { continue };
+                    waits += 1;
+                    let (mut early, mut due) = (bucket, bucket);
+                    assert!(!early.take(now + wait - 1, n).granted, "{quota:?} {now} + {wait} - 1, n = {n}");
+                    assert!(due.take(now + wait, n).granted, "{quota:?} {now} + {wait}, n = {n}");
+                }
+            }
+        }
+    }
+    assert!(waits > 1_000, "{waits} waits tried");
+}
+
+/// After an idle time of a whole range the stamp has wrapped: the bucket is credited too little, and is right
+/// again once it was full.
+#[test]
+fn a_wrap_of_the_stamp_credits_nothing_extra() {
+    let mut wraps = 0;
+    for (quota, _) in TABLE {
+        let (tokens, nanos, burst) = quota;
+        let mut bucket = Plain::new(quota);
+        let terms = bucket.terms;
+        let range = terms.ticks.nanos_until(0, terms.mask + 1);
+        if range >= 1 << 60 {
+            continue;
+        }
+        for (turns, over) in [(1, 0), (1, 1), (1, nanos / tokens + 1), (2, 0), (2, nanos / 2), (3, 17)] {
+            assert!(bucket.take(5, burst).granted);
+            let now = 5 + turns * range + over;
+            let credit = u128::from(over + nanos / tokens) * u128::from(tokens) / u128::from(nanos);
+            let tick = 1 << terms.layout.scale;
+            assert!(u128::from(bucket.take(now, 0).remaining) <= credit + tick, "{quota:?} {turns} {over}");
+            // Past every window, and the time to fill.
+            let fill = (u128::from(burst) * u128::from(nanos) / u128::from(tokens)) as u64;
+            let now = now + fill + 4_000_000_000_000 + nanos / tokens;
+            assert!(bucket.take(now, burst).granted, "{quota:?} {turns} {over}");
+            assert!(!bucket.take(now, 1).granted);
+            bucket = Plain::new(quota);
+            wraps += 1;
+        }
+    }
+    assert!(wraps > 40, "{wraps} wraps tried");
+}
+
+#[test]
+fn a_clock_that_stands_still_grants_the_burst_and_no_more() {
+    for burst in [1, 2, 5, 1_200] {
+        let mut bucket = Plain::new((100, 1_000_000_000, burst));
+        let granted = (0..10_000).filter(|_| bucket.take(77, 1).granted).count();
+        assert_eq!(granted as u64, burst);
+    }
+}
+
+/// The law's worst offender: a reading behind the stamp must neither refill nor move the stamp back.
+#[test]
+fn a_stale_reading_never_refills() {
+    let mut bucket = Plain::new((1_000, 1_000_000_000, 5));
+    let second = 1_000_000_000;
+    assert!(bucket.take(10 * second, 5).granted);
+    for stale in [1, 3_000, 1_000_000, second, 3 * second] {
+        assert!(!bucket.take(10 * second - stale, 1).granted, "{stale} ns behind");
+    }
+    // A grant on a stale reading keeps the stamp: what was earned up to it is not earned again.
+    assert!(bucket.take(10 * second + 2_000_000, 1).granted);
+    assert!(bucket.take(9 * second, 1).granted);
+    assert!(!bucket.take(10 * second + 2_000_000, 1).granted);
+}
+
+/// A clock that was set back heals at once, and earns nothing by it.
+#[test]
+fn a_jump_back_heals_at_once_and_mints_nothing() {
+    let second = 1_000_000_000;
+    let mut bucket = Plain::new((10, second, 5));
+    assert!(bucket.take(1_000 * second, 5).granted);
+    // Ten minutes back: refused, but the stamp goes with the clock.
+    assert!(!bucket.take(400 * second, 1).granted);
+    assert!(bucket.take(400 * second + second / 10, 1).granted);
+    assert!(!bucket.take(400 * second + second / 10, 1).granted);
+}
+
+/// In whole ticks the windows of slow quotas would round to nothing; they are 2 ticks at least.
+#[test]
+fn a_slow_quota_has_its_jitter_window() {
+    let year = 365 * 86_400 * 1_000_000_000_u64;
+    let mut bucket = Plain::new((1, year, 1));
+    assert!(bucket.take(3 * year, 1).granted);
+    let tick = bucket.terms.ticks.nanos_until(3 * year, 1);
+    for behind in [1, tick, tick + 1] {
+        assert!(!bucket.take(3 * year - behind, 1).granted, "{behind} ns behind");
+    }
+}
+
+#[test]
+fn a_bucket_is_evictable_once_full_for_the_margin() {
+    let second = 1_000_000_000_u64;
+    let mut bucket = Plain::new((10, second, 5));
+    assert!(bucket.take(100 * second, 5).granted);
+    let in_ticks = |now| bucket.state.evictable_in(&bucket.terms, bucket.terms.ticks.tick(now));
+    // Full after half a second, and that for two seconds.
+    assert!(in_ticks(100 * second) > 0);
+    assert!(in_ticks(100 * second + second / 2) > 0);
+    assert!(in_ticks(102 * second + second / 2) > 0);
+    let due = 100 * second + bucket.terms.ticks.nanos_until(100 * second, in_ticks(100 * second));
+    assert!(in_ticks(due - 1) > 0);
+    assert_eq!(in_ticks(due), 0);
+    assert!((102 * second + second / 2..103 * second).contains(&due));
+    // Never on a reading from before the stamp, nor by a clock that was set back.
+    assert!(in_ticks(99 * second) > 0);
+    assert!(in_ticks(second) > 0);
+    assert!(State::FULL.evictable_in(&bucket.terms, 0) > 0);
+}
+
+/// The step in plain integers, read off the design: level, stamp and lag after `now`, and what a take of
+/// `need` comes to.
+fn spelled_out(terms: &Terms, word: u64, now: u64, need: u64) -> (bool, u64, u64, Option<u64>) {
+    let Layout { scale, stamp: bits, .. } = terms.layout;
+    let range = 1_i128 << bits;
+    let (level, stamp) = (i128::from(word >> bits), i128::from(word) % range);
+    let now = i128::from(now) % range;
+    let window = range - i128::from(terms.jitter);
+    let jump = i128::from(terms.jitter) - i128::from(terms.horizon);
+    let behind = (stamp - now).rem_euclid(range);
+    let reserved = word >= u64::MAX - 1;
+
+    let capacity = i128::from(terms.capacity);
+    let (level, stamp, lag, adopted) = if reserved {
+        (capacity, now, 0, false)
+    } else if behind == 0 || behind > window + jump {
+        let passed = (now - stamp).rem_euclid(range);
+        ((level + (passed << scale)).min(capacity), now, 0, false)
+    } else if behind <= window {
+        (level.min(capacity), stamp, behind, false)
+    } else {
+        (level.min(capacity), now, 0, true)
+    };
+    let need = i128::from(need);
+    let granted = level >= need;
+    let left = if granted { level - need } else { level };
+    let next = (granted || adopted).then_some((left << bits | stamp) as u64);
+    (granted, left as u64, lag as u64, next)
+}
+
+#[test]
+fn every_step_of_tiny_layouts_is_the_one_spelled_out() {
+    let mut steps = 0_u64;
+    // The words of a tiny layout have more token bits than the layout uses: levels above the capacity (as
+    // after a smaller burst) are tried too.
+    for (stamp, fraction, scale, burst) in
+        [(6, 3, 0, 7), (6, 0, 0, 60), (6, 6, 0, 1), (5, 0, 2, 40), (6, 0, 3, 33), (7, 2, 0, 15), (4, 1, 0, 3)]
+    {
+        let layout = Layout { fraction, scale, stamp };
+        let terms = Terms::with_layout(1, 10_000_000_000, burst, layout);
+        let levels = (0..terms.capacity + 3).map(|level| level << stamp);
+        let words = levels.flat_map(|level| (0..1 << stamp).map(move |stamp| level | stamp));
+        for word in words.chain([u64::MAX, u64::MAX - 1]) {
+            for now in (0..1 << stamp).map(|tick| tick + (3 << stamp)) {
+                for n in 1..=burst {
+                    let need = terms.need(n).unwrap();
+                    let (outcome, next) = State::from_word(word).take(&terms, now, need);
+                    let (granted, level, lag, then) = spelled_out(&terms, word, now, need);
+                    let ours = (outcome.granted, outcome.level, outcome.lag, next.map(State::word));
+                    assert_eq!(ours, (granted, level, lag, then), "{layout:?} {word:#x} {now} {need}");
+                    steps += 1;
+                }
+            }
+        }
+    }
+    assert!(steps > 1_000_000, "{steps} steps tried");
+}

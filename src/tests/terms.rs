@@ -1,0 +1,139 @@
+//! The compiled terms against the table of the design, and the clock of ticks against exact products.
+
+use proptest::prelude::*;
+
+use super::reference::Unit;
+use crate::terms::{Flaw, MAX_BURST, MAX_NANOS, Terms};
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+const YEAR: u64 = 365 * DAY;
+
+/// Tokens, period, burst; whole bits, fraction, stamp bits, scale: section 3 of the design.
+pub(super) const TABLE: [((u64, u64, u64), (u8, u8, u8, u8)); 16] = [
+    ((1, SECOND, 1), (2, 16, 46, 0)),
+    ((100, SECOND, 200), (8, 11, 45, 0)),
+    ((1_000, SECOND, 1_000), (10, 8, 46, 0)),
+    ((7, SECOND, 10), (4, 15, 45, 0)),
+    ((12_345, SECOND, 777), (10, 7, 47, 0)),
+    ((333_333, SECOND, 50), (6, 6, 52, 0)),
+    ((1_000_000, SECOND, 1_000_000), (20, 1, 43, 0)),
+    ((1_000_000, SECOND, 10), (4, 6, 54, 0)),
+    ((1_000_000_000, SECOND, 1_000_000), (20, 0, 44, 6)),
+    ((12_500_000_000, SECOND, 64 << 20), (27, 0, 37, 17)),
+    ((150_000_001, SECOND, 1_000), (10, 0, 54, 0)),
+    ((1_000, HOUR, 1_000), (10, 14, 40, 0)),
+    ((999_983, HOUR, 1_000_000), (20, 4, 40, 0)),
+    ((5, DAY, 5), (3, 16, 45, 0)),
+    ((1, YEAR, 1), (2, 16, 46, 0)),
+    ((1_000_000_000_000, SECOND, 1_000_000_000), (30, 0, 34, 22)),
+];
+
+/// Quotas at the edges of what can be held.
+pub(super) const EXTREMES: [(u64, u64, u64); 12] = [
+    (1, MAX_NANOS, 1),
+    (1, MAX_NANOS / 3, 3),
+    (1_000, 1, 1),
+    (1_000_000_000_000, SECOND, 1 << 39),
+    (1_000_000_000_000, SECOND, MAX_BURST),
+    (1_000_000_000_000, SECOND, 1_000_000_000_000),
+    (1_000, SECOND, MAX_BURST),
+    (1, SECOND, 4_611_686_018),
+    (7_919, 104_729, 611_953),
+    (1, 1, 1),
+    (1, 3, 10),
+    (999_999_999_989, SECOND, 65_537),
+];
+
+fn compile((tokens, nanos, burst): (u64, u64, u64)) -> Result<Terms, Flaw> {
+    Terms::compile(tokens, nanos, burst)
+}
+
+#[test]
+fn the_units_are_those_of_the_table() {
+    for (quota, (whole, fraction, stamp, scale)) in TABLE {
+        let layout = compile(quota).unwrap().layout;
+        assert_eq!((layout.fraction, layout.stamp, layout.scale), (fraction, stamp, scale), "{quota:?}");
+        assert_eq!(whole + fraction + stamp, 64);
+    }
+}
+
+#[test]
+fn quotas_that_cannot_be_held_are_refused() {
+    assert_eq!(compile((0, 1, 1)), Err(Flaw::NoTokens));
+    assert_eq!(compile((1, 0, 1)), Err(Flaw::NoPeriod));
+    assert_eq!(compile((1, 1, 0)), Err(Flaw::NoBurst));
+    assert!(matches!(compile((1, MAX_NANOS + 1, 1)), Err(Flaw::LongPeriod { .. })));
+    assert!(matches!(compile((1_000, 1, MAX_BURST + 1)), Err(Flaw::LargeBurst { .. })));
+    assert!(matches!(compile((1_001, 1, 1)), Err(Flaw::FastRate { .. })));
+    assert!(compile((2, MAX_NANOS, 2)).is_ok());
+    assert!(matches!(compile((2, MAX_NANOS, 3)), Err(Flaw::SlowFill { .. })));
+    assert!(matches!(compile((1, MAX_NANOS / 3, 4)), Err(Flaw::SlowFill { .. })));
+    assert!(matches!(compile((1_000, 1, (1 << 39) - 1)), Err(Flaw::NoLayout { .. })));
+}
+
+/// Any quota, accepted or not, spread over all magnitudes.
+pub(super) fn quotas() -> impl Strategy<Value = (u64, u64, u64)> {
+    let spread = |bits: u32| (0..bits, any::<u64>()).prop_map(|(shift, n)| (n >> 1 >> shift).max(1));
+    (spread(63), spread(63), spread(63))
+        .prop_map(|(tokens, nanos, burst)| (tokens, nanos.min(MAX_NANOS), burst.min(MAX_BURST)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20_000) })]
+
+    #[test]
+    fn what_is_accepted_has_room((tokens, nanos, burst) in quotas()) {
+        let Ok(terms) = Terms::compile(tokens, nanos, burst) else { return Ok(()) };
+        let layout = terms.layout;
+        let stamp = u32::from(layout.stamp);
+        prop_assert!(stamp <= 62 && (layout.scale == 0 || stamp + u32::from(layout.scale) <= 57));
+        // The field's all-ones value is above every level, and both reserved words have it.
+        prop_assert!(stamp > 0 && terms.capacity < u64::MAX >> stamp);
+        prop_assert!(terms.horizon > 0 && terms.horizon < terms.jitter && terms.jitter <= terms.mask);
+        // A full bucket can be told from one that wrapped, unless it never wraps.
+        let fill = u128::from(terms.ticks_for(terms.capacity));
+        let nanos = u128::from(terms.ticks.nanos_until(0, terms.mask));
+        prop_assert!(nanos >= (1 << 46) - 1);
+        prop_assert!(u128::from(terms.mask) + 1 >= fill * 64 || nanos >= (1 << 62) - 1);
+    }
+
+    #[test]
+    fn the_unit_is_the_one_the_rules_give((tokens, nanos, burst) in quotas()) {
+        let ours = Terms::compile(tokens, nanos, burst);
+        let fits = u128::from(tokens) <= u128::from(nanos) * 1_000
+            && u128::from(burst) * u128::from(nanos) <= u128::from(MAX_NANOS) * u128::from(tokens);
+        let theirs = Unit::choose(tokens, nanos, burst).filter(|_| fits);
+        prop_assert_eq!(
+            ours.ok().map(|t| (t.layout.fraction.into(), t.layout.scale.into(), t.layout.stamp.into())),
+            theirs.map(|u| (u.fraction, u.scale, u.stamp))
+        );
+    }
+
+    /// The tick at `now` is exact, or the next one if that is less than a quarter of a tick away; and a wait is
+    /// the least that reaches its tick.
+    #[test]
+    fn ticks_are_exact_and_waits_least(
+        (tokens, nanos, burst) in quotas(),
+        now in 0..MAX_NANOS,
+        share in 0.0..1.0_f64,
+    ) {
+        let tokens = tokens.min(1 << 44);
+        let Ok(terms) = Terms::compile(tokens, nanos, burst) else { return Ok(()) };
+        let (fraction, scale) = (terms.layout.fraction, terms.layout.scale);
+        // now * tokens * 2^fraction < 2^62 * 2^44 * 2^16
+        let earned = (u128::from(now) * u128::from(tokens)) << fraction;
+        let tick = u128::from(nanos) << scale;
+        let exact = earned / tick;
+        let rounded = (earned + tick / 4) / tick;
+        let counted = u128::from(terms.ticks.tick(now));
+        prop_assert!(counted == exact as u64 as u128 || counted == rounded as u64 as u128);
+
+        let ticks = (terms.ticks_for(terms.capacity) as f64 * share) as u64 + 1;
+        let wait = terms.ticks.nanos_until(now, ticks);
+        let reached = |wait: u64| terms.ticks.tick(now + wait).wrapping_sub(terms.ticks.tick(now));
+        prop_assert!(reached(wait) >= ticks && reached(wait) < u64::MAX / 2);
+        prop_assert!(reached(wait - 1) < ticks);
+    }
+}
