@@ -7,15 +7,15 @@
 //!   reference meets the seal, helps to remove the entry, and looks the key up again;
 //! * a bucket enters the map uncharged (`FULL`), and its first charge starts from what the key's overflow
 //!   bucket holds, which is full unless the limiter ran out of room. So a key that was limited outside of the
-//!   map stays limited inside;
+//!   map stays limited inside, and evicting an uncharged bucket changes nothing;
 //! * a grant on the overflow bucket counts only if the key had no entry from before until after it.
 //!
 //! # Orderings
 //!
 //! Entering the map and charging the overflow bucket race: one thread inserts an entry, then reads the
 //! overflow bucket; another charges the overflow bucket, then looks for an entry. A `SeqCst` fence between
-//! the two steps of either makes at least one of them see the other. (Partner fences: `start` and
-//! `overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `tests/loom.rs`.)
+//! the two steps of either makes at least one of them see the other. (Partner fences: in `first_charge` and
+//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `tests/loom.rs`.)
 //! The word itself needs no more than `bucket.rs` gives.
 
 use crate::bucket::Bucket;
@@ -50,7 +50,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// Takes `need` units from the bucket at `place`, and tells the clock reading that counted.
     ///
-    /// Where there is no entry, `admit` makes one and returns nothing, or returns the decision itself.
+    /// Where there is no entry, `admit` returns the decision, or nothing if there may be one now.
     #[inline]
     pub(crate) fn acquire<R>(
         &self,
@@ -67,14 +67,16 @@ impl Rules {
                     None => continue,
                 }
             };
-            let charge = match self.charge(bucket, need, None) {
-                Charge::Unborn => self.first_charge(bucket, need, overflow),
-                charge => charge,
-            };
-            match charge {
+            match self.charge(bucket, need, None) {
                 Charge::Done(outcome, now) => return decide(outcome, now),
-                Charge::Sealed | Charge::Unborn => place.bury(),
+                Charge::Unborn => {
+                    if let Some((outcome, now)) = self.first_charge(bucket, need, overflow) {
+                        return decide(outcome, now);
+                    }
+                }
+                Charge::Sealed => {}
             }
+            place.bury();
         }
     }
 
@@ -84,22 +86,33 @@ impl Rules {
         bucket.drive(
             || self.clock.nanos(),
             |state, now| {
-                let state = match unborn {
+                let from = match unborn {
                     _ if state.is_level() => state,
                     Some(start) if state == State::FULL => start,
                     None if state == State::FULL => return (Charge::Unborn, None),
                     _ => return (Charge::Sealed, None),
                 };
-                let (outcome, next) = state.take(terms, terms.ticks.tick(now), need);
-                (Charge::Done(outcome, now), next)
+                let (outcome, next) = from.take(terms, terms.ticks.tick(now), need);
+                // Refused at birth: the bucket has a level and a stamp from here on all the same.
+                let born = (from != state).then_some(from);
+                (Charge::Done(outcome, now), next.or(born))
             },
         )
     }
 
+    /// Takes `need` units from a bucket that may be uncharged. Nothing if it is sealed.
     #[cold]
-    fn first_charge(&self, bucket: &Bucket, need: u64, overflow: &Bucket) -> Charge {
+    pub(crate) fn first_charge(
+        &self,
+        bucket: &Bucket,
+        need: u64,
+        overflow: &Bucket,
+    ) -> Option<(Outcome, u64)> {
         fence(Ordering::SeqCst);
-        self.charge(bucket, need, Some(overflow.state()))
+        match self.charge(bucket, need, Some(overflow.state())) {
+            Charge::Done(outcome, now) => Some((outcome, now)),
+            Charge::Unborn | Charge::Sealed => None,
+        }
     }
 
     /// Takes `need` units from the overflow bucket, for a key that has no entry. Nothing if it got one.

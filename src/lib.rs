@@ -60,3 +60,8 @@ pub use key::ToKey;
 pub use limiter::{Builder, Janitor, Pinned, RateLimiter, Stats, WhenFull};
 pub use quota::{InvalidQuota, Quota};
 pub use token_bucket::TokenBucket;
+
+/// The README's programs run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

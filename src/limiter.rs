@@ -525,17 +525,21 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) -> Option<Result<Granted, Denied>> {
         let now = self.rules.clock.nanos();
         let ByKey { hash, key } = place.key;
-        match self.ring.admit(now, |hash| self.look(place.guard, hash)) {
-            Ok(mut ticket) => {
-                let stored = Stored { hash, key: key.to_key() };
-                ticket.holds(hash);
-                if self.map.try_insert(stored, Bucket::new(), place.guard).is_err() {
-                    ticket.free();
-                }
-                None
-            }
-            Err(due) => self.without_room(place, need, now, due),
-        }
+        let mut ticket = match self.ring.admit(now, |hash| self.look(place.guard, hash)) {
+            Ok(ticket) => ticket,
+            // Whoever claimed the last slot may have done so for this very key.
+            Err(_) if place.find().is_some() => return None,
+            Err(due) => return self.without_room(place, need, now, due),
+        };
+        let stored = Stored { hash, key: key.to_key() };
+        ticket.holds(hash);
+        let Ok(bucket) = self.map.try_insert(stored, Bucket::new(), place.guard) else {
+            ticket.free();
+            return None;
+        };
+        // While the ticket is held, the hand passes by.
+        let (outcome, now) = self.rules.first_charge(bucket, need, self.overflow(hash))?;
+        Some(outcome.decision(&self.rules.terms, need, now))
     }
 
     fn without_room<Q: ToKey<K> + ?Sized>(

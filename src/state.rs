@@ -103,20 +103,16 @@ impl State {
         }
     }
 
-    /// Ticks until the bucket has been full for the margin and may be evicted; 0 if it may be now.
-    ///
-    /// A bucket that was never charged has no stamp to tell: its key's first caller is about to charge it.
+    /// Ticks until the bucket has been full for the margin and may be evicted; 0 if it may be now, as one that
+    /// was never charged may be at any time.
     pub(crate) fn evictable_in(self, terms: &Terms, now: u64) -> u64 {
+        if !self.is_level() {
+            return 0;
+        }
         let passed = now.wrapping_sub(self.0) & terms.mask;
         let level = (self.0 >> terms.layout.stamp).min(terms.capacity);
         // Ticks to fill are below 2^57, the margin below 2^62 + 1, a lag below 2^57.
         let due = terms.ticks_for(terms.capacity - level) + terms.margin;
-        if !self.is_level() {
-            terms.margin
-        } else if passed < terms.horizon {
-            due.saturating_sub(passed)
-        } else {
-            due + self.at(terms, now).lag
-        }
+        if passed < terms.horizon { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
     }
 }

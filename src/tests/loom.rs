@@ -55,9 +55,11 @@ impl Place1 {
         }
     }
 
-    fn insert(&self) {
+    /// A new bucket, if there was no entry.
+    fn insert(&self) -> Option<&Bucket> {
         let index = self.used.fetch_add(1, Ordering::Relaxed) + 1;
-        let _ = self.entry.compare_exchange(0, index, Ordering::AcqRel, Ordering::Acquire);
+        let inserted = self.entry.compare_exchange(0, index, Ordering::AcqRel, Ordering::Acquire);
+        inserted.ok().and_then(|_| self.bucket(index))
     }
 
     fn bucket(&self, entry: u64) -> Option<&Bucket> {
@@ -120,8 +122,9 @@ impl World {
             &self.overflow,
             |outcome, _| outcome.granted,
             || {
-                self.place.insert();
-                None
+                let bucket = self.place.insert()?;
+                let charged = self.rules.first_charge(bucket, self.need(), &self.overflow);
+                charged.map(|(outcome, _)| outcome.granted)
             },
         );
         self.count(granted);

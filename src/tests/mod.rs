@@ -9,3 +9,13 @@ mod loom;
 mod state;
 #[cfg(not(loom))]
 mod terms;
+
+/// This many random cases, or as many as `PROPTEST_CASES` says.
+#[cfg(not(loom))]
+fn cases(cases: u32) -> proptest::test_runner::Config {
+    let mut config = proptest::test_runner::Config { failure_persistence: None, ..Default::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+    }
+    config
+}
