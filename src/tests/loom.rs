@@ -327,6 +327,7 @@ fn removing_a_key_races_with_its_takers() {
         let world = World::new(1);
         world.run(&[
             |world| {
+                world.mock.advance(Duration::from_secs(1));
                 if let Some(bucket) = world.place.find() {
                     world.rules.seal(bucket);
                     world.place.bury();
@@ -334,7 +335,6 @@ fn removing_a_key_races_with_its_takers() {
             },
             World::take,
             World::take,
-            |world| world.mock.advance(Duration::from_secs(1)),
         ]);
         // One for each life of the key.
         assert!((1..=2).contains(&world.granted()));

@@ -77,17 +77,28 @@ pub struct Ideal {
     nanos: i128,
     burst: u64,
     unit: Unit,
+    /// The multiplier that counts ticks is rounded up to 64 bits: it earns, in a nanosecond, this much more than
+    /// the quota, in parts of `2^(64 + shift)`.
+    excess: i128,
+    shift: u32,
     level: i128,
-    /// When the level was that; `None` until the first grant: full.
-    at: Option<u64>,
+    /// When the level was that, and the tick committed with it; `None` until the first grant: full.
+    at: Option<Moment>,
     jumps: i128,
+}
+
+/// A moment by what was earned until then, at which nothing is rounded, and by its tick.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    earned: i128,
+    tick: i128,
 }
 
 /// The bucket at some reading of the clock.
 struct Seen {
     level: i128,
     /// The moment the level is of: the reading, or later if the reading is behind.
-    at: u64,
+    at: Moment,
     /// It is known to within one tick more than before.
     jumped: bool,
     /// The clock was set back, and the bucket goes with it.
@@ -98,11 +109,16 @@ impl Ideal {
     /// A full bucket of `tokens` (under 2^44) every `nanos`.
     pub fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
+        let (earned, tick) = (i128::from(tokens) << unit.fraction, i128::from(nanos) << unit.scale);
+        let shift = (0..).find(|shift| earned << (shift + 1) >= tick).unwrap();
+        let rest = (0..64 + shift).fold(earned % tick, |rest, _| rest * 2 % tick);
         let mut ideal = Ideal {
             tokens: i128::from(tokens),
             nanos: i128::from(nanos),
             burst,
             unit,
+            excess: (tick - rest) % tick,
+            shift,
             level: 0,
             at: None,
             jumps: 0,
@@ -124,10 +140,17 @@ impl Ideal {
         (self.nanos << (POINT + self.unit.scale)) >> self.unit.fraction
     }
 
-    /// The whole ticks until a moment.
+    fn moment(&self, now: u64) -> Moment {
+        Moment { earned: (i128::from(now) * self.tokens) << POINT, tick: self.ticks(now) }
+    }
+
+    /// The whole ticks until a moment, as section 2 of the design counts them. Only the windows need them: a
+    /// reading at the very end of a tick may count as the next.
     fn ticks(&self, now: u64) -> i128 {
-        let earned = (i128::from(now) * self.tokens) << self.unit.fraction;
-        earned / (self.nanos << self.unit.scale)
+        let now = i128::from(now);
+        let (high, low) = (self.excess >> 64, self.excess & i128::from(u64::MAX));
+        let excess = (now * high + ((now * low) >> 64)) >> self.shift;
+        (((now * self.tokens) << self.unit.fraction) + excess) / (self.nanos << self.unit.scale)
     }
 
     /// A span of time in ticks, rounded up, but at most `share` of the range and at least 2.
@@ -150,39 +173,42 @@ impl Ideal {
 
     /// The level at a reading of the clock.
     fn seen(&self, now: u64) -> Seen {
+        let now = self.moment(now);
         let stands = Seen { level: self.level, at: now, jumped: false, adopted: false };
         let Some(at) = self.at else { return stands };
         let range = 1_i128 << self.unit.stamp;
         let jitter = self.window(4_000_000_000, 4096);
         let jump = self.window(3_600_000_000_000, 64);
 
-        let passed = self.ticks(now) - self.ticks(at);
+        let passed = now.tick - at.tick;
         let shown = passed.rem_euclid(range);
         let behind = range - shown;
         if behind <= jitter {
             if behind == -passed {
                 return Seen { at, ..stands };
             }
-            let lag = (behind * self.tick()) / (self.tokens << POINT) + 1;
-            return Seen { at: now + u64::try_from(lag).unwrap(), jumped: true, ..stands };
+            // The same stamp, but of another turn.
+            let at = Moment { earned: now.earned + behind * self.tick(), tick: now.tick + behind };
+            return Seen { at, jumped: true, ..stands };
         }
         if behind <= jitter + jump {
             return Seen { jumped: true, adopted: true, ..stands };
         }
-        let (earned, jumped) = if shown == passed {
-            (i128::from(now.saturating_sub(at)).checked_mul(self.tokens << POINT), false)
-        } else {
-            // The stamp wrapped, or the clock went back by more than the windows.
-            (shown.checked_mul(self.tick()), true)
-        };
-        let level = self.level + earned.unwrap_or(i128::MAX / 4);
-        Seen { level: level.min(self.capacity()), at: now.max(if jumped { 0 } else { at }), jumped, ..stands }
+        if shown == passed {
+            // A reading that is behind by less than a tick earns nothing.
+            let earned = now.earned.max(at.earned);
+            let level = (self.level + earned - at.earned).min(self.capacity());
+            return Seen { level, at: Moment { earned, ..now }, ..stands };
+        }
+        // The stamp wrapped, or the clock went back by more than the windows.
+        let earned = shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4);
+        Seen { level: (self.level + earned).min(self.capacity()), jumped: true, ..stands }
     }
 
     /// Holds an answer against the ideal, and follows it. The error says what is wrong with it.
     pub fn take(&mut self, now: u64, n: u64, answer: Answer) -> Result<(), String> {
         let Seen { level, at, jumped, adopted } = self.seen(now);
-        let lag = i128::from(at.saturating_sub(now));
+        let lag = at.earned - self.moment(now).earned;
         let jumps = self.jumps + i128::from(jumped);
         // The crate's ticks are counted by a multiplier that is rounded up: by less than a quarter of a tick
         // in 2^62 ns.
@@ -236,13 +262,13 @@ impl Ideal {
         Ok(())
     }
 
-    /// Nanoseconds until `level` has become `goal`.
+    /// Nanoseconds until `level` has become `goal`, if it is the level only when `lag` more is earned.
     fn wait(&self, goal: i128, level: i128, lag: i128) -> i128 {
         if goal <= level {
             return 0;
         }
         let rate = self.tokens << POINT;
-        (goal - level + rate - 1) / rate + lag
+        (goal - level + lag + rate - 1) / rate
     }
 }
 
