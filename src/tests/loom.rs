@@ -237,6 +237,20 @@ fn a_clock_set_back_mints_nothing() {
     });
 }
 
+/// The clock is read again after a lost race: an older reading would set the stamp back.
+#[test]
+fn a_reading_from_before_a_lost_race_is_not_used() {
+    explore("two takers, 9 s meanwhile", || {
+        let world = World::new(2);
+        world.mock.advance(Duration::from_secs(100));
+        let take: fn(&World) = |world| world.take_from(&world.overflow, 0);
+        take(&world);
+        world.run(&[take, take, |world| world.mock.advance(Duration::from_secs(9))]);
+        take(&world);
+        assert_eq!(world.granted(), 2);
+    });
+}
+
 #[test]
 fn a_coarse_clock_is_never_behind_the_stamp() {
     explore("a clock in memory", || {
