@@ -10,8 +10,13 @@ const HOUR: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Tokens, period, burst; whole bits, fraction, stamp bits, scale: section 3 of the design.
-pub(super) const TABLE: [((u64, u64, u64), (u8, u8, u8, u8)); 16] = [
+/// Tokens, period in ns, burst.
+type Asked = (u64, u64, u64);
+/// Whole bits, fraction, stamp bits, scale.
+type Widths = (u8, u8, u8, u8);
+
+/// Section 3 of the design.
+pub(super) const TABLE: [(Asked, Widths); 16] = [
     ((1, SECOND, 1), (2, 16, 46, 0)),
     ((100, SECOND, 200), (8, 11, 45, 0)),
     ((1_000, SECOND, 1_000), (10, 8, 46, 0)),
@@ -31,7 +36,7 @@ pub(super) const TABLE: [((u64, u64, u64), (u8, u8, u8, u8)); 16] = [
 ];
 
 /// Quotas at the edges of what can be held.
-pub(super) const EXTREMES: [(u64, u64, u64); 12] = [
+pub(super) const EXTREMES: [Asked; 12] = [
     (1, MAX_NANOS, 1),
     (1, MAX_NANOS / 3, 3),
     (1_000, 1, 1),
@@ -46,7 +51,7 @@ pub(super) const EXTREMES: [(u64, u64, u64); 12] = [
     (999_999_999_989, SECOND, 65_537),
 ];
 
-fn compile((tokens, nanos, burst): (u64, u64, u64)) -> Result<Terms, Flaw> {
+fn compile((tokens, nanos, burst): Asked) -> Result<Terms, Flaw> {
     Terms::compile(tokens, nanos, burst)
 }
 
@@ -74,7 +79,7 @@ fn quotas_that_cannot_be_held_are_refused() {
 }
 
 /// Any quota, accepted or not, spread over all magnitudes.
-pub(super) fn quotas() -> impl Strategy<Value = (u64, u64, u64)> {
+pub(super) fn quotas() -> impl Strategy<Value = Asked> {
     let spread = |bits: u32| (0..bits, any::<u64>()).prop_map(|(shift, n)| (n >> 1 >> shift).max(1));
     (spread(63), spread(63), spread(63))
         .prop_map(|(tokens, nanos, burst)| (tokens, nanos.min(MAX_NANOS), burst.min(MAX_BURST)))

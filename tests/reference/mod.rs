@@ -13,17 +13,17 @@ const POINT: u32 = 16;
 
 /// The units of section 3 of `docs/design.md`, chosen by its rules spelled out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
+pub(crate) struct Unit {
     /// A token is 2^fraction units.
-    pub fraction: u32,
+    pub(crate) fraction: u32,
     /// A tick earns 2^scale units.
-    pub scale: u32,
+    pub(crate) scale: u32,
     /// Bits of the stamp.
-    pub stamp: u32,
+    pub(crate) stamp: u32,
 }
 
 impl Unit {
-    pub fn choose(tokens: u64, nanos: u64, burst: u64) -> Option<Unit> {
+    pub(crate) fn choose(tokens: u64, nanos: u64, burst: u64) -> Option<Unit> {
         let whole = u64::BITS - (burst + 1).leading_zeros();
         let holds = |unit: &Unit, least: u32| {
             unit.range_is_at_least(tokens, nanos, least)
@@ -61,18 +61,18 @@ impl Unit {
 
 /// What the crate answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
-    pub granted: bool,
-    pub remaining: u64,
+pub(crate) struct Answer {
+    pub(crate) granted: bool,
+    pub(crate) remaining: u64,
     /// Nanoseconds; of a refusal only. `None`: never.
-    pub retry_after: Option<u64>,
+    pub(crate) retry_after: Option<u64>,
     /// Nanoseconds; of a grant only.
-    pub reset_after: Option<u64>,
+    pub(crate) reset_after: Option<u64>,
 }
 
 /// The ideal bucket.
 #[derive(Clone, Debug)]
-pub struct Ideal {
+pub(crate) struct Ideal {
     tokens: i128,
     nanos: i128,
     burst: u64,
@@ -107,7 +107,7 @@ struct Seen {
 
 impl Ideal {
     /// A full bucket of `tokens` (under 2^44) every `nanos`.
-    pub fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
+    pub(crate) fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
         let (earned, tick) = (i128::from(tokens) << unit.fraction, i128::from(nanos) << unit.scale);
         let shift = (0..).find(|shift| earned << (shift + 1) >= tick).unwrap();
@@ -136,7 +136,7 @@ impl Ideal {
     }
 
     /// What one tick earns.
-    pub fn tick(&self) -> i128 {
+    pub(crate) fn tick(&self) -> i128 {
         (self.nanos << (POINT + self.unit.scale)) >> self.unit.fraction
     }
 
@@ -166,7 +166,7 @@ impl Ideal {
     }
 
     /// Nanoseconds that are jitter when the clock is behind by them, whatever the rounding.
-    pub fn jitter(&self) -> u64 {
+    pub(crate) fn jitter(&self) -> u64 {
         let ticks = self.window(4_000_000_000, 4096) - 1;
         u64::try_from((ticks * self.tick() / (self.tokens << POINT)).min(1 << 62)).unwrap()
     }
@@ -206,7 +206,7 @@ impl Ideal {
     }
 
     /// Holds an answer against the ideal, and follows it. The error says what is wrong with it.
-    pub fn take(&mut self, now: u64, n: u64, answer: Answer) -> Result<(), String> {
+    pub(crate) fn take(&mut self, now: u64, n: u64, answer: Answer) -> Result<(), String> {
         let Seen { level, at, jumped, adopted } = self.seen(now);
         let lag = at.earned - self.moment(now).earned;
         let jumps = self.jumps + i128::from(jumped);
