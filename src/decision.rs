@@ -166,7 +166,8 @@ impl Denied {
     /// How long after the decision the same request is granted, if nobody takes tokens in between.
     ///
     /// Exact on the limiter's clock: one nanosecond earlier it is refused. `None` if it can never be
-    /// granted. With [`Reason::Full`]: when room for a new key may be due, at the earliest.
+    /// granted. With [`Reason::Full`] it is when room for a new key may be due, at the earliest: zero until the
+    /// limiter has looked at all of its keys in vain, of which each such call does 64.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry.map(Wait::duration)

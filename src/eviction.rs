@@ -1,54 +1,55 @@
 //! Room for new keys: a ring of tickets, and a hand that turns on it.
 //!
-//! The ring has one slot for each key the limiter may hold. A slot is free, taken by the hash of a key in
-//! the map, or busy: claimed by one thread. Only a claimed slot admits a key, so the bound on keys is exact.
-//! The hand claims slot after slot; where it finds the entry of the slot's hash evictable, or gone, the new
-//! key gets the slot. A full bucket says the same as none, so evicting one changes no decision.
+//! The ring has one ticket for each key the limiter may hold. A ticket is free, taken by an entry of the map (it
+//! has that key's hash), or busy: claimed by one thread. Only a claimed ticket admits a key, so the bound on
+//! keys is exact. The hand claims ticket after ticket; where it finds the entry evictable, or gone, the new key gets
+//! the ticket. A full bucket says the same as none, so evicting one changes no decision.
 //!
-//! Slots and entries: every entry in the map has a slot with its hash, or a claimed one whose owner
-//! is inserting it. A slot may outlive its entry (the key was removed, an inserting thread panicked); the hand
-//! finds it so.
+//! Every entry has a ticket of its own and knows which. A ticket may outlive its entry (the key was removed, an
+//! inserting thread panicked); the hand finds it so.
 //!
 //! # Orderings
 //!
-//! A slot is claimed by an `AcqRel` compare-and-swap and given back by a `Release` store: who claims it
-//! next sees what the last owner did to the map. Partner: any two claims of the same slot.
-//! Which slot is looked at when is a heuristic: the hand's own numbers are `Relaxed`.
+//! A ticket is claimed by an `AcqRel` compare-and-swap and given back by a `Release` store: who claims it
+//! next sees what the last owner did to the map. Partner: any two claims of the same ticket. No model checks it,
+//! since papaya is not made for loom; `tests/stress.rs` runs it on threads.
+//! Which ticket is looked at when is a heuristic: the hand's own numbers are `Relaxed`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::key::Tag;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A call that makes room looks at this many entries at the most.
 const LOOKS: usize = 64;
 /// And at this many after a fruitless turn, until some bucket can be due.
 const LOOKS_AT_REST: usize = 4;
 
-/// Slots are made in segments of this many, when the hand first gets there.
+/// Tickets are made in segments of this many, when the hand first gets there.
 const SEGMENT: usize = 4096;
 
-const FREE: u64 = 0;
-const BUSY: u64 = 1;
+const FREE: u32 = 0;
+const BUSY: u32 = 1;
 
-/// A hash that a slot can hold.
+/// A hash as a ticket can have it.
 #[inline]
-pub(crate) fn slot_hash(hash: u64) -> u64 {
-    if hash <= BUSY { BUSY + 1 } else { hash }
+pub(crate) fn ticket_hash(hash: u32) -> u32 {
+    hash.max(BUSY + 1)
 }
 
-/// What the hand finds at a slot.
+/// What the hand finds of a ticket's entry.
 pub(crate) enum Look {
-    /// The entry is gone.
+    /// It is gone.
     Gone,
-    /// The entry stays, at least until the clock reads this.
+    /// It stays, at least until the clock reads this.
     Stays { due: u64 },
 }
 
 pub(crate) struct Ring {
-    segments: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    segments: Box<[OnceLock<Box<[AtomicU32]>>]>,
     len: usize,
     hand: CachePadded<Hand>,
 }
@@ -57,7 +58,7 @@ struct Hand {
     next: AtomicUsize,
     /// Looks in vain since the last that made room.
     fruitless: AtomicUsize,
-    /// The earliest that any of them can be due.
+    /// The earliest that any of their entries can be due.
     soonest: AtomicU64,
     /// A whole turn was in vain: nothing can be due before this.
     rest_until: AtomicU64,
@@ -77,18 +78,18 @@ impl Ring {
         }
     }
 
-    fn slot(&self, index: usize) -> &AtomicU64 {
+    fn ticket(&self, index: usize) -> &AtomicU32 {
         let segment = self.segments[index / SEGMENT].get_or_init(|| {
             let len = SEGMENT.min(self.len - index / SEGMENT * SEGMENT);
-            (0..len).map(|_| AtomicU64::new(FREE)).collect()
+            (0..len).map(|_| AtomicU32::new(FREE)).collect()
         });
         &segment[index % SEGMENT]
     }
 
-    /// A ticket for one more key, or when there may be one (nothing if never).
+    /// A ticket for one more key, or the clock reading before which none is due (nothing if none ever is).
     ///
-    /// `look` evicts the entry of a hash if it may be evicted. `now` is a clock reading.
-    pub(crate) fn admit(&self, now: u64, look: impl Fn(u64) -> Look) -> Result<Ticket<'_>, Option<u64>> {
+    /// `look` evicts the entry of a tag if it may be evicted. `now` is a clock reading.
+    pub(crate) fn admit(&self, now: u64, look: impl Fn(Tag) -> Look) -> Result<Ticket<'_>, Option<u64>> {
         if self.len == 0 {
             return Err(None);
         }
@@ -98,7 +99,7 @@ impl Ring {
         let mut soonest = u64::MAX;
         for _ in 0..looks {
             let index = hand.next.fetch_add(1, Ordering::Relaxed) % self.len;
-            match self.claim(self.slot(index), &look) {
+            match self.claim(index, &look) {
                 Ok(ticket) => {
                     hand.fruitless.store(0, Ordering::Relaxed);
                     hand.soonest.store(u64::MAX, Ordering::Relaxed);
@@ -109,53 +110,57 @@ impl Ring {
             }
         }
         let soonest = soonest.min(hand.soonest.fetch_min(soonest, Ordering::Relaxed));
-        let fruitless = hand.fruitless.fetch_add(looks, Ordering::Relaxed) + looks;
-        if fruitless >= self.len {
+        if hand.fruitless.fetch_add(looks, Ordering::Relaxed) + looks >= self.len {
             hand.fruitless.store(0, Ordering::Relaxed);
             hand.soonest.store(u64::MAX, Ordering::Relaxed);
             hand.rest_until.store(soonest, Ordering::Relaxed);
+            return Err(Some(soonest));
         }
-        Err(Some(if now < rest_until { soonest.min(rest_until) } else { soonest }))
+        // Before a whole turn nobody knows.
+        Err(Some(now.max(rest_until)))
     }
 
-    /// Claims a slot if its entry is gone; else tells when it may be, if that is known.
-    fn claim<'a>(&self, slot: &'a AtomicU64, look: impl Fn(u64) -> Look) -> Result<Ticket<'a>, Option<u64>> {
-        let held = slot.load(Ordering::Relaxed);
-        if held == BUSY || slot.compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    /// Claims a ticket if its entry is gone; else tells when it may be, if that is known.
+    fn claim(&self, index: usize, look: impl Fn(Tag) -> Look) -> Result<Ticket<'_>, Option<u64>> {
+        let slot = self.ticket(index);
+        let hash = slot.load(Ordering::Relaxed);
+        if hash == BUSY || slot.compare_exchange(hash, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Err(None);
         }
-        let ticket = Ticket { slot, hash: held };
-        if held == FREE {
+        // The ring has 2^32 tickets at the most.
+        let ticket = Ticket { slot, tag: Tag { hash, ticket: index as u32 } };
+        if hash == FREE {
             return Ok(ticket);
         }
-        match look(held) {
+        match look(ticket.tag) {
             Look::Gone => Ok(ticket),
             Look::Stays { due } => Err(Some(due)),
         }
     }
 }
 
-/// A claimed slot. Dropped, it is given back with the hash it has: the one it was claimed with, or that of
-/// the key it [`holds`](Ticket::holds) now. (So that a panic of the user's code leaves no slot busy.)
+/// A claimed ticket. Dropped, it is given back with the hash it has: that of the entry it was claimed with, or of
+/// the one it [`admits`](Ticket::admits) now. (So that a panic of the user's code leaves no ticket busy.)
 pub(crate) struct Ticket<'a> {
-    slot: &'a AtomicU64,
-    hash: u64,
+    slot: &'a AtomicU32,
+    tag: Tag,
 }
 
 impl Ticket<'_> {
-    /// The slot is for the entry of this hash from here on, even if inserting it panics half-way.
-    pub(crate) fn holds(&mut self, hash: u64) {
-        self.hash = hash;
+    /// The ticket is for the entry of this hash from here on, even if inserting it panics half-way.
+    pub(crate) fn admits(&mut self, hash: u32) -> Tag {
+        self.tag.hash = hash;
+        self.tag
     }
 
-    /// The slot is not needed: somebody else inserted the key.
+    /// The ticket is not needed: somebody else inserted the key.
     pub(crate) fn free(&mut self) {
-        self.hash = FREE;
+        self.tag.hash = FREE;
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.slot.store(self.hash, Ordering::Release);
+        self.slot.store(self.tag.hash, Ordering::Release);
     }
 }

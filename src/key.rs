@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use equivalent::Equivalent;
 
+use crate::eviction::ticket_hash;
+
 /// What a key of type `K` is looked up by: `K` itself, its borrowed form, or a type of your own.
 ///
 /// Only the first decision on a key makes an owned one of it. `&str` finds a `String`, `&[T]` a `Vec<T>`,
@@ -49,55 +51,71 @@ impl<Q: ?Sized + ToOwned + Hash + Eq> ToKey<Q::Owned> for Q {
     }
 }
 
+/// What the map knows an entry by without asking the key: half of its hash, and the ticket it was admitted with.
+///
+/// Of entries that are held at the same time no two have the same ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub(crate) hash: u32,
+    pub(crate) ticket: u32,
+}
+
 /// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
 ///
 /// A panic in it while papaya moves its entries to a larger table would park the map for ever.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Stored<K> {
-    pub(crate) hash: u64,
+    pub(crate) tag: Tag,
     pub(crate) key: K,
 }
 
 /// A lookup by key.
 #[derive(Clone, Copy)]
 pub(crate) struct ByKey<'a, Q: ?Sized> {
-    pub(crate) hash: u64,
+    pub(crate) hash: u32,
     pub(crate) key: &'a Q,
 }
 
-/// A lookup by hash alone: whichever key of that hash comes first.
-pub(crate) struct ByHash(pub(crate) u64);
+impl<'a, Q: Hash + ?Sized> ByKey<'a, Q> {
+    #[inline]
+    pub(crate) fn new(hasher: &impl BuildHasher, key: &'a Q) -> Self {
+        // A user's hasher may leave most bits alike; the upper half of the product depends on all.
+        let mixed = hasher.hash_one(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ByKey { hash: ticket_hash((mixed >> 32) as u32), key }
+    }
+}
 
 impl<K> Hash for Stored<K> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
+        state.write_u32(self.tag.hash);
     }
 }
 
 impl<Q: ?Sized> Hash for ByKey<'_, Q> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
+        state.write_u32(self.hash);
     }
 }
 
-impl Hash for ByHash {
+impl Hash for Tag {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0);
+        state.write_u32(self.hash);
     }
 }
 
 impl<K, Q: ?Sized + Equivalent<K>> Equivalent<Stored<K>> for ByKey<'_, Q> {
     #[inline]
     fn equivalent(&self, stored: &Stored<K>) -> bool {
-        self.hash == stored.hash && self.key.equivalent(&stored.key)
+        self.hash == stored.tag.hash && self.key.equivalent(&stored.key)
     }
 }
 
-impl<K> Equivalent<Stored<K>> for ByHash {
+/// A lookup by tag: that very entry, without a call of the key's own `Eq`.
+impl<K> Equivalent<Stored<K>> for Tag {
     fn equivalent(&self, stored: &Stored<K>) -> bool {
-        self.0 == stored.hash
+        *self == stored.tag
     }
 }
 
@@ -116,12 +134,13 @@ impl BuildHasher for Carried {
 
 impl Hasher for Carried {
     fn write(&mut self, _: &[u8]) {
-        unreachable!("a carried hash is one u64");
+        unreachable!("a carried hash is one u32");
     }
 
+    /// papaya starts at the lower bits and compares the uppermost: both halves have all there is.
     #[inline]
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+    fn write_u32(&mut self, hash: u32) {
+        self.0 = u64::from(hash) << 32 | u64::from(hash);
     }
 
     #[inline]

@@ -15,14 +15,14 @@ use crate::bucket::Bucket;
 use crate::clock::Clock;
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{Place, Rules};
-use crate::eviction::{Look, Ring, slot_hash};
-use crate::key::{ByHash, ByKey, Carried, Stored, ToKey};
+use crate::eviction::{Look, Ring};
+use crate::key::{ByKey, Carried, Stored, Tag, ToKey};
 use crate::quota::Quota;
 use crate::state::{Outcome, State};
 
 /// Keys that a limiter holds unless told otherwise.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
-/// More are not held: their ring alone would be 32 GiB.
+/// More are not held: a ticket is known by 32 bits.
 const MOST_KEYS: usize = 1 << 32;
 /// Buckets that keys without room share.
 const OVERFLOW: usize = 1024;
@@ -481,16 +481,13 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> Place for Slot<'_, K, Q> {
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[inline]
     fn place<'a, Q: ToKey<K> + ?Sized>(&'a self, guard: &'a LocalGuard<'a>, key: &'a Q) -> Slot<'a, K, Q> {
-        let hash = slot_hash(self.hasher.hash_one(key));
-        Slot { map: &self.map, guard, key: ByKey { hash, key } }
+        Slot { map: &self.map, guard, key: ByKey::new(&self.hasher, key) }
     }
 
     /// The bucket a key shares when there is no room for it.
     #[inline]
-    fn overflow(&self, hash: u64) -> &Bucket {
-        // A user's hasher may leave any bits alike; the product's upper ones depend on all.
-        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - OVERFLOW.ilog2());
-        &self.overflow[mixed as usize]
+    fn overflow(&self, hash: u32) -> &Bucket {
+        &self.overflow[(hash >> (u32::BITS - OVERFLOW.ilog2())) as usize]
     }
 
     #[inline]
@@ -525,14 +522,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) -> Option<Result<Granted, Denied>> {
         let now = self.rules.clock.nanos();
         let ByKey { hash, key } = place.key;
-        let mut ticket = match self.ring.admit(now, |hash| self.look(place.guard, hash)) {
+        let mut ticket = match self.ring.admit(now, |tag| self.look(place.guard, tag)) {
             Ok(ticket) => ticket,
             // Whoever claimed the last slot may have done so for this very key.
             Err(_) if place.find().is_some() => return None,
             Err(due) => return self.without_room(place, need, now, due),
         };
-        let stored = Stored { hash, key: key.to_key() };
-        ticket.holds(hash);
+        let key = key.to_key();
+        let stored = Stored { tag: ticket.admits(hash), key };
         let Ok(bucket) = self.map.try_insert(stored, Bucket::new(), place.guard) else {
             ticket.free();
             return None;
@@ -569,16 +566,13 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         }
     }
 
-    /// Evicts the entry of this hash, if there is one and it may be evicted.
-    fn look(&self, guard: &LocalGuard<'_>, hash: u64) -> Look {
-        let Some((stored, bucket)) = self.map.get_key_value(&ByHash(hash), guard) else {
-            return Look::Gone;
-        };
+    /// Evicts the entry of this tag, if it is still there and may be evicted.
+    fn look(&self, guard: &LocalGuard<'_>, tag: Tag) -> Look {
+        let Some(bucket) = self.map.get(&tag, guard) else { return Look::Gone };
         match self.rules.seal_if_idle(bucket) {
             Ok(sealed) => {
                 self.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
-                let key = ByKey { hash, key: &stored.key };
-                let _ = self.map.remove_if(&key, |_, bucket| bucket.state() == State::SEALED, guard);
+                let _ = self.map.remove_if(&tag, |_, bucket| bucket.state() == State::SEALED, guard);
                 Look::Gone
             }
             Err(due) => Look::Stays { due },

@@ -5,12 +5,12 @@
 //! which makes loom try them all.
 
 #[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(test, loom))]
 pub(crate) use self::model::AtomicU64;
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Declares a `const fn`; loom's atomics cannot be made in one, so a model run gets a plain `fn`.
 macro_rules! const_fn {

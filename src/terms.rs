@@ -134,39 +134,56 @@ impl Layout {
         const DAYS: u32 = 50;
         const HOURS: u32 = 46;
 
-        let whole = u64::BITS - (burst + 1).leading_zeros();
-        let range = [YEARS, DAYS];
-        let mut i = 0;
-        while i < range.len() {
-            let mut fraction = 16;
-            loop {
-                let layout = Layout { fraction, scale: 0, stamp: 64 - whole as u8 - fraction };
-                if layout.holds(tokens, nanos, burst, range[i]) {
-                    return Some(layout);
-                }
-                if fraction == 0 {
-                    break;
-                }
-                fraction -= 1;
-            }
-            i += 1;
+        match Layout::fine(tokens, nanos, burst, YEARS) {
+            None => {}
+            found => return found,
+        }
+        match Layout::fine(tokens, nanos, burst, DAYS) {
+            None => {}
+            found => return found,
         }
         // A tick is worth several tokens, but at most this part of the bucket.
-        let coarse = [(DAYS, 256), (HOURS, 128)];
-        let mut i = 0;
-        while i < coarse.len() {
-            let (range, parts) = coarse[i];
-            let mut scale = 1;
-            while burst >> scale >= parts {
-                let layout = Layout { fraction: 0, scale, stamp: 64 - whole as u8 };
-                if layout.holds(tokens, nanos, burst, range) {
-                    return Some(layout);
-                }
-                scale += 1;
+        match Layout::coarse(tokens, nanos, burst, DAYS, 256) {
+            None => {}
+            found => return found,
+        }
+        match Layout::coarse(tokens, nanos, burst, HOURS, 128) {
+            None => Layout::fine(tokens, nanos, burst, HOURS),
+            found => found,
+        }
+    }
+
+    /// A tick that is a token's fraction, as fine as the range allows.
+    const fn fine(tokens: u64, nanos: u64, burst: u64, range: u32) -> Option<Layout> {
+        let mut fraction = 16;
+        loop {
+            let layout = Layout { fraction, scale: 0, stamp: Layout::stamp_bits(burst) - fraction };
+            if layout.holds(tokens, nanos, burst, range) {
+                return Some(layout);
             }
-            i += 1;
+            if fraction == 0 {
+                return None;
+            }
+            fraction -= 1;
+        }
+    }
+
+    /// A tick that is worth several tokens, as few as the range allows, and at most one in `parts` of the bucket.
+    const fn coarse(tokens: u64, nanos: u64, burst: u64, range: u32, parts: u64) -> Option<Layout> {
+        let mut scale = 1;
+        while burst >> scale >= parts {
+            let layout = Layout { fraction: 0, scale, stamp: Layout::stamp_bits(burst) };
+            if layout.holds(tokens, nanos, burst, range) {
+                return Some(layout);
+            }
+            scale += 1;
         }
         None
+    }
+
+    /// What whole tokens leave of the word: 23 bits at least.
+    const fn stamp_bits(burst: u64) -> u8 {
+        (burst + 1).leading_zeros() as u8
     }
 
     /// Whether the stamp's range is at least `2^range` ns, and 64 fill times or 2^62 ns.

@@ -41,7 +41,11 @@ impl Unit {
                 .filter(|unit| parts << unit.scale <= burst)
                 .find(|unit| holds(unit, least))
         };
-        fine(56).or_else(|| fine(50)).or_else(|| coarse(50, 256)).or_else(|| coarse(46, 128))
+        fine(56)
+            .or_else(|| fine(50))
+            .or_else(|| coarse(50, 256))
+            .or_else(|| coarse(46, 128))
+            .or_else(|| fine(46))
     }
 
     /// `2^(stamp + scale) / 2^fraction` token times are at least 2^least ns.
