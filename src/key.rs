@@ -1,10 +1,16 @@
 //! Keys: how they are looked up by what was borrowed of them, and stored with their hash.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use equivalent::Equivalent;
+use papaya::{HashMap, LocalGuard};
 
+use crate::bucket::Bucket;
 use crate::eviction::ticket_hash;
+
+/// The buckets by key.
+pub(crate) type Map<K> = HashMap<Stored<K>, Bucket, Carried>;
 
 /// What a key of type `K` is looked up by: `K` itself, its borrowed form, or a type of your own.
 ///
@@ -116,6 +122,33 @@ impl<K, Q: ?Sized + Equivalent<K>> Equivalent<Stored<K>> for ByKey<'_, Q> {
 impl<K> Equivalent<Stored<K>> for Tag {
     fn equivalent(&self, stored: &Stored<K>) -> bool {
         *self == stored.tag
+    }
+}
+
+/// Counts the entries of one hash: a lookup that meets them all and finds none.
+pub(crate) struct Alike {
+    hash: u32,
+    met: Cell<usize>,
+}
+
+impl Alike {
+    pub(crate) fn count<K: Eq>(map: &Map<K>, hash: u32, guard: &LocalGuard<'_>) -> usize {
+        let alike = Alike { hash, met: Cell::new(0) };
+        let _ = map.get(&alike, guard);
+        alike.met.get()
+    }
+}
+
+impl Hash for Alike {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.hash);
+    }
+}
+
+impl<K> Equivalent<Stored<K>> for Alike {
+    fn equivalent(&self, stored: &Stored<K>) -> bool {
+        self.met.set(self.met.get() + usize::from(stored.tag.hash == self.hash));
+        false
     }
 }
 
