@@ -69,11 +69,19 @@ pub(crate) struct Tag {
 /// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
 ///
 /// A panic in it while papaya moves its entries to a larger table would park the map for ever.
-#[derive(PartialEq, Eq)]
 pub(crate) struct Stored<K> {
     pub(crate) tag: Tag,
     pub(crate) key: K,
 }
+
+/// The same key, whatever its ticket: a key has one entry.
+impl<K: PartialEq> PartialEq for Stored<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.tag.hash == other.tag.hash && self.key == other.key
+    }
+}
+
+impl<K: Eq> Eq for Stored<K> {}
 
 /// A lookup by key.
 #[derive(Clone, Copy)]

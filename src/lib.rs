@@ -39,6 +39,7 @@
 
 mod background;
 mod bucket;
+mod builder;
 mod clock;
 mod decision;
 mod entry;
@@ -46,6 +47,7 @@ mod eviction;
 mod key;
 mod limiter;
 mod quota;
+mod shared;
 mod state;
 mod sync;
 mod terms;
@@ -53,12 +55,14 @@ mod terms;
 mod tests;
 mod token_bucket;
 
+pub use builder::{Builder, WhenFull};
 pub use clock::{Clock, MockClock};
 pub use decision::{Denied, Granted, Reason, Snapshot};
 pub use equivalent::Equivalent;
 pub use key::ToKey;
-pub use limiter::{Builder, Janitor, Pinned, RateLimiter, Stats, WhenFull};
+pub use limiter::{Janitor, Pinned, RateLimiter};
 pub use quota::{InvalidQuota, Quota};
+pub use shared::Stats;
 pub use token_bucket::TokenBucket;
 
 /// The README's programs run as tests.

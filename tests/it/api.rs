@@ -1,0 +1,241 @@
+//! The shape of the crate: forms that must compile, and what values print.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::{
+    Builder, Clock, Denied, Equivalent, Granted, InvalidQuota, Janitor, MockClock, Pinned, Quota,
+    RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull,
+};
+
+/// A hasher of one's own, as a user writes it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fold(u64);
+
+impl BuildHasher for Fold {
+    type Hasher = Fold;
+
+    fn build_hasher(&self) -> Fold {
+        *self
+    }
+}
+
+impl Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100));
+
+#[test]
+fn a_bucket_is_a_static() {
+    assert_eq!(LIMIT.quota(), Quota::per_second(100));
+    let granted = LIMIT.try_acquire().expect("it starts full");
+    assert_eq!(granted.remaining(), 99);
+    assert!(granted.reset_after() <= Duration::from_millis(10));
+}
+
+#[test]
+fn a_limiter_is_built_in_each_form() {
+    let q = Quota::per_hour(2);
+    let strings = RateLimiter::<String>::builder(q).build();
+    let folded = RateLimiter::<u64, Fold>::builder(q).hasher(Fold::default()).build();
+    let l: RateLimiter<u64, Fold> = RateLimiter::builder(q).build();
+    let seeded = RateLimiter::<u64, Fold>::builder(q).hasher(Fold(0xcbf2_9ce4_8422_2325)).build();
+    let plain: RateLimiter<u64> = RateLimiter::new(q);
+    assert!(strings.try_acquire("a").is_ok());
+    for limiter in [&folded, &l, &seeded] {
+        assert!(limiter.try_acquire(&1).is_ok());
+        assert_eq!((limiter.len(), limiter.quota()), (1, q));
+    }
+    assert!(plain.try_acquire_n(&1, 2).is_ok());
+    assert!(!plain.is_empty());
+}
+
+/// A type that can be written into a struct from memory.
+struct Service {
+    by_user: RateLimiter<String>,
+    by_peer: RateLimiter<IpAddr>,
+    all: Arc<TokenBucket>,
+}
+
+#[test]
+fn limiters_live_in_a_struct_and_clones_are_one_limiter() {
+    let q = Quota::per_hour(1);
+    let service = Service {
+        by_user: RateLimiter::new(q),
+        by_peer: RateLimiter::new(q),
+        all: Arc::new(TokenBucket::new(q)),
+    };
+    let clone = service.by_user.clone();
+    assert!(service.by_user.try_acquire("ada").is_ok());
+    assert!(clone.try_acquire("ada").is_err(), "a clone is another handle to the same limiter");
+    assert!(service.by_peer.try_acquire(&IpAddr::V4(Ipv4Addr::LOCALHOST)).is_ok());
+    assert!(service.all.try_acquire().is_ok());
+    assert!(service.all.try_acquire().is_err());
+}
+
+type Route = (String, IpAddr);
+
+#[derive(Hash)]
+struct RouteRef<'a>(&'a str, IpAddr);
+
+impl Equivalent<Route> for RouteRef<'_> {
+    fn equivalent(&self, key: &Route) -> bool {
+        self.0 == key.0 && self.1 == key.1
+    }
+}
+
+impl ToKey<Route> for RouteRef<'_> {
+    fn to_key(&self) -> Route {
+        (self.0.to_owned(), self.1)
+    }
+}
+
+#[test]
+fn a_key_is_found_by_what_is_borrowed_of_it() {
+    let q = Quota::per_hour(2);
+    let strings = RateLimiter::<String>::new(q);
+    assert_eq!(strings.try_acquire("ada").map(|granted| granted.remaining()), Ok(1));
+    assert_eq!(strings.try_acquire(&"ada".to_owned()).map(|granted| granted.remaining()), Ok(0));
+    assert!(strings.try_acquire("ada").is_err() && strings.try_acquire("bob").is_ok());
+    assert!(strings.pin().try_acquire("ada").is_err());
+    assert_eq!((strings.peek("ada").remaining(), strings.len()), (0, 2));
+    assert!(strings.remove("ada") && !strings.remove("ada"));
+
+    let bytes = RateLimiter::<Vec<u8>>::new(q);
+    assert!(bytes.try_acquire_n(&[1_u8, 2, 3][..], 2).is_ok());
+    assert!(bytes.try_acquire(&vec![1, 2, 3]).is_err());
+    assert_eq!((bytes.peek(&b"\x01\x02\x03"[..]).remaining(), bytes.len()), (0, 1));
+
+    let routes = RateLimiter::<Route>::new(q);
+    let (here, there) = (IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::BROADCAST));
+    assert!(routes.try_acquire_n(&RouteRef("/login", here), 2).is_ok());
+    assert!(routes.try_acquire(&("/login".to_owned(), here)).is_err());
+    assert!(routes.try_acquire(&RouteRef("/login", there)).is_ok());
+    assert!(routes.remove(&RouteRef("/login", here)));
+    assert_eq!(routes.len(), 1);
+}
+
+fn send<T: Send + ?Sized>() {}
+fn sync<T: Sync + ?Sized>() {}
+fn value<T: Copy + PartialEq + Debug + Send + Sync + 'static>() {}
+
+/// Whether a type is `Send` or `Sync`, without asking for it: an inherent item comes before a trait's.
+macro_rules! implements {
+    ($type:ty: $trait:ident) => {{
+        struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
+        #[allow(dead_code, reason = "only where the type does not implement it")]
+        trait Otherwise {
+            const IT: bool = false;
+        }
+        impl<T: ?Sized> Otherwise for Probe<T> {}
+        #[allow(dead_code, reason = "only where the type implements it")]
+        impl<T: ?Sized + $trait> Probe<T> {
+            const IT: bool = true;
+        }
+        Probe::<$type>::IT
+    }};
+}
+
+#[test]
+fn everything_public_crosses_threads_but_a_pinned_handle() {
+    sync::<TokenBucket>();
+    send::<TokenBucket>();
+    sync::<RateLimiter<String>>();
+    send::<RateLimiter<String>>();
+    sync::<RateLimiter<Vec<u8>, Fold>>();
+    send::<Builder<String, Fold>>();
+    sync::<Builder<String, Fold>>();
+    send::<Clock>();
+    sync::<Clock>();
+    send::<MockClock>();
+    sync::<MockClock>();
+    send::<Janitor>();
+    send::<InvalidQuota>();
+    sync::<InvalidQuota>();
+    value::<Quota>();
+    value::<Granted>();
+    value::<Denied>();
+    value::<Snapshot>();
+    value::<Reason>();
+    value::<Stats>();
+    value::<WhenFull>();
+
+    assert!(implements!(RateLimiter<String>: Send));
+    assert!(!implements!(Pinned<'static, String>: Send) && !implements!(Pinned<'static, String>: Sync));
+    // A key that stays on its thread keeps its limiter there.
+    assert!(!implements!(RateLimiter<std::rc::Rc<str>>: Send));
+    assert!(!implements!(RateLimiter<std::cell::Cell<u8>>: Sync));
+}
+
+#[test]
+fn no_debug_output_has_a_key_in_it() {
+    const SECRET: &str = "hunter2";
+    let builder = RateLimiter::<String>::builder(Quota::per_hour(1)).max_keys(1);
+    let mut printed = vec![format!("{builder:?}"), format!("{builder:#?}")];
+    let limiter = builder.build();
+    let granted = limiter.try_acquire(SECRET);
+    let denied = limiter.try_acquire(SECRET);
+    let too_many = limiter.try_acquire_n(SECRET, 2);
+    // And one without room.
+    let shared = limiter.try_acquire(&format!("{SECRET}{SECRET}"));
+    printed.push(format!("{limiter:?} {limiter:#?} {:?} {:?}", limiter.stats(), limiter.pin()));
+    printed.push(format!("{granted:?} {denied:?} {too_many:?} {shared:?} {:?}", limiter.peek(SECRET)));
+    printed.push(format!("{} {}", denied.unwrap_err(), too_many.unwrap_err()));
+    printed.push(format!("{:?}", limiter.janitor(Duration::from_secs(3_600))));
+    for text in &printed {
+        assert!(!text.contains(SECRET), "{text}");
+    }
+    // It says something, all the same.
+    assert!(printed.iter().any(|text| text.contains("1/h burst 1") && text.contains("RateLimiter")));
+    assert!(format!("{:?}", TokenBucket::new(Quota::per_hour(7))).contains("7/h burst 7"));
+    let clocks = [Clock::new(), Clock::default(), Clock::mock().0];
+    assert_eq!(clocks.map(|clock| format!("{clock:?}")), ["Clock(counter)", "Clock(counter)", "Clock(mock)"]);
+}
+
+#[test]
+fn a_refusal_is_an_error_that_says_why() {
+    let (clock, _mock) = Clock::mock();
+    let limiter = RateLimiter::<u8>::builder(Quota::per_minute(2)).clock(clock).max_keys(1);
+    let limiter = limiter.when_full(WhenFull::Deny).build();
+    let _ = limiter.try_acquire(&0);
+    let refused = [limiter.try_acquire_n(&0, 2), limiter.try_acquire_n(&0, 3), limiter.try_acquire(&1)];
+    let refused = refused.map(|refused| refused.expect_err("it is refused"));
+    assert_eq!(refused.map(|denied| denied.reason()), [Reason::Empty, Reason::TooMany, Reason::Full]);
+    let said = refused.map(|denied| {
+        let error: Box<dyn Error + Send + Sync> = denied.into();
+        error.to_string()
+    });
+    assert_eq!(said[0], "not enough tokens: 1 left, retry after 30s");
+    assert_eq!(said[1], "more tokens than the bucket ever holds");
+    assert!(said[2].starts_with("no room for a new key, retry after 32.0"), "{}", said[2]);
+    assert_eq!(HashSet::from(refused.map(|denied| denied.reason())).len(), 3);
+}
+
+/// Decisions outlive what they are of, and print the same wait whenever they are asked.
+#[test]
+fn a_decision_is_a_value() {
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(Quota::per_second(4), clock);
+    let granted = bucket.try_acquire_n(3).expect("it is full");
+    let denied = bucket.try_acquire_n(3).expect_err("one is left");
+    mock.advance(Duration::from_secs(100));
+    drop(bucket);
+    let (again, copy) = (granted, denied);
+    assert_eq!((again.remaining(), again.reset_after()), (1, Duration::from_millis(750)));
+    assert_eq!((copy.remaining(), copy.retry_after()), (1, Some(Duration::from_millis(500))));
+    assert_eq!((granted, denied), (again, copy));
+}

@@ -1,0 +1,275 @@
+//! Cases of six other limiters' test suites, with what the ideal bucket answers: `tests/conformance.json`, or
+//! the file that `TOLLGATE_CONFORMANCE` names.
+//!
+//! Each event is held against the table, and against the exact reference. The table is the ideal bucket; this
+//! crate is at most one tick ahead of it. So:
+//!
+//! * what the table grants is granted (where a tick is worth several tokens: at most one tick late);
+//! * what it refuses is refused, unless its wait is under one tick;
+//! * `remaining` is equal, unless one tick more completes a token;
+//! * `retry_after` is never later, and earlier by less than a tick.
+//!
+//! Once a refusal turned into a grant the rest of a table's case is about another bucket: the reference, which
+//! follows what was granted, alone judges it then.
+
+use std::{env, fs};
+
+use tollgate::{Denied, Granted, Quota, Reason, TokenBucket};
+
+use crate::json::Json;
+use crate::reference::{Ideal, Unit};
+use crate::support::{Time, answer, nanos, ns};
+
+struct Case {
+    name: String,
+    tags: Vec<String>,
+    tokens: u64,
+    per_ns: u64,
+    burst: u64,
+    events: Vec<Event>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    t: u64,
+    n: u64,
+    allow: bool,
+    remaining: u64,
+    retry_after: Option<u64>,
+    never: bool,
+    /// How much earlier it would have been granted.
+    slack: Option<u64>,
+}
+
+impl Case {
+    fn read(case: &Json) -> Case {
+        let field = |name| case.get(name).unwrap_or_else(|| panic!("no {name} in {case:?}"));
+        let tags = case.get("tags").map_or(&[][..], Json::list);
+        Case {
+            name: format!("{}: {}", field("source").text(), field("name").text()),
+            tags: tags.iter().map(|tag| tag.text().to_owned()).collect(),
+            tokens: field("rate").get("tokens").expect("a rate has tokens").whole(),
+            per_ns: field("rate").get("per_ns").expect("a rate has a period").whole(),
+            burst: field("burst").whole(),
+            events: field("events").list().iter().map(Event::read).collect(),
+        }
+    }
+
+    fn is(&self, tag: &str) -> bool {
+        self.tags.iter().any(|one| one == tag)
+    }
+
+    fn quota(&self) -> Result<Quota, tollgate::InvalidQuota> {
+        Quota::try_per(self.tokens, ns(self.per_ns), self.burst)
+    }
+
+    /// A bucket after the first `events` of this case.
+    fn after(&self, quota: Quota, events: usize) -> (TokenBucket, Time) {
+        let (clock, mut time) = Time::new();
+        let bucket = TokenBucket::with_clock(quota, clock);
+        for event in &self.events[..events] {
+            time.set(event.t);
+            let _ = bucket.try_acquire_n(event.n);
+        }
+        (bucket, time)
+    }
+
+    /// What a bucket in the state after the first `events` says of `n` at `t`.
+    fn at(&self, quota: Quota, events: usize, t: u64, n: u64) -> Result<Granted, Denied> {
+        let (bucket, mut time) = self.after(quota, events);
+        time.set(t);
+        bucket.try_acquire_n(n)
+    }
+}
+
+impl Event {
+    fn read(event: &Json) -> Event {
+        let field = |name| event.get(name).unwrap_or_else(|| panic!("no {name} in {event:?}"));
+        Event {
+            t: field("t_ns").whole(),
+            n: field("n").whole(),
+            allow: field("allow").is_true(),
+            remaining: field("remaining").whole(),
+            retry_after: event.get("retry_after_ns").map(Json::whole),
+            never: event.get("never").is_some_and(Json::is_true),
+            slack: event.get("slack_ns").map(Json::whole),
+        }
+    }
+}
+
+/// One tick of a case's quota, as a span of time and in tokens.
+struct Tick<'a> {
+    case: &'a Case,
+    unit: Unit,
+}
+
+impl Tick<'_> {
+    /// Whether so many nanoseconds, themselves rounded up, are under one tick.
+    fn is_over(&self, nanos: u64) -> bool {
+        let tick = u128::from(self.case.per_ns) << self.unit.scale;
+        (u128::from(nanos.saturating_sub(1)) * u128::from(self.case.tokens)) << self.unit.fraction < tick
+    }
+
+    /// Whole tokens that are there, at most, if they were earned in `nanos` and less than one more, and in a tick.
+    fn most(&self, nanos: u64) -> u64 {
+        let Unit { fraction, scale, .. } = self.unit;
+        let per = u128::from(self.case.per_ns);
+        let earned = ((u128::from(nanos) + 1) * u128::from(self.case.tokens)) << fraction;
+        u64::try_from((earned + (per << scale)) / (per << fraction)).expect("a level is below 2^41")
+    }
+}
+
+/// What ran, and where it went another way than the table within what is allowed.
+#[derive(Default)]
+struct Tally {
+    cases: usize,
+    events: usize,
+    waits: usize,
+    slacks: usize,
+    out_of_range: Vec<String>,
+    early: Vec<String>,
+    late: Vec<String>,
+    remaining_differs: Vec<String>,
+    earlier_hints: usize,
+}
+
+fn table() -> (Vec<Case>, bool) {
+    let own = env::var_os("TOLLGATE_CONFORMANCE");
+    let text = match &own {
+        Some(path) => fs::read_to_string(path).expect("TOLLGATE_CONFORMANCE names a file"),
+        None => include_str!("../conformance.json").to_owned(),
+    };
+    (Json::read(&text).list().iter().map(Case::read).collect(), own.is_none())
+}
+
+fn hold(case: &Case, quota: Quota, tally: &mut Tally) {
+    let unit = Unit::choose(case.tokens, case.per_ns, case.burst).expect("a quota has a unit");
+    let tick = Tick { case, unit };
+    let (bucket, mut time) = case.after(quota, 0);
+    let mut ideal = Ideal::new(case.tokens, case.per_ns, case.burst);
+    let mut same = true;
+    for (index, event) in case.events.iter().enumerate() {
+        let Event { t, n, .. } = *event;
+        let at = format!("{}, event {index}: {event:?}", case.name);
+        time.set(t);
+        let decision = bucket.try_acquire_n(n);
+        ideal.take(t, n, answer(decision)).unwrap_or_else(|wrong| panic!("{at}: {wrong}"));
+        tally.events += 1;
+        if same {
+            same = agrees(&tick, event, decision, &at, tally);
+        }
+
+        // A wait is exact, both ways.
+        if let Some(wait) = decision.err().and_then(|denied| denied.retry_after()).map(nanos) {
+            assert!(wait > 0 && case.at(quota, index + 1, t + wait, n).is_ok(), "{at}: {wait} is too early");
+            assert!(case.at(quota, index + 1, t + wait - 1, n).is_err(), "{at}: {wait} is not the least");
+            tally.waits += 1;
+        }
+        // What has slack is granted that much earlier, if the bucket was as it is by then.
+        let before = case.events[..index].iter().map(|event| event.t).max().unwrap_or(0);
+        let earlier = event.slack.and_then(|slack| t.checked_sub(slack)).filter(|t| *t >= before);
+        if let Some(earlier) = earlier.filter(|_| same && unit.scale == 0) {
+            assert!(case.at(quota, index, earlier, n).is_ok(), "{at}: not granted at {earlier}");
+            tally.slacks += 1;
+        }
+    }
+}
+
+/// Whether the decision is the table's; panics if it is not but has to be.
+fn agrees(
+    tick: &Tick<'_>,
+    event: &Event,
+    decision: Result<Granted, Denied>,
+    at: &str,
+    tally: &mut Tally,
+) -> bool {
+    let remaining = match decision {
+        Ok(granted) => granted.remaining(),
+        Err(denied) => denied.remaining(),
+    };
+    let denied = match (event.allow, decision) {
+        (true, Ok(_)) => {
+            if remaining != event.remaining {
+                let most = event.slack.map_or(event.remaining, |slack| tick.most(slack));
+                let late = if tick.unit.scale > 0 { 1 << tick.unit.scale } else { 0 };
+                let least = event.remaining.saturating_sub(late);
+                assert!((least..=most).contains(&remaining), "{at}: {remaining} remain");
+                tally.remaining_differs.push(at.to_owned());
+            }
+            return true;
+        }
+        (true, Err(denied)) => {
+            let wait = denied.retry_after().map(nanos);
+            assert!(tick.unit.scale > 0 && wait.is_some_and(|wait| tick.is_over(wait)), "{at}: {denied}");
+            tally.late.push(at.to_owned());
+            return false;
+        }
+        (false, Ok(_)) => {
+            assert!(event.retry_after.is_some_and(|wait| tick.is_over(wait)), "{at}: granted");
+            tally.early.push(at.to_owned());
+            return false;
+        }
+        (false, Err(denied)) => denied,
+    };
+    if event.never {
+        assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None), "{at}");
+        assert_eq!(remaining, event.remaining, "{at}");
+        return true;
+    }
+    let theirs = event.retry_after.expect("a refusal is for ever or has a wait");
+    let ours = nanos(denied.retry_after().expect("it is not for ever"));
+    assert_eq!(denied.reason(), Reason::Empty, "{at}");
+    if ours > theirs {
+        assert!(tick.unit.scale > 0 && tick.is_over(ours - theirs), "{at}: a hint of {ours} is late");
+    } else {
+        assert!(tick.is_over(theirs - ours), "{at}: a hint of {ours} is early by more than a tick");
+        tally.earlier_hints += usize::from(ours != theirs);
+    }
+    if remaining != event.remaining {
+        // The level is short of n by what the wait earns.
+        let short = u128::from(theirs - 1) * u128::from(tick.case.tokens) / u128::from(tick.case.per_ns);
+        let level = event.n - u64::try_from(short).expect("a level is below 2^41");
+        assert!(remaining > event.remaining && remaining <= level + tick.most(0), "{at}: {remaining} remain");
+        tally.remaining_differs.push(at.to_owned());
+    }
+    true
+}
+
+#[test]
+fn the_cases_of_other_limiters_hold() {
+    let (cases, own) = table();
+    let mut tally = Tally::default();
+    for case in &cases {
+        match case.quota() {
+            Ok(quota) => {
+                hold(case, quota, &mut tally);
+                tally.cases += 1;
+            }
+            Err(error) => {
+                assert!(case.is("extreme") || case.is("zero-rate"), "{}: {error}", case.name);
+                tally.out_of_range.push(format!("{} ({error})", case.name));
+            }
+        }
+    }
+    let lists = [
+        ("out of range", &tally.out_of_range),
+        ("granted within a tick before its time", &tally.early),
+        ("granted within a tick after its time", &tally.late),
+        ("remaining is one tick ahead", &tally.remaining_differs),
+    ];
+    println!("{} cases of {}, {} events", tally.cases, cases.len(), tally.events);
+    println!("exact both ways: {} waits; {} slacks", tally.waits, tally.slacks);
+    println!("hints earlier than the table's, by less than a tick: {}", tally.earlier_hints);
+    for (what, list) in lists {
+        println!("{what}: {}", list.len());
+        list.iter().for_each(|line| println!("    {line}"));
+    }
+
+    assert!(tally.events > 0, "no case was run");
+    if own {
+        assert_eq!((cases.len(), tally.cases, tally.events), (62, 59, 851));
+        assert_eq!(lists.map(|(_, list)| list.len()), [3, 0, 2, 1]);
+        let refused = ["TestZeroLimit", "TestTinyLimit (golang/go#71154)", "TestEvery MaxInt64 ns"];
+        assert!(tally.out_of_range.iter().zip(refused).all(|(line, name)| line.contains(name)));
+    }
+}

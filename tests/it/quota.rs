@@ -1,0 +1,148 @@
+//! Quotas as text, and what is said of those that cannot be held.
+
+use std::error::Error;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::{InvalidQuota, Quota};
+
+use crate::support::{DAY, HOUR, SECOND, cases, ns, quotas};
+
+proptest! {
+    #![proptest_config(cases(4_000))]
+
+    #[test]
+    fn every_quota_is_read_from_what_it_prints(quota in quotas()) {
+        let text = quota.to_string();
+        prop_assert_eq!(text.parse(), Ok(quota), "{}", text);
+        // However it is spaced.
+        let wide = text.replace('/', " / ").replace("burst", "  burst ");
+        prop_assert_eq!(wide.parse(), Ok(quota), "{}", wide);
+        let tight = text.replace(' ', "");
+        prop_assert_eq!(tight.parse(), Ok(quota), "{}", tight);
+    }
+
+    #[test]
+    fn no_text_panics(text in "[0-9]{0,21}[ +/]{0,2}[0-9]{0,21}[a-z ]{0,7}(burst)?[ 0-9]{0,22}|\\PC{0,12}") {
+        let read = text.parse::<Quota>();
+        if let Ok(quota) = read {
+            prop_assert_eq!(quota.to_string().parse(), Ok(quota));
+        }
+    }
+}
+
+#[test]
+fn every_unit_is_read_by_its_sign_and_its_words() {
+    let words = [
+        (1, &["ns", "nanosecond", "nanoseconds"][..]),
+        (1_000, &["us", "microsecond", "microseconds"]),
+        (1_000_000, &["ms", "millisecond", "milliseconds"]),
+        (SECOND, &["s", "second", "seconds", "sec", "secs"]),
+        (60 * SECOND, &["m", "minute", "minutes", "min", "mins"]),
+        (HOUR, &["h", "hour", "hours"]),
+        (DAY, &["d", "day", "days"]),
+    ];
+    for (unit, words) in words {
+        for word in words {
+            for (text, period) in [
+                (format!("3/{word} burst 7"), unit),
+                (format!("3/1{word} burst 7"), unit),
+                (format!("3/20{word} burst 7"), 20 * unit),
+                (format!("3/20 {word} burst 7"), 20 * unit),
+            ] {
+                assert_eq!(text.parse(), Quota::try_per(3, ns(period), 7), "{text}");
+            }
+        }
+        let short = Quota::try_per(3, ns(unit), 7).unwrap().to_string();
+        assert_eq!(short, format!("3/{} burst 7", words[0]));
+    }
+    assert_eq!("250/90s".parse(), Ok(Quota::per(250, Duration::from_secs(90))), "the burst is the count");
+}
+
+#[test]
+fn the_named_periods_are_what_they_say() {
+    assert_eq!(Quota::per_second(5).to_string(), "5/s burst 5");
+    assert_eq!(Quota::per_minute(5).to_string(), "5/m burst 5");
+    assert_eq!(Quota::per_hour(5).to_string(), "5/h burst 5");
+    assert_eq!(Quota::per_day(5).to_string(), "5/d burst 5");
+    assert_eq!(Quota::every(Duration::from_millis(1_500)).to_string(), "1/1500ms burst 1");
+    let quota = Quota::per(9, Duration::from_secs(120)).burst(3);
+    assert_eq!((quota.tokens(), quota.period(), quota.capacity()), (9, Duration::from_secs(120), 3));
+    assert_eq!(quota.to_string(), "9/2m burst 3");
+}
+
+/// One line for each kind of error: it names what was given, and the bound.
+#[test]
+fn every_error_names_the_value_and_the_bound() {
+    let given = |tokens, period, burst| Quota::try_per(tokens, period, burst).unwrap_err();
+    let read = |text: &str| text.parse::<Quota>().unwrap_err();
+    let over = u64::MAX.to_string();
+    let kinds: [(InvalidQuota, &[&str]); 16] = [
+        (given(0, ns(1), 1), &["0 tokens", "the least is 1"]),
+        (given(1, ns(0), 1), &["0 ns", "the least is 1 ns"]),
+        (given(1, ns(1), 0), &["burst of 0", "the least is 1"]),
+        (given(1, ns((1 << 62) + 1), 1), &["4611686018427387905 ns", "2^62 ns"]),
+        (given(1, Duration::MAX, 1), &["18446744073709551615999999999 ns", "2^62 ns"]),
+        (given(1, ns(1), (1 << 40) + 1), &["1099511627777", "2^40", "1099511627776"]),
+        (given(1_001, ns(1), 5), &["1001 tokens every 1 ns", "10^12 tokens a second"]),
+        (given(3, ns(1 << 62), 4), &["burst of 4", "3 tokens every 4611686018427387904 ns", "2^62 ns"]),
+        (given(1_000, ns(1), (1 << 39) - 1), &["549755813887", "1000 tokens every 1 ns", "2^46 ns"]),
+        (read("ten"), &["\"ten\"", "100/s burst 200"]),
+        (read("ten/s"), &["\"ten\"", "a whole number under 2^64"]),
+        (read("18446744073709551616/s"), &["\"18446744073709551616\"", "2^64"]),
+        (read("10/s burst -3"), &["\"-3\"", "a whole number under 2^64"]),
+        (read("10/fortnight"), &["\"fortnight\"", "ns, us, ms, s, m, h, d"]),
+        (read("10/18446744073709551615d"), &["1593798687968505259536000000000000 ns", "2^62 ns"]),
+        (read("0/s"), &["0 tokens", "the least is 1"]),
+    ];
+    for (error, parts) in &kinds {
+        let text = error.to_string();
+        for part in *parts {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+        assert!(!text.contains('\n') && !text.ends_with('.'), "{text:?}");
+        let error: &(dyn Error + Send + Sync + 'static) = error;
+        assert!(error.source().is_none());
+    }
+    assert!(read(&format!("{over}/s")).to_string().contains(&over));
+    for text in
+        ["", "/", "10", "10/", "10/s burst", "10/s burst ten", "10/s burst 5 burst 6", "10/S", "10/s/s"]
+    {
+        assert!(text.parse::<Quota>().is_err(), "{text:?} is no quota");
+    }
+}
+
+/// The edges themselves can be held.
+#[test]
+fn the_bounds_are_within() {
+    for (tokens, nanos, burst) in [(1, 1 << 62, 1), (1_000, 1, 1), (1_000, SECOND, 1 << 40), (1, 1, 1)] {
+        assert!(Quota::try_per(tokens, ns(nanos), burst).is_ok(), "{tokens} every {nanos} ns, burst {burst}");
+    }
+}
+
+#[test]
+fn a_constant_is_checked_as_it_is_made() {
+    const OF_A_CONSTANT: Quota = Quota::per_hour(1_000).burst(50);
+    assert_eq!("1000/h burst 50".parse(), Ok(OF_A_CONSTANT));
+}
+
+/// The panics of the constructors say the bound, too.
+#[test]
+fn a_panic_says_the_bound() {
+    let said = |make: fn() -> Quota| {
+        let panic = std::panic::catch_unwind(make).expect_err("it cannot be held");
+        panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+    };
+    for (make, bound) in [
+        ((|| Quota::per_second(0)) as fn() -> Quota, "the least is 1"),
+        (|| Quota::per_second(1).burst(0), "the least is 1"),
+        (|| Quota::every(Duration::ZERO), "the least is 1 ns"),
+        (|| Quota::every(Duration::MAX), "2^62 ns"),
+        (|| Quota::per_second(1).burst((1 << 40) + 1), "2^40"),
+        (|| Quota::per_second(1_000_000_000_001).burst(1), "10^12"),
+        (|| Quota::per_day(1).burst(1 << 40), "2^62 ns"),
+    ] {
+        let text = said(make).expect("a panic has a text");
+        assert!(text.contains(bound), "{bound:?} is not in {text:?}");
+    }
+}

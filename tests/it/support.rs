@@ -1,0 +1,192 @@
+//! A mock clock by absolute readings, hashers, quotas, and answers in the reference's terms.
+
+use std::env;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+use tollgate::{Clock, Denied, Granted, MockClock, Quota, Snapshot};
+
+use crate::reference::{Answer, Unit};
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+pub(crate) const HOUR: u64 = 3_600 * SECOND;
+pub(crate) const DAY: u64 = 24 * HOUR;
+
+pub(crate) const fn ns(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a wait is below 2^64 ns")
+}
+
+/// A mock clock that is told what to read, not by how much to move.
+pub(crate) struct Time {
+    mock: MockClock,
+    now: u64,
+}
+
+impl Time {
+    pub(crate) fn new() -> (Clock, Time) {
+        let (clock, mock) = Clock::mock();
+        (clock, Time { mock, now: 0 })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(crate) fn set(&mut self, now: u64) {
+        if now >= self.now {
+            self.mock.advance(ns(now - self.now));
+        } else {
+            self.mock.rewind(ns(self.now - now));
+        }
+        self.now = now;
+    }
+
+    pub(crate) fn advance(&mut self, by: u64) {
+        self.set(self.now + by);
+    }
+}
+
+pub(crate) fn answer(decision: Result<Granted, Denied>) -> Answer {
+    match decision {
+        Ok(granted) => Answer {
+            granted: true,
+            remaining: granted.remaining(),
+            retry_after: None,
+            reset_after: Some(nanos(granted.reset_after())),
+        },
+        Err(denied) => Answer {
+            granted: false,
+            remaining: denied.remaining(),
+            retry_after: denied.retry_after().map(nanos),
+            reset_after: None,
+        },
+    }
+}
+
+/// A look is an answer to who takes nothing.
+pub(crate) fn look(snapshot: Snapshot) -> Answer {
+    Answer {
+        granted: true,
+        remaining: snapshot.remaining(),
+        retry_after: None,
+        reset_after: Some(nanos(snapshot.reset_after())),
+    }
+}
+
+pub(crate) fn unit_of(quota: Quota) -> Unit {
+    Unit::choose(quota.tokens(), nanos(quota.period()), quota.capacity()).expect("a quota has a unit")
+}
+
+/// A span of so many ticks, in nanoseconds, rounded up.
+pub(crate) fn ticks(quota: Quota, ticks: u64) -> u64 {
+    let unit = unit_of(quota);
+    let span = (u128::from(nanos(quota.period())) * u128::from(ticks)) << unit.scale;
+    u64::try_from(span.div_ceil(u128::from(quota.tokens()) << unit.fraction)).expect("a few ticks are short")
+}
+
+/// The time to fill an empty bucket, rounded up.
+pub(crate) fn fill(quota: Quota) -> u64 {
+    let span = u128::from(nanos(quota.period())) * u128::from(quota.capacity());
+    u64::try_from(span.div_ceil(u128::from(quota.tokens()))).expect("a bucket fills within 2^62 ns")
+}
+
+/// Hashes to what was written, so that a test says which keys collide.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Plain(u64);
+
+impl BuildHasher for Plain {
+    type Hasher = Plain;
+
+    fn build_hasher(&self) -> Plain {
+        Plain(0)
+    }
+}
+
+impl Hasher for Plain {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = self.0.rotate_left(5) ^ word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A key that collides with every other of its `hash`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Twin {
+    pub(crate) hash: u64,
+    pub(crate) id: u64,
+}
+
+impl Hash for Twin {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Random cases, the same in every run, or as many new ones as `PROPTEST_CASES` says.
+pub(crate) fn cases(cases: u32) -> Config {
+    let mut config = Config { failure_persistence: None, max_local_rejects: u32::MAX, ..Config::default() };
+    if env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+        config.rng_seed = RngSeed::Fixed(0x70_11_6a_7e);
+    }
+    config
+}
+
+/// Quotas as people write them, and some at the edges of what can be held.
+pub(crate) const QUOTAS: [(u64, u64, u64); 24] = [
+    (1, SECOND, 1),
+    (100, SECOND, 200),
+    (1_000, SECOND, 1_000),
+    (7, SECOND, 10),
+    (12_345, SECOND, 777),
+    (333_333, SECOND, 50),
+    (1_000_000, SECOND, 1_000_000),
+    (1_000_000, SECOND, 10),
+    (1_000_000_000, SECOND, 1_000_000),
+    (12_500_000_000, SECOND, 64 << 20),
+    (150_000_001, SECOND, 1_000),
+    (1_000, HOUR, 1_000),
+    (999_983, HOUR, 1_000_000),
+    (5, DAY, 5),
+    (1, 365 * DAY, 1),
+    (1_000_000_000_000, SECOND, 1_000_000_000),
+    (1, 1 << 62, 1),
+    (3, 1 << 62, 3),
+    (1_000, 1, 1),
+    (1_000_000_000_000, SECOND, 1 << 40),
+    (1_000, SECOND, 1 << 40),
+    (7_919, 104_729, 611_953),
+    (1, 3, 10),
+    (999_999_999_989, SECOND, 65_537),
+];
+
+/// Any quota that can be held, spread over all magnitudes; half of them from the list.
+pub(crate) fn quotas() -> impl Strategy<Value = Quota> {
+    let spread = || (0..63_u32, any::<u64>()).prop_map(|(shift, n)| (n >> 1 >> shift).max(1));
+    let any_quota =
+        (spread(), spread(), spread()).prop_filter_map("cannot be held", |(tokens, nanos, burst)| {
+            // The reference counts in 128 bits.
+            let (tokens, nanos, burst) = (tokens.min(1 << 44), nanos.min(1 << 62), burst.min(1 << 40));
+            Quota::try_per(tokens, ns(nanos), burst).ok()
+        });
+    let listed = (0..QUOTAS.len()).prop_map(|row| {
+        let (tokens, nanos, burst) = QUOTAS[row];
+        Quota::try_per(tokens, ns(nanos), burst).expect("it can be held")
+    });
+    prop_oneof![any_quota, listed]
+}

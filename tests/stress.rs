@@ -1,0 +1,462 @@
+//! Threads, more of them than cores, that stumble at random points, while buckets come and go.
+//!
+//! On the real clock, and on a mock clock that a thread moves while the others decide. A thread sleeps here only to be in
+//! the way of others: no verdict depends on how long anything takes.
+
+#![cfg(not(loom))]
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate::{Clock, Equivalent, Quota, RateLimiter, ToKey, TokenBucket, WhenFull};
+
+const THREADS: usize = 8;
+
+/// A generator of its own for each thread, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn of(thread: usize) -> Random {
+        Random((thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+
+    /// Lets others go first, now and then.
+    fn stumble(&mut self) {
+        match self.below(200) {
+            0..4 => thread::yield_now(),
+            4 => thread::park_timeout(Duration::from_micros(self.below(200))),
+            5 => thread::sleep(Duration::from_micros(self.below(100))),
+            _ => {}
+        }
+    }
+}
+
+/// Says that it is over, even if what it stands beside panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Runs `work` on each of eight threads until `lead` is done, which runs on this one.
+fn oversubscribed(work: impl Fn(usize, &dyn Fn() -> bool) + Sync, lead: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    let (work, done) = (&work, &done);
+    thread::scope(|scope| {
+        for index in 0..THREADS {
+            scope.spawn(move || work(index, &|| !done.load(Relaxed)));
+        }
+        let _stop = Stop(done);
+        lead();
+    });
+}
+
+fn counters(len: usize) -> Vec<AtomicU64> {
+    (0..len).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// Eight threads take from the same bucket until each is refused; round by round, a new bucket each.
+fn drain(rounds: usize, burst: u64, take: impl Fn(usize) -> bool + Sync) {
+    let (granted, start) = (counters(rounds), Barrier::new(THREADS));
+    thread::scope(|scope| {
+        for index in 0..THREADS {
+            let (granted, start, take) = (&granted, &start, &take);
+            scope.spawn(move || {
+                let mut random = Random::of(index);
+                for (round, granted) in granted.iter().enumerate() {
+                    start.wait();
+                    let mut mine = 0;
+                    while take(round) {
+                        mine += 1;
+                        random.stumble();
+                    }
+                    granted.fetch_add(mine, Relaxed);
+                }
+            });
+        }
+    });
+    for (round, granted) in granted.into_iter().enumerate() {
+        assert_eq!(granted.into_inner(), burst, "burst {burst}, round {round}");
+    }
+}
+
+#[test]
+fn a_bucket_whose_clock_stands_still_grants_exactly_its_burst() {
+    for (burst, rounds) in [(1, 400), (5, 400), (1_200, 300)] {
+        let (clock, _mock) = Clock::mock();
+        let quota = Quota::per_second(100).burst(burst);
+        let buckets: Vec<_> = (0..rounds).map(|_| TokenBucket::with_clock(quota, clock.clone())).collect();
+        drain(rounds, burst, |round| buckets[round].try_acquire().is_ok());
+    }
+}
+
+/// The threads race to insert each key, while another sweeps. There is room for all, or for none.
+#[test]
+fn a_key_whose_clock_stands_still_is_granted_exactly_its_burst() {
+    for (burst, rounds, room) in [(1, 400, 1_000), (5, 400, 1_000), (1_200, 300, 1_000), (5, 400, 0)] {
+        let (clock, _mock) = Clock::mock();
+        let limiters: Vec<_> = (0..if room == 0 { rounds } else { 1 })
+            .map(|_| {
+                let quota = Quota::per_second(100).burst(burst);
+                RateLimiter::<u64>::builder(quota).clock(clock.clone()).max_keys(room).build()
+            })
+            .collect();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    assert_eq!(limiters[0].evict_idle(), 0, "no time passes");
+                    thread::yield_now();
+                }
+            });
+            let _stop = Stop(&done);
+            drain(rounds, burst, |round| {
+                limiters[round % limiters.len()].try_acquire(&(round as u64)).is_ok()
+            });
+        });
+    }
+}
+
+/// Tokens that a bucket may have granted in `t` of its clock: the burst, what came since, and a tick's worth.
+fn law(quota: Quota, t: Duration) -> u64 {
+    let came = t.as_nanos() * u128::from(quota.tokens()) / quota.period().as_nanos();
+    quota.capacity() + u64::try_from(came).expect("a short test") + 1
+}
+
+/// Real time, from before the first call to after the last, on the clock that the limiters read.
+struct Stopwatch(quanta::Clock, quanta::Instant);
+
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        let clock = quanta::Clock::new();
+        Clock::new().warm();
+        let begun = clock.now();
+        Stopwatch(clock, begun)
+    }
+
+    fn read(&self) -> Duration {
+        self.0.now().duration_since(self.1)
+    }
+}
+
+#[test]
+fn a_hot_bucket_keeps_the_law_on_the_real_clock() {
+    for (quota, coarse) in [
+        (Quota::per_second(50_000).burst(100), false),
+        (Quota::per_second(1_000).burst(1), false),
+        (Quota::per_second(3_000_000).burst(10), false),
+        (Quota::per_second(50_000).burst(100), true),
+    ] {
+        let watch = Stopwatch::start();
+        let clock = if coarse { Clock::coarse(Duration::from_millis(1)) } else { Clock::new() };
+        let (bucket, granted) = (TokenBucket::with_clock(quota, clock), AtomicU64::new(0));
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index);
+                while goes_on() {
+                    granted.fetch_add(u64::from(bucket.try_acquire().is_ok()), Relaxed);
+                    random.stumble();
+                }
+            },
+            || thread::sleep(Duration::from_millis(400)),
+        );
+        let (granted, most) = (granted.into_inner(), law(quota, watch.read()));
+        println!("{quota}, coarse {coarse}: {granted} of {most}");
+        assert!(granted >= quota.capacity() && granted <= most, "{quota}: {granted} granted, not {most}");
+    }
+}
+
+/// A hot key, and others that come and go on the real clock: so long that their buckets are evicted.
+#[test]
+fn every_key_keeps_the_law_on_the_real_clock() {
+    const KEYS: usize = 400;
+    let quota = Quota::per_second(2_000).burst(20);
+    let watch = Stopwatch::start();
+    let limiter = RateLimiter::<u64>::builder(quota).max_keys(60).build();
+    let granted = counters(KEYS);
+    let begun = Instant::now();
+    let take = |key: usize| {
+        granted[key].fetch_add(u64::from(limiter.try_acquire(&(key as u64)).is_ok()), Relaxed);
+    };
+    // The first come once.
+    (1..40).for_each(take);
+    oversubscribed(
+        |index, goes_on| {
+            let mut random = Random::of(index);
+            while goes_on() {
+                // A window on the others moves on, a key each 20 ms.
+                let window = begun.elapsed().as_millis() as usize / 20;
+                take(if random.below(2) == 0 {
+                    0
+                } else {
+                    40 + (window + random.below(8) as usize) % (KEYS - 40)
+                });
+                random.stumble();
+            }
+        },
+        || {
+            while watch.read() < Duration::from_millis(3_000) {
+                limiter.evict_idle();
+                thread::sleep(Duration::from_millis(2));
+            }
+        },
+    );
+    limiter.evict_idle();
+    let most = law(quota, watch.read());
+    let hot = granted[0].load(Relaxed);
+    let stats = limiter.stats();
+    println!("the hot key: {hot} of {most}; {stats:?}");
+    for (key, granted) in granted.into_iter().enumerate() {
+        let granted = granted.into_inner();
+        assert!(granted <= most, "{key}: {granted} granted, not {most}");
+    }
+    assert!(limiter.len() <= 60 && stats.evicted >= 39, "{stats:?}");
+}
+
+/// Five an hour: however keys enter the map and share buckets, whatever the sweeper does, each gets five at most,
+/// and those that have ample room get all five.
+#[test]
+fn a_key_has_one_live_bucket() {
+    let quota = Quota::per_hour(1).burst(5);
+    for (keys, room) in [(64, 64), (64, 1_000), (600, 64), (64, 1)] {
+        let limiter = RateLimiter::<u64>::builder(quota).max_keys(room).build();
+        let granted = counters(keys);
+        let left = AtomicU64::new(40_000);
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index);
+                while goes_on() {
+                    let key = random.below(keys as u64);
+                    if limiter.try_acquire(&key).is_ok() {
+                        granted[key as usize].fetch_add(1, Relaxed);
+                    }
+                    let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+                    random.stumble();
+                }
+            },
+            || {
+                while left.load(Relaxed) > 0 {
+                    assert_eq!(limiter.evict_idle(), 0, "nobody is full");
+                    thread::yield_now();
+                }
+            },
+        );
+        for (key, granted) in granted.into_iter().enumerate() {
+            let granted = granted.into_inner();
+            assert!(granted <= 5, "{granted} granted to {key} of {keys} in {room}");
+            // Two threads that insert one key hold two places for a moment.
+            assert!(granted == 5 || room < keys * 2, "{granted} granted to {key}, which has room");
+        }
+        assert_eq!(limiter.len(), keys.min(room));
+    }
+}
+
+/// Looks a key up, and notes whether the limiter had to make one.
+struct Probe(u64, Cell<bool>);
+
+impl Hash for Probe {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Equivalent<u64> for Probe {
+    fn equivalent(&self, key: &u64) -> bool {
+        self.0 == *key
+    }
+}
+
+impl ToKey<u64> for Probe {
+    fn to_key(&self) -> u64 {
+        self.1.set(true);
+        self.0
+    }
+}
+
+/// Time leaps over the fill time and the margin while threads decide: buckets are evicted, by the sweeper and by the
+/// hand, in the very moment when their keys come back.
+#[test]
+fn a_key_has_one_live_bucket_while_time_leaps() {
+    const HOT: usize = 6;
+    // With patience nearly all is taken before time leaps, so that one grant too many shows.
+    for (policy, room, patience) in [
+        (WhenFull::Share, 8, 100),
+        (WhenFull::Share, 4, 100),
+        (WhenFull::Deny, 5, 100),
+        (WhenFull::Share, 1_000, 1_000_000),
+    ] {
+        let (clock, mock) = Clock::mock();
+        let quota = Quota::per_second(10).burst(5);
+        let limiter =
+            RateLimiter::<u64>::builder(quota).clock(clock).max_keys(room).when_full(policy).build();
+        let (granted, remade) = (counters(HOT), AtomicU64::new(0));
+        let mut most = 5;
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index);
+                let mut passer_by = (index as u64 + 1) << 32;
+                while goes_on() {
+                    match random.below(20) {
+                        0 if index < 2 => drop(limiter.evict_idle()),
+                        1 => {
+                            passer_by += 1;
+                            let _ = limiter.try_acquire(&passer_by);
+                        }
+                        _ => {
+                            let probe = Probe(random.below(HOT as u64), Cell::new(false));
+                            if limiter.try_acquire(&probe).is_ok() {
+                                granted[probe.0 as usize].fetch_add(1, Relaxed);
+                            }
+                            remade.fetch_add(u64::from(probe.1.get()), Relaxed);
+                        }
+                    }
+                    random.stumble();
+                }
+            },
+            || {
+                let (mut random, begun) = (Random::of(THREADS), Instant::now());
+                while begun.elapsed() < Duration::from_millis(1_200) {
+                    let tenths = [1, 2, 26, 30][random.below(4) as usize];
+                    mock.advance(Duration::from_millis(100 * tenths));
+                    // No more than what was missing came.
+                    most += tenths.min(5);
+                    // So that all of it is taken, mostly.
+                    for _ in 0..random.below(patience) {
+                        if (0..HOT as u64).all(|key| limiter.peek(&key).remaining() == 0) {
+                            break;
+                        }
+                        thread::yield_now();
+                    }
+                }
+            },
+        );
+        let stats = limiter.stats();
+        let granted: Vec<_> = granted.into_iter().map(AtomicU64::into_inner).collect();
+        let remade = remade.into_inner();
+        println!("{policy:?} in {room}: {granted:?} of {most}, made {remade} times, {stats:?}");
+        assert!(granted.iter().all(|granted| *granted <= most), "{granted:?}, not {most}");
+        assert!(limiter.len() <= room);
+        assert!(stats.evicted > 0 && remade > HOT as u64, "buckets came and went");
+    }
+}
+
+/// Every thread sets the clock back before its call, and forward again after it: most readings are behind the stamp,
+/// by up to eight times `skew`. Only what the clock gained in all was earned.
+#[test]
+fn readings_behind_the_stamp_earn_nothing() {
+    for (burst, skew) in [(1, 1_000), (50, 1_000_000), (50, 300_000_000), (1_000, 10_000_000)] {
+        let (clock, mock) = Clock::mock();
+        let bucket = TokenBucket::with_clock(Quota::per_second(1_000).burst(burst), clock);
+        mock.advance(Duration::from_secs(1_000));
+        assert!(bucket.try_acquire_n(burst).is_ok());
+        let granted = AtomicU64::new(0);
+        let mut earned = 0;
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index);
+                while goes_on() {
+                    let back = Duration::from_nanos(random.below(skew));
+                    mock.rewind(back);
+                    granted.fetch_add(u64::from(bucket.try_acquire().is_ok()), Relaxed);
+                    random.stumble();
+                    mock.advance(back);
+                }
+            },
+            || {
+                for _ in 0..300 {
+                    mock.advance(Duration::from_millis(1));
+                    earned += 1;
+                    thread::sleep(Duration::from_millis(1));
+                }
+            },
+        );
+        let granted = granted.into_inner();
+        println!("burst {burst}, skew {skew}: {granted} of {earned}");
+        assert!(granted <= earned, "burst {burst}: {granted} granted, {earned} earned");
+        // The clock is where it should be, and what was not taken is there.
+        let left = bucket.peek().remaining();
+        assert!(granted + left >= earned.min(burst), "{granted} granted, {left} left of {earned}");
+    }
+}
+
+/// A key that is counted as long as it lives.
+#[derive(PartialEq, Eq, Hash)]
+struct Counted(u64);
+
+static ALIVE: AtomicIsize = AtomicIsize::new(0);
+
+impl Counted {
+    fn new(key: u64) -> Counted {
+        ALIVE.fetch_add(1, Relaxed);
+        Counted(key)
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Counted {
+        Counted::new(self.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Keys are evicted, removed, cleared and inserted at once, by threads that come and go; the bound holds whenever
+/// they rest, and each key is dropped once.
+#[test]
+fn no_key_leaks_and_the_bound_holds() {
+    const ROOM: usize = 100;
+    let (clock, mock) = Clock::mock();
+    let limiter = RateLimiter::<Counted>::builder(Quota::per_second(100)).clock(clock).max_keys(ROOM).build();
+    let janitor = limiter.janitor(Duration::from_millis(1));
+    for round in 0..20 {
+        let left = AtomicU64::new(10_000);
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index + round);
+                while goes_on() {
+                    let key = Counted::new(random.below(5 * ROOM as u64));
+                    match random.below(1_000) {
+                        0 => limiter.clear(),
+                        1..20 => drop(limiter.remove(&key)),
+                        20..24 => drop(limiter.evict_idle()),
+                        24..100 => drop(limiter.pin().try_acquire_n(&key, 7)),
+                        _ => drop(limiter.try_acquire(&key)),
+                    }
+                    let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+                    random.stumble();
+                }
+            },
+            || {
+                while left.load(Relaxed) > 0 {
+                    mock.advance(Duration::from_millis(500));
+                    thread::sleep(Duration::from_micros(500));
+                }
+            },
+        );
+        assert!(limiter.len() <= ROOM, "{} keys in round {round}", limiter.len());
+    }
+    let stats = limiter.stats();
+    println!("{stats:?}, {} alive", ALIVE.load(Relaxed));
+    assert!(stats.evicted > 0 && stats.shared > 0, "{stats:?}");
+    drop(janitor);
+    assert!(ALIVE.load(Relaxed) >= limiter.len() as isize);
+    drop(limiter);
+    assert_eq!(ALIVE.load(Relaxed), 0, "each key was dropped once");
+}
