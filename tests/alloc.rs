@@ -1,0 +1,172 @@
+//! What is allocated, and what stays: counted by the global allocator, for each thread by itself.
+
+#![cfg(not(loom))]
+use std::hint::black_box;
+use std::ops::Range;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use tollgate::{Clock, MockClock, Quota, RateLimiter, TokenBucket, WhenFull};
+
+fn allocates_nothing(what: &str, work: impl FnOnce()) {
+    let counted = measure(work);
+    assert_eq!((counted.count_total, counted.bytes_current), (0, 0), "{what} allocates");
+}
+
+#[test]
+fn the_allocator_counts() {
+    let counted = measure(|| drop(black_box(Vec::<u8>::with_capacity(100))));
+    assert_eq!((counted.count_total, counted.bytes_current, counted.bytes_max), (1, 0, 100));
+    let kept = measure(|| std::mem::forget(black_box(Box::new(7_u64))));
+    assert_eq!((kept.count_total, kept.bytes_current), (1, 8));
+}
+
+#[test]
+fn a_token_bucket_never_allocates() {
+    static LIMIT: TokenBucket = TokenBucket::new(Quota::per_hour(3));
+    Clock::new().warm();
+    let (clock, mock) = Clock::mock();
+    allocates_nothing("a bucket", || {
+        let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+        for n in [0, 3, 8, 11, 7, 1] {
+            let _ = black_box(bucket.try_acquire_n(n).map_err(|denied| denied.retry_after()));
+            let _ = black_box((bucket.try_acquire(), bucket.peek().reset_after()));
+            mock.advance(Duration::from_millis(150));
+        }
+        for _ in 0..5 {
+            let _ = black_box((LIMIT.try_acquire(), LIMIT.peek()));
+        }
+        assert!(LIMIT.try_acquire().is_err());
+    });
+}
+
+fn limiter<K>(quota: Quota, max_keys: usize, policy: WhenFull) -> (RateLimiter<K>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    (RateLimiter::builder(quota).clock(clock).max_keys(max_keys).when_full(policy).build(), mock)
+}
+
+#[test]
+fn a_decision_on_a_known_key_allocates_nothing() {
+    let (limiter, mock) = limiter::<String>(Quota::per_second(2), 10_000, WhenFull::Share);
+    let keys: Vec<String> = (0..1_000).map(|key| format!("the key of some length {key}")).collect();
+    for key in &keys {
+        assert!(limiter.try_acquire(key.as_str()).is_ok());
+    }
+    let (mut granted, mut refused) = (0, 0);
+    let mut decide = |decision: Result<tollgate::Granted, tollgate::Denied>| match decision {
+        Ok(decision) => granted += u64::from(decision.reset_after() > Duration::ZERO),
+        Err(decision) => refused += u64::from(decision.retry_after().is_some()),
+    };
+    for _ in 0..3 {
+        allocates_nothing("a decision", || {
+            keys.iter().for_each(|key| decide(limiter.try_acquire(key.as_str())))
+        });
+        allocates_nothing("a refusal", || keys.iter().for_each(|key| decide(limiter.try_acquire_n(key, 2))));
+        allocates_nothing("more than the burst", || {
+            keys.iter().for_each(|key| decide(limiter.try_acquire_n(key.as_str(), 3)));
+        });
+        allocates_nothing("a look", || {
+            for key in &keys {
+                let _ = black_box(limiter.peek(key.as_str()).reset_after());
+            }
+        });
+        allocates_nothing("a pinned handle", || {
+            let pinned = limiter.pin();
+            for key in &keys {
+                decide(pinned.try_acquire(key.as_str()));
+                decide(pinned.try_acquire_n(key.as_str(), 0));
+                let _ = black_box(pinned.peek(key.as_str()));
+            }
+        });
+        mock.advance(Duration::from_millis(500));
+    }
+    assert!(granted >= 3_000 && refused >= 3_000, "{granted} granted, {refused} refused");
+    allocates_nothing("a look at an unknown key", || {
+        let _ = black_box(limiter.peek("unknown"));
+    });
+    assert_eq!(limiter.len(), 1_000);
+}
+
+/// Without room nothing is made of a key, whatever the policy says.
+#[test]
+fn a_key_without_room_allocates_nothing() {
+    for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
+        let (limiter, _mock) = limiter::<String>(Quota::per_hour(2), 100, policy);
+        for key in 0..100 {
+            assert!(limiter.try_acquire(&format!("{key}")).is_ok());
+        }
+        let others: Vec<String> = (100..1_100).map(|key| format!("{key}")).collect();
+        allocates_nothing("a key without room", || {
+            for key in &others {
+                let _ = black_box(limiter.try_acquire(key.as_str()));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_call_that_takes_nothing_makes_nothing_of_its_key() {
+    let (limiter, _mock) = limiter::<String>(Quota::per_hour(2), 100, WhenFull::Share);
+    allocates_nothing("more than the burst of an unknown key", || {
+        let _ = black_box(limiter.try_acquire_n("unknown", 3));
+    });
+    allocates_nothing("nothing of an unknown key", || {
+        let _ = black_box(limiter.try_acquire_n("unknown", 0));
+    });
+    assert!(limiter.is_empty());
+}
+
+/// Ten thousand have room. The most that a million keys ever need is what the first hundred thousand needed.
+#[test]
+fn memory_stays_flat_under_a_flood() {
+    for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
+        // On a clock that stands still nobody is evicted; on one that moves, every key is.
+        for step in [Duration::ZERO, Duration::from_millis(1)] {
+            let (limiter, mock) = limiter::<u64>(Quota::per_second(1), 10_000, policy);
+            let flood = |keys: Range<u64>| {
+                measure(|| {
+                    for key in keys {
+                        let _ = limiter.try_acquire(&key);
+                        mock.advance(step);
+                    }
+                })
+            };
+            let first = flood(0..100_000);
+            let rest = flood(100_000..1_000_000);
+            let early = i64::try_from(first.bytes_max).expect("bytes");
+            let late = first.bytes_current + i64::try_from(rest.bytes_max).expect("bytes");
+            println!("{policy:?}, {step:?} a key: {early} bytes at most, then {late}; {:?}", limiter.stats());
+            assert!(late * 10 <= early * 11, "{policy:?}, {step:?} a key: {early} bytes, then {late}");
+            assert!(late < 2_000_000, "{late} bytes for ten thousand keys");
+            assert!(limiter.len() <= 10_000);
+            assert_eq!(limiter.stats().evicted > 0, step > Duration::ZERO);
+        }
+    }
+}
+
+#[test]
+fn a_key_takes_little_and_gives_it_back() {
+    const KEYS: u64 = 100_000;
+    for presize in [0, KEYS as usize] {
+        let all = measure(|| {
+            let (clock, _mock) = Clock::mock();
+            let mut built = None;
+            let empty = measure(|| {
+                let builder = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock);
+                built = Some(builder.presize(presize).build());
+            });
+            let limiter = built.expect("it was just built");
+            let inserting = measure(|| {
+                for key in 0..KEYS {
+                    assert!(limiter.try_acquire(&key).is_ok());
+                }
+            });
+            let bytes = inserting.bytes_current / KEYS as i64;
+            println!("presize {presize}: {} bytes before, {bytes} more a key", empty.bytes_current);
+            assert!(inserting.count_total >= KEYS, "each key has an entry of its own");
+            // An entry is 24 bytes and its ticket 4; the rest is the map's table.
+            assert!(bytes <= if presize > 0 { 32 } else { 128 }, "{bytes} bytes a key");
+        });
+        assert!(all.bytes_current.abs() <= 1 << 10, "{} bytes are left", all.bytes_current);
+    }
+}
