@@ -26,7 +26,6 @@ pub(crate) use const_fn;
 
 #[cfg(all(test, loom))]
 mod model {
-    use super::Ordering;
     use std::ops::Deref;
 
     #[derive(Debug)]
@@ -38,8 +37,8 @@ mod model {
         }
 
         #[cfg(rmw_loads)]
-        pub(crate) fn load(&self, _: Ordering) -> u64 {
-            self.0.fetch_add(0, Ordering::AcqRel)
+        pub(crate) fn load(&self, _: super::Ordering) -> u64 {
+            self.0.fetch_add(0, super::Ordering::AcqRel)
         }
     }
 

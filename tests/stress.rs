@@ -6,7 +6,7 @@
 #![cfg(not(loom))]
 
 use std::cell::Cell;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -286,37 +286,54 @@ impl ToKey<u64> for Probe {
     }
 }
 
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+/// Keys that share no overflow bucket with the first `hot`.
+fn passers_by(hot: u64) -> Vec<u64> {
+    let (clock, _mock) = Clock::mock();
+    let outside = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).max_keys(0).build();
+    for key in 0..hot {
+        assert!(outside.try_acquire(&key).is_ok(), "the hot share no bucket with each other");
+    }
+    (hot..10_000).filter(|key| outside.peek(key).remaining() == 1).collect()
+}
+
 /// Time leaps over the fill time and the margin while threads decide: buckets are evicted, by the sweeper and by the
-/// hand, in the very moment when their keys come back.
+/// hand, in the very moment when their keys come back, from the map or from outside of it.
+///
+/// All is taken before time leaps again. So the keys are granted all that they may be, or nearly, and one grant too
+/// many shows.
 #[test]
 fn a_key_has_one_live_bucket_while_time_leaps() {
-    const HOT: usize = 6;
-    // With patience nearly all is taken before time leaps, so that one grant too many shows.
-    for (policy, room, patience) in [
-        (WhenFull::Share, 8, 100),
-        (WhenFull::Share, 4, 100),
-        (WhenFull::Deny, 5, 100),
-        (WhenFull::Share, 1_000, 1_000_000),
+    const HOT: u64 = 6;
+    let passers_by = passers_by(HOT);
+    for (policy, room, sweeps, patience) in [
+        (WhenFull::Share, 1_000, true, 1_000_000),
+        (WhenFull::Share, 30, true, 1_000_000),
+        (WhenFull::Share, 30, false, 1_000_000),
+        (WhenFull::Share, 8, false, 1_000_000),
+        (WhenFull::Share, 4, true, 1_000_000),
+        // Here a key may have no tokens to wait for.
+        (WhenFull::Deny, 5, true, 20),
     ] {
         let (clock, mock) = Clock::mock();
         let quota = Quota::per_second(10).burst(5);
-        let limiter =
-            RateLimiter::<u64>::builder(quota).clock(clock).max_keys(room).when_full(policy).build();
-        let (granted, remade) = (counters(HOT), AtomicU64::new(0));
+        let limiter = RateLimiter::<u64, Fixed>::builder(quota).clock(clock).max_keys(room);
+        let limiter = limiter.when_full(policy).build();
+        let (granted, remade) = (counters(HOT as usize), AtomicU64::new(0));
         let mut most = 5;
         oversubscribed(
             |index, goes_on| {
                 let mut random = Random::of(index);
-                let mut passer_by = (index as u64 + 1) << 32;
                 while goes_on() {
                     match random.below(20) {
-                        0 if index < 2 => drop(limiter.evict_idle()),
-                        1 => {
-                            passer_by += 1;
-                            let _ = limiter.try_acquire(&passer_by);
+                        0 if sweeps && index < 2 => drop(limiter.evict_idle()),
+                        1..3 => {
+                            let key = random.below(passers_by.len() as u64);
+                            let _ = limiter.try_acquire(&passers_by[key as usize]);
                         }
                         _ => {
-                            let probe = Probe(random.below(HOT as u64), Cell::new(false));
+                            let probe = Probe(random.below(HOT), Cell::new(false));
                             if limiter.try_acquire(&probe).is_ok() {
                                 granted[probe.0 as usize].fetch_add(1, Relaxed);
                             }
@@ -328,14 +345,14 @@ fn a_key_has_one_live_bucket_while_time_leaps() {
             },
             || {
                 let (mut random, begun) = (Random::of(THREADS), Instant::now());
-                while begun.elapsed() < Duration::from_millis(1_200) {
+                while begun.elapsed() < Duration::from_millis(1_000) {
                     let tenths = [1, 2, 26, 30][random.below(4) as usize];
                     mock.advance(Duration::from_millis(100 * tenths));
                     // No more than what was missing came.
                     most += tenths.min(5);
-                    // So that all of it is taken, mostly.
-                    for _ in 0..random.below(patience) {
-                        if (0..HOT as u64).all(|key| limiter.peek(&key).remaining() == 0) {
+                    let all_taken = || (0..HOT).all(|key| limiter.peek(&key).remaining() == 0);
+                    for _ in 0..patience {
+                        if all_taken() {
                             break;
                         }
                         thread::yield_now();
@@ -349,7 +366,41 @@ fn a_key_has_one_live_bucket_while_time_leaps() {
         println!("{policy:?} in {room}: {granted:?} of {most}, made {remade} times, {stats:?}");
         assert!(granted.iter().all(|granted| *granted <= most), "{granted:?}, not {most}");
         assert!(limiter.len() <= room);
-        assert!(stats.evicted > 0 && remade > HOT as u64, "buckets came and went");
+        assert!(stats.evicted > 0 && remade > HOT, "buckets came and went");
+    }
+}
+
+/// Each removal, and nothing else, gives a key another burst.
+#[test]
+fn a_key_gets_a_burst_for_each_time_it_is_removed() {
+    const KEYS: usize = 8;
+    let (clock, _mock) = Clock::mock();
+    let limiter = RateLimiter::<u64>::builder(Quota::per_hour(5)).clock(clock).max_keys(100).build();
+    let (granted, rounds) = (counters(KEYS), 500);
+    oversubscribed(
+        |index, goes_on| {
+            let mut random = Random::of(index);
+            while goes_on() {
+                let key = random.below(KEYS as u64);
+                granted[key as usize].fetch_add(u64::from(limiter.try_acquire(&key).is_ok()), Relaxed);
+                random.stumble();
+            }
+        },
+        || {
+            for round in 1..=rounds {
+                for key in 0..KEYS as u64 {
+                    while granted[key as usize].load(Relaxed) < 5 * round {
+                        thread::yield_now();
+                    }
+                    assert!(limiter.remove(&key), "it has a bucket");
+                }
+                assert_eq!(limiter.evict_idle(), 0, "no time passes");
+            }
+        },
+    );
+    for (key, granted) in granted.into_iter().enumerate() {
+        let granted = granted.into_inner();
+        assert!((5 * rounds..=5 * (rounds + 1)).contains(&granted), "{granted} granted to {key}");
     }
 }
 
@@ -445,7 +496,7 @@ fn no_key_leaks_and_the_bound_holds() {
             },
             || {
                 while left.load(Relaxed) > 0 {
-                    mock.advance(Duration::from_millis(500));
+                    mock.advance(Duration::from_secs(3));
                     thread::sleep(Duration::from_micros(500));
                 }
             },

@@ -146,10 +146,10 @@ impl World {
     }
 
     fn evict(&self) {
-        if let Some(bucket) = self.place.find() {
-            if self.rules.seal_if_idle(bucket).is_ok() {
-                self.place.bury();
-            }
+        if let Some(bucket) = self.place.find()
+            && self.rules.seal_if_idle(bucket).is_ok()
+        {
+            self.place.bury();
         }
     }
 

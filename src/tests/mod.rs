@@ -1,5 +1,6 @@
 //! Tests of private items: the pure step, the compiled terms, and the models.
 
+#[cfg(not(loom))]
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
 
