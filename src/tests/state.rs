@@ -213,6 +213,11 @@ fn a_wrap_of_the_stamp_credits_nothing_extra() {
 }
 
 #[test]
+fn a_bucket_is_one_word() {
+    assert_eq!(size_of::<crate::bucket::Bucket>(), 8);
+}
+
+#[test]
 fn a_clock_that_stands_still_grants_the_burst_and_no_more() {
     for burst in [1, 2, 5, 1_200] {
         let mut bucket = Plain::new((100, 1_000_000_000, burst));
