@@ -24,10 +24,11 @@
 //!
 //! * at most `burst + rate * T` tokens are granted, and one tick's worth: never more, under any
 //!   interleaving of threads, however long it runs;
-//! * whatever the ideal token bucket would grant is granted.
+//! * whatever the ideal token bucket would grant is granted; where a tick is worth several tokens, by at most one
+//!   tick later.
 //!
-//! A tick is 2^-16 to 2^-1 of the time a token takes for ordinary quotas, and several tokens' time for the
-//! fastest with the largest bursts, at most 1/128 of the bucket. `docs/design.md` derives this.
+//! A tick is 2^-16 to 1 of the time a token takes for ordinary quotas, and several tokens' time only for very fast
+//! rates or very large bursts, at most 1/128 of the bucket. `docs/design.md` derives this.
 //!
 //! # Limits
 //!

@@ -148,14 +148,17 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) -> Option<Result<Granted, Denied>> {
         let now = self.rules.clock.nanos();
         let ByKey { hash, key } = place.key;
+        // Whoever took the last room may have done so for this very key.
+        let no_room = |due| match place.find() {
+            Some(_) => None,
+            None => self.without_room(place, need, now, due),
+        };
         if Alike::count(place.map, hash, place.guard) >= MOST_ALIKE {
-            return self.without_room(place, need, now, Some(now));
+            return no_room(Some(now));
         }
         let mut ticket = match self.ring.admit(now, |tag| self.look(place.guard, tag)) {
             Ok(ticket) => ticket,
-            // Whoever claimed the last slot may have done so for this very key.
-            Err(_) if place.find().is_some() => return None,
-            Err(due) => return self.without_room(place, need, now, due),
+            Err(due) => return no_room(due),
         };
         let key = key.to_key();
         let stored = Stored { tag: ticket.admits(hash), key };
