@@ -11,7 +11,6 @@ mod janitor;
 mod json;
 mod proxy;
 mod quota;
-#[allow(unreachable_pub, reason = "it is written for several binaries")]
 #[path = "../reference/mod.rs"]
 mod reference;
 mod support;
