@@ -171,7 +171,11 @@ fn a_hot_bucket_keeps_the_law_on_the_real_clock() {
                     random.stumble();
                 }
             },
-            || thread::sleep(Duration::from_millis(400)),
+            || {
+                while watch.read() < Duration::from_millis(400) || granted.load(Relaxed) < quota.capacity() {
+                    thread::yield_now();
+                }
+            },
         );
         let (granted, most) = (granted.into_inner(), law(quota, watch.read()));
         println!("{quota}, coarse {coarse}: {granted} of {most}");
