@@ -18,6 +18,7 @@ use crate::sync::{AtomicU64, Ordering};
 ///   readings that are up to 4 s behind the latest decision of their bucket neither earn nor lose anything.
 /// * [`Clock::coarse`] reads what a thread noted last: a load instead of a counter's reading.
 /// * [`Clock::mock`] stands still until it is moved.
+/// * [`Clock::from_fn`] is whatever you say.
 ///
 /// # Examples
 ///
@@ -40,6 +41,7 @@ enum Source {
     Counter,
     Coarse(#[expect(dead_code, reason = "held for its drop, which stops the thread")] Arc<Background>),
     Mock(Arc<AtomicU64>),
+    Custom(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
 
 impl Clock {
@@ -87,6 +89,30 @@ impl Clock {
         }
     }
 
+    /// A clock of your own: how long ago some fixed moment was. It should never go back, nor block.
+    ///
+    /// # Examples
+    ///
+    /// A clock that stands while tokio's is paused:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let start = tokio::time::Instant::now();
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(1), Clock::from_fn(move || start.elapsed()));
+    /// assert!(bucket.try_acquire().is_ok());
+    /// tokio::time::advance(Duration::from_secs(1)).await;
+    /// assert!(bucket.try_acquire().is_ok());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn from_fn(now: impl Fn() -> Duration + Send + Sync + 'static) -> Clock {
+        Clock(Source::Custom(Arc::new(now)))
+    }
+
     /// Calibrates the processor's counter, if that was not done before: 10 to 200 ms, once in a process.
     ///
     /// # Examples
@@ -99,12 +125,37 @@ impl Clock {
     }
 
     /// Nanoseconds since some fixed moment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn nanos(&self) -> u64 {
+        match self.0 {
+            Source::Counter => Counter::get().nanos(),
+            _ => self.other_nanos(),
+        }
+    }
+
+    // Apart, so that the one that is nearly always meant costs one comparison.
+    #[inline(never)]
+    fn other_nanos(&self) -> u64 {
         match &self.0 {
             Source::Counter => Counter::get().nanos(),
             Source::Coarse(_) => Counter::get().recent_nanos(),
-            Source::Mock(nanos) => nanos.load(Ordering::Acquire),
+            // SeqCst: see `regime.rs`.
+            Source::Mock(nanos) => nanos.load(Ordering::SeqCst),
+            Source::Custom(now) => nanos_of(now()),
+        }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.nanos())
+    }
+
+    /// Whether both read the same: one reading serves both.
+    pub(crate) fn is_same(&self, other: &Clock) -> bool {
+        match (&self.0, &other.0) {
+            (Source::Counter, Source::Counter) | (Source::Coarse(_), Source::Coarse(_)) => true,
+            (Source::Mock(one), Source::Mock(two)) => Arc::ptr_eq(one, two),
+            (Source::Custom(one), Source::Custom(two)) => Arc::ptr_eq(one, two),
+            _ => false,
         }
     }
 }
@@ -121,7 +172,34 @@ impl fmt::Debug for Clock {
             Source::Counter => "Clock(counter)",
             Source::Coarse(_) => "Clock(coarse)",
             Source::Mock(_) => "Clock(mock)",
+            Source::Custom(_) => "Clock(custom)",
         })
+    }
+}
+
+/// A reading of a limiter's clock, from [`TokenBucket::now`](crate::TokenBucket::now) or
+/// [`RateLimiter::now`](crate::RateLimiter::now). It means something to limiters on the same clock only.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let before = bucket.now();
+/// mock.advance(Duration::from_millis(5));
+/// assert_eq!(bucket.now().since(before), Duration::from_millis(5));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub(crate) u64);
+
+impl Moment {
+    /// The time since an earlier moment; zero if it is later.
+    #[must_use]
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
@@ -190,11 +268,11 @@ impl MockClock {
 
     fn set(&self, to: impl Fn(u64) -> u64) {
         self.0
-            .fetch_update(Ordering::Release, Ordering::Relaxed, |nanos| Some(to(nanos)))
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |nanos| Some(to(nanos)))
             .expect("the update is never declined");
     }
 }
 
-fn nanos_of(duration: Duration) -> u64 {
+pub(crate) fn nanos_of(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,28 +4,31 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::state::{Outcome, View};
-use crate::terms::{Terms, TickClock};
+use crate::state::{Outcome, ticks_until};
+use crate::terms::{Pace, Reading, TickClock};
 
 /// Some ticks from a clock reading on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wait {
+pub(crate) struct Wait {
     ticks: u64,
     from: u64,
     clock: TickClock,
 }
 
 impl Wait {
-    fn duration(self) -> Duration {
+    pub(crate) fn duration(self) -> Duration {
         Duration::from_nanos(self.clock.nanos_until(self.from, self.ticks))
     }
 
-    /// Until the bucket has `goal` units, from `level` at `lag` ticks after the reading.
+    fn nanos(nanos: u64, from: u64) -> Wait {
+        Wait { ticks: nanos, from, clock: TickClock::NANOS }
+    }
+
+    /// Until the bucket has `goal` units, from what it has after an outcome.
     #[inline]
-    fn until(terms: &Terms, goal: u64, level: u64, lag: u64, from: u64) -> Wait {
-        let missing = goal.saturating_sub(level);
-        let lag = if missing == 0 { 0 } else { lag };
-        Wait { ticks: terms.ticks_for(missing) + lag, from, clock: terms.ticks }
+    pub(crate) fn until<P: Pace>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
+        let ticks = ticks_until(&reading.pace, reading.tick(), goal, level, lag);
+        Wait { ticks, from: reading.nanos, clock: reading.pace.terms().ticks }
     }
 }
 
@@ -47,15 +50,30 @@ impl Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Granted {
+    tokens: u64,
     remaining: u64,
     reset: Wait,
 }
 
 impl Granted {
     #[inline]
-    pub(crate) fn new(terms: &Terms, level: u64, lag: u64, from: u64) -> Granted {
-        let reset = Wait::until(terms, terms.capacity, level, lag, from);
-        Granted { remaining: terms.tokens(level), reset }
+    pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Granted {
+        let Outcome { taken, level, lag, .. } = outcome;
+        let terms = reading.pace.terms();
+        let reset = Wait::until(reading.pace.capacity(), level, lag, reading);
+        Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
+    }
+
+    /// What was not taken from a bucket: granted by shadow mode, by no limit at all, or none of it.
+    pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
+        Granted { tokens, remaining, reset: Wait::nanos(0, 0) }
+    }
+
+    /// The tokens that were taken: what was asked for, but for
+    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to), which may get less.
+    #[inline]
+    pub fn tokens(&self) -> u64 {
+        self.tokens
     }
 
     /// Whole tokens left in the bucket after this decision, at its moment.
@@ -79,11 +97,6 @@ impl Granted {
 pub struct Snapshot(Granted);
 
 impl Snapshot {
-    #[inline]
-    pub(crate) fn new(terms: &Terms, view: View, from: u64) -> Snapshot {
-        Snapshot(Granted::new(terms, view.level, view.lag, from))
-    }
-
     /// Whole tokens in the bucket.
     #[inline]
     pub fn remaining(&self) -> u64 {
@@ -95,9 +108,12 @@ impl Snapshot {
         self.0.reset_after()
     }
 
-    /// Taking nothing is always granted.
-    pub(crate) fn granted(self) -> Granted {
-        self.0
+}
+
+/// Taking nothing is always granted, and a look.
+impl From<Granted> for Snapshot {
+    fn from(granted: Granted) -> Snapshot {
+        Snapshot(granted)
     }
 }
 
@@ -144,23 +160,54 @@ pub enum Reason {
     /// The key is new, and the limiter has no room for it
     /// (only with [`WhenFull::Deny`](crate::WhenFull::Deny)).
     Full,
+    /// As many tokens are promised to those who wait as the bound on debt allows.
+    Debt,
+    /// The tokens would come later than the caller is ready to wait.
+    Deadline,
+    /// The plan was made for another limiter.
+    ForeignPlan,
 }
 
 impl Denied {
     #[inline]
-    pub(crate) fn empty(terms: &Terms, need: u64, outcome: Outcome, from: u64) -> Denied {
-        let retry = Wait::until(terms, need, outcome.level, outcome.lag, from);
-        Denied { reason: Reason::Empty, remaining: terms.tokens(outcome.level), retry: Some(retry) }
+    pub(crate) fn empty<P: Pace>(need: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
+        let terms = reading.pace.terms();
+        let retry = Wait::until(need + terms.floor, outcome.level, outcome.lag, reading);
+        Denied { reason: Reason::Empty, remaining: terms.available(outcome.level), retry: Some(retry) }
     }
 
-    pub(crate) fn too_many(snapshot: Snapshot) -> Denied {
-        Denied { reason: Reason::TooMany, remaining: snapshot.remaining(), retry: None }
+    #[cold]
+    pub(crate) fn too_many<P: Pace>(outcome: Outcome, reading: Reading<P>) -> Denied {
+        let remaining = reading.pace.terms().available(outcome.level);
+        Denied { reason: Reason::TooMany, remaining, retry: None }
+    }
+
+    /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
+    pub(crate) fn in_debt<P: Pace>(
+        n: u64,
+        patience: u64,
+        outcome: Outcome,
+        reading: &Reading<P>,
+    ) -> Denied {
+        let terms = reading.pace.terms();
+        let wait = |above| {
+            let wait = Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading);
+            terms.ticks.nanos_until(wait.from, wait.ticks)
+        };
+        let (debt, deadline) = (wait(reading.pace.lowest()), wait(terms.floor).saturating_sub(patience));
+        let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
+        let retry = Some(Wait::nanos(debt.max(deadline), reading.nanos));
+        Denied { reason, remaining: terms.available(outcome.level), retry }
     }
 
     /// No room; there may be some at the clock reading `due`, if ever.
     pub(crate) fn full(from: u64, due: Option<u64>) -> Denied {
-        let wait = |due: u64| Wait { ticks: due.saturating_sub(from), from, clock: TickClock::NANOS };
+        let wait = |due: u64| Wait::nanos(due.saturating_sub(from), from);
         Denied { reason: Reason::Full, remaining: 0, retry: due.map(wait) }
+    }
+
+    pub(crate) fn foreign_plan() -> Denied {
+        Denied { reason: Reason::ForeignPlan, remaining: 0, retry: None }
     }
 
     /// How long after the decision the same request is granted, if nobody takes tokens in between.
@@ -194,6 +241,9 @@ impl fmt::Display for Denied {
             Reason::Empty => write!(f, "not enough tokens: {} left", self.remaining)?,
             Reason::TooMany => f.write_str("more tokens than the bucket ever holds")?,
             Reason::Full => f.write_str("no room for a new key")?,
+            Reason::Debt => f.write_str("too many tokens are promised already")?,
+            Reason::Deadline => f.write_str("the tokens come too late")?,
+            Reason::ForeignPlan => f.write_str("the plan was made for another limiter")?,
         }
         match self.retry_after() {
             Some(wait) => write!(f, ", retry after {wait:?}"),

@@ -18,11 +18,85 @@
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/loom.rs`.)
 //! The word itself needs no more than `bucket.rs` gives.
 
-use crate::bucket::Bucket;
-use crate::clock::Clock;
+use crate::bucket::{Advance, Bucket, Read};
+use crate::clock::{Clock, Moment};
+use crate::decision::Denied;
+use crate::regime::{Regimes, Source};
+use crate::reservation::Receipt;
+use crate::plan::{Plan, Planned};
 use crate::state::{Outcome, State};
-use crate::sync::{Ordering, fence};
-use crate::terms::{MARGIN_NANOS, Terms};
+use crate::step::{ChargeUpTo, Give, GiveBack, Settle, Step, Undo};
+use crate::sync::{AtomicU64, Ordering, const_fn, fence};
+use crate::terms::{MARGIN_NANOS, Pace, Reading};
+
+/// A step on whatever state there is.
+struct Run<'a, S>(&'a S);
+
+impl<P: Pace, S: Step> Advance<Reading<P>> for Run<'_, S> {
+    type Out = Outcome;
+
+    #[inline(always)]
+    fn advance(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        self.0.run(state, reading)
+    }
+}
+
+/// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `unborn` says.
+struct Charge<'a, R, S> {
+    rules: &'a Rules<R>,
+    unborn: Option<State>,
+    step: &'a S,
+}
+
+impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
+    type Out = Result<Outcome, Met>;
+
+    #[inline(always)]
+    fn advance(&self, state: State, reading: &Reading<P>) -> (Self::Out, Option<State>) {
+        let from = match self.unborn {
+            _ if state.is_level() => state,
+            Some(State::FULL) if state == State::FULL => self.rules.start(reading),
+            Some(start) if state == State::FULL => start,
+            None if state == State::FULL => return (Err(Met::Unborn), None),
+            _ => return (Err(Met::Sealed), None),
+        };
+        let (outcome, next) = self.step.run(from, reading);
+        // Refused at birth: the bucket has a level and a stamp from here on all the same.
+        let born = (from != state).then_some(from);
+        (Ok(outcome), next.or(born))
+    }
+}
+
+/// A new reading each time.
+pub(crate) struct Now<'a, R = Regimes>(pub(crate) &'a Rules<R>);
+
+impl<R: Source> Read<Reading> for Now<'_, R> {
+    #[inline(always)]
+    fn read(&self, _: State) -> Reading {
+        self.0.read()
+    }
+}
+
+/// A reading that was taken before, where it may decide; else a new one.
+pub(crate) struct At<'a>(pub(crate) &'a Rules, pub(crate) Moment);
+
+impl Read<Reading> for At<'_> {
+    #[inline]
+    fn read(&self, state: State) -> Reading {
+        let At(rules, Moment(nanos)) = *self;
+        let reading = rules.source.read(|| nanos);
+        if state.admits_reading(&reading.pace, reading.tick()) { reading } else { rules.read() }
+    }
+}
+
+/// A reading for a key that is under a plan.
+pub(crate) struct Under<T>(pub(crate) T, pub(crate) Plan);
+
+impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
+    fn read(&self, state: State) -> Reading<Planned> {
+        self.0.read(state).under(self.1)
+    }
+}
 
 /// The place of one key in a map: papaya's, or a stand-in that a model checker can follow.
 pub(crate) trait Place {
@@ -32,162 +106,244 @@ pub(crate) trait Place {
     fn bury(&self);
 }
 
-/// What became of an attempt to charge a bucket in the map.
-enum Charge {
-    Done(Outcome, u64),
+/// Why a bucket in the map was not charged.
+enum Met {
     /// Never charged: it starts as its overflow bucket stands.
     Unborn,
     Sealed,
 }
 
+/// An outcome and the reading that counted, or a refusal without a bucket.
+pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
+
 /// What all decisions of one limiter are made with.
 #[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) terms: Terms,
+pub(crate) struct Rules<R = Regimes> {
+    pub(crate) source: R,
     pub(crate) clock: Clock,
+    /// The most ticks in which a bucket fills under any plan; 0 if there is none.
+    longest: AtomicU64,
+    /// Tokens that a new bucket starts with, if not full.
+    initial: Option<u64>,
 }
 
-impl Rules {
-    /// Takes `need` units from the bucket at `place`, and tells the clock reading that counted.
+impl<R> Rules<R> {
+    const_fn! {
+        pub(crate) const fn new(source: R, clock: Clock, initial: Option<u64>) -> Rules<R> {
+            Rules { source, clock, longest: AtomicU64::new(0), initial }
+        }
+    }
+}
+
+impl<R: Source> Rules<R> {
+    #[inline(always)]
+    pub(crate) fn read(&self) -> Reading {
+        self.source.read(|| self.clock.nanos())
+    }
+
+    /// There is a plan under which a bucket fills in so many ticks.
     ///
-    /// Where there is no entry, `admit` returns the decision, or nothing if there may be one now.
-    #[inline]
-    pub(crate) fn acquire<R>(
+    /// Whoever charges under it does so after this; an evictor loads it after the word, and so sees it if it sees
+    /// the charge.
+    pub(crate) fn admit_plan(&self, ticks: u64) {
+        self.longest.fetch_max(ticks, Ordering::AcqRel);
+    }
+
+    /// What a bucket that was never charged starts from.
+    pub(crate) fn start<P: Pace>(&self, reading: &Reading<P>) -> State {
+        let Some(tokens) = self.initial else { return State::FULL };
+        let terms = reading.pace.terms();
+        let level = (terms.floor + terms.units(tokens)).min(reading.pace.capacity());
+        State::pack(terms, level, reading.tick())
+    }
+
+    /// Runs a step on a bucket outside of a map.
+    #[inline(always)]
+    pub(crate) fn run<P: Pace>(
+        &self,
+        bucket: &Bucket,
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> (Outcome, Reading<P>) {
+        bucket.advance(read, Run(step))
+    }
+
+    /// Runs a step on the bucket at `place`, and tells the reading that counted.
+    ///
+    /// Where there is no entry, `admit` returns what is to be, or nothing if there may be one now.
+    #[inline(always)]
+    pub(crate) fn acquire<P: Pace>(
         &self,
         place: &impl Place,
-        need: u64,
         overflow: &Bucket,
-        decide: impl Fn(Outcome, u64) -> R,
-        mut admit: impl FnMut() -> Option<R>,
-    ) -> R {
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+        mut admit: impl FnMut() -> Option<Done<P>>,
+    ) -> Done<P> {
         loop {
             let Some(bucket) = place.find() else {
                 match admit() {
-                    Some(decision) => return decision,
+                    Some(done) => return done,
                     None => continue,
                 }
             };
-            match self.charge(bucket, need, None) {
-                Charge::Done(outcome, now) => return decide(outcome, now),
-                Charge::Unborn => {
-                    if let Some((outcome, now)) = self.first_charge(bucket, need, overflow) {
-                        return decide(outcome, now);
+            match self.charge(bucket, None, read, step) {
+                Ok(done) => return Ok(done),
+                Err(Met::Unborn) => {
+                    if let Some(done) = self.first_charge(bucket, overflow, read, step) {
+                        return Ok(done);
                     }
                 }
-                Charge::Sealed => {}
+                Err(Met::Sealed) => {}
             }
             place.bury();
         }
     }
 
-    #[inline]
-    fn charge(&self, bucket: &Bucket, need: u64, unborn: Option<State>) -> Charge {
-        let terms = &self.terms;
-        bucket.drive(
-            || self.clock.nanos(),
-            |state, now| {
-                let from = match unborn {
-                    _ if state.is_level() => state,
-                    Some(start) if state == State::FULL => start,
-                    None if state == State::FULL => return (Charge::Unborn, None),
-                    _ => return (Charge::Sealed, None),
-                };
-                let (outcome, next) = from.take(terms, terms.ticks.tick(now), need);
-                // Refused at birth: the bucket has a level and a stamp from here on all the same.
-                let born = (from != state).then_some(from);
-                (Charge::Done(outcome, now), next.or(born))
-            },
-        )
-    }
-
-    /// Takes `need` units from a bucket that may be uncharged. Nothing if it is sealed.
-    #[cold]
-    pub(crate) fn first_charge(
+    #[inline(always)]
+    fn charge<P: Pace>(
         &self,
         bucket: &Bucket,
-        need: u64,
-        overflow: &Bucket,
-    ) -> Option<(Outcome, u64)> {
-        fence(Ordering::SeqCst);
-        match self.charge(bucket, need, Some(overflow.state())) {
-            Charge::Done(outcome, now) => Some((outcome, now)),
-            Charge::Unborn | Charge::Sealed => None,
-        }
+        unborn: Option<State>,
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> Result<(Outcome, Reading<P>), Met> {
+        let (outcome, reading) = bucket.advance(read, Charge { rules: self, unborn, step });
+        outcome.map(|outcome| (outcome, reading))
     }
 
-    /// Takes `need` units from the overflow bucket, for a key that has no entry. Nothing if it got one.
+    /// Runs a step on a bucket that may be uncharged. Nothing if it is sealed.
+    #[cold]
+    pub(crate) fn first_charge<P: Pace>(
+        &self,
+        bucket: &Bucket,
+        overflow: &Bucket,
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> Option<(Outcome, Reading<P>)> {
+        fence(Ordering::SeqCst);
+        self.charge(bucket, Some(overflow.state()), read, step).ok()
+    }
+
+    /// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.
     ///
     /// The decision is void, and tokens it took are lost to those who share the bucket, if the key has an
     /// entry after it, or might have had one in between: one that came and went was there for the margin.
     #[cold]
-    pub(crate) fn acquire_overflow(
+    pub(crate) fn acquire_overflow<P: Pace>(
         &self,
         place: &impl Place,
-        need: u64,
         overflow: &Bucket,
-    ) -> Option<(Outcome, u64)> {
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> Option<(Outcome, Reading<P>)> {
         let before = self.clock.nanos();
         if place.find().is_some() {
             return None;
         }
-        let (outcome, now) = overflow.drive(
-            || self.clock.nanos(),
-            |state, now| {
-                let (outcome, next) = state.take(&self.terms, self.terms.ticks.tick(now), need);
-                ((outcome, now), next)
+        let done = overflow.drive(
+            |state| read.read(state),
+            |state, reading| {
+                let from = if state == State::FULL { self.start(reading) } else { state };
+                step.run(from, reading)
             },
         );
         fence(Ordering::SeqCst);
         let absent = place.find().is_none() && self.clock.nanos().saturating_sub(before) < MARGIN_NANOS;
-        absent.then_some((outcome, now))
+        absent.then_some(done)
     }
 
-    /// What the key's bucket holds, as `view` tells it. Without an entry, that is its overflow bucket.
-    pub(crate) fn peek<R>(
+    /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
+    pub(crate) fn charge_later(&self, bucket: &Bucket, n: u64, plan: Option<Plan>) -> u64 {
+        fn step<P: Pace>(n: u64) -> impl Fn(State, &Reading<P>) -> (u64, Option<State>) {
+            move |state, reading| {
+                if state == State::SEALED {
+                    return (0, None);
+                }
+                let (outcome, next) = ChargeUpTo(n).run(state, reading);
+                (reading.pace.terms().tokens(outcome.taken), next)
+            }
+        }
+        match plan {
+            None => bucket.drive(|_| self.read(), step(n)).0,
+            Some(plan) => bucket.drive(|_| self.read().under(plan), step(n)).0,
+        }
+    }
+
+    /// Gives back `n` tokens, as many as fit.
+    pub(crate) fn refund(&self, bucket: &Bucket, n: u64, plan: Option<Plan>) {
+        self.settle(bucket, plan, Give(n));
+    }
+
+    /// Gives back what a receipt is for, if nobody has taken since.
+    pub(crate) fn give_back(&self, bucket: &Bucket, receipt: &Receipt) {
+        self.settle(bucket, receipt.plan, GiveBack { units: receipt.units, mark: receipt.mark });
+    }
+
+    /// Gives back what the bucket would still have, had it not been taken.
+    pub(crate) fn undo(&self, bucket: &Bucket, receipt: &Receipt) {
+        let Receipt { units, before, since, .. } = *receipt;
+        self.settle(bucket, receipt.plan, Undo { units, before, since });
+    }
+
+    fn settle(&self, bucket: &Bucket, plan: Option<Plan>, step: impl Settle) {
+        match plan {
+            None => bucket.drive(|_| self.read(), |state, r| ((), step.run(&r.pace, state, r.tick()))).0,
+            Some(plan) => {
+                let read = |_| self.read().under(plan);
+                bucket.drive(read, |state, r| ((), step.run(&r.pace, state, r.tick()))).0
+            }
+        }
+    }
+
+    /// What a step would come to on the key's bucket, without taking it. Without an entry, that is its overflow bucket.
+    pub(crate) fn peek<P: Pace>(
         &self,
         bucket: Option<&Bucket>,
         overflow: &Bucket,
-        view: impl Fn(State, u64) -> R,
-    ) -> R {
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> (Outcome, Reading<P>) {
         let look = |bucket: &Bucket| {
-            bucket.drive(|| self.clock.nanos(), |state, now| ((state.is_level(), view(state, now)), None))
+            let step = |state: State, reading: &_| {
+                let from = if state == State::FULL { self.start(reading) } else { state };
+                ((state.is_level(), step.run(from, reading).0), None)
+            };
+            bucket.drive(|state| read.read(state), step)
         };
         match bucket.map(look) {
-            Some((true, found)) => found,
-            _ => look(overflow).1,
+            Some(((true, outcome), reading)) => (outcome, reading),
+            _ => {
+                let ((_, outcome), reading) = look(overflow);
+                (outcome, reading)
+            }
         }
     }
 
     /// Seals a bucket that has been full for the margin; else tells the clock reading at which it may be.
     ///
+    /// None is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its ticks
+    /// were worth is another matter.
+    ///
     /// True if this call sealed it, false if it was sealed already.
     pub(crate) fn seal_if_idle(&self, bucket: &Bucket) -> Result<bool, u64> {
-        let terms = &self.terms;
-        bucket.drive(
-            || self.clock.nanos(),
-            |state, now| {
-                if state == State::SEALED {
-                    return (Ok(false), None);
-                }
-                match state.evictable_in(terms, terms.ticks.tick(now)) {
-                    0 => (Ok(true), Some(State::SEALED)),
-                    ticks => {
-                        let wait = terms.ticks.nanos_until(now, ticks);
-                        (Err(now.saturating_add(wait)), None)
-                    }
-                }
-            },
-        )
+        let read = |_| (self.read(), self.longest.load(Ordering::Acquire), self.source.changed());
+        let step = |state: State, (reading, longest, changed): &(Reading, u64, Option<u64>)| {
+            if state == State::SEALED {
+                return (Ok(false), None);
+            }
+            let calm = changed.map_or(0, |changed| changed.saturating_add(MARGIN_NANOS));
+            let ticks = state.evictable_in(&reading.pace, reading.tick(), *longest);
+            let due = reading.nanos.saturating_add(reading.pace.ticks.nanos_until(reading.nanos, ticks));
+            let due = if state.is_level() { due.max(calm) } else { due };
+            if due <= reading.nanos { (Ok(true), Some(State::SEALED)) } else { (Err(due), None) }
+        };
+        bucket.drive(read, step).0
     }
 
     /// Seals a bucket whatever it holds. False if it was sealed already.
     pub(crate) fn seal(&self, bucket: &Bucket) -> bool {
-        bucket.drive(
-            || 0,
-            |state, _| {
-                let live = state != State::SEALED;
-                (live, live.then_some(State::SEALED))
-            },
-        )
+        let live = |state| state != State::SEALED;
+        bucket.drive(|_| (), |state, ()| (live(state), live(state).then_some(State::SEALED))).0
     }
 }

@@ -101,9 +101,7 @@ impl Ring {
             let index = hand.next.fetch_add(1, Ordering::Relaxed) % self.len;
             match self.claim(index, &look) {
                 Ok(ticket) => {
-                    hand.fruitless.store(0, Ordering::Relaxed);
-                    hand.soonest.store(u64::MAX, Ordering::Relaxed);
-                    hand.rest_until.store(0, Ordering::Relaxed);
+                    self.wake();
                     return Ok(ticket);
                 }
                 Err(due) => soonest = soonest.min(due.unwrap_or(now)),
@@ -118,6 +116,13 @@ impl Ring {
         }
         // Before a whole turn nobody knows.
         Err(Some(now.max(rest_until)))
+    }
+
+    /// What the hand was told of when buckets are due no longer holds.
+    pub(crate) fn wake(&self) {
+        self.hand.fruitless.store(0, Ordering::Relaxed);
+        self.hand.soonest.store(u64::MAX, Ordering::Relaxed);
+        self.hand.rest_until.store(0, Ordering::Relaxed);
     }
 
     /// Claims a ticket if its entry is gone; else tells when it may be, if that is known.

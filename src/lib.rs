@@ -45,24 +45,33 @@ mod clock;
 mod decision;
 mod entry;
 mod eviction;
+mod jitter;
 mod key;
 mod limiter;
+mod observer;
+mod plan;
 mod quota;
+mod regime;
+mod reservation;
 mod shared;
 mod state;
+mod step;
 mod sync;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
 
-pub use builder::{Builder, WhenFull};
-pub use clock::{Clock, MockClock};
+pub use builder::{BucketBuilder, Builder, WhenFull};
+pub use clock::{Clock, MockClock, Moment};
 pub use decision::{Denied, Granted, Reason, Snapshot};
 pub use equivalent::Equivalent;
+pub use jitter::Jitter;
 pub use key::ToKey;
 pub use limiter::{Janitor, Pinned, RateLimiter};
+pub use plan::Plan;
 pub use quota::{InvalidQuota, Quota};
+pub use reservation::{Hold, Reservation};
 pub use shared::Stats;
 pub use token_bucket::TokenBucket;
 

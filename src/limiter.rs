@@ -9,10 +9,14 @@ use papaya::LocalGuard;
 
 use crate::background::Background;
 use crate::builder::Builder;
+use crate::clock::{Moment, nanos_of};
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::key::ToKey;
-use crate::quota::Quota;
-use crate::shared::{Shared, Stats};
+use crate::plan::Plan;
+use crate::quota::{InvalidQuota, Quota};
+use crate::reservation::{Hold, Reservation, Reserved};
+use crate::shared::{Ask, Shared, Stats};
+use crate::step::{Reserve, Take};
 
 /// A token bucket for each key, in a lock-free map, all under one quota.
 ///
@@ -52,7 +56,7 @@ use crate::shared::{Shared, Stats};
 /// assert!(limiter.try_acquire("bob").is_ok());
 /// ```
 pub struct RateLimiter<K, S = RandomState> {
-    shared: Arc<Shared<K, S>>,
+    pub(crate) shared: Arc<Shared<K, S>>,
 }
 
 impl<K, S> RateLimiter<K, S> {
@@ -94,7 +98,100 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.shared.map.guard(), key, n)
+        self.shared.try_acquire_n(&self.shared.map.guard(), key, n, Ask::NOW)
+    }
+
+    /// As [`try_acquire_n`](RateLimiter::try_acquire_n), at a reading of the clock that was taken before: one
+    /// [`now`](RateLimiter::now) serves many decisions. See [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, counted from the reading.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// let now = limiter.now();
+    /// for key in 0..10 {
+    ///     assert!(limiter.try_acquire_at(now, &key, 1).is_ok());
+    /// }
+    /// ```
+    #[inline]
+    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        now: Moment,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let ask = Ask { now: Some(now), ..Ask::NOW };
+        self.shared.try_acquire_n(&self.shared.map.guard(), key, n, ask)
+    }
+
+    /// As [`try_acquire_n`](RateLimiter::try_acquire_n), under a plan instead of the limiter's own quota.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, that `n` is over the plan's burst, or that the plan is of another limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(100)).headroom(Quota::per_second(2_000))?.build();
+    /// let gold = limiter.plan(Quota::per_second(1_000).burst(2_000))?;
+    /// assert!(limiter.try_acquire_as(&7, 1_500, &gold).is_ok());
+    /// assert!(limiter.try_acquire_as(&7, 1_500, &gold).is_err());
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    #[inline]
+    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        plan: &Plan,
+    ) -> Result<Granted, Denied> {
+        let ask = Ask { plan: Some(plan), ..Ask::NOW };
+        self.shared.try_acquire_n(&self.shared.map.guard(), key, n, ask)
+    }
+
+    /// Takes what is there of `n` tokens of the key's bucket, from none to all of them, in one step.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(5));
+    /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 3);
+    /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 2);
+    /// ```
+    pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
+        self.shared.acquire_up_to(&self.shared.map.guard(), key, n, Ask::NOW)
+    }
+
+    /// Gives back `n` tokens to the key's bucket, as many as fit below the burst.
+    ///
+    /// Those of a key that is not held are lost, on purpose: its bucket was full. So are those of a key
+    /// that [shares](crate::WhenFull::Share) one with others.
+    ///
+    /// Over any time `T` at most `burst + rate * T` tokens are granted to a key, and those that were refunded to it in it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// limiter.refund(&1, 1);
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// ```
+    pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
+        self.shared.refund(&self.shared.map.guard(), key, n, None);
     }
 
     /// Looks into the key's bucket and takes nothing. A key that was never seen is not remembered by it.
@@ -109,7 +206,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.is_empty());
     /// ```
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.shared.peek(&self.shared.map.guard(), key)
+        self.shared.peek(&self.shared.map.guard(), key, Ask::NOW)
     }
 
     /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
@@ -195,10 +292,65 @@ impl<K: Eq, S> RateLimiter<K, S> {
         self.len() == 0
     }
 
-    /// The quota of every key.
+    /// The quota in force, of every key that is under no plan.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        self.shared.quota
+        self.shared.rules.source.quota()
+    }
+
+    /// Changes rate and burst of every key, together and at once, in constant time.
+    ///
+    /// See [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) for what is kept. [Plans](Plan) change their rates in proportion.
+    /// A key that was evicted, full, under a smaller burst starts full under the larger one.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if the words, as they were built, cannot hold it; it names the bound. See
+    /// [`headroom`](Builder::headroom).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
+    /// limiter.set_quota(Quota::per_second(5))?;
+    /// assert_eq!(limiter.peek(&1).remaining(), 5);
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        self.shared.set_quota(quota)
+    }
+
+    /// Compiles a quota for some of the keys, for [`try_acquire_as`](RateLimiter::try_acquire_as).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth more than
+    /// 1/128 of it, or it fills in more than 1/64 of the words' time range. [`headroom`](Builder::headroom) makes room.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
+    /// let trial = limiter.plan(Quota::per_minute(10))?;
+    /// assert_eq!(trial.quota(), Quota::per_minute(10));
+    ///
+    /// let error = limiter.plan(Quota::per_second(1_000)).unwrap_err();
+    /// assert!(error.to_string().starts_with("a burst of 1000 is over the bound of 155 tokens"));
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
+        self.shared.plan(quota)
+    }
+
+    /// A reading of the limiter's clock, for [`try_acquire_at`](RateLimiter::try_acquire_at).
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.shared.rules.clock.moment()
     }
 
     /// What the limiter holds and did so far.
@@ -218,6 +370,88 @@ impl<K: Eq, S> RateLimiter<K, S> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
+    /// Takes `n` tokens of the key's bucket that are there or will be: it goes into debt, and who comes later waits
+    /// longer. See [`TokenBucket::reserve`](crate::TokenBucket::reserve).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10).burst(1)).clock(clock).build();
+    /// assert_eq!(limiter.reserve(&1, 1)?.commit().tokens(), 1);
+    /// assert_eq!(limiter.reserve(&1, 1)?.delay(), Duration::from_millis(100));
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn reserve<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(key, n, u64::MAX)
+    }
+
+    /// As [`reserve`](RateLimiter::reserve), if the tokens are due within `patience`; else it is refused at once, and
+    /// takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// assert!(limiter.reserve_within(&1, 1, Duration::from_secs(1)).is_err());
+    /// ```
+    pub fn reserve_within<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        patience: Duration,
+    ) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(key, n, nanos_of(patience))
+    }
+
+    fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
+        // In shadow mode nobody waits.
+        let (granted, receipt) = match self.shared.extras.is_shadow() {
+            true => self.shared.receive_by_entry(key, &Take(n))?,
+            false => self.shared.receive_by_entry(key, &Reserve { n, patience })?,
+        };
+        Ok(Reservation::new(&*self.shared, receipt, granted))
+    }
+
+    /// Takes `estimate` tokens of the key's bucket for what is not yet known, to be [settled](Hold::settle) when it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_n`](RateLimiter::try_acquire_n).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1_000));
+    /// let hold = limiter.hold(&1, 400)?;
+    /// assert_eq!(hold.settle(150), 0);
+    /// assert_eq!(limiter.peek(&1).remaining(), 850);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
+        let (granted, receipt) = self.shared.receive_by_entry(key, &Take(estimate))?;
+        Ok(Hold::new(&*self.shared, receipt, granted))
     }
 }
 
@@ -289,12 +523,52 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.guard, key, n)
+        self.shared.try_acquire_n(&self.guard, key, n, Ask::NOW)
+    }
+
+    /// As [`RateLimiter::try_acquire_at`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, counted from the reading.
+    #[inline]
+    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        now: Moment,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        self.shared.try_acquire_n(&self.guard, key, n, Ask { now: Some(now), ..Ask::NOW })
+    }
+
+    /// As [`RateLimiter::try_acquire_as`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, that `n` is over the plan's burst, or that the plan is of another limiter.
+    #[inline]
+    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        plan: &Plan,
+    ) -> Result<Granted, Denied> {
+        self.shared.try_acquire_n(&self.guard, key, n, Ask { plan: Some(plan), ..Ask::NOW })
+    }
+
+    /// As [`RateLimiter::acquire_up_to`].
+    pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
+        self.shared.acquire_up_to(&self.guard, key, n, Ask::NOW)
+    }
+
+    /// As [`RateLimiter::refund`].
+    pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
+        self.shared.refund(&self.guard, key, n, None);
     }
 
     /// As [`RateLimiter::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.shared.peek(&self.guard, key)
+        self.shared.peek(&self.guard, key, Ask::NOW)
     }
 
     /// As [`RateLimiter::remove`].
@@ -313,7 +587,7 @@ impl<K, S> Clone for RateLimiter<K, S> {
 impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
-            .field("quota", &format_args!("{}", self.shared.quota))
+            .field("quota", &format_args!("{}", self.shared.rules.source.quota()))
             .field("when_full", &self.shared.when_full)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
@@ -323,7 +597,7 @@ impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
 impl<K, S> fmt::Debug for Pinned<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pinned")
-            .field("quota", &format_args!("{}", self.shared.quota))
+            .field("quota", &format_args!("{}", self.shared.rules.source.quota()))
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::terms::{Flaw, MAX_BURST, Terms};
+use crate::terms::{Flaw, Frame, MAX_BURST, Numbers, Room};
 
 /// How fast tokens come, and how many can be saved up.
 ///
@@ -171,9 +171,14 @@ impl Quota {
         self.burst
     }
 
-    pub(crate) const fn compile(&self) -> Terms {
-        match Terms::compile(self.tokens, self.nanos, self.burst) {
-            Ok(terms) => terms,
+    pub(crate) const fn numbers(&self) -> Numbers {
+        Numbers { tokens: self.tokens, nanos: self.nanos, burst: self.burst }
+    }
+
+    /// The frame of a word for it; every quota has one.
+    pub(crate) const fn frame(&self) -> Frame {
+        match Frame::of(self.numbers(), Room::DEFAULT) {
+            Ok(frame) => frame,
             Err(_) => panic!("a quota was checked when it was made"),
         }
     }
@@ -184,7 +189,7 @@ impl Quota {
             return Err(Flaw::LongPeriod { nanos });
         }
         let nanos = nanos as u64;
-        match Terms::compile(tokens, nanos, burst) {
+        match Frame::of(Numbers { tokens, nanos, burst }, Room::DEFAULT) {
             Ok(_) => Ok(Quota { tokens, nanos, burst }),
             Err(flaw) => Err(flaw),
         }
@@ -271,6 +276,12 @@ fn unit_nanos(word: &str) -> Option<u64> {
 #[non_exhaustive]
 pub struct InvalidQuota(Cause);
 
+impl From<Flaw> for InvalidQuota {
+    fn from(flaw: Flaw) -> InvalidQuota {
+        InvalidQuota(Cause::Flaw(flaw))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cause {
     Flaw(Flaw),
@@ -306,6 +317,33 @@ impl fmt::Display for InvalidQuota {
                 "a burst of {burst} at {tokens} tokens every {nanos} ns leaves one word a time range \
                  below the bound of 2^46 ns (19.5 hours)"
             ),
+            Flaw::LargeDebt { debt } => {
+                write!(f, "a debt of {debt} is over the bound of 2^40 = {MAX_BURST} tokens")
+            }
+            Flaw::Narrow { burst, most } => write!(
+                f,
+                "a burst of {burst} is over the bound of {most} tokens that there is room for: build with headroom"
+            ),
+            Flaw::Brief { tokens, nanos } => write!(
+                f,
+                "{tokens} tokens every {nanos} ns leave the word as it was built a time range below the bound of \
+                 2^46 ns (19.5 hours) or 64 fill times: build with headroom"
+            ),
+            Flaw::Coarse { burst, least } => write!(
+                f,
+                "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built: \
+                 build with headroom"
+            ),
+            Flaw::CoarsePlan { tokens, nanos, burst } => write!(
+                f,
+                "a tick of the limiter is worth more than 1/128 of a burst of {burst} at {tokens} tokens every \
+                 {nanos} ns: build with headroom"
+            ),
+            Flaw::SlowPlan { tokens, nanos, burst } => write!(
+                f,
+                "a burst of {burst} at {tokens} tokens every {nanos} ns takes longer to fill than 1/64 of the \
+                 limiter's time range"
+            ),
         }
     }
 }
@@ -322,6 +360,11 @@ impl Flaw {
             Flaw::FastRate { .. } => "a rate is at most 10^12 tokens a second",
             Flaw::SlowFill { .. } => "a bucket must fill within 2^62 ns (146 years)",
             Flaw::NoLayout { .. } => "this burst at this rate does not fit into one word",
+            Flaw::LargeDebt { .. } => "a debt is at most 2^40 tokens",
+            Flaw::Narrow { .. } | Flaw::Brief { .. } | Flaw::Coarse { .. } => {
+                "this quota does not fit into the word as it was built"
+            }
+            Flaw::CoarsePlan { .. } | Flaw::SlowPlan { .. } => "this plan does not fit the limiter's ticks",
         }
     }
 }

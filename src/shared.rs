@@ -6,14 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use papaya::LocalGuard;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Read};
 use crate::builder::{Builder, WhenFull};
 use crate::decision::{Denied, Granted, Snapshot};
-use crate::entry::{Place, Rules};
+use crate::entry::{At, Done, Now, Place, Rules, Under};
 use crate::eviction::{Look, Ring};
 use crate::key::{Alike, ByKey, Carried, Map, Stored, Tag, ToKey};
-use crate::quota::Quota;
-use crate::state::{Outcome, State};
+use crate::observer::Extras;
+use crate::plan::Plan;
+use crate::quota::{InvalidQuota, Quota};
+use crate::clock::Moment;
+use crate::reservation::{Ledger, Receipt};
+use crate::state::{Outcome, Spot, State};
+use crate::step::{Step, Take, TakeUpTo};
+use crate::terms::{Pace, Reading, Terms};
 
 /// Buckets that keys without room share.
 const OVERFLOW: usize = 1024;
@@ -24,13 +30,24 @@ const MOST_ALIKE: usize = 8;
 pub(crate) struct Shared<K, S> {
     pub(crate) map: Map<K>,
     hasher: S,
-    rules: Rules,
-    pub(crate) quota: Quota,
+    pub(crate) rules: Rules,
+    pub(crate) extras: Extras,
     pub(crate) when_full: WhenFull,
+    /// Which of these plans a key is under.
+    plans: Option<Box<Plans<K>>>,
+    id: u64,
     overflow: Box<[Bucket]>,
     ring: Ring,
     counters: CachePadded<Counters>,
 }
+
+struct Plans<K> {
+    plans: Vec<Plan>,
+    choose: Choose<K>,
+}
+
+/// Chooses a plan for a key, by its place in a list.
+pub(crate) type Choose<K> = Box<dyn Fn(&K) -> Option<usize> + Send + Sync>;
 
 #[derive(Default)]
 struct Counters {
@@ -54,20 +71,45 @@ pub struct Stats {
     pub refused_full: u64,
     /// Decisions granted for want of room, by [`WhenFull::Allow`].
     pub allowed_full: u64,
+    /// Decisions granted by [shadow mode](Builder::shadow) that would have been denied.
+    pub overruled: u64,
 }
 
 impl<K, S> Shared<K, S> {
     pub(crate) fn new(set: Builder<K, S>) -> Shared<K, S> {
-        Shared {
+        /// Tells limiters apart.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (rules, extras) = set.settings.finish();
+        let mut shared = Shared {
             map: Map::with_capacity_and_hasher(set.presize.min(set.max_keys), Carried::default()),
             hasher: set.hasher,
-            rules: Rules { terms: set.quota.compile(), clock: set.clock },
-            quota: set.quota,
+            rules,
+            extras,
             when_full: set.when_full,
+            plans: None,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             overflow: (0..OVERFLOW).map(|_| Bucket::new()).collect(),
             ring: Ring::new(set.max_keys),
             counters: CachePadded::default(),
-        }
+        };
+        shared.plans = set.plans.map(|(quotas, choose)| {
+            let compile = |quota| shared.plan(quota).expect("the builder has tried it");
+            Box::new(Plans { plans: quotas.into_iter().map(compile).collect(), choose })
+        });
+        shared
+    }
+
+    pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
+        let plan = self.rules.source.plan(self.id, quota)?;
+        self.rules.admit_plan(plan.ticks_to_fill());
+        Ok(plan)
+    }
+
+    pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        self.rules.source.set(quota, || self.rules.clock.nanos())?;
+        // Buckets may be due earlier than the hand was told.
+        self.ring.wake();
+        Ok(())
     }
 }
 
@@ -81,12 +123,13 @@ impl<K: Eq, S> Shared<K, S> {
             shared: count(shared),
             refused_full: count(refused_full),
             allowed_full: count(allowed_full),
+            overruled: self.extras.overruled(),
         }
     }
 }
 
 /// A key's place in papaya's map.
-struct Slot<'a, K, Q: ?Sized> {
+pub(crate) struct Slot<'a, K, Q: ?Sized> {
     map: &'a Map<K>,
     guard: &'a LocalGuard<'a>,
     key: ByKey<'a, Q>,
@@ -104,9 +147,20 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> Place for Slot<'_, K, Q> {
     }
 }
 
+/// An outcome on a key's bucket, with what the public answers are made of.
+pub(crate) trait Answer {
+    type Answer;
+    /// `plan` is the one the key is under.
+    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer;
+}
+
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[inline]
-    fn place<'a, Q: ToKey<K> + ?Sized>(&'a self, guard: &'a LocalGuard<'a>, key: &'a Q) -> Slot<'a, K, Q> {
+    pub(crate) fn place<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        guard: &'a LocalGuard<'a>,
+        key: &'a Q,
+    ) -> Slot<'a, K, Q> {
         Slot { map: &self.map, guard, key: ByKey::new(&self.hasher, key) }
     }
 
@@ -116,42 +170,91 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         &self.overflow[(hash >> (u32::BITS - OVERFLOW.ilog2())) as usize]
     }
 
+    /// The plan of a call, or that of the key.
     #[inline]
-    pub(crate) fn try_acquire_n<Q: ToKey<K> + ?Sized>(
+    fn plan_of<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
-        let terms = &self.rules.terms;
-        let need = match terms.need(n) {
-            None => return Err(Denied::too_many(self.peek(guard, key))),
-            Some(0) => return Ok(self.peek(guard, key).granted()),
-            Some(need) => need,
-        };
-        let place = self.place(guard, key);
-        self.rules.acquire(
-            &place,
-            need,
-            self.overflow(place.key.hash),
-            |outcome, now| outcome.decision(terms, need, now),
-            || self.admit(&place, need),
-        )
+        place: &Slot<'_, K, Q>,
+        plan: Option<&Plan>,
+    ) -> Result<Option<Plan>, Denied> {
+        match (plan, &self.plans) {
+            (None, None) => Ok(None),
+            (Some(plan), _) if plan.limiter != self.id => Err(Denied::foreign_plan()),
+            (Some(plan), _) => Ok(Some(*plan)),
+            (None, Some(plans)) => Ok(plans.of(place)),
+        }
+    }
+
+    /// Takes tokens of the key's bucket, at a reading of the clock that was taken before if there is one.
+    #[inline]
+    fn take<Q: ToKey<K> + ?Sized, A: Answer>(
+        &self,
+        place: &Slot<'_, K, Q>,
+        ask: Ask<'_>,
+        step: &impl Step,
+        answer: A,
+    ) -> A::Answer {
+        match (ask, &self.plans) {
+            (Ask { plan: None, now: None }, None) => {
+                answer.of(self.run(place, &Now(&self.rules), step), None)
+            }
+            _ => self.take_otherwise(place, ask, step, answer),
+        }
+    }
+
+    /// Under a plan, or at another time.
+    fn take_otherwise<Q: ToKey<K> + ?Sized, A: Answer>(
+        &self,
+        place: &Slot<'_, K, Q>,
+        ask: Ask<'_>,
+        step: &impl Step,
+        answer: A,
+    ) -> A::Answer {
+        let rules = &self.rules;
+        match (self.plan_of(place, ask.plan), ask.now) {
+            (Ok(None), None) => answer.of(self.run(place, &Now(rules), step), None),
+            (Ok(None), Some(now)) => answer.of(self.run(place, &At(rules, now), step), None),
+            (Ok(Some(plan)), None) => {
+                answer.of(self.run(place, &Under(Now(rules), plan), step), Some(plan))
+            }
+            (Ok(Some(plan)), Some(now)) => {
+                answer.of(self.run(place, &Under(At(rules, now), plan), step), Some(plan))
+            }
+            (Err(denied), _) => answer.of::<Terms>(Err(denied), None),
+        }
+    }
+
+    #[inline]
+    fn run<Q: ToKey<K> + ?Sized, P: Pace>(
+        &self,
+        place: &Slot<'_, K, Q>,
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> Done<P> {
+        let overflow = self.overflow(place.key.hash);
+        self.rules.acquire(place, overflow, read, step, || self.admit(place, read, step))
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
-    fn admit<Q: ToKey<K> + ?Sized>(
+    fn admit<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
         place: &Slot<'_, K, Q>,
-        need: u64,
-    ) -> Option<Result<Granted, Denied>> {
-        let now = self.rules.clock.nanos();
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+    ) -> Option<Done<P>> {
         let ByKey { hash, key } = place.key;
+        let overflow = self.overflow(hash);
+        // A new reading: that of a reserved word is never one from before.
+        let reading = read.read(State::FULL);
+        if step.is_vain(&reading.pace) {
+            return Some(Ok(self.rules.peek(None, overflow, read, step)));
+        }
+        let now = reading.nanos;
         // Whoever took the last room may have done so for this very key.
         let no_room = |due| match place.find() {
             Some(_) => None,
-            None => self.without_room(place, need, now, due),
+            None => self.without_room(place, read, step, reading, due),
         };
         if Alike::count(place.map, hash, place.guard) >= MOST_ALIKE {
             return no_room(Some(now));
@@ -167,33 +270,35 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             return None;
         };
         // While the ticket is held, the hand passes by.
-        let (outcome, now) = self.rules.first_charge(bucket, need, self.overflow(hash))?;
-        Some(outcome.decision(&self.rules.terms, need, now))
+        self.rules.first_charge(bucket, overflow, read, step).map(Ok)
     }
 
-    fn without_room<Q: ToKey<K> + ?Sized>(
+    fn without_room<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
         place: &Slot<'_, K, Q>,
-        need: u64,
-        now: u64,
+        read: &impl Read<Reading<P>>,
+        step: &impl Step,
+        reading: Reading<P>,
         due: Option<u64>,
-    ) -> Option<Result<Granted, Denied>> {
-        let Rules { terms, .. } = &self.rules;
+    ) -> Option<Done<P>> {
         match self.when_full {
             WhenFull::Share => {
                 let overflow = self.overflow(place.key.hash);
-                let (outcome, now) = self.rules.acquire_overflow(place, need, overflow)?;
+                let (outcome, reading) = self.rules.acquire_overflow(place, overflow, read, step)?;
                 self.counters.shared.fetch_add(1, Ordering::Relaxed);
-                Some(outcome.decision(terms, need, now))
+                Some(Ok((Outcome { spot: Spot::Overflow(place.key.hash), ..outcome }, reading)))
             }
             WhenFull::Deny => {
                 self.counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(now, due)))
+                Some(Err(Denied::full(reading.nanos, due)))
             }
             WhenFull::Allow => {
                 self.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
-                let outcome = Outcome { granted: true, level: terms.capacity - need, lag: 0 };
-                Some(outcome.decision(terms, need, now))
+                let (pace, terms) = (&reading.pace, reading.pace.terms());
+                let taken = terms.units(step.most()).min(pace.capacity() - terms.floor);
+                let level = pace.capacity() - taken;
+                let outcome = Outcome { granted: true, taken, level, lag: 0, spot: Spot::Nowhere };
+                Some(Ok((outcome, reading)))
             }
         }
     }
@@ -211,12 +316,121 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         }
     }
 
-    pub(crate) fn peek<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q) -> Snapshot {
-        let Rules { terms, .. } = &self.rules;
+    /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
+    pub(crate) fn receive<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        ask: Ask<'_>,
+        step: &impl Step,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let (decision, receipt) = self.take(&self.place(guard, key), ask, step, Receive(step));
+        let granted = self.extras.observe(step.most(), decision)?;
+        Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()))))
+    }
+
+    /// As [`receive`](Shared::receive), with a receipt that does not need the key.
+    pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        step: &impl Step,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let guard = self.map.guard();
+        let (granted, mut receipt) = self.receive(&guard, key, Ask::NOW, step)?;
+        if receipt.spot == Spot::Own {
+            let found = self.map.get_key_value(&self.place(&guard, key).key, &guard);
+            receipt.spot = found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag));
+        }
+        Ok((granted, receipt))
+    }
+
+    /// The bucket that a receipt is for, if it is still there.
+    fn bucket_of<'a>(&'a self, guard: &'a LocalGuard<'_>, spot: Spot) -> Option<&'a Bucket> {
+        match spot {
+            Spot::Entry(tag) => self.map.get(&tag, guard),
+            Spot::Overflow(hash) => Some(self.overflow(hash)),
+            Spot::Own | Spot::Nowhere => None,
+        }
+    }
+
+    /// Undoes what a receipt of this key is for.
+    pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q, receipt: &Receipt) {
         let place = self.place(guard, key);
-        self.rules.peek(place.find(), self.overflow(place.key.hash), |state, now| {
-            Snapshot::new(terms, state.at(terms, terms.ticks.tick(now)), now)
-        })
+        let bucket = match receipt.spot {
+            Spot::Own => place.find(),
+            spot => self.bucket_of(guard, spot),
+        };
+        if let Some(bucket) = bucket {
+            self.rules.undo(bucket, receipt);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_acquire_n<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
+        ask: Ask<'_>,
+    ) -> Result<Granted, Denied> {
+        let step = Take(n);
+        let decision = self.take(&self.place(guard, key), ask, &step, Decide(&step));
+        self.extras.observe(n, decision)
+    }
+
+    pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
+        ask: Ask<'_>,
+    ) -> Granted {
+        let step = TakeUpTo(n);
+        let decision = self.take(&self.place(guard, key), ask, &step, Decide(&step));
+        let granted = decision.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining()));
+        self.extras.observe_up_to(n, granted, decision)
+    }
+
+    pub(crate) fn refund<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
+        plan: Option<&Plan>,
+    ) {
+        let place = self.place(guard, key);
+        if let (Some(bucket), Ok(plan)) = (place.find(), self.plan_of(&place, plan)) {
+            self.rules.refund(bucket, n, plan);
+        }
+    }
+
+    pub(crate) fn peek<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        ask: Ask<'_>,
+    ) -> Snapshot {
+        let looked = self.look_at(guard, key, ask, &Take(0));
+        looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
+    }
+
+    /// What a take would come to.
+    pub(crate) fn look_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        ask: Ask<'_>,
+        step: &Take,
+    ) -> Result<Granted, Denied> {
+        let place = self.place(guard, key);
+        let (found, overflow) = (place.find(), self.overflow(place.key.hash));
+        let rules = &self.rules;
+        match (self.plan_of(&place, ask.plan)?, ask.now) {
+            (None, None) => step.decision(rules.peek(found, overflow, &Now(rules), step)),
+            (None, Some(now)) => step.decision(rules.peek(found, overflow, &At(rules, now), step)),
+            (Some(plan), None) => step.decision(rules.peek(found, overflow, &Under(Now(rules), plan), step)),
+            (Some(plan), Some(now)) => step.decision(rules.peek(found, overflow, &Under(At(rules, now), plan), step)),
+        }
     }
 
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q) -> bool {
@@ -250,5 +464,79 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         self.map.retain(stays, &self.map.guard());
         self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
         evicted
+    }
+}
+
+impl<K: Hash + Eq> Plans<K> {
+    /// The plan of a key: of the one that is stored, or of an owned one made for the question.
+    #[cold]
+    fn of<Q: ToKey<K> + ?Sized>(&self, place: &Slot<'_, K, Q>) -> Option<Plan> {
+        let choice = match place.map.get_key_value(&place.key, place.guard) {
+            Some((stored, _)) => (self.choose)(&stored.key),
+            None => (self.choose)(&place.key.key.to_key()),
+        };
+        choice.and_then(|plan| self.plans.get(plan).copied())
+    }
+}
+
+/// What a call says beside its key and its tokens.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ask<'a> {
+    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) now: Option<Moment>,
+}
+
+impl Ask<'_> {
+    pub(crate) const NOW: Ask<'static> = Ask { plan: None, now: None };
+}
+
+/// Makes the public decision of an outcome.
+struct Decide<'a, T>(&'a T);
+
+impl<T: Step> Answer for Decide<'_, T> {
+    type Answer = Result<Granted, Denied>;
+
+    #[inline]
+    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>) -> Result<Granted, Denied> {
+        done.and_then(|done| self.0.decision(done))
+    }
+}
+
+/// Makes a decision, and a receipt for what was taken.
+struct Receive<'a, T>(&'a T);
+
+impl<T: Step> Answer for Receive<'_, T> {
+    type Answer = (Result<Granted, Denied>, Option<Receipt>);
+
+    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer {
+        let receipt = |(outcome, reading): &(Outcome, Reading<P>)| {
+            outcome.granted.then(|| Receipt::new(*outcome, reading, plan))
+        };
+        let receipt = done.as_ref().ok().and_then(receipt);
+        (done.and_then(|done| self.0.decision(done)), receipt)
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
+    fn give_back(&self, receipt: &Receipt) {
+        let guard = self.map.guard();
+        if let Some(bucket) = self.bucket_of(&guard, receipt.spot) {
+            self.rules.give_back(bucket, receipt);
+        }
+    }
+
+    fn refund(&self, receipt: &Receipt, n: u64) {
+        let guard = self.map.guard();
+        if let Some(bucket) = self.bucket_of(&guard, receipt.spot) {
+            self.rules.refund(bucket, n, receipt.plan);
+        }
+    }
+
+    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
+        let guard = self.map.guard();
+        match self.bucket_of(&guard, receipt.spot) {
+            Some(bucket) => self.rules.charge_later(bucket, n, receipt.plan),
+            None => 0,
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | bits             | field  | meaning                                                          |
 //! |------------------|--------|------------------------------------------------------------------|
-//! | `S..64`          | tokens | the level at the stamp, in units of `2^-fraction` tokens          |
+//! | `S..64`          | tokens | the level at the stamp, in units of `2^-fraction` tokens, above the deepest debt |
 //! | `0..S`           | stamp  | the tick at which the level was committed, modulo `2^S`           |
 //! | all ones         | `FULL`   | never charged                                                   |
 //! | all ones less 1  | `SEALED` | evicted: never charged again; its key has, or may have, another |
@@ -14,7 +14,8 @@
 //! that was set back, or a wrap after a very long idle time: no time has passed, and the stamp moves to
 //! now, so that the bucket heals at once and earns nothing by it. Below, it is the time that passed.
 
-use crate::terms::Terms;
+use crate::key::Tag;
+use crate::terms::{Pace, Reading, Terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(u64);
@@ -22,7 +23,7 @@ pub(crate) struct State(u64);
 /// A bucket as seen at some tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Units in hand.
+    /// Units in hand, above the deepest debt.
     pub(crate) level: u64,
     /// The stamp to commit with the level.
     stamp: u64,
@@ -36,10 +37,48 @@ pub(crate) struct View {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) granted: bool,
-    /// Units in hand after the step.
+    /// Units that were taken.
+    pub(crate) taken: u64,
+    /// Units in hand after the step, above the deepest debt.
     pub(crate) level: u64,
     /// Ticks by which the reading is behind the stamp.
     pub(crate) lag: u64,
+    /// Where it came to that.
+    pub(crate) spot: Spot,
+}
+
+/// Whose bucket it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// The only one, or the key's own.
+    Own,
+    /// The key's own, known by its entry.
+    Entry(Tag),
+    /// One that keys without room share, by hash.
+    Overflow(u32),
+    /// Nobody's: nothing was counted.
+    Nowhere,
+}
+
+impl View {
+    /// Nothing was asked of it.
+    #[inline]
+    pub(crate) fn untouched(self) -> Outcome {
+        Outcome { granted: true, taken: 0, level: self.level, lag: self.lag, spot: Spot::Own }
+    }
+
+    #[inline]
+    fn took(self, terms: &Terms, units: u64) -> (Outcome, Option<State>) {
+        let level = self.level - units;
+        let outcome = Outcome { granted: true, taken: units, level, lag: self.lag, spot: Spot::Own };
+        (outcome, Some(State::pack(terms, level, self.stamp)))
+    }
+
+    #[inline]
+    fn refused(self, terms: &Terms) -> (Outcome, Option<State>) {
+        let outcome = Outcome { granted: false, ..self.untouched() };
+        (outcome, self.adopt.then(|| State::pack(terms, self.level, self.stamp)))
+    }
 }
 
 impl State {
@@ -54,8 +93,8 @@ impl State {
         self.0
     }
 
-    const fn pack(terms: &Terms, level: u64, stamp: u64) -> State {
-        State(level << terms.layout.stamp | stamp)
+    pub(crate) const fn pack(terms: &Terms, level: u64, stamp: u64) -> State {
+        State(level << terms.layout.stamp | stamp & terms.mask)
     }
 
     /// Neither `FULL` nor `SEALED`: a level and a stamp.
@@ -64,55 +103,158 @@ impl State {
         self.0 < State::SEALED.0
     }
 
-    /// The bucket at tick `now`. A reserved word reads as full.
+    /// Ticks from the stamp to a reading, modulo the range.
     #[inline]
-    pub(crate) fn at(self, terms: &Terms, now: u64) -> View {
-        let passed = now.wrapping_sub(self.0) & terms.mask;
+    const fn passed(self, terms: &Terms, now: u64) -> u64 {
+        now.wrapping_sub(self.0) & terms.mask
+    }
+
+    /// The bucket at tick `now`. A reserved word reads as full.
+    #[inline(always)]
+    pub(crate) fn at(self, pace: &impl Pace, now: u64) -> View {
+        let terms = pace.terms();
+        let passed = self.passed(terms, now);
         if passed < terms.horizon {
-            // No overflow: `stamp + scale <= 62`, and the tokens field has 57 bits at the most. A reserved
+            // No overflow: what is earned is below 2^63, and the tokens field has 58 bits at the most. A reserved
             // word's field is above the capacity: it reads as full.
-            let earned = passed << terms.layout.scale;
-            let level = (self.0 >> terms.layout.stamp) + earned;
-            View { level: level.min(terms.capacity), stamp: now & terms.mask, lag: 0, adopt: false }
+            let level = (self.0 >> terms.layout.stamp) + pace.earned(now, passed);
+            View { level: level.min(pace.capacity()), stamp: now & terms.mask, lag: 0, adopt: false }
         } else {
-            self.at_an_earlier_time(terms, now, passed)
+            self.at_an_earlier_time(*pace, now, passed)
         }
     }
 
+    // By value: a reference to them would keep the terms in memory in the paths that are hot.
     #[cold]
-    fn at_an_earlier_time(self, terms: &Terms, now: u64, passed: u64) -> View {
-        let level = (self.0 >> terms.layout.stamp).min(terms.capacity);
+    fn at_an_earlier_time(self, pace: impl Pace, now: u64, passed: u64) -> View {
+        let terms = pace.terms();
+        let level = (self.0 >> terms.layout.stamp).min(pace.capacity());
         let now = now & terms.mask;
-        if passed >= terms.jitter && self.is_level() {
+        if passed >= terms.jitter() && self.is_level() {
             View { level, stamp: self.0 & terms.mask, lag: terms.mask - passed + 1, adopt: false }
         } else {
             View { level, stamp: now, lag: 0, adopt: self.is_level() }
         }
     }
 
-    /// Takes `need` units, above 0 and at most the capacity, if they are there.
-    #[inline]
-    pub(crate) fn take(self, terms: &Terms, now: u64, need: u64) -> (Outcome, Option<State>) {
-        let View { level, stamp, lag, adopt } = self.at(terms, now);
-        if level >= need {
-            let level = level - need;
-            (Outcome { granted: true, level, lag }, Some(State::pack(terms, level, stamp)))
-        } else {
-            let next = if adopt { Some(State::pack(terms, level, stamp)) } else { None };
-            (Outcome { granted: false, level, lag }, next)
+    /// Whether a reading from before the word was loaded may decide: it is jitter, or surely later than the stamp.
+    pub(crate) fn admits_reading(self, terms: &Terms, now: u64) -> bool {
+        let passed = self.passed(terms, now);
+        self.is_level() && (passed <= terms.mask / 2 || passed >= terms.jitter())
+    }
+
+    /// Takes `need` units, above 0, if they are there.
+    #[inline(always)]
+    pub(crate) fn take(self, pace: &impl Pace, now: u64, need: u64) -> (Outcome, Option<State>) {
+        let (terms, view) = (pace.terms(), self.at(pace, now));
+        if view.level >= need + terms.floor { view.took(terms, need) } else { view.refused(terms) }
+    }
+
+    /// Takes up to `most` units in whole tokens: those that are there.
+    pub(crate) fn take_up_to(self, pace: &impl Pace, now: u64, most: u64) -> (Outcome, Option<State>) {
+        let (terms, view) = (pace.terms(), self.at(pace, now));
+        match terms.units(terms.available(view.level)).min(most) {
+            0 => view.refused(terms),
+            units => view.took(terms, units),
         }
     }
 
+    /// Takes up to `most` units in whole tokens, on credit if need be.
+    pub(crate) fn charge_up_to(self, pace: &impl Pace, now: u64, most: u64) -> (Outcome, Option<State>) {
+        let (terms, view) = (pace.terms(), self.at(pace, now));
+        let left = terms.units(terms.tokens(view.level.saturating_sub(pace.lowest())));
+        match left.min(most) {
+            0 => view.refused(terms),
+            units => view.took(terms, units),
+        }
+    }
+
+    /// Takes `need` units that are there or will be, if the debt stays bounded and `patient` allows the ticks until
+    /// they are all earned.
+    pub(crate) fn reserve(
+        self,
+        pace: &impl Pace,
+        now: u64,
+        need: u64,
+        patient: impl Fn(u64) -> bool,
+    ) -> (Outcome, Option<State>) {
+        let (terms, view) = (pace.terms(), self.at(pace, now));
+        let possible = view.level >= need + pace.lowest()
+            && (view.level >= need + terms.floor
+                || patient(ticks_until(pace, now, need + terms.floor, view.level, view.lag)));
+        if possible { view.took(terms, need) } else { view.refused(terms) }
+    }
+
+    /// Gives back `units`, as far as they fit. Nothing to commit if none do: a reserved word is full, or is no
+    /// longer anybody's.
+    pub(crate) fn give(self, pace: &impl Pace, now: u64, units: u64) -> Option<State> {
+        let view = self.at(pace, now);
+        // The sum is below 2^59.
+        let level = (view.level + units).min(pace.capacity());
+        (self.is_level() && (view.adopt || level > view.level))
+            .then(|| State::pack(pace.terms(), level, view.stamp))
+    }
+
+    /// Gives back `units` to a bucket that still stands at `mark`, as they left it: nobody has taken since.
+    pub(crate) fn give_back(
+        self,
+        pace: &impl Pace,
+        now: u64,
+        units: u64,
+        mark: u64,
+    ) -> Option<State> {
+        let last = self.is_level() && self.mark(pace, now) == mark;
+        if last { self.give(pace, now, units) } else { None }
+    }
+
+    /// Undoes a take of `need` units, which found `before` of them at the tick `since`: gives back what of it the
+    /// bucket would still have, had they not been taken.
+    pub(crate) fn undo(self, pace: &impl Pace, now: u64, need: u64, before: u64, since: u64) -> Option<State> {
+        let terms = pace.terms();
+        let passed = now.wrapping_sub(since) & terms.mask;
+        let earned = if passed < terms.horizon { pace.earned(now, passed) } else { 0 };
+        // Below 2^58 and 2^63.
+        let spilt = (before + earned).saturating_sub(pace.capacity());
+        self.give(pace, now, need.saturating_sub(spilt))
+    }
+
+    /// Where the bucket stands, whatever it has earned: a number that changes when somebody takes or gives back.
+    pub(crate) fn mark(self, pace: &impl Pace, now: u64) -> u64 {
+        let terms = pace.terms();
+        let passed = self.passed(terms, now);
+        let stamp = if passed >= terms.jitter() {
+            now.wrapping_add(terms.mask - passed + 1)
+        } else {
+            now.wrapping_sub(passed)
+        };
+        pace.mark(stamp, self.0 >> terms.layout.stamp)
+    }
+
     /// Ticks until the bucket has been full for the margin and may be evicted; 0 if it may be now, as one that
-    /// was never charged may be at any time.
-    pub(crate) fn evictable_in(self, terms: &Terms, now: u64) -> u64 {
+    /// was never charged may be at any time. It is full, whatever plan it is under, `longest` ticks after its stamp
+    /// (0 if there are no plans).
+    pub(crate) fn evictable_in(self, terms: &Terms, now: u64, longest: u64) -> u64 {
         if !self.is_level() {
             return 0;
         }
-        let passed = now.wrapping_sub(self.0) & terms.mask;
+        let passed = self.passed(terms, now);
         let level = (self.0 >> terms.layout.stamp).min(terms.capacity);
-        // Ticks to fill are below 2^57, the margin below 2^62 + 1, a lag below 2^57.
-        let due = terms.ticks_for(terms.capacity - level) + terms.margin;
+        // Ticks to fill are below 2^58, the margin below 2^62 + 1, a lag below 2^57.
+        let due = terms.ticks_for(now, terms.capacity - level).max(longest) + terms.margin();
         if passed < terms.horizon { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
+    }
+}
+
+/// Ticks until a bucket that has `level` units, `lag` ticks after `now`, has `goal`.
+#[inline]
+pub(crate) fn ticks_until(pace: &impl Pace, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
+    if goal <= level { 0 } else { pace.ticks_for(now.wrapping_add(lag), goal - level) + lag }
+}
+
+impl<P: Pace> Reading<P> {
+    /// The bucket at this reading.
+    #[inline]
+    pub(crate) fn view(&self, state: State) -> View {
+        state.at(&self.pace, self.tick())
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the same
 //! atomic (its issues 166 and 392). Under `--cfg rmw_loads` a load is a read-modify-write of its own,
-//! which makes loom try them all.
+//! which makes loom try them all. A `SeqCst` load is one always: loom takes it for an `Acquire` one, which may
+//! return what was there before another `SeqCst` store; a read-modify-write returns the latest.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -36,9 +37,12 @@ mod model {
             AtomicU64(loom::sync::atomic::AtomicU64::new(value))
         }
 
-        #[cfg(rmw_loads)]
-        pub(crate) fn load(&self, _: super::Ordering) -> u64 {
-            self.0.fetch_add(0, super::Ordering::AcqRel)
+        pub(crate) fn load(&self, order: super::Ordering) -> u64 {
+            if cfg!(rmw_loads) || order == super::Ordering::SeqCst {
+                self.0.fetch_add(0, super::Ordering::AcqRel)
+            } else {
+                self.0.load(order)
+            }
         }
     }
 

@@ -1,16 +1,23 @@
 //! One bucket, its terms and its clock.
 
 use std::fmt;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::Bucket;
-use crate::clock::Clock;
+use crate::bucket::{Bucket, Read};
+use crate::builder::BucketBuilder;
+use crate::clock::{Clock, Moment, nanos_of};
 use crate::decision::{Denied, Granted, Snapshot};
-use crate::quota::Quota;
-use crate::state::Outcome;
+use crate::entry::{At, Now, Rules};
+use crate::observer::Extras;
+use crate::quota::{InvalidQuota, Quota};
+use crate::regime::Regimes;
+use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
+use crate::state::{Outcome, Spot};
+use crate::step::{Reserve, Step, Take, TakeUpTo};
 use crate::sync::const_fn;
-use crate::terms::Terms;
+use crate::terms::Reading;
 
 /// One token bucket, shared by reference between threads.
 ///
@@ -31,9 +38,8 @@ use crate::terms::Terms;
 pub struct TokenBucket {
     // A line of its own: commits do not push the terms out of other cores' caches.
     bucket: CachePadded<Bucket>,
-    terms: Terms,
-    clock: Clock,
-    quota: Quota,
+    rules: Rules,
+    pub(crate) extras: Extras,
 }
 
 impl TokenBucket {
@@ -49,9 +55,32 @@ impl TokenBucket {
         /// A full bucket on a clock of your own.
         #[must_use]
         pub const fn with_clock(quota: Quota, clock: Clock) -> TokenBucket {
-            let terms = quota.compile();
-            TokenBucket { bucket: CachePadded::new(Bucket::new()), terms, clock, quota }
+            let source = Regimes::new(quota, quota.frame());
+            TokenBucket {
+                bucket: CachePadded::new(Bucket::new()),
+                rules: Rules::new(source, clock, None),
+                extras: Extras::NONE,
+            }
         }
+    }
+
+    /// A bucket to set up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).start_empty().build();
+    /// assert!(bucket.try_acquire().is_err());
+    /// ```
+    pub fn builder(quota: Quota) -> BucketBuilder {
+        BucketBuilder::new(quota)
+    }
+
+    pub(crate) fn from_rules(rules: Rules, extras: Extras) -> TokenBucket {
+        let state = rules.start(&rules.read());
+        TokenBucket { bucket: CachePadded::new(Bucket::from_state(state)), rules, extras }
     }
 
     /// Takes one token, if there is one.
@@ -81,20 +110,139 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        let terms = &self.terms;
-        let need = match terms.need(n) {
-            None => return Err(Denied::too_many(self.peek())),
-            Some(0) => return Ok(self.peek().granted()),
-            Some(need) => need,
+        self.decide(n, &Now(&self.rules), &Take(n))
+    }
+
+    /// As [`try_acquire_n`](TokenBucket::try_acquire_n), at a reading of the clock that was taken before: one
+    /// [`now`](TokenBucket::now) serves many decisions.
+    ///
+    /// A reading that is too old to decide on is not used: where it is behind the bucket's last decision by more
+    /// than jitter, or the bucket was never used, the clock is read again. Time that passed since the reading is
+    /// earned later, not lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, counted from the reading.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// let (connections, bytes) = (TokenBucket::new(Quota::per_second(10)), TokenBucket::new(Quota::per_second(10_000)));
+    /// let now = connections.now();
+    /// assert!(connections.try_acquire_at(now, 1).is_ok());
+    /// assert!(bytes.try_acquire_at(now, 1_500).is_ok());
+    /// ```
+    #[inline]
+    pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
+        self.decide(n, &At(&self.rules, now), &Take(n))
+    }
+
+    /// Takes what is there of `n` tokens, from none to all of them, in one step.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bytes = TokenBucket::with_clock(Quota::per_second(1_000), clock);
+    /// assert_eq!(bytes.acquire_up_to(700).tokens(), 700);
+    /// assert_eq!(bytes.acquire_up_to(700).tokens(), 300);
+    /// assert_eq!(bytes.acquire_up_to(700).tokens(), 0);
+    /// ```
+    pub fn acquire_up_to(&self, n: u64) -> Granted {
+        let (outcome, reading) = self.run(&Now(&self.rules), &TakeUpTo(n));
+        self.extras.observe_up_to(n, Granted::new(outcome, &reading), TakeUpTo(n).decision((outcome, reading)))
+    }
+
+    /// Gives back `n` tokens, as many as fit below the burst.
+    ///
+    /// Over any time `T` at most `burst + rate * T` tokens are granted, and those that were refunded in it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(5), clock);
+    /// let _ = bucket.try_acquire_n(3)?;
+    /// bucket.refund(2);
+    /// assert_eq!(bucket.peek().remaining(), 4);
+    /// bucket.refund(100);
+    /// assert_eq!(bucket.peek().remaining(), 5);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn refund(&self, n: u64) {
+        self.rules.refund(&self.bucket, n, None);
+    }
+
+    /// Takes `n` tokens that are there or will be: the bucket goes into debt, and who comes later waits longer. Each
+    /// reservation has a slot of time of its own, in order of arrival.
+    ///
+    /// The debt is bounded by [`max_debt`](BucketBuilder::max_debt), one burst by default. (For a few quotas above 10^11
+    /// tokens a second, or of bursts that take years to fill, the word has no room for any.) Plain takes never go into debt.
+    /// Reserving 0 always succeeds, due at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    ///
+    /// # Examples
+    ///
+    /// See [`Reservation`].
+    pub fn reserve(&self, n: u64) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(n, u64::MAX)
+    }
+
+    /// As [`reserve`](TokenBucket::reserve), if the tokens are due within `patience`. A wait that would be longer
+    /// is refused at once, and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, Reason, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let _ = bucket.try_acquire_n(10)?;
+    /// let denied = bucket.reserve_within(2, Duration::from_millis(150)).unwrap_err();
+    /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Deadline, Some(Duration::from_millis(50))));
+    /// assert!(bucket.reserve_within(2, Duration::from_millis(200)).is_ok());
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn reserve_within(&self, n: u64, patience: Duration) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(n, nanos_of(patience))
+    }
+
+    fn reserve_for(&self, n: u64, patience: u64) -> Reserved<'_> {
+        // In shadow mode nobody waits.
+        let (granted, receipt) = match self.extras.is_shadow() {
+            true => self.receive(n, &Take(n))?,
+            false => self.receive(n, &Reserve { n, patience })?,
         };
-        let (outcome, now) = self.bucket.drive(
-            || self.clock.nanos(),
-            |state, now| {
-                let (outcome, next) = state.take(terms, terms.ticks.tick(now), need);
-                ((outcome, now), next)
-            },
-        );
-        outcome.decision(terms, need, now)
+        Ok(Reservation::new(self, receipt, granted))
+    }
+
+    /// Takes `estimate` tokens for what is not yet known, to be [settled](Hold::settle) when it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_n`](TokenBucket::try_acquire_n).
+    ///
+    /// # Examples
+    ///
+    /// See [`Hold`].
+    pub fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied> {
+        let (granted, receipt) = self.receive(estimate, &Take(estimate))?;
+        Ok(Hold::new(self, receipt, granted))
     }
 
     /// Looks into the bucket and takes nothing.
@@ -108,28 +256,110 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// ```
     pub fn peek(&self) -> Snapshot {
-        let terms = &self.terms;
-        self.bucket.drive(
-            || self.clock.nanos(),
-            |state, now| (Snapshot::new(terms, state.at(terms, terms.ticks.tick(now)), now), None),
-        )
+        let (outcome, reading) = self.run(&Now(&self.rules), &Take(0));
+        Granted::new(outcome, &reading).into()
     }
 
-    /// The quota the bucket was made with.
+    /// A reading of the bucket's clock, for [`try_acquire_at`](TokenBucket::try_acquire_at).
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.rules.clock.moment()
+    }
+
+    /// Changes rate and burst, together and at once.
+    ///
+    /// Tokens in hand are kept, as far as the new burst allows; what was earned before the change counts at the old
+    /// rate, what comes after at the new. Reservations keep the times they were promised. Nobody waits for it; changes
+    /// wait for each other.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if the word, as it was built, cannot hold it; it names the bound. See
+    /// [`headroom`](BucketBuilder::headroom).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let _ = bucket.try_acquire_n(10)?;
+    /// mock.advance(Duration::from_millis(300));
+    /// bucket.set_quota(Quota::per_second(1).burst(10))?;
+    /// assert_eq!(bucket.peek().remaining(), 3);
+    /// mock.advance(Duration::from_secs(1));
+    /// assert_eq!(bucket.peek().remaining(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        Ok(self.rules.source.set(quota, || self.rules.clock.nanos())?)
+    }
+
+    /// The quota in force.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        self.quota
+        self.rules.source.quota()
+    }
+
+    /// What [shadow mode](BucketBuilder::shadow) has granted of what would have been denied, in decisions.
+    #[must_use]
+    pub fn overruled(&self) -> u64 {
+        self.extras.overruled()
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub(crate) fn word(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    #[inline(always)]
+    fn run(&self, read: &impl Read<Reading>, step: &impl Step) -> (Outcome, Reading) {
+        self.rules.run(&self.bucket, read, step)
+    }
+
+    #[inline(always)]
+    fn decide(
+        &self,
+        n: u64,
+        read: &impl Read<Reading>,
+        step: &impl Step,
+    ) -> Result<Granted, Denied> {
+        self.extras.observe(n, step.decision(self.run(read, step)))
+    }
+
+    /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
+    pub(crate) fn receive(&self, n: u64, step: &impl Step) -> Result<(Granted, Receipt), Denied> {
+        let (outcome, reading) = self.run(&Now(&self.rules), step);
+        let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
+        let receipt = match outcome.granted {
+            true => Receipt::new(outcome, &reading, None),
+            false => Receipt::void(Moment(reading.nanos)),
+        };
+        Ok((granted, receipt))
     }
 }
 
-impl Outcome {
-    /// The public form, for a take of `need` units at the reading `now`.
-    #[inline]
-    pub(crate) fn decision(self, terms: &Terms, need: u64, now: u64) -> Result<Granted, Denied> {
-        if self.granted {
-            Ok(Granted::new(terms, self.level, self.lag, now))
-        } else {
-            Err(Denied::empty(terms, need, self, now))
+impl Ledger for TokenBucket {
+    fn give_back(&self, receipt: &Receipt) {
+        self.rules.give_back(&self.bucket, receipt);
+    }
+
+    fn refund(&self, receipt: &Receipt, n: u64) {
+        if receipt.spot != Spot::Nowhere {
+            self.refund(n);
+        }
+    }
+
+    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
+        match receipt.spot {
+            Spot::Nowhere => 0,
+            _ => self.rules.charge_later(&self.bucket, n, None),
         }
     }
 }
@@ -137,7 +367,7 @@ impl Outcome {
 impl fmt::Debug for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenBucket")
-            .field("quota", &format_args!("{}", self.quota))
+            .field("quota", &format_args!("{}", self.quota()))
             .field("remaining", &self.peek().remaining())
             .finish_non_exhaustive()
     }

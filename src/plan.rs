@@ -1,0 +1,167 @@
+//! A quota of some keys, counted in the ticks of the limiter's own.
+//!
+//! A tick of the limiter earns `k` units under a plan. What a plan earned until a tick is `floor(tick * k)`, with the
+//! tick counted from the beginning, and what comes between two ticks is the difference of these: nothing is ever
+//! rounded twice, so the error stays under one unit, for ever. (The floor of `elapsed * k`, added up, lost 5 % of a
+//! plan's rate in a test.)
+
+use crate::quota::Quota;
+use crate::terms::{Flaw, Numbers, Pace, Reading, Terms};
+
+/// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
+///
+/// It is `Copy`, and a plain value: nothing is registered, so a key is under whatever plan a call names, keeps its
+/// tokens as it moves from plan to plan, and what it earned since its last use counts at the plan of the call that looks.
+///
+/// A plan is kept as a ratio to the quota that was in force when it was made, and a later
+/// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays. A plan made after
+/// a change counts from that change on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The limiter it was made for.
+    pub(crate) limiter: u64,
+    quota: Quota,
+    /// A tick earns `factor / 2^shift` units, the factor rounded up to 64 significant bits.
+    factor: u64,
+    shift: u32,
+    capacity: u64,
+    /// It earns nothing before this tick.
+    since: u64,
+}
+
+impl Plan {
+    /// `own` is what the limiter's ticks count, `terms` how.
+    pub(crate) fn compile(
+        limiter: u64,
+        quota: Quota,
+        own: Quota,
+        terms: &Terms,
+        since: u64,
+    ) -> Result<Plan, Flaw> {
+        let Numbers { tokens, nanos, burst } = quota.numbers();
+        let layout = terms.layout;
+        let most = terms.frame().most_burst();
+        if burst > most {
+            return Err(Flaw::Narrow { burst, most });
+        }
+        let own = own.numbers();
+        // Units a tick, below 2^126 over below 2^126, times 2^scale.
+        let up = u128::from(tokens) * u128::from(own.nanos);
+        let down = u128::from(own.tokens) * u128::from(nanos);
+        let Some((factor, shift)) = ratio(up, down, layout.scale.into()) else {
+            return Err(Flaw::SlowPlan { tokens, nanos, burst });
+        };
+        let plan = Plan {
+            limiter,
+            quota,
+            factor,
+            shift,
+            capacity: terms.floor + (burst << layout.fraction),
+            since: since & POSITIVE,
+        };
+        if (u128::from(factor) >> shift) * 128 > u128::from(burst) << layout.fraction {
+            return Err(Flaw::CoarsePlan { tokens, nanos, burst });
+        }
+        if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
+            return Err(Flaw::SlowPlan { tokens, nanos, burst });
+        }
+        Ok(plan)
+    }
+
+    /// The quota it was made of.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Ticks in which a bucket surely fills from its lowest level.
+    pub(crate) fn ticks_to_fill(&self) -> u64 {
+        self.ticks(0, self.capacity).unwrap_or(u64::MAX >> 2)
+    }
+
+    /// The least number of ticks after `tick` that earn `units`.
+    fn ticks(&self, tick: u64, units: u64) -> Option<u64> {
+        let product = u128::from(tick) * u128::from(self.factor);
+        let into = product & ((1 << self.shift) - 1);
+        let goal = u128::from(units).checked_mul(1 << self.shift)?;
+        u64::try_from(goal.saturating_sub(into).div_ceil(self.factor.into())).ok()
+    }
+
+    fn earned_until(&self, tick: u64) -> u128 {
+        u128::from(tick) * u128::from(self.factor) >> self.shift
+    }
+}
+
+/// `up / down * 2^scale` as `factor / 2^shift`, the factor rounded up to 64 bits; the shift is below 128. Nothing if
+/// it is too small for that. The terms are below 2^126.
+fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
+    let (mut quotient, mut rest) = (up / down, up % down);
+    let mut shift = 0_u32;
+    // Long division, one bit at a time, until there are 64.
+    while quotient >> 63 == 0 {
+        rest *= 2;
+        quotient = quotient * 2 + u128::from(rest >= down);
+        if rest >= down {
+            rest -= down;
+        }
+        shift += 1;
+        if shift > 127 + scale {
+            return None;
+        }
+    }
+    let round = |quotient: u128, rest: bool| quotient + u128::from(rest);
+    let mut factor = round(quotient, rest > 0);
+    while factor >> 64 != 0 {
+        factor = round(factor / 2, factor % 2 == 1);
+        // A plan of 2^64 units a tick is refused whatever the scale.
+        shift = shift.checked_sub(1)?;
+    }
+    Some((factor as u64, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
+}
+
+/// Ticks since the beginning are counted modulo 2^63. (They wrap where a nanosecond has more than two.)
+const POSITIVE: u64 = u64::MAX >> 1;
+
+/// A limiter's terms with a plan on top.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    terms: Terms,
+    plan: Plan,
+}
+
+impl Reading {
+    pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
+        Reading { pace: Planned { terms: self.pace, plan }, nanos: self.nanos }
+    }
+}
+
+impl Pace for Planned {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn capacity(&self) -> u64 {
+        self.plan.capacity
+    }
+
+    fn lowest(&self) -> u64 {
+        Terms { capacity: self.plan.capacity, ..self.terms }.lowest()
+    }
+
+    fn earned(&self, now: u64, passed: u64) -> u64 {
+        let now = now & POSITIVE;
+        let from = now.saturating_sub(passed).max(self.plan.since);
+        let earned = self.plan.earned_until(now).saturating_sub(self.plan.earned_until(from));
+        // The bucket holds less; added to a level it stays below 2^63.
+        u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
+    }
+
+    fn ticks_for(&self, now: u64, units: u64) -> u64 {
+        // Every plan fills within a 64th of the range.
+        self.plan.ticks(now & POSITIVE, units).unwrap_or(u64::MAX >> 2)
+    }
+
+    fn mark(&self, stamp: u64, level: u64) -> u64 {
+        (self.plan.earned_until(stamp & POSITIVE) as u64).wrapping_sub(level)
+    }
+}

@@ -1,0 +1,204 @@
+//! The terms in force, and how they change under those who read them.
+//!
+//! A regime is a quota with the clock of ticks that it is counted by. There are two slots, for the regime in force
+//! and the next. A change writes the next slot and publishes it, without a start: the first reading of the
+//! clock that is taken after the publication becomes the start. Whoever meets an unstarted regime, setter or
+//! reader, starts it: agrees on the start by a compare-and-swap, works out from it the tick at which the new clock
+//! takes over (so that ticks go on where they were), agrees on that by another, and lets it be read. Nobody waits for
+//! a setter that was stopped half-way.
+//!
+//! What it keeps true: a reading is of one regime, and its clock was read while no later one was published. (Ticks of
+//! a fast clock, counted after a slow one took over, would be earned by every bucket they are committed to.)
+//!
+//! # Orderings
+//!
+//! A reader loads `started`, then the clock and the slot, then `published`; a setter stores to a slot only after
+//! `published` has left it. Each slot's word is stored with `Release` and loaded with `Acquire`: who sees a later
+//! regime's word sees, after it, that `published` has moved, and starts over.
+//!
+//! The last load and the publication are `SeqCst`, as is a clock kept in memory: in the one order of these,
+//! either the reader sees the publication, or its reading is no later than the start. A hardware
+//! counter may be read late by the processor, by nanoseconds.
+//!
+//! What is undecided is marked by a number of its regime, so that no helper that was stopped can decide for a
+//! later one. Partner: the other helpers.
+//! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/loom.rs`.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::plan::Plan;
+use crate::quota::Quota;
+use crate::sync::{AtomicU64, Ordering, const_fn};
+use crate::terms::{Flaw, Frame, Layout, Reading, Terms, TickClock};
+
+/// Set in what is undecided; the regime's number is beside it. A reading and a base are below.
+const UNDECIDED: u64 = 1 << 63;
+
+/// The terms that readings are made with: those in force or, in a model, some that never change.
+pub(crate) trait Source {
+    /// The terms and a reading of the clock that belong together.
+    fn read(&self, clock: impl Fn() -> u64) -> Reading;
+    /// The reading at which the terms came into force, if they are not the first.
+    fn changed(&self) -> Option<u64>;
+}
+
+#[derive(Debug)]
+pub(crate) struct Regimes {
+    layout: Layout,
+    /// `2^stamp - 1` and the floor, as the terms have them.
+    mask: u64,
+    floor: u64,
+    /// Number of the regime that is read.
+    started: AtomicU64,
+    /// Number of the latest. Regime `n` is in slot `n % 2`.
+    published: AtomicU64,
+    slots: [Slot; 2],
+    /// Held by a setter.
+    quota: Mutex<Quota>,
+}
+
+/// What differs between regimes.
+#[derive(Debug)]
+struct Slot {
+    part: AtomicU64,
+    gear: AtomicU64,
+    base: AtomicU64,
+    capacity: AtomicU64,
+    horizon: AtomicU64,
+    start: AtomicU64,
+}
+
+impl Slot {
+    const_fn! {
+        const fn new(terms: &Terms) -> Slot {
+            Slot {
+                part: AtomicU64::new(terms.ticks.part),
+                gear: AtomicU64::new(terms.ticks.gear),
+                base: AtomicU64::new(terms.base),
+                capacity: AtomicU64::new(terms.capacity),
+                horizon: AtomicU64::new(terms.horizon),
+                start: AtomicU64::new(0),
+            }
+        }
+    }
+
+    #[inline]
+    fn ticks(&self) -> TickClock {
+        TickClock { part: self.part.load(Ordering::Acquire), gear: self.gear.load(Ordering::Acquire) }
+    }
+}
+
+impl Regimes {
+    const_fn! {
+        /// A quota that the frame holds.
+        pub(crate) const fn new(quota: Quota, frame: Frame) -> Regimes {
+            let terms = Terms::in_frame(quota.numbers(), frame);
+            Regimes {
+                layout: terms.layout,
+                mask: terms.mask,
+                floor: terms.floor,
+                started: AtomicU64::new(0),
+                published: AtomicU64::new(0),
+                slots: [Slot::new(&terms), Slot::new(&terms)],
+                quota: Mutex::new(quota),
+            }
+        }
+    }
+
+    /// The quota that was set last.
+    pub(crate) fn quota(&self) -> Quota {
+        *self.quota.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts another quota into force, if the frame can hold it.
+    pub(crate) fn set(&self, quota: Quota, clock: impl Fn() -> u64) -> Result<(), Flaw> {
+        let mut current = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        // The setter before has started what it published.
+        let number = self.started.load(Ordering::Acquire);
+        let frame = self.terms(number).frame();
+        frame.check(quota.numbers())?;
+        let terms = Terms::in_frame(quota.numbers(), frame).after_others();
+        let next = number + 1;
+        let slot = self.slot(next);
+        slot.part.store(terms.ticks.part, Ordering::Release);
+        slot.gear.store(terms.ticks.gear, Ordering::Release);
+        slot.capacity.store(terms.capacity, Ordering::Release);
+        slot.horizon.store(terms.horizon, Ordering::Release);
+        slot.base.store(UNDECIDED | next, Ordering::Release);
+        slot.start.store(UNDECIDED | next, Ordering::Release);
+        self.published.swap(next, Ordering::SeqCst);
+        self.start_after(number, clock);
+        *current = quota;
+        Ok(())
+    }
+
+    /// A plan on top of the quota in force.
+    pub(crate) fn plan(&self, limiter: u64, quota: Quota) -> Result<Plan, Flaw> {
+        // No regime starts meanwhile.
+        let own = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.started.load(Ordering::Acquire);
+        let terms = self.terms(number);
+        let start = self.slot(number).start.load(Ordering::Acquire);
+        let since = if number == 0 { 0 } else { terms.tick(start) };
+        Plan::compile(limiter, quota, *own, &terms, since)
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[(number % 2) as usize]
+    }
+
+    #[inline(always)]
+    fn terms(&self, number: u64) -> Terms {
+        let slot = self.slot(number);
+        Terms {
+            layout: self.layout,
+            ticks: slot.ticks(),
+            base: slot.base.load(Ordering::Acquire),
+            mask: self.mask,
+            floor: self.floor,
+            capacity: slot.capacity.load(Ordering::Acquire),
+            horizon: slot.horizon.load(Ordering::Acquire),
+        }
+    }
+
+    /// Starts the regime after this one, if it is published and nobody else does.
+    #[cold]
+    fn start_after(&self, number: u64, clock: impl Fn() -> u64) {
+        let (old, next) = (self.terms(number), number + 1);
+        let slot = self.slot(next);
+        let agree = |word: &AtomicU64, value| {
+            word.compare_exchange(UNDECIDED | next, value, Ordering::AcqRel, Ordering::Acquire)
+                .map_or_else(|decided| decided, |_| value)
+        };
+        // Read after the publication was seen.
+        let start = agree(&slot.start, clock());
+        // If somebody has gone further meanwhile, the slot may be a later regime's: then nothing of this is agreed on.
+        let base = old.tick(start).wrapping_sub(slot.ticks().tick(start)) & !UNDECIDED;
+        agree(&slot.base, base);
+        let _ = self.started.compare_exchange(number, next, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+impl Source for Regimes {
+    #[inline(always)]
+    fn read(&self, clock: impl Fn() -> u64) -> Reading {
+        loop {
+            let number = self.started.load(Ordering::Acquire);
+            // The clock first: what is loaded before it would have to be kept in memory over the call.
+            let nanos = clock();
+            let pace = self.terms(number);
+            if self.published.load(Ordering::SeqCst) == number {
+                return Reading { pace, nanos };
+            }
+            self.start_after(number, &clock);
+        }
+    }
+
+    fn changed(&self) -> Option<u64> {
+        let number = self.started.load(Ordering::Acquire);
+        let start = self.slot(number).start.load(Ordering::Acquire);
+        // Another change is under way: that is as late as any.
+        if number == 0 { None } else { Some(if start < UNDECIDED { start } else { u64::MAX }) }
+    }
+}

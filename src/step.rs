@@ -1,0 +1,197 @@
+//! The verbs that take, each as a step on the word. Pure, as [`State`] is.
+
+use crate::decision::{Denied, Granted};
+use crate::state::{Outcome, State};
+use crate::terms::{Pace, Reading};
+
+/// A way to take tokens.
+pub(crate) trait Step {
+    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>);
+
+    /// What it takes if nothing counts it, in tokens.
+    fn most(&self) -> u64;
+
+    /// Whether no bucket of this pace is ever changed by it: it asks for nothing, or for more than there ever is.
+    fn is_vain(&self, pace: &impl Pace) -> bool;
+
+    /// Why, and for how long, it was not granted.
+    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied;
+
+    #[inline(always)]
+    fn decision<P: Pace>(&self, (outcome, reading): (Outcome, Reading<P>)) -> Result<Granted, Denied> {
+        if outcome.granted {
+            Ok(Granted::new(outcome, &reading))
+        } else {
+            Err(self.denied(outcome, reading))
+        }
+    }
+}
+
+/// Nothing is always granted.
+#[inline]
+fn nothing<P: Pace>(state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    (reading.view(state).untouched(), None)
+}
+
+#[inline]
+fn over_the_burst(n: u64, pace: &impl Pace) -> bool {
+    let terms = pace.terms();
+    terms.units(n) > pace.capacity() - terms.floor
+}
+
+/// All of so many tokens, now.
+pub(crate) struct Take(pub(crate) u64);
+
+impl Step for Take {
+    #[inline(always)]
+    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        match self.0 {
+            0 => nothing(state, reading),
+            n => state.take(&reading.pace, reading.tick(), reading.pace.terms().units(n)),
+        }
+    }
+
+    fn most(&self) -> u64 {
+        self.0
+    }
+
+    fn is_vain(&self, pace: &impl Pace) -> bool {
+        self.0 == 0 || over_the_burst(self.0, pace)
+    }
+
+    #[inline(always)]
+    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        if over_the_burst(self.0, &reading.pace) {
+            return Denied::too_many(outcome, reading);
+        }
+        Denied::empty(reading.pace.terms().units(self.0), outcome, &reading)
+    }
+}
+
+/// As many of so many tokens as are there.
+pub(crate) struct TakeUpTo(pub(crate) u64);
+
+impl Step for TakeUpTo {
+    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        match self.0 {
+            0 => nothing(state, reading),
+            n => state.take_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(n)),
+        }
+    }
+
+    fn most(&self) -> u64 {
+        self.0
+    }
+
+    fn is_vain(&self, _: &impl Pace) -> bool {
+        self.0 == 0
+    }
+
+    /// Not one token is there.
+    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        Denied::empty(reading.pace.terms().units(1), outcome, &reading)
+    }
+}
+
+/// So many tokens, as far as the debt allows: for what was used already.
+pub(crate) struct ChargeUpTo(pub(crate) u64);
+
+impl Step for ChargeUpTo {
+    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        state.charge_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(self.0))
+    }
+
+    fn most(&self) -> u64 {
+        self.0
+    }
+
+    fn is_vain(&self, _: &impl Pace) -> bool {
+        self.0 == 0
+    }
+
+    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        Denied::empty(reading.pace.terms().units(1), outcome, &reading)
+    }
+}
+
+/// All of so many tokens, if they are earned within `patience` nanoseconds.
+pub(crate) struct Reserve {
+    pub(crate) n: u64,
+    pub(crate) patience: u64,
+}
+
+impl Reserve {
+    fn waits<P: Pace>(&self, ticks: u64, reading: &Reading<P>) -> u64 {
+        reading.pace.terms().ticks.nanos_until(reading.nanos, ticks)
+    }
+}
+
+impl Step for Reserve {
+    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        let Reading { pace, .. } = reading;
+        if self.n == 0 {
+            return nothing(state, reading);
+        }
+        if over_the_burst(self.n, pace) {
+            // More than there ever is: refused as a take is.
+            return Take(self.n).run(state, reading);
+        }
+        let patient =
+            |ticks| self.patience == u64::MAX || self.waits(ticks, reading) <= self.patience;
+        state.reserve(pace, reading.tick(), pace.terms().units(self.n), patient)
+    }
+
+    fn most(&self) -> u64 {
+        self.n
+    }
+
+    fn is_vain(&self, pace: &impl Pace) -> bool {
+        self.n == 0 || over_the_burst(self.n, pace)
+    }
+
+    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        if over_the_burst(self.n, &reading.pace) {
+            return Denied::too_many(outcome, reading);
+        }
+        Denied::in_debt(self.n, self.patience, outcome, &reading)
+    }
+}
+
+/// A way to give tokens back.
+pub(crate) trait Settle {
+    fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State>;
+}
+
+/// So many tokens, as many as fit.
+pub(crate) struct Give(pub(crate) u64);
+
+impl Settle for Give {
+    fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State> {
+        state.give(pace, now, pace.terms().units(self.0))
+    }
+}
+
+/// So many units, if the bucket stands where they left it.
+pub(crate) struct GiveBack {
+    pub(crate) units: u64,
+    pub(crate) mark: u64,
+}
+
+impl Settle for GiveBack {
+    fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State> {
+        state.give_back(pace, now, self.units, self.mark)
+    }
+}
+
+/// Of so many units, taken from `before` at the tick `since`, what the bucket would still have.
+pub(crate) struct Undo {
+    pub(crate) units: u64,
+    pub(crate) before: u64,
+    pub(crate) since: u64,
+}
+
+impl Settle for Undo {
+    fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State> {
+        state.undo(pace, now, self.units, self.before, self.since)
+    }
+}
