@@ -21,7 +21,7 @@ use crate::sync::{AtomicU64, Ordering, const_fn};
 // its reading through memory: 30 instructions more.
 
 /// Where a reading comes from, for a state that was loaded before.
-pub(crate) trait Read<T> {
+pub(crate) trait Read<T>: Copy {
     fn read(&self, state: State) -> T;
 }
 
@@ -32,9 +32,10 @@ pub(crate) trait Advance<T> {
 }
 
 /// A closure as a step or a reading.
+#[derive(Clone, Copy)]
 struct By<F>(F);
 
-impl<T, F: Fn(State) -> T> Read<T> for By<F> {
+impl<T, F: Fn(State) -> T + Copy> Read<T> for By<F> {
     fn read(&self, state: State) -> T {
         (self.0)(state)
     }
@@ -77,7 +78,7 @@ impl Bucket {
     /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
     /// reading that is older than the state, unless it is one that [`State::admits_reading`].
     #[inline(always)]
-    pub(crate) fn advance<T, A: Advance<T>>(&self, read: &impl Read<T>, step: A) -> (A::Out, T) {
+    pub(crate) fn advance<T, A: Advance<T>>(&self, read: impl Read<T>, step: A) -> (A::Out, T) {
         let mut state = self.state();
         loop {
             let reading = read.read(state);
@@ -98,9 +99,9 @@ impl Bucket {
     /// As [`advance`](Bucket::advance), by closures.
     pub(crate) fn drive<T, R>(
         &self,
-        read: impl Fn(State) -> T,
+        read: impl Fn(State) -> T + Copy,
         step: impl Fn(State, &T) -> (R, Option<State>),
     ) -> (R, T) {
-        self.advance(&By(read), By(step))
+        self.advance(By(read), By(step))
     }
 }

@@ -107,7 +107,6 @@ impl Snapshot {
     pub fn reset_after(&self) -> Duration {
         self.0.reset_after()
     }
-
 }
 
 /// Taking nothing is always granted, and a look.
@@ -183,12 +182,7 @@ impl Denied {
     }
 
     /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
-    pub(crate) fn in_debt<P: Pace>(
-        n: u64,
-        patience: u64,
-        outcome: Outcome,
-        reading: &Reading<P>,
-    ) -> Denied {
+    pub(crate) fn in_debt<P: Pace>(n: u64, patience: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
         let terms = reading.pace.terms();
         let wait = |above| {
             let wait = Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading);

@@ -21,18 +21,18 @@
 use crate::bucket::{Advance, Bucket, Read};
 use crate::clock::{Clock, Moment};
 use crate::decision::Denied;
+use crate::plan::{Plan, Planned};
 use crate::regime::{Regimes, Source};
 use crate::reservation::Receipt;
-use crate::plan::{Plan, Planned};
 use crate::state::{Outcome, State};
 use crate::step::{ChargeUpTo, Give, GiveBack, Settle, Step, Undo};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
 /// A step on whatever state there is.
-struct Run<'a, S>(&'a S);
+struct Run<S>(S);
 
-impl<P: Pace, S: Step> Advance<Reading<P>> for Run<'_, S> {
+impl<P: Pace, S: Step> Advance<Reading<P>> for Run<S> {
     type Out = Outcome;
 
     #[inline(always)]
@@ -45,7 +45,7 @@ impl<P: Pace, S: Step> Advance<Reading<P>> for Run<'_, S> {
 struct Charge<'a, R, S> {
     rules: &'a Rules<R>,
     unborn: Option<State>,
-    step: &'a S,
+    step: S,
 }
 
 impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
@@ -70,6 +70,14 @@ impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
 /// A new reading each time.
 pub(crate) struct Now<'a, R = Regimes>(pub(crate) &'a Rules<R>);
 
+impl<R> Clone for Now<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Now<'_, R> {}
+
 impl<R: Source> Read<Reading> for Now<'_, R> {
     #[inline(always)]
     fn read(&self, _: State) -> Reading {
@@ -78,18 +86,20 @@ impl<R: Source> Read<Reading> for Now<'_, R> {
 }
 
 /// A reading that was taken before, where it may decide; else a new one.
+#[derive(Clone, Copy)]
 pub(crate) struct At<'a>(pub(crate) &'a Rules, pub(crate) Moment);
 
 impl Read<Reading> for At<'_> {
     #[inline]
     fn read(&self, state: State) -> Reading {
         let At(rules, Moment(nanos)) = *self;
-        let reading = rules.source.read(|| nanos);
+        let reading = rules.source.read(&rules.clock, Some(nanos));
         if state.admits_reading(&reading.pace, reading.tick()) { reading } else { rules.read() }
     }
 }
 
 /// A reading for a key that is under a plan.
+#[derive(Clone, Copy)]
 pub(crate) struct Under<T>(pub(crate) T, pub(crate) Plan);
 
 impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
@@ -99,11 +109,17 @@ impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
 }
 
 /// The place of one key in a map: papaya's, or a stand-in that a model checker can follow.
-pub(crate) trait Place {
+///
+/// It is passed by value, as all that is hot here: what a cold function has a reference to must be kept in memory.
+pub(crate) trait Place<'a>: Copy {
     /// The key's bucket, if it has an entry.
-    fn find(&self) -> Option<&Bucket>;
+    fn find(self) -> Option<&'a Bucket>;
+    /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
+    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
     /// Removes the entry if its bucket is sealed, never by key alone.
-    fn bury(&self);
+    fn bury(self);
+    /// The bucket it shares with others while it has no entry.
+    fn overflow(self) -> &'a Bucket;
 }
 
 /// Why a bucket in the map was not charged.
@@ -138,7 +154,7 @@ impl<R> Rules<R> {
 impl<R: Source> Rules<R> {
     #[inline(always)]
     pub(crate) fn read(&self) -> Reading {
-        self.source.read(|| self.clock.nanos())
+        self.source.read(&self.clock, None)
     }
 
     /// There is a plan under which a bucket fills in so many ticks.
@@ -162,27 +178,40 @@ impl<R: Source> Rules<R> {
     pub(crate) fn run<P: Pace>(
         &self,
         bucket: &Bucket,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> (Outcome, Reading<P>) {
         bucket.advance(read, Run(step))
     }
 
     /// Runs a step on the bucket at `place`, and tells the reading that counted.
-    ///
-    /// Where there is no entry, `admit` returns what is to be, or nothing if there may be one now.
     #[inline(always)]
-    pub(crate) fn acquire<P: Pace>(
+    pub(crate) fn acquire<'a, P: Pace>(
         &self,
-        place: &impl Place,
-        overflow: &Bucket,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
-        mut admit: impl FnMut() -> Option<Done<P>>,
+        place: impl Place<'a>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
+    ) -> Done<P> {
+        // What is common, apart: a loop around all of it costs 10 instructions more.
+        if let Some(bucket) = place.find()
+            && let Ok(done) = self.charge(bucket, None, read, step)
+        {
+            return Ok(done);
+        }
+        self.acquire_anyhow(place, read, step)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn acquire_anyhow<'a, P: Pace>(
+        &self,
+        place: impl Place<'a>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> Done<P> {
         loop {
             let Some(bucket) = place.find() else {
-                match admit() {
+                match place.admit(read, step) {
                     Some(done) => return done,
                     None => continue,
                 }
@@ -190,7 +219,7 @@ impl<R: Source> Rules<R> {
             match self.charge(bucket, None, read, step) {
                 Ok(done) => return Ok(done),
                 Err(Met::Unborn) => {
-                    if let Some(done) = self.first_charge(bucket, overflow, read, step) {
+                    if let Some(done) = self.first_charge(bucket, place.overflow(), read, step) {
                         return Ok(done);
                     }
                 }
@@ -205,8 +234,8 @@ impl<R: Source> Rules<R> {
         &self,
         bucket: &Bucket,
         unborn: Option<State>,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> Result<(Outcome, Reading<P>), Met> {
         let (outcome, reading) = bucket.advance(read, Charge { rules: self, unborn, step });
         outcome.map(|outcome| (outcome, reading))
@@ -218,8 +247,8 @@ impl<R: Source> Rules<R> {
         &self,
         bucket: &Bucket,
         overflow: &Bucket,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
         fence(Ordering::SeqCst);
         self.charge(bucket, Some(overflow.state()), read, step).ok()
@@ -230,18 +259,17 @@ impl<R: Source> Rules<R> {
     /// The decision is void, and tokens it took are lost to those who share the bucket, if the key has an
     /// entry after it, or might have had one in between: one that came and went was there for the margin.
     #[cold]
-    pub(crate) fn acquire_overflow<P: Pace>(
+    pub(crate) fn acquire_overflow<'a, P: Pace>(
         &self,
-        place: &impl Place,
-        overflow: &Bucket,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        place: impl Place<'a>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
         let before = self.clock.nanos();
         if place.find().is_some() {
             return None;
         }
-        let done = overflow.drive(
+        let done = place.overflow().drive(
             |state| read.read(state),
             |state, reading| {
                 let from = if state == State::FULL { self.start(reading) } else { state };
@@ -297,12 +325,11 @@ impl<R: Source> Rules<R> {
     }
 
     /// What a step would come to on the key's bucket, without taking it. Without an entry, that is its overflow bucket.
-    pub(crate) fn peek<P: Pace>(
+    pub(crate) fn peek<'a, P: Pace>(
         &self,
-        bucket: Option<&Bucket>,
-        overflow: &Bucket,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        place: impl Place<'a>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> (Outcome, Reading<P>) {
         let look = |bucket: &Bucket| {
             let step = |state: State, reading: &_| {
@@ -311,10 +338,10 @@ impl<R: Source> Rules<R> {
             };
             bucket.drive(|state| read.read(state), step)
         };
-        match bucket.map(look) {
+        match place.find().map(look) {
             Some(((true, outcome), reading)) => (outcome, reading),
             _ => {
-                let ((_, outcome), reading) = look(overflow);
+                let ((_, outcome), reading) = look(place.overflow());
                 (outcome, reading)
             }
         }

@@ -84,11 +84,18 @@ impl<K: PartialEq> PartialEq for Stored<K> {
 impl<K: Eq> Eq for Stored<K> {}
 
 /// A lookup by key.
-#[derive(Clone, Copy)]
 pub(crate) struct ByKey<'a, Q: ?Sized> {
     pub(crate) hash: u32,
     pub(crate) key: &'a Q,
 }
+
+impl<Q: ?Sized> Clone for ByKey<'_, Q> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized> Copy for ByKey<'_, Q> {}
 
 impl<'a, Q: Hash + ?Sized> ByKey<'a, Q> {
     #[inline]

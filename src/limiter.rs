@@ -426,8 +426,8 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
         // In shadow mode nobody waits.
         let (granted, receipt) = match self.shared.extras.is_shadow() {
-            true => self.shared.receive_by_entry(key, &Take(n))?,
-            false => self.shared.receive_by_entry(key, &Reserve { n, patience })?,
+            true => self.shared.receive_by_entry(key, Take(n))?,
+            false => self.shared.receive_by_entry(key, Reserve { n, patience })?,
         };
         Ok(Reservation::new(&*self.shared, receipt, granted))
     }
@@ -450,7 +450,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
-        let (granted, receipt) = self.shared.receive_by_entry(key, &Take(estimate))?;
+        let (granted, receipt) = self.shared.receive_by_entry(key, Take(estimate))?;
         Ok(Hold::new(&*self.shared, receipt, granted))
     }
 }

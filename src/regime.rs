@@ -26,6 +26,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::clock::Clock;
 use crate::plan::Plan;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering, const_fn};
@@ -36,8 +37,8 @@ const UNDECIDED: u64 = 1 << 63;
 
 /// The terms that readings are made with: those in force or, in a model, some that never change.
 pub(crate) trait Source {
-    /// The terms and a reading of the clock that belong together.
-    fn read(&self, clock: impl Fn() -> u64) -> Reading;
+    /// The terms and a reading of the clock that belong together, or a reading that was taken before.
+    fn read(&self, clock: &Clock, before: Option<u64>) -> Reading;
     /// The reading at which the terms came into force, if they are not the first.
     fn changed(&self) -> Option<u64>;
 }
@@ -57,8 +58,9 @@ pub(crate) struct Regimes {
     quota: Mutex<Quota>,
 }
 
-/// What differs between regimes.
+/// What differs between regimes. Of 64 bytes, so that one is found by a shift.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
     part: AtomicU64,
     gear: AtomicU64,
@@ -111,7 +113,7 @@ impl Regimes {
     }
 
     /// Puts another quota into force, if the frame can hold it.
-    pub(crate) fn set(&self, quota: Quota, clock: impl Fn() -> u64) -> Result<(), Flaw> {
+    pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
         let mut current = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
         // The setter before has started what it published.
         let number = self.started.load(Ordering::Acquire);
@@ -164,7 +166,7 @@ impl Regimes {
 
     /// Starts the regime after this one, if it is published and nobody else does.
     #[cold]
-    fn start_after(&self, number: u64, clock: impl Fn() -> u64) {
+    fn start_after(&self, number: u64, clock: &Clock) {
         let (old, next) = (self.terms(number), number + 1);
         let slot = self.slot(next);
         let agree = |word: &AtomicU64, value| {
@@ -172,7 +174,7 @@ impl Regimes {
                 .map_or_else(|decided| decided, |_| value)
         };
         // Read after the publication was seen.
-        let start = agree(&slot.start, clock());
+        let start = agree(&slot.start, clock.nanos());
         // If somebody has gone further meanwhile, the slot may be a later regime's: then nothing of this is agreed on.
         let base = old.tick(start).wrapping_sub(slot.ticks().tick(start)) & !UNDECIDED;
         agree(&slot.base, base);
@@ -182,16 +184,16 @@ impl Regimes {
 
 impl Source for Regimes {
     #[inline(always)]
-    fn read(&self, clock: impl Fn() -> u64) -> Reading {
+    fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
         loop {
             let number = self.started.load(Ordering::Acquire);
             // The clock first: what is loaded before it would have to be kept in memory over the call.
-            let nanos = clock();
+            let nanos = before.unwrap_or_else(|| clock.nanos());
             let pace = self.terms(number);
             if self.published.load(Ordering::SeqCst) == number {
                 return Reading { pace, nanos };
             }
-            self.start_after(number, &clock);
+            self.start_after(number, clock);
         }
     }
 

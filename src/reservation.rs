@@ -170,7 +170,11 @@ pub struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    pub(crate) fn new(ledger: &'a (dyn Ledger + Send + Sync), receipt: Receipt, granted: Granted) -> Hold<'a> {
+    pub(crate) fn new(
+        ledger: &'a (dyn Ledger + Send + Sync),
+        receipt: Receipt,
+        granted: Granted,
+    ) -> Hold<'a> {
         Hold { ledger, receipt, granted }
     }
 

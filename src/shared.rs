@@ -8,6 +8,7 @@ use papaya::LocalGuard;
 
 use crate::bucket::{Bucket, Read};
 use crate::builder::{Builder, WhenFull};
+use crate::clock::Moment;
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{At, Done, Now, Place, Rules, Under};
 use crate::eviction::{Look, Ring};
@@ -15,7 +16,6 @@ use crate::key::{Alike, ByKey, Carried, Map, Stored, Tag, ToKey};
 use crate::observer::Extras;
 use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
-use crate::clock::Moment;
 use crate::reservation::{Ledger, Receipt};
 use crate::state::{Outcome, Spot, State};
 use crate::step::{Step, Take, TakeUpTo};
@@ -35,6 +35,8 @@ pub(crate) struct Shared<K, S> {
     pub(crate) when_full: WhenFull,
     /// Which of these plans a key is under.
     plans: Option<Box<Plans<K>>>,
+    /// No plans to choose from, and nobody looks on: one test in the hot path.
+    plain: bool,
     id: u64,
     overflow: Box<[Bucket]>,
     ring: Ring,
@@ -87,6 +89,7 @@ impl<K, S> Shared<K, S> {
             extras,
             when_full: set.when_full,
             plans: None,
+            plain: false,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             overflow: (0..OVERFLOW).map(|_| Bucket::new()).collect(),
             ring: Ring::new(set.max_keys),
@@ -96,6 +99,7 @@ impl<K, S> Shared<K, S> {
             let compile = |quota| shared.plan(quota).expect("the builder has tried it");
             Box::new(Plans { plans: quotas.into_iter().map(compile).collect(), choose })
         });
+        shared.plain = shared.plans.is_none() && shared.extras.observer.is_none();
         shared
     }
 
@@ -106,7 +110,7 @@ impl<K, S> Shared<K, S> {
     }
 
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.rules.source.set(quota, || self.rules.clock.nanos())?;
+        self.rules.source.set(quota, &self.rules.clock)?;
         // Buckets may be due earlier than the hand was told.
         self.ring.wake();
         Ok(())
@@ -129,22 +133,43 @@ impl<K: Eq, S> Shared<K, S> {
 }
 
 /// A key's place in papaya's map.
-pub(crate) struct Slot<'a, K, Q: ?Sized> {
-    map: &'a Map<K>,
+pub(crate) struct Slot<'a, K, S, Q: ?Sized> {
+    shared: &'a Shared<K, S>,
     guard: &'a LocalGuard<'a>,
     key: ByKey<'a, Q>,
 }
 
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> Place for Slot<'_, K, Q> {
-    #[inline]
-    fn find(&self) -> Option<&Bucket> {
-        self.map.get(&self.key, self.guard)
+impl<K, S, Q: ?Sized> Clone for Slot<'_, K, S, Q> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, S, Q: ?Sized> Copy for Slot<'_, K, S, Q> {}
+
+impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<'a, K, S, Q> {
+    #[inline(always)]
+    fn find(self) -> Option<&'a Bucket> {
+        self.shared.map.get(&self.key, self.guard)
     }
 
-    #[cold]
-    fn bury(&self) {
-        let _ = self.map.remove_if(&self.key, |_, bucket| bucket.state() == State::SEALED, self.guard);
+    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+        self.shared.admit(self, read, step)
     }
+
+    fn bury(self) {
+        let map = &self.shared.map;
+        let _ = map.remove_if(&self.key, |_, bucket| bucket.state() == State::SEALED, self.guard);
+    }
+
+    fn overflow(self) -> &'a Bucket {
+        &self.shared.overflow[share_of(self.key.hash)]
+    }
+}
+
+/// The place among the overflow buckets of keys with this hash.
+fn share_of(hash: u32) -> usize {
+    (hash >> (u32::BITS - OVERFLOW.ilog2())) as usize
 }
 
 /// An outcome on a key's bucket, with what the public answers are made of.
@@ -160,21 +185,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         &'a self,
         guard: &'a LocalGuard<'a>,
         key: &'a Q,
-    ) -> Slot<'a, K, Q> {
-        Slot { map: &self.map, guard, key: ByKey::new(&self.hasher, key) }
-    }
-
-    /// The bucket a key shares when there is no room for it.
-    #[inline]
-    fn overflow(&self, hash: u32) -> &Bucket {
-        &self.overflow[(hash >> (u32::BITS - OVERFLOW.ilog2())) as usize]
+    ) -> Slot<'a, K, S, Q> {
+        Slot { shared: self, guard, key: ByKey::new(&self.hasher, key) }
     }
 
     /// The plan of a call, or that of the key.
-    #[inline]
     fn plan_of<Q: ToKey<K> + ?Sized>(
         &self,
-        place: &Slot<'_, K, Q>,
+        place: Slot<'_, K, S, Q>,
         plan: Option<&Plan>,
     ) -> Result<Option<Plan>, Denied> {
         match (plan, &self.plans) {
@@ -185,40 +203,21 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         }
     }
 
-    /// Takes tokens of the key's bucket, at a reading of the clock that was taken before if there is one.
-    #[inline]
+    /// Takes tokens of the key's bucket, under a plan and at a reading that was taken before if there are.
     fn take<Q: ToKey<K> + ?Sized, A: Answer>(
         &self,
-        place: &Slot<'_, K, Q>,
+        place: Slot<'_, K, S, Q>,
         ask: Ask<'_>,
-        step: &impl Step,
-        answer: A,
-    ) -> A::Answer {
-        match (ask, &self.plans) {
-            (Ask { plan: None, now: None }, None) => {
-                answer.of(self.run(place, &Now(&self.rules), step), None)
-            }
-            _ => self.take_otherwise(place, ask, step, answer),
-        }
-    }
-
-    /// Under a plan, or at another time.
-    fn take_otherwise<Q: ToKey<K> + ?Sized, A: Answer>(
-        &self,
-        place: &Slot<'_, K, Q>,
-        ask: Ask<'_>,
-        step: &impl Step,
+        step: impl Step,
         answer: A,
     ) -> A::Answer {
         let rules = &self.rules;
         match (self.plan_of(place, ask.plan), ask.now) {
-            (Ok(None), None) => answer.of(self.run(place, &Now(rules), step), None),
-            (Ok(None), Some(now)) => answer.of(self.run(place, &At(rules, now), step), None),
-            (Ok(Some(plan)), None) => {
-                answer.of(self.run(place, &Under(Now(rules), plan), step), Some(plan))
-            }
+            (Ok(None), None) => answer.of(self.run(place, Now(rules), step), None),
+            (Ok(None), Some(now)) => answer.of(self.run(place, At(rules, now), step), None),
+            (Ok(Some(plan)), None) => answer.of(self.run(place, Under(Now(rules), plan), step), Some(plan)),
             (Ok(Some(plan)), Some(now)) => {
-                answer.of(self.run(place, &Under(At(rules, now), plan), step), Some(plan))
+                answer.of(self.run(place, Under(At(rules, now), plan), step), Some(plan))
             }
             (Err(denied), _) => answer.of::<Terms>(Err(denied), None),
         }
@@ -227,28 +226,26 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[inline]
     fn run<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
-        place: &Slot<'_, K, Q>,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        place: Slot<'_, K, S, Q>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> Done<P> {
-        let overflow = self.overflow(place.key.hash);
-        self.rules.acquire(place, overflow, read, step, || self.admit(place, read, step))
+        self.rules.acquire(place, read, step)
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
     fn admit<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
-        place: &Slot<'_, K, Q>,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        place: Slot<'_, K, S, Q>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
     ) -> Option<Done<P>> {
         let ByKey { hash, key } = place.key;
-        let overflow = self.overflow(hash);
         // A new reading: that of a reserved word is never one from before.
         let reading = read.read(State::FULL);
         if step.is_vain(&reading.pace) {
-            return Some(Ok(self.rules.peek(None, overflow, read, step)));
+            return Some(Ok(self.rules.peek(place, read, step)));
         }
         let now = reading.nanos;
         // Whoever took the last room may have done so for this very key.
@@ -256,7 +253,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             Some(_) => None,
             None => self.without_room(place, read, step, reading, due),
         };
-        if Alike::count(place.map, hash, place.guard) >= MOST_ALIKE {
+        if Alike::count(&self.map, hash, place.guard) >= MOST_ALIKE {
             return no_room(Some(now));
         }
         let mut ticket = match self.ring.admit(now, |tag| self.look(place.guard, tag)) {
@@ -270,21 +267,20 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             return None;
         };
         // While the ticket is held, the hand passes by.
-        self.rules.first_charge(bucket, overflow, read, step).map(Ok)
+        self.rules.first_charge(bucket, place.overflow(), read, step).map(Ok)
     }
 
     fn without_room<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
-        place: &Slot<'_, K, Q>,
-        read: &impl Read<Reading<P>>,
-        step: &impl Step,
+        place: Slot<'_, K, S, Q>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
         reading: Reading<P>,
         due: Option<u64>,
     ) -> Option<Done<P>> {
         match self.when_full {
             WhenFull::Share => {
-                let overflow = self.overflow(place.key.hash);
-                let (outcome, reading) = self.rules.acquire_overflow(place, overflow, read, step)?;
+                let (outcome, reading) = self.rules.acquire_overflow(place, read, step)?;
                 self.counters.shared.fetch_add(1, Ordering::Relaxed);
                 Some(Ok((Outcome { spot: Spot::Overflow(place.key.hash), ..outcome }, reading)))
             }
@@ -322,9 +318,9 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         guard: &LocalGuard<'_>,
         key: &Q,
         ask: Ask<'_>,
-        step: &impl Step,
+        step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
-        let (decision, receipt) = self.take(&self.place(guard, key), ask, step, Receive(step));
+        let (decision, receipt) = self.take(self.place(guard, key), ask, step, Receive(step));
         let granted = self.extras.observe(step.most(), decision)?;
         Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()))))
     }
@@ -333,7 +329,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
-        step: &impl Step,
+        step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
         let guard = self.map.guard();
         let (granted, mut receipt) = self.receive(&guard, key, Ask::NOW, step)?;
@@ -348,7 +344,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     fn bucket_of<'a>(&'a self, guard: &'a LocalGuard<'_>, spot: Spot) -> Option<&'a Bucket> {
         match spot {
             Spot::Entry(tag) => self.map.get(&tag, guard),
-            Spot::Overflow(hash) => Some(self.overflow(hash)),
+            Spot::Overflow(hash) => self.overflow.get(share_of(hash)),
             Spot::Own | Spot::Nowhere => None,
         }
     }
@@ -373,9 +369,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         n: u64,
         ask: Ask<'_>,
     ) -> Result<Granted, Denied> {
-        let step = Take(n);
-        let decision = self.take(&self.place(guard, key), ask, &step, Decide(&step));
-        self.extras.observe(n, decision)
+        let (place, step) = (self.place(guard, key), Take(n));
+        if let (Ask { plan: None, now: None }, true) = (ask, self.plain) {
+            return self.run(place, Now(&self.rules), step).and_then(|done| step.decision(done));
+        }
+        self.extras.observe(n, self.take(place, ask, step, Decide(step)))
     }
 
     pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
@@ -386,7 +384,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         ask: Ask<'_>,
     ) -> Granted {
         let step = TakeUpTo(n);
-        let decision = self.take(&self.place(guard, key), ask, &step, Decide(&step));
+        let decision = self.take(self.place(guard, key), ask, step, Decide(step));
         let granted = decision.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining()));
         self.extras.observe_up_to(n, granted, decision)
     }
@@ -399,7 +397,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         plan: Option<&Plan>,
     ) {
         let place = self.place(guard, key);
-        if let (Some(bucket), Ok(plan)) = (place.find(), self.plan_of(&place, plan)) {
+        if let (Some(bucket), Ok(plan)) = (place.find(), self.plan_of(place, plan)) {
             self.rules.refund(bucket, n, plan);
         }
     }
@@ -410,7 +408,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         key: &Q,
         ask: Ask<'_>,
     ) -> Snapshot {
-        let looked = self.look_at(guard, key, ask, &Take(0));
+        let looked = self.look_at(guard, key, ask, Take(0));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
@@ -420,16 +418,15 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         guard: &LocalGuard<'_>,
         key: &Q,
         ask: Ask<'_>,
-        step: &Take,
+        step: Take,
     ) -> Result<Granted, Denied> {
         let place = self.place(guard, key);
-        let (found, overflow) = (place.find(), self.overflow(place.key.hash));
         let rules = &self.rules;
-        match (self.plan_of(&place, ask.plan)?, ask.now) {
-            (None, None) => step.decision(rules.peek(found, overflow, &Now(rules), step)),
-            (None, Some(now)) => step.decision(rules.peek(found, overflow, &At(rules, now), step)),
-            (Some(plan), None) => step.decision(rules.peek(found, overflow, &Under(Now(rules), plan), step)),
-            (Some(plan), Some(now)) => step.decision(rules.peek(found, overflow, &Under(At(rules, now), plan), step)),
+        match (self.plan_of(place, ask.plan)?, ask.now) {
+            (None, None) => step.decision(rules.peek(place, Now(rules), step)),
+            (None, Some(now)) => step.decision(rules.peek(place, At(rules, now), step)),
+            (Some(plan), None) => step.decision(rules.peek(place, Under(Now(rules), plan), step)),
+            (Some(plan), Some(now)) => step.decision(rules.peek(place, Under(At(rules, now), plan), step)),
         }
     }
 
@@ -470,8 +467,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
 impl<K: Hash + Eq> Plans<K> {
     /// The plan of a key: of the one that is stored, or of an owned one made for the question.
     #[cold]
-    fn of<Q: ToKey<K> + ?Sized>(&self, place: &Slot<'_, K, Q>) -> Option<Plan> {
-        let choice = match place.map.get_key_value(&place.key, place.guard) {
+    fn of<S, Q: ToKey<K> + ?Sized>(&self, place: Slot<'_, K, S, Q>) -> Option<Plan> {
+        let choice = match place.shared.map.get_key_value(&place.key, place.guard) {
             Some((stored, _)) => (self.choose)(&stored.key),
             None => (self.choose)(&place.key.key.to_key()),
         };
@@ -491,9 +488,9 @@ impl Ask<'_> {
 }
 
 /// Makes the public decision of an outcome.
-struct Decide<'a, T>(&'a T);
+struct Decide<T>(T);
 
-impl<T: Step> Answer for Decide<'_, T> {
+impl<T: Step> Answer for Decide<T> {
     type Answer = Result<Granted, Denied>;
 
     #[inline]
@@ -503,9 +500,9 @@ impl<T: Step> Answer for Decide<'_, T> {
 }
 
 /// Makes a decision, and a receipt for what was taken.
-struct Receive<'a, T>(&'a T);
+struct Receive<T>(T);
 
-impl<T: Step> Answer for Receive<'_, T> {
+impl<T: Step> Answer for Receive<T> {
     type Answer = (Result<Granted, Denied>, Option<Receipt>);
 
     fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer {

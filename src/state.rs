@@ -196,20 +196,21 @@ impl State {
     }
 
     /// Gives back `units` to a bucket that still stands at `mark`, as they left it: nobody has taken since.
-    pub(crate) fn give_back(
-        self,
-        pace: &impl Pace,
-        now: u64,
-        units: u64,
-        mark: u64,
-    ) -> Option<State> {
+    pub(crate) fn give_back(self, pace: &impl Pace, now: u64, units: u64, mark: u64) -> Option<State> {
         let last = self.is_level() && self.mark(pace, now) == mark;
         if last { self.give(pace, now, units) } else { None }
     }
 
     /// Undoes a take of `need` units, which found `before` of them at the tick `since`: gives back what of it the
     /// bucket would still have, had they not been taken.
-    pub(crate) fn undo(self, pace: &impl Pace, now: u64, need: u64, before: u64, since: u64) -> Option<State> {
+    pub(crate) fn undo(
+        self,
+        pace: &impl Pace,
+        now: u64,
+        need: u64,
+        before: u64,
+        since: u64,
+    ) -> Option<State> {
         let terms = pace.terms();
         let passed = now.wrapping_sub(since) & terms.mask;
         let earned = if passed < terms.horizon { pace.earned(now, passed) } else { 0 };

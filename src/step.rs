@@ -5,25 +5,21 @@ use crate::state::{Outcome, State};
 use crate::terms::{Pace, Reading};
 
 /// A way to take tokens.
-pub(crate) trait Step {
-    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>);
+pub(crate) trait Step: Copy {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>);
 
     /// What it takes if nothing counts it, in tokens.
-    fn most(&self) -> u64;
+    fn most(self) -> u64;
 
     /// Whether no bucket of this pace is ever changed by it: it asks for nothing, or for more than there ever is.
-    fn is_vain(&self, pace: &impl Pace) -> bool;
+    fn is_vain(self, pace: &impl Pace) -> bool;
 
     /// Why, and for how long, it was not granted.
-    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied;
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied;
 
     #[inline(always)]
-    fn decision<P: Pace>(&self, (outcome, reading): (Outcome, Reading<P>)) -> Result<Granted, Denied> {
-        if outcome.granted {
-            Ok(Granted::new(outcome, &reading))
-        } else {
-            Err(self.denied(outcome, reading))
-        }
+    fn decision<P: Pace>(self, (outcome, reading): (Outcome, Reading<P>)) -> Result<Granted, Denied> {
+        if outcome.granted { Ok(Granted::new(outcome, &reading)) } else { Err(self.denied(outcome, reading)) }
     }
 }
 
@@ -40,27 +36,28 @@ fn over_the_burst(n: u64, pace: &impl Pace) -> bool {
 }
 
 /// All of so many tokens, now.
+#[derive(Clone, Copy)]
 pub(crate) struct Take(pub(crate) u64);
 
 impl Step for Take {
     #[inline(always)]
-    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         match self.0 {
             0 => nothing(state, reading),
             n => state.take(&reading.pace, reading.tick(), reading.pace.terms().units(n)),
         }
     }
 
-    fn most(&self) -> u64 {
+    fn most(self) -> u64 {
         self.0
     }
 
-    fn is_vain(&self, pace: &impl Pace) -> bool {
+    fn is_vain(self, pace: &impl Pace) -> bool {
         self.0 == 0 || over_the_burst(self.0, pace)
     }
 
     #[inline(always)]
-    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         if over_the_burst(self.0, &reading.pace) {
             return Denied::too_many(outcome, reading);
         }
@@ -69,52 +66,55 @@ impl Step for Take {
 }
 
 /// As many of so many tokens as are there.
+#[derive(Clone, Copy)]
 pub(crate) struct TakeUpTo(pub(crate) u64);
 
 impl Step for TakeUpTo {
-    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         match self.0 {
             0 => nothing(state, reading),
             n => state.take_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(n)),
         }
     }
 
-    fn most(&self) -> u64 {
+    fn most(self) -> u64 {
         self.0
     }
 
-    fn is_vain(&self, _: &impl Pace) -> bool {
+    fn is_vain(self, _: &impl Pace) -> bool {
         self.0 == 0
     }
 
     /// Not one token is there.
-    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         Denied::empty(reading.pace.terms().units(1), outcome, &reading)
     }
 }
 
 /// So many tokens, as far as the debt allows: for what was used already.
+#[derive(Clone, Copy)]
 pub(crate) struct ChargeUpTo(pub(crate) u64);
 
 impl Step for ChargeUpTo {
-    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         state.charge_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(self.0))
     }
 
-    fn most(&self) -> u64 {
+    fn most(self) -> u64 {
         self.0
     }
 
-    fn is_vain(&self, _: &impl Pace) -> bool {
+    fn is_vain(self, _: &impl Pace) -> bool {
         self.0 == 0
     }
 
-    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         Denied::empty(reading.pace.terms().units(1), outcome, &reading)
     }
 }
 
 /// All of so many tokens, if they are earned within `patience` nanoseconds.
+#[derive(Clone, Copy)]
 pub(crate) struct Reserve {
     pub(crate) n: u64,
     pub(crate) patience: u64,
@@ -127,7 +127,7 @@ impl Reserve {
 }
 
 impl Step for Reserve {
-    fn run<P: Pace>(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         let Reading { pace, .. } = reading;
         if self.n == 0 {
             return nothing(state, reading);
@@ -136,20 +136,19 @@ impl Step for Reserve {
             // More than there ever is: refused as a take is.
             return Take(self.n).run(state, reading);
         }
-        let patient =
-            |ticks| self.patience == u64::MAX || self.waits(ticks, reading) <= self.patience;
+        let patient = |ticks| self.patience == u64::MAX || self.waits(ticks, reading) <= self.patience;
         state.reserve(pace, reading.tick(), pace.terms().units(self.n), patient)
     }
 
-    fn most(&self) -> u64 {
+    fn most(self) -> u64 {
         self.n
     }
 
-    fn is_vain(&self, pace: &impl Pace) -> bool {
+    fn is_vain(self, pace: &impl Pace) -> bool {
         self.n == 0 || over_the_burst(self.n, pace)
     }
 
-    fn denied<P: Pace>(&self, outcome: Outcome, reading: Reading<P>) -> Denied {
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         if over_the_burst(self.n, &reading.pace) {
             return Denied::too_many(outcome, reading);
         }

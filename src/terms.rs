@@ -36,22 +36,56 @@ pub(crate) enum Flaw {
     NoTokens,
     NoPeriod,
     NoBurst,
-    LongPeriod { nanos: u128 },
-    LargeBurst { burst: u64 },
-    FastRate { tokens: u64, nanos: u64 },
-    SlowFill { tokens: u64, nanos: u64, burst: u64 },
-    NoLayout { tokens: u64, nanos: u64, burst: u64 },
-    LargeDebt { debt: u64 },
+    LongPeriod {
+        nanos: u128,
+    },
+    LargeBurst {
+        burst: u64,
+    },
+    FastRate {
+        tokens: u64,
+        nanos: u64,
+    },
+    SlowFill {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
+    NoLayout {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
+    LargeDebt {
+        debt: u64,
+    },
     /// The tokens field of a word whose layout is fixed is too narrow.
-    Narrow { burst: u64, most: u64 },
+    Narrow {
+        burst: u64,
+        most: u64,
+    },
     /// The stamp of a word whose layout is fixed wraps too early.
-    Brief { tokens: u64, nanos: u64 },
+    Brief {
+        tokens: u64,
+        nanos: u64,
+    },
     /// A tick of a layout that is fixed is worth too many tokens.
-    Coarse { burst: u64, least: u64 },
+    Coarse {
+        burst: u64,
+        least: u64,
+    },
     /// A tick of the limiter is worth too much of the plan's bucket.
-    CoarsePlan { tokens: u64, nanos: u64, burst: u64 },
+    CoarsePlan {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
     /// The plan's bucket fills in more than a 64th of the stamp's range.
-    SlowPlan { tokens: u64, nanos: u64, burst: u64 },
+    SlowPlan {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
 }
 
 /// The clock that counts ticks: `tick = (ns * multiplier) >> (64 + shift)`, the multiplier rounded up.

@@ -110,7 +110,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, &Now(&self.rules), &Take(n))
+        self.decide(n, Now(&self.rules), Take(n))
     }
 
     /// As [`try_acquire_n`](TokenBucket::try_acquire_n), at a reading of the clock that was taken before: one
@@ -136,7 +136,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, &At(&self.rules, now), &Take(n))
+        self.decide(n, At(&self.rules, now), Take(n))
     }
 
     /// Takes what is there of `n` tokens, from none to all of them, in one step.
@@ -153,8 +153,12 @@ impl TokenBucket {
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 0);
     /// ```
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        let (outcome, reading) = self.run(&Now(&self.rules), &TakeUpTo(n));
-        self.extras.observe_up_to(n, Granted::new(outcome, &reading), TakeUpTo(n).decision((outcome, reading)))
+        let (outcome, reading) = self.run(Now(&self.rules), TakeUpTo(n));
+        self.extras.observe_up_to(
+            n,
+            Granted::new(outcome, &reading),
+            TakeUpTo(n).decision((outcome, reading)),
+        )
     }
 
     /// Gives back `n` tokens, as many as fit below the burst.
@@ -225,8 +229,8 @@ impl TokenBucket {
     fn reserve_for(&self, n: u64, patience: u64) -> Reserved<'_> {
         // In shadow mode nobody waits.
         let (granted, receipt) = match self.extras.is_shadow() {
-            true => self.receive(n, &Take(n))?,
-            false => self.receive(n, &Reserve { n, patience })?,
+            true => self.receive(n, Take(n))?,
+            false => self.receive(n, Reserve { n, patience })?,
         };
         Ok(Reservation::new(self, receipt, granted))
     }
@@ -241,7 +245,7 @@ impl TokenBucket {
     ///
     /// See [`Hold`].
     pub fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied> {
-        let (granted, receipt) = self.receive(estimate, &Take(estimate))?;
+        let (granted, receipt) = self.receive(estimate, Take(estimate))?;
         Ok(Hold::new(self, receipt, granted))
     }
 
@@ -256,7 +260,7 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// ```
     pub fn peek(&self) -> Snapshot {
-        let (outcome, reading) = self.run(&Now(&self.rules), &Take(0));
+        let (outcome, reading) = self.run(Now(&self.rules), Take(0));
         Granted::new(outcome, &reading).into()
     }
 
@@ -295,7 +299,7 @@ impl TokenBucket {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        Ok(self.rules.source.set(quota, || self.rules.clock.nanos())?)
+        Ok(self.rules.source.set(quota, &self.rules.clock)?)
     }
 
     /// The quota in force.
@@ -319,23 +323,21 @@ impl TokenBucket {
     }
 
     #[inline(always)]
-    fn run(&self, read: &impl Read<Reading>, step: &impl Step) -> (Outcome, Reading) {
+    fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
         self.rules.run(&self.bucket, read, step)
     }
 
     #[inline(always)]
-    fn decide(
-        &self,
-        n: u64,
-        read: &impl Read<Reading>,
-        step: &impl Step,
-    ) -> Result<Granted, Denied> {
+    fn decide(&self, n: u64, read: impl Read<Reading>, step: impl Step) -> Result<Granted, Denied> {
+        if self.extras.observer.is_none() {
+            return step.decision(self.run(read, step));
+        }
         self.extras.observe(n, step.decision(self.run(read, step)))
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
-    pub(crate) fn receive(&self, n: u64, step: &impl Step) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading) = self.run(&Now(&self.rules), step);
+    pub(crate) fn receive(&self, n: u64, step: impl Step) -> Result<(Granted, Receipt), Denied> {
+        let (outcome, reading) = self.run(Now(&self.rules), step);
         let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None),
