@@ -38,6 +38,7 @@
 //!   that refills the bucket once. The processor's counter does not do this.
 //! * The counter does not count the time a machine is suspended.
 
+mod all_of;
 mod background;
 mod bucket;
 mod builder;
@@ -47,12 +48,15 @@ mod entry;
 mod eviction;
 mod jitter;
 mod key;
+mod limited;
 mod limiter;
 mod observer;
 mod plan;
 mod quota;
 mod regime;
 mod reservation;
+#[cfg(feature = "serde")]
+mod serde;
 mod shared;
 mod state;
 mod step;
@@ -61,19 +65,27 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod waiting;
 
+pub use all_of::{AllDenied, AllOf, BucketLimit, KeyLimit, Limit, Limits, all_of};
 pub use builder::{BucketBuilder, Builder, WhenFull};
 pub use clock::{Clock, MockClock, Moment};
 pub use decision::{Denied, Granted, Reason, Snapshot};
 pub use equivalent::Equivalent;
 pub use jitter::Jitter;
 pub use key::ToKey;
+pub use limited::Limited;
 pub use limiter::{Janitor, Pinned, RateLimiter};
 pub use plan::Plan;
 pub use quota::{InvalidQuota, Quota};
 pub use reservation::{Hold, Reservation};
 pub use shared::Stats;
 pub use token_bucket::TokenBucket;
+#[cfg(feature = "tokio")]
+pub use tokio::PacedStream;
+pub use waiting::Paced;
 
 /// The README's programs run as tests.
 #[cfg(doctest)]

@@ -423,7 +423,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.reserve_for(key, n, nanos_of(patience))
     }
 
-    fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
+    pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
         // In shadow mode nobody waits.
         let (granted, receipt) = match self.shared.extras.is_shadow() {
             true => self.shared.receive_by_entry(key, Take(n))?,

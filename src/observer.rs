@@ -85,6 +85,16 @@ impl Extras {
         }
     }
 
+    /// A look that decides only if it refuses.
+    pub(crate) fn preview(&self, n: u64, decision: Result<Granted, Denied>) -> Result<(), Denied> {
+        match decision {
+            // In shadow mode it is the take that is overruled, and counted.
+            Err(_) if self.is_shadow() => Ok(()),
+            Err(_) => self.observe(n, decision).map(drop),
+            Ok(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn is_shadow(&self) -> bool {
         self.observer.as_ref().is_some_and(|observer| observer.shadow)
     }

@@ -11,7 +11,7 @@ use crate::terms::{Pace, Reading};
 
 /// What was taken, and how the bucket was left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Receipt {
+pub struct Receipt {
     pub(crate) spot: Spot,
     pub(crate) plan: Option<Plan>,
     pub(crate) units: u64,

@@ -447,6 +447,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    #[cfg(test)]
     pub(crate) const fn compile(quota: Numbers, room: Room) -> Result<Terms, Flaw> {
         match Frame::of(quota, room) {
             Ok(frame) => Ok(Terms::in_frame(quota, frame)),

@@ -226,7 +226,7 @@ impl TokenBucket {
         self.reserve_for(n, nanos_of(patience))
     }
 
-    fn reserve_for(&self, n: u64, patience: u64) -> Reserved<'_> {
+    pub(crate) fn reserve_for(&self, n: u64, patience: u64) -> Reserved<'_> {
         // In shadow mode nobody waits.
         let (granted, receipt) = match self.extras.is_shadow() {
             true => self.receive(n, Take(n))?,
@@ -318,8 +318,16 @@ impl TokenBucket {
         &self.rules
     }
 
-    pub(crate) fn word(&self) -> &Bucket {
-        &self.bucket
+    /// What a step would come to.
+    pub(crate) fn peek_at(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
+        let step = |state, reading: &Reading| (step.run(state, reading).0, None);
+        self.bucket.drive(|state| read.read(state), step)
+    }
+
+    pub(crate) fn undo(&self, receipt: &Receipt) {
+        if receipt.spot != Spot::Nowhere {
+            self.rules.undo(&self.bucket, receipt);
+        }
     }
 
     #[inline(always)]

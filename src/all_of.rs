@@ -1,0 +1,325 @@
+//! Several limits, all or nothing.
+
+use std::error::Error;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::decision::{Denied, Granted};
+use crate::entry::At;
+use crate::key::ToKey;
+use crate::limiter::RateLimiter;
+use crate::plan::Plan;
+use crate::reservation::Receipt;
+use crate::shared::Ask;
+use crate::step::{Step, Take};
+use crate::token_bucket::TokenBucket;
+
+/// So many tokens of one limit, for [`all_of`]: from [`TokenBucket::n`] or [`RateLimiter::key`].
+pub trait Limit: sealed::Limit {}
+
+impl<T: sealed::Limit + ?Sized> Limit for T {}
+
+/// Limits for [`all_of`]: tuples of up to eight, arrays and slices of limits, or of `&dyn Limit`.
+pub trait Limits: sealed::Limits {}
+
+impl<T: sealed::Limits + ?Sized> Limits for T {}
+
+mod sealed {
+    use super::*;
+
+    pub trait Limit {
+        /// The clock it decides on.
+        fn clock(&self) -> &Clock;
+        /// What a take would come to, at a reading.
+        fn look(&self, now: Moment) -> Result<(), Denied>;
+        fn take(&self) -> Result<(Granted, Receipt), Denied>;
+        fn undo(&self, receipt: &Receipt);
+    }
+
+    pub trait Limits {
+        fn get(&self, index: usize) -> Option<&dyn Limit>;
+    }
+}
+
+/// Takes tokens of several limits, all or none.
+///
+/// First each is looked at, from one reading of the clock; if any refuses, nothing is written. Then they are
+/// taken in order. If one is lost to somebody else meanwhile, those before are undone: each gets back what it would
+/// still have, so nothing is minted, and at most what came in that time is lost; nothing, if nobody else took.
+/// For that moment, somebody else may be refused by what is held and then given back. Nothing is allocated.
+///
+/// # Examples
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tollgate::{Quota, RateLimiter, TokenBucket, all_of};
+///
+/// let service = TokenBucket::new(Quota::per_second(10_000));
+/// let per_ip = RateLimiter::<IpAddr>::new(Quota::per_second(50));
+/// let per_user = RateLimiter::<String>::new(Quota::per_hour(100));
+///
+/// let (ip, cost) = ("192.0.2.7".parse()?, 60);
+/// let all = all_of((service.n(1), per_ip.key(&ip), per_user.key("ada").n(cost)));
+/// assert_eq!(all.try_acquire()?.remaining(), 40); // of the tightest
+///
+/// let denied = all.try_acquire().unwrap_err();
+/// assert_eq!(denied.which(), 2); // the user's
+/// assert_eq!(per_ip.peek(&ip).remaining(), 49); // nothing was taken
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn all_of<L: Limits>(limits: L) -> AllOf<L> {
+    AllOf { limits }
+}
+
+/// Several limits, from [`all_of`].
+#[derive(Clone, Copy)]
+pub struct AllOf<L> {
+    limits: L,
+}
+
+impl<L: Limits> AllOf<L> {
+    /// Takes the tokens of all, or of none. The answer is that of the limit that has the least left; no limits at all
+    /// grant everything.
+    ///
+    /// # Errors
+    ///
+    /// [`AllDenied`] says which refused, the one that takes longest, and for how long.
+    pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
+        self.look()?;
+        self.take_from(0)
+    }
+
+    /// Looks at each limit, at one reading.
+    fn look(&self) -> Result<(), AllDenied> {
+        let Some(first) = self.limits.get(0) else { return Ok(()) };
+        let now = first.clock().moment();
+        let mut longest: Option<AllDenied> = None;
+        for (which, limit) in (0..).map_while(|index| Some((index, self.limits.get(index)?))) {
+            let same = which == 0 || limit.clock().is_same(first.clock());
+            let now = if same { now } else { limit.clock().moment() };
+            if let Err(denied) = limit.look(now) {
+                let denied = AllDenied { which, denied };
+                if longest.is_none_or(|longest| denied.wait() > longest.wait()) {
+                    longest = Some(denied);
+                }
+            }
+        }
+        longest.map_or(Ok(()), Err)
+    }
+
+    /// Takes this limit and those after it. One call deep for each, so that receipts need no room of their own.
+    fn take_from(&self, which: usize) -> Result<Granted, AllDenied> {
+        let Some(limit) = self.limits.get(which) else { return Ok(Granted::anyway(0, u64::MAX)) };
+        let (granted, receipt) = limit.take().map_err(|denied| AllDenied { which, denied })?;
+        match self.take_from(which + 1) {
+            Ok(others) if others.remaining() < granted.remaining() => Ok(others),
+            Ok(_) => Ok(granted),
+            Err(denied) => {
+                limit.undo(&receipt);
+                Err(denied)
+            }
+        }
+    }
+}
+
+impl<L> fmt::Debug for AllOf<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllOf").finish_non_exhaustive()
+    }
+}
+
+/// One of several limits refused, and nothing was taken of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct AllDenied {
+    which: usize,
+    denied: Denied,
+}
+
+impl AllDenied {
+    /// The limit that refused, by its place from 0; of several, the one that takes longest.
+    #[must_use]
+    pub fn which(&self) -> usize {
+        self.which
+    }
+
+    /// What it said.
+    pub fn denied(&self) -> Denied {
+        self.denied
+    }
+
+    /// How long until all of them may grant, if nobody takes tokens in between; `None` if they never will.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.denied.retry_after()
+    }
+
+    /// Never is the longest.
+    fn wait(&self) -> Duration {
+        self.retry_after().unwrap_or(Duration::MAX)
+    }
+}
+
+impl Error for AllDenied {}
+
+impl fmt::Display for AllDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {}: {}", self.which, self.denied)
+    }
+}
+
+/// Tokens of one bucket, for [`all_of`]; see [`TokenBucket::n`].
+#[derive(Clone, Copy, Debug)]
+pub struct BucketLimit<'a> {
+    bucket: &'a TokenBucket,
+    n: u64,
+}
+
+/// Tokens of a key's bucket, for [`all_of`]; see [`RateLimiter::key`].
+pub struct KeyLimit<'a, K, Q: ?Sized, S> {
+    limiter: &'a RateLimiter<K, S>,
+    key: &'a Q,
+    n: u64,
+    plan: Option<&'a Plan>,
+}
+
+impl TokenBucket {
+    /// `n` tokens of this bucket, for [`all_of`].
+    #[must_use]
+    pub fn n(&self, n: u64) -> BucketLimit<'_> {
+        BucketLimit { bucket: self, n }
+    }
+}
+
+impl<K, S> RateLimiter<K, S> {
+    /// One token of the key's bucket, for [`all_of`]; [`n`](KeyLimit::n) says another number.
+    #[must_use]
+    pub fn key<'a, Q: ToKey<K> + ?Sized>(&'a self, key: &'a Q) -> KeyLimit<'a, K, Q, S> {
+        KeyLimit { limiter: self, key, n: 1, plan: None }
+    }
+}
+
+impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
+    /// `n` tokens.
+    #[must_use]
+    pub fn n(self, n: u64) -> Self {
+        KeyLimit { n, ..self }
+    }
+
+    /// Under a plan.
+    #[must_use]
+    pub fn under(self, plan: &'a Plan) -> Self {
+        KeyLimit { plan: Some(plan), ..self }
+    }
+
+    fn ask(&self) -> Ask<'a> {
+        Ask { plan: self.plan, now: None }
+    }
+}
+
+impl<K, Q: ?Sized, S> fmt::Debug for KeyLimit<'_, K, Q, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyLimit").field("n", &self.n).finish_non_exhaustive()
+    }
+}
+
+impl sealed::Limit for BucketLimit<'_> {
+    fn clock(&self) -> &Clock {
+        &self.bucket.rules().clock
+    }
+
+    fn look(&self, now: Moment) -> Result<(), Denied> {
+        let TokenBucket { extras, .. } = self.bucket;
+        let step = Take(self.n);
+        let decision = step.decision(self.bucket.peek_at(At(self.bucket.rules(), now), step));
+        extras.preview(self.n, decision)
+    }
+
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        self.bucket.receive(self.n, Take(self.n))
+    }
+
+    fn undo(&self, receipt: &Receipt) {
+        self.bucket.undo(receipt);
+    }
+}
+
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
+    fn clock(&self) -> &Clock {
+        &self.limiter.shared.rules.clock
+    }
+
+    fn look(&self, now: Moment) -> Result<(), Denied> {
+        let shared = &self.limiter.shared;
+        let ask = Ask { now: Some(now), ..self.ask() };
+        let decision = shared.look_at(&shared.map.guard(), self.key, ask, Take(self.n));
+        shared.extras.preview(self.n, decision)
+    }
+
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        let shared = &self.limiter.shared;
+        shared.receive(&shared.map.guard(), self.key, self.ask(), Take(self.n))
+    }
+
+    fn undo(&self, receipt: &Receipt) {
+        let shared = &self.limiter.shared;
+        shared.undo(&shared.map.guard(), self.key, receipt);
+    }
+}
+
+impl<T: sealed::Limit + ?Sized> sealed::Limit for &T {
+    fn clock(&self) -> &Clock {
+        (**self).clock()
+    }
+
+    fn look(&self, now: Moment) -> Result<(), Denied> {
+        (**self).look(now)
+    }
+
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        (**self).take()
+    }
+
+    fn undo(&self, receipt: &Receipt) {
+        (**self).undo(receipt);
+    }
+}
+
+impl<T: sealed::Limit> sealed::Limits for [T] {
+    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
+        self.get(index).map(|limit| limit as &dyn sealed::Limit)
+    }
+}
+
+impl<T: sealed::Limit, const N: usize> sealed::Limits for [T; N] {
+    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
+        sealed::Limits::get(self.as_slice(), index)
+    }
+}
+
+impl<T: sealed::Limits + ?Sized> sealed::Limits for &T {
+    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
+        (**self).get(index)
+    }
+}
+
+macro_rules! tuples {
+    ($($limit:ident $index:tt)*) => { tuples!(@ [] $($limit $index)*); };
+    (@ [$($done:ident $at:tt)*] $limit:ident $index:tt $($rest:tt)*) => {
+        impl<$($done: sealed::Limit,)* $limit: sealed::Limit> sealed::Limits for ($($done,)* $limit,) {
+            fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
+                match index {
+                    $($at => Some(&self.$at),)*
+                    $index => Some(&self.$index),
+                    _ => None,
+                }
+            }
+        }
+        tuples!(@ [$($done $at)* $limit $index] $($rest)*);
+    };
+    (@ [$($done:tt)*]) => {};
+}
+
+tuples!(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7);
