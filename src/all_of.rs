@@ -60,7 +60,7 @@ mod sealed {
 /// let per_ip = RateLimiter::<IpAddr>::new(Quota::per_second(50));
 /// let per_user = RateLimiter::<String>::new(Quota::per_hour(100));
 ///
-/// let (ip, cost) = ("192.0.2.7".parse()?, 60);
+/// let (ip, cost): (IpAddr, u64) = ("192.0.2.7".parse()?, 60);
 /// let all = all_of((service.n(1), per_ip.key(&ip), per_user.key("ada").n(cost)));
 /// assert_eq!(all.try_acquire()?.remaining(), 40); // of the tightest
 ///

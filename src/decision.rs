@@ -48,7 +48,6 @@ impl Wait {
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub struct Granted {
     tokens: u64,
     remaining: u64,

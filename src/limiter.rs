@@ -169,6 +169,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 3);
     /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 2);
     /// ```
+    #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
         self.shared.acquire_up_to(&self.shared.map.guard(), key, n, Ask::NOW)
     }
@@ -557,6 +558,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     }
 
     /// As [`RateLimiter::acquire_up_to`].
+    #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
         self.shared.acquire_up_to(&self.guard, key, n, Ask::NOW)
     }

@@ -152,6 +152,7 @@ impl TokenBucket {
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 300);
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 0);
     /// ```
+    #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
         let (outcome, reading) = self.run(Now(&self.rules), TakeUpTo(n));
         self.extras.observe_up_to(

@@ -35,7 +35,9 @@ impl<'a> Gate<'a> {
     }
 
     pub(crate) fn block(&self) -> Result<Granted, Denied> {
-        block(self.reserve(FOREVER)?, self.jitter, FOREVER)
+        let reservation = self.reserve(FOREVER)?;
+        thread::sleep(self.wait(&reservation));
+        Ok(reservation.commit())
     }
 }
 
@@ -50,10 +52,7 @@ pub(crate) fn wait(reservation: &Reservation<'_>, jitter: Jitter, patience: u64)
 }
 
 fn block(reservation: Reservation<'_>, jitter: Jitter, patience: u64) -> Result<Granted, Denied> {
-    let wait = wait(&reservation, jitter, patience);
-    if !wait.is_zero() {
-        thread::sleep(wait);
-    }
+    thread::sleep(wait(&reservation, jitter, patience));
     Ok(reservation.commit())
 }
 

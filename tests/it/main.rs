@@ -14,4 +14,6 @@ mod quota;
 #[path = "../reference/mod.rs"]
 mod reference;
 mod support;
+#[cfg(feature = "tokio")]
+mod waiting;
 mod walk;

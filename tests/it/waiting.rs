@@ -1,0 +1,161 @@
+//! Waiting on tokio's paused clock: whole runs take no time, and every time is exact.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket};
+
+use crate::support::Random;
+
+/// A clock that stands while tokio's is paused.
+fn tokios() -> Clock {
+    let start = Instant::now();
+    Clock::from_fn(move || start.elapsed())
+}
+
+fn on_a_paused_clock<F: Future>(run: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without a driver for sockets").block_on(run)
+}
+
+const BURST: u64 = 10;
+const TASKS: u64 = 1_000;
+const RATE: u64 = 10_000;
+
+/// A bucket of 10,000 a second and a burst of 10, with room for 1,000 in debt.
+fn line(clock: Clock) -> TokenBucket {
+    let quota = Quota::per_second(RATE).burst(BURST);
+    TokenBucket::builder(quota).max_debt(TASKS).unwrap().clock(clock).build()
+}
+
+/// What became of a run of [`TASKS`] waiters, of whom some leave.
+#[derive(Debug, Default)]
+struct Run {
+    /// Who was granted, and when, in the order they were.
+    granted: Vec<(u64, Duration)>,
+    /// Who was dropped while waiting, in that order.
+    dropped: Vec<u64>,
+}
+
+/// All arrive at once, in order; task `i` is dropped after `leaves(i)`, if it still waits.
+async fn wait_in_line(bucket: Arc<TokenBucket>, leaves: impl Fn(u64) -> Option<Duration>) -> Run {
+    let (start, run) = (Instant::now(), Arc::new(Mutex::new(Run::default())));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (bucket, run, leaves) = (bucket.clone(), run.clone(), leaves(task));
+            tokio::spawn(async move {
+                let patience = sleep(leaves.unwrap_or(Duration::MAX));
+                tokio::select! {
+                    biased;
+                    granted = bucket.acquire() => {
+                        assert_eq!(granted.expect("there is room for all").tokens(), 1);
+                        run.lock().unwrap().granted.push((task, start.elapsed()));
+                    }
+                    () = patience => run.lock().unwrap().dropped.push(task),
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no task panics");
+    }
+    Arc::into_inner(run).expect("all tasks have ended").into_inner().unwrap()
+}
+
+/// When the token of the waiter at this place in line has been earned.
+fn promised(place: u64) -> Duration {
+    Duration::from_micros(100) * u32::try_from((place + 1).saturating_sub(BURST)).unwrap()
+}
+
+#[test]
+fn a_thousand_waiters_are_served_in_order_of_arrival() {
+    on_a_paused_clock(async {
+        let bucket = Arc::new(line(tokios()));
+        let run = wait_in_line(bucket.clone(), |_| None).await;
+        assert!(run.granted.iter().map(|(task, _)| *task).eq(0..TASKS), "{run:?}");
+        for (task, at) in &run.granted {
+            // Tokio's timer rounds up to a millisecond.
+            let due = promised(*task);
+            assert!((due..due + Duration::from_millis(1)).contains(at), "task {task} at {at:?}, due {due:?}");
+        }
+    });
+}
+
+/// A third leave at random. Who leaves was overtaken, but for the last in line; so its token is lost.
+#[test]
+fn a_third_of_the_waiters_leave() {
+    for seed in 0..20 {
+        on_a_paused_clock(async {
+            let mut random = Random(seed);
+            let leaves: Vec<_> = (0..TASKS)
+                .map(|_| (random.below(3) == 0).then(|| Duration::from_micros(random.below(100_000))))
+                .collect();
+            let bucket = Arc::new(line(tokios()));
+            let start = bucket.now();
+            let run = wait_in_line(bucket.clone(), |task| leaves[task as usize]).await;
+            assert_eq!(run.granted.len() + run.dropped.len(), TASKS as usize);
+            assert!(run.dropped.len() > 100, "{} left", run.dropped.len());
+            assert!(run.granted.is_sorted(), "the order of grants is that of arrival");
+
+            // The last in line when it leaves gives its token back; then it is the one before that is.
+            let mut last = TASKS;
+            let mut returned = 0;
+            for task in &run.dropped {
+                if *task + 1 == last {
+                    last -= 1;
+                    returned += 1;
+                }
+            }
+            let (survivor, at) = *run.granted.last().unwrap();
+            let due = promised(survivor);
+            assert!(at >= due && at.as_secs_f64() <= due.as_secs_f64() * 1.01, "{at:?}, promised {due:?}");
+
+            // The content at the end: what was there and came, without what was committed or lost.
+            let (committed, lost) = (run.granted.len() as u64, run.dropped.len() as u64 - returned);
+            let earned = bucket.now().since(start).as_micros() as u64 / 100;
+            let content = (BURST + earned) as i64 - (committed + lost) as i64;
+            let content = content.min(BURST as i64);
+            assert_eq!(bucket.peek().remaining() as i64, content.max(0));
+            let missing = u64::try_from(1 - content).unwrap_or(0);
+            let next = bucket.reserve(1).unwrap();
+            assert_eq!(next.delay(), Duration::from_micros(100 * missing), "seed {seed}: content {content}");
+        });
+    }
+}
+
+#[test]
+fn a_deadline_fails_at_once() {
+    on_a_paused_clock(async {
+        let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(1), tokios());
+        assert!(bucket.acquire().await.is_ok());
+        let start = Instant::now();
+        let denied = bucket.acquire_within(Duration::from_millis(99)).await.unwrap_err();
+        assert_eq!((denied.reason(), start.elapsed()), (Reason::Deadline, Duration::ZERO));
+        assert!(bucket.acquire_within(Duration::from_millis(100)).await.is_ok());
+        assert_eq!(start.elapsed(), Duration::from_millis(100));
+        let denied = bucket.acquire_n(2).await.unwrap_err();
+        assert_eq!((denied.reason(), start.elapsed()), (Reason::TooMany, Duration::from_millis(100)));
+    });
+}
+
+#[test]
+fn keys_wait_each_in_a_line_of_their_own() {
+    on_a_paused_clock(async {
+        let quota = Quota::per_second(10).burst(1);
+        let limiter = RateLimiter::<String>::builder(quota).clock(tokios()).build();
+        let start = Instant::now();
+        let (ada, bob) = tokio::join!(
+            async {
+                limiter.acquire("ada").await.unwrap();
+                limiter.acquire("ada").await.unwrap();
+                start.elapsed()
+            },
+            async {
+                limiter.acquire("bob").await.unwrap();
+                start.elapsed()
+            },
+        );
+        assert_eq!((ada, bob), (Duration::from_millis(100), Duration::ZERO));
+    });
+}
