@@ -88,7 +88,7 @@ impl Plan {
     }
 
     fn earned_until(&self, tick: u64) -> u128 {
-        u128::from(tick) * u128::from(self.factor) >> self.shift
+        (u128::from(tick) * u128::from(self.factor)) >> self.shift
     }
 }
 
