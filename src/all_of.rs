@@ -9,14 +9,13 @@ use crate::clock::{Clock, Moment};
 use crate::decision::{Denied, Granted};
 use crate::entry::At;
 use crate::key::ToKey;
-use crate::limiter::RateLimiter;
-use crate::plan::Plan;
+use crate::key_limit::KeyLimit;
 use crate::reservation::Receipt;
 use crate::shared::Ask;
 use crate::step::{Step, Take};
 use crate::token_bucket::TokenBucket;
 
-/// So many tokens of one limit, for [`all_of`]: from [`TokenBucket::n`] or [`RateLimiter::key`].
+/// So many tokens of one limit, for [`all_of`]: from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
 pub trait Limit: sealed::Limit {}
 
 impl<T: sealed::Limit + ?Sized> Limit for T {}
@@ -177,51 +176,11 @@ pub struct BucketLimit<'a> {
     n: u64,
 }
 
-/// Tokens of a key's bucket, for [`all_of`]; see [`RateLimiter::key`].
-pub struct KeyLimit<'a, K, Q: ?Sized, S> {
-    limiter: &'a RateLimiter<K, S>,
-    key: &'a Q,
-    n: u64,
-    plan: Option<&'a Plan>,
-}
-
 impl TokenBucket {
     /// `n` tokens of this bucket, for [`all_of`].
     #[must_use]
     pub fn n(&self, n: u64) -> BucketLimit<'_> {
         BucketLimit { bucket: self, n }
-    }
-}
-
-impl<K, S> RateLimiter<K, S> {
-    /// One token of the key's bucket, for [`all_of`]; [`n`](KeyLimit::n) says another number.
-    #[must_use]
-    pub fn key<'a, Q: ToKey<K> + ?Sized>(&'a self, key: &'a Q) -> KeyLimit<'a, K, Q, S> {
-        KeyLimit { limiter: self, key, n: 1, plan: None }
-    }
-}
-
-impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
-    /// `n` tokens.
-    #[must_use]
-    pub fn n(self, n: u64) -> Self {
-        KeyLimit { n, ..self }
-    }
-
-    /// Under a plan.
-    #[must_use]
-    pub fn under(self, plan: &'a Plan) -> Self {
-        KeyLimit { plan: Some(plan), ..self }
-    }
-
-    fn ask(&self) -> Ask<'a> {
-        Ask { plan: self.plan, now: None }
-    }
-}
-
-impl<K, Q: ?Sized, S> fmt::Debug for KeyLimit<'_, K, Q, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyLimit").field("n", &self.n).finish_non_exhaustive()
     }
 }
 
@@ -248,23 +207,23 @@ impl sealed::Limit for BucketLimit<'_> {
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
-        &self.limiter.shared.rules.clock
+        &self.shared().rules.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let shared = &self.limiter.shared;
+        let shared = self.shared();
         let ask = Ask { now: Some(now), ..self.ask() };
         let decision = shared.look_at(&shared.map.guard(), self.key, ask, Take(self.n));
         shared.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let shared = &self.limiter.shared;
+        let shared = self.shared();
         shared.receive(&shared.map.guard(), self.key, self.ask(), Take(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        let shared = &self.limiter.shared;
+        let shared = self.shared();
         shared.undo(&shared.map.guard(), self.key, receipt);
     }
 }

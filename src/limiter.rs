@@ -16,7 +16,6 @@ use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
 use crate::reservation::{Hold, Reservation, Reserved};
 use crate::shared::{Ask, Shared, Stats};
-use crate::step::{Reserve, Take};
 
 /// A token bucket for each key, in a lock-free map, all under one quota.
 ///
@@ -425,12 +424,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     }
 
     pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
-        // In shadow mode nobody waits.
-        let (granted, receipt) = match self.shared.extras.is_shadow() {
-            true => self.shared.receive_by_entry(key, Take(n))?,
-            false => self.shared.receive_by_entry(key, Reserve { n, patience })?,
-        };
-        Ok(Reservation::new(&*self.shared, receipt, granted))
+        self.shared.reserve(key, Ask::NOW, n, patience)
     }
 
     /// Takes `estimate` tokens of the key's bucket for what is not yet known, to be [settled](Hold::settle) when it is.
@@ -451,8 +445,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
-        let (granted, receipt) = self.shared.receive_by_entry(key, Take(estimate))?;
-        Ok(Hold::new(&*self.shared, receipt, granted))
+        self.shared.hold(key, Ask::NOW, estimate)
     }
 }
 

@@ -16,9 +16,9 @@ use crate::key::{Alike, ByKey, Carried, Map, Stored, Tag, ToKey};
 use crate::observer::Extras;
 use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
-use crate::reservation::{Ledger, Receipt};
+use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::state::{Outcome, Spot, State};
-use crate::step::{Step, Take, TakeUpTo};
+use crate::step::{Reserve, Step, Take, TakeUpTo};
 use crate::terms::{Pace, Reading, Terms};
 
 /// Buckets that keys without room share.
@@ -329,10 +329,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
+        ask: Ask<'_>,
         step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
         let guard = self.map.guard();
-        let (granted, mut receipt) = self.receive(&guard, key, Ask::NOW, step)?;
+        let (granted, mut receipt) = self.receive(&guard, key, ask, step)?;
         if receipt.spot == Spot::Own {
             let found = self.map.get_key_value(&self.place(&guard, key).key, &guard);
             receipt.spot = found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag));
@@ -511,6 +512,33 @@ impl<T: Step> Answer for Receive<T> {
         };
         let receipt = done.as_ref().ok().and_then(receipt);
         (done.and_then(|done| self.0.decision(done)), receipt)
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
+    pub(crate) fn reserve<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ask: Ask<'_>,
+        n: u64,
+        patience: u64,
+    ) -> Reserved<'_> {
+        // In shadow mode nobody waits.
+        let (granted, receipt) = match self.extras.is_shadow() {
+            true => self.receive_by_entry(key, ask, Take(n))?,
+            false => self.receive_by_entry(key, ask, Reserve { n, patience })?,
+        };
+        Ok(Reservation::new(self, receipt, granted))
+    }
+
+    pub(crate) fn hold<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ask: Ask<'_>,
+        estimate: u64,
+    ) -> Result<Hold<'_>, Denied> {
+        let (granted, receipt) = self.receive_by_entry(key, ask, Take(estimate))?;
+        Ok(Hold::new(self, receipt, granted))
     }
 }
 

@@ -308,7 +308,11 @@ impl Frame {
         // The unit is chosen for the burst. Room for as much debt is at the cost of the stamp's range, never of the
         // unit; if the range is too short for that there is none.
         let wide = Layout { stamp: Layout::stamp_bits(2 * burst) - layout.fraction, ..layout };
-        let fills = quota.fills(2 * quota.burst).is_ok();
+        let head = match room.headroom {
+            Some(head) => head,
+            None => quota,
+        };
+        let fills = quota.fills(2 * quota.burst).is_ok() && head.fills(2 * head.burst).is_ok();
         if fills && wide.holds(fast.tokens, fast.nanos, 2 * burst, HOURS) {
             Ok(Frame { layout: wide, debt: burst })
         } else {
