@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Clock, Equivalent, Quota, RateLimiter, ToKey, TokenBucket, WhenFull};
 
+#[path = "stress/verbs.rs"]
+mod verbs;
+
 const THREADS: usize = 8;
 
 /// A generator of its own for each thread, the same in every run.

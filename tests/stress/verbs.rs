@@ -1,0 +1,238 @@
+//! The verbs under threads: quotas that change, places in line, limits that are taken together.
+
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use tollgate::{Clock, Moment, Quota, RateLimiter, TokenBucket, all_of};
+
+use super::{Random, oversubscribed};
+
+// Bursts that never fill, from empty: what came is what was granted and what is left, and one token minted shows.
+const FAST: Quota = Quota::per_second(1_000_000).burst(2_000_000);
+const SLOW: Quota = Quota::per_second(1_000).burst(1_000_000);
+const CHANGES: usize = 400;
+
+/// Changes the quota to and fro, and tells the fewest and the most tokens that can have come meanwhile: while a
+/// change is under way either quota may be in force. Each change may count a tick, of half a token here, more or less.
+fn change_every_millisecond(
+    start: Moment,
+    now: impl Fn() -> Moment,
+    set: impl Fn(Quota),
+) -> RangeInclusive<u64> {
+    let rate = |quota: Quota| u128::from(quota.tokens());
+    let (mut least, mut most, mut since, mut quota) = (0, 0, start, FAST);
+    for _ in 0..CHANGES {
+        thread::sleep(Duration::from_millis(1));
+        let before = now();
+        let steady = rate(quota) * before.since(since).as_nanos();
+        quota = if quota == FAST { SLOW } else { FAST };
+        set(quota);
+        since = now();
+        let between = since.since(before).as_nanos();
+        least += steady + rate(SLOW) * between;
+        most += steady + rate(FAST) * between;
+    }
+    // An even number of changes: the fast one is in force again.
+    assert_eq!(quota, FAST);
+    let tokens = |came: u128| u64::try_from(came / 1_000_000_000).unwrap();
+    let ticks = CHANGES as u64 / 2 + 1;
+    tokens(least) - ticks..=tokens(most) + ticks
+}
+
+#[test]
+fn a_quota_that_changes_every_millisecond_is_kept() {
+    let bucket = TokenBucket::builder(FAST).start_empty().build();
+    let (start, granted, came) = (bucket.now(), AtomicU64::new(0), Mutex::new(None));
+    oversubscribed(
+        |_, goes_on| {
+            let mut mine = 0;
+            while goes_on() {
+                mine += u64::from(bucket.try_acquire().is_ok());
+            }
+            granted.fetch_add(mine, Relaxed);
+        },
+        || {
+            let changes =
+                change_every_millisecond(start, || bucket.now(), |quota| bucket.set_quota(quota).unwrap());
+            *came.lock().unwrap() = Some((changes, bucket.now()));
+        },
+    );
+    // Until this look the fast quota was in force.
+    let (came, since) = came.into_inner().unwrap().unwrap();
+    let (earliest, left, latest) = (bucket.now(), bucket.peek().remaining(), bucket.now());
+    let more = |until: Moment| until.since(since).as_nanos() as u64 / 1_000;
+    let came = came.start() + more(earliest)..=came.end() + more(latest) + 1;
+    let granted = granted.into_inner();
+    println!("{granted} granted, {left} left of {came:?}");
+    assert!(came.contains(&(granted + left)), "{granted} granted, {left} left of {came:?}");
+}
+
+#[test]
+fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
+    const KEYS: usize = 4;
+    let limiter = RateLimiter::<usize>::builder(FAST).start_empty().build();
+    let start = limiter.now();
+    for key in 0..KEYS {
+        // Takes nothing, but the key is known from here on.
+        assert!(limiter.try_acquire_n(&key, FAST.capacity()).is_err());
+    }
+    let known = limiter.now();
+    let (granted, came) = (super::counters(KEYS), Mutex::new(None));
+    oversubscribed(
+        |index, goes_on| {
+            while goes_on() {
+                let key = index % KEYS;
+                granted[key].fetch_add(u64::from(limiter.try_acquire(&key).is_ok()), Relaxed);
+            }
+        },
+        || {
+            let set = |quota| limiter.set_quota(quota).unwrap();
+            *came.lock().unwrap() =
+                Some((change_every_millisecond(start, || limiter.now(), set), limiter.now()));
+        },
+    );
+    let (came, since) = came.into_inner().unwrap().unwrap();
+    let more = |until: Moment| until.since(since).as_nanos() as u64 / 1_000;
+    let unknown = known.since(start).as_micros() as u64 + 1;
+    for (key, granted) in granted.into_iter().enumerate() {
+        let (earliest, left, latest) = (limiter.now(), limiter.peek(&key).remaining(), limiter.now());
+        let came = came.start() - unknown + more(earliest)..=came.end() + more(latest) + 1;
+        let granted = granted.into_inner();
+        println!("key {key}: {granted} granted, {left} left of {came:?}");
+        assert!(came.contains(&(granted + left)), "key {key}: {granted} granted, {left} left of {came:?}");
+    }
+}
+
+/// Several set at once: the quota that is in force in the end is the one that is told, and is kept from there on.
+#[test]
+fn setters_at_once_leave_one_quota() {
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(Quota::per_second(1_000), clock);
+    for round in 0..20 {
+        let left = AtomicU64::new(2_000);
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index + round);
+                while goes_on() {
+                    let tokens = 1 + random.below(1_000);
+                    bucket.set_quota(Quota::per_second(tokens).burst(tokens)).unwrap();
+                    let _ = bucket.try_acquire();
+                    let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+                }
+            },
+            || {
+                while left.load(Relaxed) > 0 {
+                    mock.advance(Duration::from_micros(10));
+                    thread::yield_now();
+                }
+            },
+        );
+        let quota = bucket.quota();
+        mock.advance(Duration::from_secs(2));
+        assert_eq!(bucket.peek().remaining(), quota.capacity());
+        assert!(bucket.try_acquire_n(quota.capacity()).is_ok());
+        mock.advance(Duration::from_millis(500));
+        let half = bucket.peek().remaining();
+        assert!(
+            (quota.tokens() / 2..=quota.tokens() / 2 + 1).contains(&half),
+            "{quota}: {half} in half a second"
+        );
+    }
+}
+
+/// Eight threads reserve, and drop one in three: those that commit never have more than the quota at the times they
+/// were promised.
+#[test]
+fn places_in_line_are_disjoint() {
+    const BURST: u64 = 10;
+    /// Nanoseconds a token takes.
+    const TOKEN: i128 = 1_000;
+    let (clock, mock) = Clock::mock();
+    let quota = Quota::per_second(1_000_000).burst(BURST);
+    let bucket = TokenBucket::builder(quota).max_debt(5_000).unwrap().clock(clock).build();
+    let (start, promised, left) = (bucket.now(), Mutex::new(Vec::new()), AtomicU64::new(60_000));
+    oversubscribed(
+        |index, goes_on| {
+            let (mut random, mut mine) = (Random::of(index), Vec::new());
+            while goes_on() {
+                let n = 1 + random.below(3);
+                match bucket.reserve(n) {
+                    Ok(reservation) if random.below(3) == 0 => {
+                        random.stumble();
+                        drop(reservation);
+                    }
+                    Ok(reservation) => {
+                        mine.push((reservation.ready_at().since(start).as_nanos() as i128, n));
+                        let _ = reservation.commit();
+                    }
+                    Err(_) => thread::yield_now(),
+                }
+                let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+                random.stumble();
+            }
+            promised.lock().unwrap().append(&mut mine);
+        },
+        || {
+            while left.load(Relaxed) > 0 {
+                mock.advance(Duration::from_nanos(700));
+                thread::yield_now();
+            }
+        },
+    );
+    let mut promised = promised.into_inner().unwrap();
+    promised.sort_unstable();
+    let (mut level, mut at) = (i128::from(BURST) * TOKEN, 0);
+    for (due, n) in &promised {
+        level = (level + due - at).min(i128::from(BURST) * TOKEN) - i128::from(*n) * TOKEN;
+        at = *due;
+        // Within one tick, less than a token.
+        assert!(level > -TOKEN, "{n} tokens at {due} ns are {} ns early", -level);
+    }
+    println!("{} places", promised.len());
+    assert!(promised.len() > 5_000, "{} places", promised.len());
+}
+
+/// Threads take from two limits at once while others take from the second alone: what was granted of each is what
+/// it lost, but for what came while it was held for somebody.
+#[test]
+fn limits_that_are_taken_together_are_taken_all_or_none() {
+    for round in 0..200 {
+        let (clock, _mock) = Clock::mock();
+        let quota = Quota::per_second(10).burst(1_000);
+        let one = TokenBucket::with_clock(quota, clock.clone());
+        let two = RateLimiter::<u64>::builder(Quota::per_second(10).burst(300)).clock(clock).build();
+        let (both, alone, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        oversubscribed(
+            |index, goes_on| {
+                let mut random = Random::of(index + round);
+                while goes_on() && done.load(Relaxed) < 8 {
+                    if index % 2 == 0 {
+                        match all_of((one.n(2), two.key(&7))).try_acquire() {
+                            Ok(_) => drop(both.fetch_add(1, Relaxed)),
+                            Err(_) => break,
+                        }
+                    } else {
+                        match two.try_acquire(&7) {
+                            Ok(_) => drop(alone.fetch_add(1, Relaxed)),
+                            Err(_) => break,
+                        }
+                    }
+                    random.stumble();
+                }
+                done.fetch_add(1, Relaxed);
+            },
+            || {
+                while done.load(Relaxed) < 8 {
+                    thread::yield_now();
+                }
+            },
+        );
+        // The clock stands still: nothing is earned, and nothing may be minted or lost.
+        let (both, alone) = (both.into_inner(), alone.into_inner());
+        assert_eq!(two.peek(&7).remaining(), 300 - both - alone, "round {round}");
+        assert_eq!(one.peek().remaining(), 1_000 - 2 * both, "round {round}");
+    }
+}
