@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, Moment, Quota, RateLimiter, TokenBucket, all_of};
 
-use super::{Random, oversubscribed};
+use super::{Random, THREADS, oversubscribed};
 
 // Bursts that never fill, from empty: what came is what was granted and what is left, and one token minted shows.
 const FAST: Quota = Quota::per_second(1_000_000).burst(2_000_000);
@@ -70,9 +70,11 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
     assert!(came.contains(&(granted + left)), "{granted} granted, {left} left of {came:?}");
 }
 
+/// Each thread has a key of its own, so that nobody else's commit makes one that was stopped start over. (Without the
+/// second look at the regime this passes all the same: what a mixed pair mints is not earned again. The models show it.)
 #[test]
 fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
-    const KEYS: usize = 4;
+    const KEYS: usize = THREADS;
     let limiter = RateLimiter::<usize>::builder(FAST).start_empty().build();
     let start = limiter.now();
     for key in 0..KEYS {
@@ -84,8 +86,7 @@ fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
     oversubscribed(
         |index, goes_on| {
             while goes_on() {
-                let key = index % KEYS;
-                granted[key].fetch_add(u64::from(limiter.try_acquire(&key).is_ok()), Relaxed);
+                granted[index].fetch_add(u64::from(limiter.try_acquire(&index).is_ok()), Relaxed);
             }
         },
         || {
