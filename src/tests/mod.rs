@@ -10,6 +10,8 @@ mod loom;
 mod state;
 #[cfg(not(loom))]
 mod terms;
+#[cfg(not(loom))]
+mod tiny;
 
 /// This many random cases, or as many as `PROPTEST_CASES` says.
 #[cfg(not(loom))]
