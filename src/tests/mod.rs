@@ -12,6 +12,8 @@ mod state;
 mod terms;
 #[cfg(not(loom))]
 mod tiny;
+#[cfg(not(loom))]
+mod verbs;
 
 /// This many random cases, or as many as `PROPTEST_CASES` says.
 #[cfg(not(loom))]

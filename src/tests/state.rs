@@ -64,7 +64,7 @@ pub(super) fn answer(decision: Result<Granted, Denied>) -> Answer {
 
 /// How the clock moves before a step, as a part of the time to fill the bucket or of a token's.
 #[derive(Clone, Debug)]
-enum Move {
+pub(super) enum Move {
     Still,
     Nanos(u64),
     Tokens(f64),
@@ -78,7 +78,7 @@ enum Move {
     },
 }
 
-fn moves() -> impl Strategy<Value = Move> {
+pub(super) fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
         3 => Just(Move::Still),
         2 => (0..2_000_u64).prop_map(Move::Nanos),

@@ -37,7 +37,7 @@ impl Unit {
     /// The unit of a quota that may become `head`, and with a bound on debt if it was asked for.
     pub(crate) fn with_room(quota: Asked, head: Option<Asked>, max_debt: Option<u64>) -> Option<Unit> {
         let asked = [quota, head.unwrap_or(quota)];
-        let rate = |(tokens, nanos, _): Asked, other: Asked| u128::from(tokens) * u128::from(other.1);
+        let rate = |(tokens, _, _): Asked, other: Asked| u128::from(tokens) * u128::from(other.1);
         let fastest = if rate(asked[1], asked[0]) > rate(asked[0], asked[1]) { asked[1] } else { asked[0] };
         let largest = asked[0].2.max(asked[1].2);
         let smallest = asked[0].2.min(asked[1].2);
