@@ -30,6 +30,8 @@ impl Receipt {
     pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>, plan: Option<Plan>) -> Receipt {
         let Outcome { taken, level, lag, spot, .. } = outcome;
         let (pace, since) = (&reading.pace, reading.tick().wrapping_add(lag));
+        // Nothing is due at once, whoever waits for the rest.
+        let due = if taken > 0 { pace.terms().floor } else { 0 };
         Receipt {
             spot,
             plan,
@@ -37,7 +39,7 @@ impl Receipt {
             mark: pace.mark(since, level),
             before: level + taken,
             since,
-            delay: Wait::until(pace.terms().floor, level, lag, reading).duration(),
+            delay: Wait::until(due, level, lag, reading).duration(),
             made: Moment(reading.nanos),
         }
     }

@@ -412,9 +412,9 @@ impl Layout {
     /// Whether the stamp's range is at least `2^range` ns, and 64 fill times or 2^62 ns.
     const fn holds(&self, tokens: u64, nanos: u64, burst: u64, range: u32) -> bool {
         // The range is 2^(stamp + scale - fraction) token times of nanos / tokens each, and
-        // the bucket fills in `burst` of them.
+        // the bucket fills in `burst` of them, at most 2^41.
         let exponent = self.stamp as i32 + self.scale as i32 - self.fraction as i32;
-        let many_fills = exponent >= 46 || (exponent >= 0 && 1 << exponent >= burst * 64);
+        let many_fills = exponent >= 47 || (exponent >= 0 && 1 << exponent >= burst * 64);
         at_least(nanos, tokens, exponent - range as i32)
             && (many_fills || at_least(nanos, tokens, exponent - 62))
     }

@@ -10,6 +10,10 @@ mod loom;
 mod state;
 #[cfg(not(loom))]
 mod terms;
+#[cfg(not(loom))]
+mod tiny;
+#[cfg(not(loom))]
+mod verbs;
 
 /// This many random cases, or as many as `PROPTEST_CASES` says.
 #[cfg(not(loom))]

@@ -1,12 +1,15 @@
-//! The pure step against the references: the ideal bucket over random sequences, and a step spelled out in
-//! plain integers over every word of tiny layouts.
+//! The pure step of a take against the ideal bucket: over random sequences, and at its edges.
+
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::reference::{Answer, Ideal};
-use super::terms::{EXTREMES, TABLE, quotas};
-use crate::state::{Outcome, State};
-use crate::terms::{Layout, Terms};
+use super::terms::{Asked, EXTREMES, TABLE, compile, quotas};
+use crate::decision::{Denied, Granted};
+use crate::state::State;
+use crate::step::{Step, Take};
+use crate::terms::{Reading, Terms};
 
 /// A bucket without an atomic: the state, and the step.
 #[derive(Clone, Copy)]
@@ -16,44 +19,52 @@ struct Plain {
 }
 
 impl Plain {
-    fn new((tokens, nanos, burst): (u64, u64, u64)) -> Plain {
-        Plain { terms: Terms::compile(tokens, nanos, burst).unwrap(), state: State::FULL }
+    fn new(quota: Asked) -> Plain {
+        Plain { terms: compile(quota).unwrap(), state: State::FULL }
+    }
+
+    fn reading(&self, nanos: u64) -> Reading {
+        Reading { pace: self.terms, nanos }
     }
 
     fn take(&mut self, now: u64, n: u64) -> Answer {
-        let terms = &self.terms;
-        let tick = terms.ticks.tick(now);
-        let Some(need) = terms.need(n).filter(|need| *need > 0) else {
-            let view = self.state.at(terms, tick);
-            return Answer {
-                granted: n == 0,
-                remaining: terms.tokens(view.level),
-                retry_after: None,
-                reset_after: None,
-            };
-        };
-        let (Outcome { granted, level, lag }, next) = self.state.take(terms, tick, need);
-        assert!(!granted || next.is_some_and(|next| next != self.state), "a grant changes the word");
+        let reading = self.reading(now);
+        let (outcome, next) = Take(n).run(self.state, &reading);
+        assert!(!outcome.granted || n == 0 || next.is_some_and(|next| next != self.state), "a grant commits");
+        assert!(n > 0 || next.is_none(), "taking nothing commits nothing");
         if let Some(next) = next {
             assert!(next.is_level());
             self.state = next;
         }
-        let wait = |goal: u64| match goal.saturating_sub(level) {
-            0 => 0,
-            missing => terms.ticks.nanos_until(now, terms.ticks_for(missing) + lag),
-        };
-        Answer {
-            granted,
-            remaining: terms.tokens(level),
-            retry_after: (!granted).then(|| wait(need)),
-            reset_after: granted.then(|| wait(terms.capacity)),
-        }
+        answer(Take(n).decision((outcome, reading)))
+    }
+}
+
+pub(super) fn nanos(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos()).unwrap()
+}
+
+/// A decision in the terms of the reference.
+pub(super) fn answer(decision: Result<Granted, Denied>) -> Answer {
+    match decision {
+        Ok(granted) => Answer {
+            granted: true,
+            remaining: granted.remaining(),
+            retry_after: None,
+            reset_after: Some(nanos(granted.reset_after())),
+        },
+        Err(denied) => Answer {
+            granted: false,
+            remaining: denied.remaining(),
+            retry_after: denied.retry_after().map(nanos),
+            reset_after: None,
+        },
     }
 }
 
 /// How the clock moves before a step, as a part of the time to fill the bucket or of a token's.
 #[derive(Clone, Debug)]
-enum Move {
+pub(super) enum Move {
     Still,
     Nanos(u64),
     Tokens(f64),
@@ -67,7 +78,7 @@ enum Move {
     },
 }
 
-fn moves() -> impl Strategy<Value = Move> {
+pub(super) fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
         3 => Just(Move::Still),
         2 => (0..2_000_u64).prop_map(Move::Nanos),
@@ -80,7 +91,7 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-fn walk(quota: (u64, u64, u64), start: u64, steps: &[(Move, f64)]) -> Result<(), TestCaseError> {
+fn walk(quota: Asked, start: u64, steps: &[(Move, f64)]) -> Result<(), TestCaseError> {
     let (tokens, nanos, burst) = quota;
     let token = nanos as f64 / tokens as f64;
     let mut bucket = Plain::new(quota);
@@ -135,7 +146,7 @@ proptest! {
         steps in prop::collection::vec((moves(), 0.0..1.0_f64), 1..120),
     ) {
         let quota = (tokens.min(1 << 44), nanos, burst);
-        if Terms::compile(quota.0, quota.1, quota.2).is_ok() {
+        if compile(quota).is_ok() {
             walk(quota, start, &steps)?;
         }
     }
@@ -270,7 +281,7 @@ fn a_bucket_is_evictable_once_full_for_the_margin() {
     let second = 1_000_000_000_u64;
     let mut bucket = Plain::new((10, second, 5));
     assert!(bucket.take(100 * second, 5).granted);
-    let in_ticks = |now| bucket.state.evictable_in(&bucket.terms, bucket.terms.ticks.tick(now));
+    let in_ticks = |now| bucket.state.evictable_in(&bucket.terms, bucket.terms.ticks.tick(now), 0);
     // Full after half a second, and that for two seconds.
     assert!(in_ticks(100 * second) > 0);
     assert!(in_ticks(100 * second + second / 2) > 0);
@@ -282,63 +293,5 @@ fn a_bucket_is_evictable_once_full_for_the_margin() {
     // Never on a reading from before the stamp, nor by a clock that was set back.
     assert!(in_ticks(99 * second) > 0);
     assert!(in_ticks(second) > 0);
-    assert_eq!(State::FULL.evictable_in(&bucket.terms, 0), 0);
-}
-
-/// The step in plain integers, read off the design: level, stamp and lag after `now`, and what a take of
-/// `need` comes to.
-fn spelled_out(terms: &Terms, word: u64, now: u64, need: u64) -> (bool, u64, u64, Option<u64>) {
-    let Layout { scale, stamp: bits, .. } = terms.layout;
-    let range = 1_i128 << bits;
-    let (level, stamp) = (i128::from(word >> bits), i128::from(word) % range);
-    let now = i128::from(now) % range;
-    let window = range - i128::from(terms.jitter);
-    let jump = i128::from(terms.jitter) - i128::from(terms.horizon);
-    let behind = (stamp - now).rem_euclid(range);
-    let reserved = word >= u64::MAX - 1;
-
-    let capacity = i128::from(terms.capacity);
-    let (level, stamp, lag, adopted) = if reserved {
-        (capacity, now, 0, false)
-    } else if behind == 0 || behind > window + jump {
-        let passed = (now - stamp).rem_euclid(range);
-        ((level + (passed << scale)).min(capacity), now, 0, false)
-    } else if behind <= window {
-        (level.min(capacity), stamp, behind, false)
-    } else {
-        (level.min(capacity), now, 0, true)
-    };
-    let need = i128::from(need);
-    let granted = level >= need;
-    let left = if granted { level - need } else { level };
-    let next = (granted || adopted).then_some((left << bits | stamp) as u64);
-    (granted, left as u64, lag as u64, next)
-}
-
-#[test]
-fn every_step_of_tiny_layouts_is_the_one_spelled_out() {
-    let mut steps = 0_u64;
-    // The words of a tiny layout have more token bits than the layout uses: levels above the capacity (as
-    // after a smaller burst) are tried too.
-    for (stamp, fraction, scale, burst) in
-        [(6, 3, 0, 7), (6, 0, 0, 60), (6, 6, 0, 1), (5, 0, 2, 40), (6, 0, 3, 33), (7, 2, 0, 15), (4, 1, 0, 3)]
-    {
-        let layout = Layout { fraction, scale, stamp };
-        let terms = Terms::with_layout(1, 10_000_000_000, burst, layout);
-        let levels = (0..terms.capacity + 3).map(|level| level << stamp);
-        let words = levels.flat_map(|level| (0..1 << stamp).map(move |stamp| level | stamp));
-        for word in words.chain([u64::MAX, u64::MAX - 1]) {
-            for now in (0..1 << stamp).map(|tick| tick + (3 << stamp)) {
-                for n in 1..=burst {
-                    let need = terms.need(n).unwrap();
-                    let (outcome, next) = State::from_word(word).take(&terms, now, need);
-                    let (granted, level, lag, then) = spelled_out(&terms, word, now, need);
-                    let ours = (outcome.granted, outcome.level, outcome.lag, next.map(State::word));
-                    assert_eq!(ours, (granted, level, lag, then), "{layout:?} {word:#x} {now} {need}");
-                    steps += 1;
-                }
-            }
-        }
-    }
-    assert!(steps > 1_000_000, "{steps} steps tried");
+    assert_eq!(State::FULL.evictable_in(&bucket.terms, 0, 0), 0);
 }

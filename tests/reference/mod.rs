@@ -6,62 +6,18 @@
 //! crate gained or lost anything by rounding, the two would drift apart; they may not, ever.
 //!
 //! A clock that jumps back (further than jitter) moves the bucket to another place within a tick, so each
-//! such jump widens the allowance by a tick until the bucket is full again.
+//! such jump widens the allowance by a tick until the bucket is full again. So does a change of quota, at which the
+//! crate goes on from a whole tick.
+
+mod unit;
+mod verbs;
+
+pub(crate) use unit::Unit;
+#[allow(unused_imports, reason = "not every user of the reference reserves")]
+pub(crate) use verbs::{Promise, Slot};
 
 /// Fixed-point bits of a level.
 const POINT: u32 = 16;
-
-/// The units of section 3 of `docs/design.md`, chosen by its rules spelled out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
-    /// A token is 2^fraction units.
-    pub(crate) fraction: u32,
-    /// A tick earns 2^scale units.
-    pub(crate) scale: u32,
-    /// Bits of the stamp.
-    pub(crate) stamp: u32,
-}
-
-impl Unit {
-    pub(crate) fn choose(tokens: u64, nanos: u64, burst: u64) -> Option<Unit> {
-        let whole = u64::BITS - (burst + 1).leading_zeros();
-        let holds = |unit: &Unit, least: u32| {
-            unit.range_is_at_least(tokens, nanos, least)
-                && (unit.range_is_fills(burst) || unit.range_is_at_least(tokens, nanos, 62))
-        };
-        let fine = |least| {
-            (0..=16)
-                .rev()
-                .map(|fraction| Unit { fraction, scale: 0, stamp: 64 - whole - fraction })
-                .find(|unit| holds(unit, least))
-        };
-        let coarse = |least, parts: u64| {
-            (1..40)
-                .map(|scale| Unit { fraction: 0, scale, stamp: 64 - whole })
-                .filter(|unit| parts << unit.scale <= burst)
-                .find(|unit| holds(unit, least))
-        };
-        fine(56)
-            .or_else(|| fine(50))
-            .or_else(|| coarse(50, 256))
-            .or_else(|| coarse(46, 128))
-            .or_else(|| fine(46))
-    }
-
-    /// `2^(stamp + scale) / 2^fraction` token times are at least 2^least ns.
-    fn range_is_at_least(&self, tokens: u64, nanos: u64, least: u32) -> bool {
-        let range = (u128::from(nanos)).checked_mul(1 << (self.stamp + self.scale));
-        let wanted = (1_u128 << (least + self.fraction)).checked_mul(u128::from(tokens));
-        match (range, wanted) {
-            (Some(range), Some(wanted)) => range >= wanted,
-            (range, _) => range.is_none(),
-        }
-    }
-
-    fn range_is_fills(&self, burst: u64) -> bool {
-        1_u128 << (self.stamp + self.scale) >= (u128::from(burst) * 64) << self.fraction
-    }
-}
 
 /// What the crate answered.
 #[derive(Clone, Copy, Debug)]
@@ -77,18 +33,45 @@ pub(crate) struct Answer {
 /// The ideal bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Ideal {
-    tokens: i128,
+    rate: Rate,
     nanos: i128,
     burst: u64,
     unit: Unit,
+    /// Tokens in hand; below 0 they are owed.
+    level: i128,
+    /// When the level was that, and the tick committed with it; `None` until the first grant: full, or as it began.
+    at: Option<Moment>,
+    /// Tokens that it began with, if not full.
+    initial: Option<u64>,
+    jumps: i128,
+    changes: i128,
+    /// Commits so far.
+    serial: u64,
+}
+
+/// How much is earned by when.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    tokens: i128,
     /// The multiplier that counts ticks is rounded up to 64 bits: it earns, in a nanosecond, this much more than
     /// the quota, in parts of `2^(64 + shift)`.
     excess: i128,
     shift: u32,
-    level: i128,
-    /// When the level was that, and the tick committed with it; `None` until the first grant: full.
-    at: Option<Moment>,
-    jumps: i128,
+    /// What was earned at the clock reading 0, if this had been the rate since; and the tick then.
+    earned: i128,
+    tick: i128,
+    /// Another rate has gone before.
+    later: bool,
+}
+
+impl Rate {
+    fn new(tokens: u64, nanos: i128, unit: Unit) -> Rate {
+        let (earned, tick) = (i128::from(tokens) << unit.fraction, nanos << unit.scale);
+        let shift = (0..).find(|shift| earned << (shift + 1) >= tick).unwrap();
+        let rest = (0..64 + shift).fold(earned % tick, |rest, _| rest * 2 % tick);
+        let excess = (tick - rest) % tick;
+        Rate { tokens: i128::from(tokens), excess, shift, earned: 0, tick: 0, later: false }
+    }
 }
 
 /// A moment by what was earned until then, at which nothing is rounded, and by its tick.
@@ -109,26 +92,43 @@ struct Seen {
     adopted: bool,
 }
 
+/// The bucket at some reading, and what the crate may hold for its level.
+struct Bounds {
+    level: i128,
+    at: Moment,
+    /// A refusal commits: the clock was set back.
+    adopts: bool,
+    /// What is earned from the reading to the moment.
+    lag: i128,
+    jumps: i128,
+    least: i128,
+    /// Between `least` and `most`, but that it is not yet capped: until when it has to earn.
+    ahead: i128,
+    most: i128,
+}
+
 impl Ideal {
     /// A full bucket of `tokens` (under 2^44) every `nanos`.
     pub(crate) fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
-        let (earned, tick) = (i128::from(tokens) << unit.fraction, i128::from(nanos) << unit.scale);
-        let shift = (0..).find(|shift| earned << (shift + 1) >= tick).unwrap();
-        let rest = (0..64 + shift).fold(earned % tick, |rest, _| rest * 2 % tick);
-        let mut ideal = Ideal {
-            tokens: i128::from(tokens),
-            nanos: i128::from(nanos),
+        Ideal::in_unit(tokens, nanos, burst, unit)
+    }
+
+    /// As [`new`](Ideal::new), counted in a given unit.
+    pub(crate) fn in_unit(tokens: u64, nanos: u64, burst: u64, unit: Unit) -> Ideal {
+        let nanos = i128::from(nanos);
+        Ideal {
+            rate: Rate::new(tokens, nanos, unit),
+            nanos,
             burst,
             unit,
-            excess: (tick - rest) % tick,
-            shift,
             level: 0,
             at: None,
+            initial: None,
             jumps: 0,
-        };
-        ideal.level = ideal.capacity();
-        ideal
+            changes: 0,
+            serial: 0,
+        }
     }
 
     fn units(&self, n: u64) -> i128 {
@@ -145,26 +145,32 @@ impl Ideal {
     }
 
     fn moment(&self, now: u64) -> Moment {
-        Moment { earned: (i128::from(now) * self.tokens) << POINT, tick: self.ticks(now) }
+        let Rate { tokens, earned, tick, .. } = self.rate;
+        Moment { earned: earned + ((i128::from(now) * tokens) << POINT), tick: tick + self.ticks(now) }
     }
 
     /// The whole ticks until a moment, as section 2 of the design counts them. Only the windows need them: a
     /// reading at the very end of a tick may count as the next.
     fn ticks(&self, now: u64) -> i128 {
         let now = i128::from(now);
-        let (high, low) = (self.excess >> 64, self.excess & i128::from(u64::MAX));
-        let excess = (now * high + ((now * low) >> 64)) >> self.shift;
-        (((now * self.tokens) << self.unit.fraction) + excess) / (self.nanos << self.unit.scale)
+        let Rate { tokens, excess, shift, .. } = self.rate;
+        let (high, low) = (excess >> 64, excess & i128::from(u64::MAX));
+        let excess = (now * high + ((now * low) >> 64)) >> shift;
+        (((now * tokens) << self.unit.fraction) + excess) / (self.nanos << self.unit.scale)
     }
 
     /// A span of time in ticks, rounded up, but at most `share` of the range and at least 2.
     fn window(&self, nanos: i128, share: i128) -> i128 {
-        let ticks = self.ticks_up(nanos).min(((1 << self.unit.stamp) + share - 1) / share);
-        ticks.max(2)
+        self.ticks_up(nanos).min(self.share(share)).max(2)
+    }
+
+    /// So many parts of the range, rounded up.
+    fn share(&self, parts: i128) -> i128 {
+        ((1 << self.unit.stamp) + parts - 1) / parts
     }
 
     fn ticks_up(&self, nanos: i128) -> i128 {
-        let earned = (nanos * self.tokens) << self.unit.fraction;
+        let earned = (nanos * self.rate.tokens) << self.unit.fraction;
         let tick = self.nanos << self.unit.scale;
         (earned + tick - 1) / tick
     }
@@ -172,17 +178,25 @@ impl Ideal {
     /// Nanoseconds that are jitter when the clock is behind by them, whatever the rounding.
     pub(crate) fn jitter(&self) -> u64 {
         let ticks = self.window(4_000_000_000, 4096) - 1;
-        u64::try_from((ticks * self.tick() / (self.tokens << POINT)).min(1 << 62)).unwrap()
+        u64::try_from((ticks * self.tick() / (self.rate.tokens << POINT)).min(1 << 62)).unwrap()
     }
 
     /// The level at a reading of the clock.
     fn seen(&self, now: u64) -> Seen {
+        let seen = self.uncapped(now);
+        Seen { level: seen.level.min(self.capacity()), ..seen }
+    }
+
+    fn uncapped(&self, now: u64) -> Seen {
         let now = self.moment(now);
         let stands = Seen { level: self.level, at: now, jumped: false, adopted: false };
-        let Some(at) = self.at else { return stands };
+        let Some(at) = self.at else {
+            return Seen { level: self.initial.map_or(self.capacity(), |n| self.units(n)), ..stands };
+        };
         let range = 1_i128 << self.unit.stamp;
         let jitter = self.window(4_000_000_000, 4096);
-        let jump = self.window(3_600_000_000_000, 64);
+        // After a faster rate its jitter is many ticks; all that the range can spare is a clock that was set back.
+        let jump = if self.rate.later { self.share(64) } else { self.window(3_600_000_000_000, 64) };
 
         let passed = now.tick - at.tick;
         let shown = passed.rem_euclid(range);
@@ -201,69 +215,102 @@ impl Ideal {
         if shown == passed {
             // A reading that is behind by less than a tick earns nothing.
             let earned = now.earned.max(at.earned);
-            let level = (self.level + earned - at.earned).min(self.capacity());
-            return Seen { level, at: Moment { earned, ..now }, ..stands };
+            return Seen { level: self.level + earned - at.earned, at: Moment { earned, ..now }, ..stands };
         }
         // The stamp wrapped, or the clock went back by more than the windows.
         let earned = shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4);
-        Seen { level: (self.level + earned).min(self.capacity()), jumped: true, ..stands }
+        Seen { level: self.level + earned, jumped: true, ..stands }
+    }
+
+    fn bounds(&self, now: u64) -> Bounds {
+        let Seen { level, at, jumped, adopted } = self.seen(now);
+        let jumps = self.jumps + i128::from(jumped);
+        // The crate's ticks are counted by a multiplier that is rounded up: by less than a quarter of a tick
+        // in 2^62 ns.
+        let excess = (if now >> 48 == 0 { 1 } else { self.tick() / 4 }) * (1 + self.changes);
+        // A tick that is worth several tokens comes whole: late by less than one.
+        let late = if self.unit.scale > 0 { self.tick() } else { 0 };
+        let ahead = level + (jumps + 1) * self.tick() + excess;
+        Bounds {
+            level,
+            at,
+            adopts: adopted && self.at.is_some(),
+            lag: at.earned - self.moment(now).earned,
+            jumps,
+            least: level - jumps * self.tick() - late,
+            ahead,
+            most: ahead.min(self.capacity()),
+        }
+    }
+
+    /// The crate has committed `level` at what was seen.
+    fn commit(&mut self, seen: &Bounds, level: i128) {
+        self.at = Some(seen.at);
+        self.level = level;
+        self.jumps = seen.jumps;
+        if seen.least >= self.capacity() {
+            (self.jumps, self.changes) = (0, 0);
+        }
+        self.serial += 1;
+    }
+
+    /// Whole tokens.
+    fn whole(&self, level: i128) -> u64 {
+        u64::try_from(level.max(0) / self.units(1)).unwrap()
     }
 
     /// Holds an answer against the ideal, and follows it. The error says what is wrong with it.
     pub(crate) fn take(&mut self, now: u64, n: u64, answer: Answer) -> Result<(), String> {
-        let Seen { level, at, jumped, adopted } = self.seen(now);
-        let lag = at.earned - self.moment(now).earned;
-        let jumps = self.jumps + i128::from(jumped);
-        // The crate's ticks are counted by a multiplier that is rounded up: by less than a quarter of a tick
-        // in 2^62 ns.
-        let excess = if now >> 48 == 0 { 1 } else { self.tick() / 4 };
-        // A tick that is worth several tokens comes whole: late by less than one.
-        let late = if self.unit.scale > 0 { self.tick() } else { 0 };
-        let least = level - jumps * self.tick() - late;
-        let ahead = level + (jumps + 1) * self.tick() + excess;
-        let most = ahead.min(self.capacity());
+        let seen = self.bounds(now);
         let need = self.units(n);
         let left = if answer.granted { need } else { 0 };
         let wrong = |what: &str| {
+            let level = seen.level;
             Err(format!("{what}: at {now} ns, n = {n}, {answer:?}, ideal {level} of {need}, {self:?}"))
         };
 
         if n > self.burst && (answer.granted || answer.retry_after.is_some()) {
             return wrong("more than the burst must be refused for ever");
         }
-        if answer.granted && most < need {
+        if answer.granted && n > 0 && seen.most < need {
             return wrong("the law is broken");
         }
-        if !answer.granted && n <= self.burst && least >= need {
+        if !answer.granted && n <= self.burst && (n == 0 || seen.least >= need) {
             return wrong("the ideal bucket grants this");
         }
-        let whole = |level: i128| u64::try_from(level.max(0) / self.units(1)).unwrap();
-        if !(whole(least - left)..=whole(most - left)).contains(&answer.remaining) {
-            return wrong("remaining is not what remains");
+        if let Some(what) = self.misstates(&seen, left, answer.remaining, answer.reset_after) {
+            return wrong(what);
         }
         if !answer.granted && n <= self.burst {
             let Some(retry) = answer.retry_after else { return wrong("it is not refused for ever") };
-            if !self.wait(need, ahead, lag).contains_to(self.wait(need, least, lag), retry) {
+            let late = self.wait(need, seen.least, seen.lag);
+            if !self.wait(need, seen.ahead, seen.lag).contains_to(late, retry) {
                 return wrong("retry_after is not when it is due");
             }
         }
-        if let Some(reset) = answer.reset_after {
-            let (early, late) = (ahead - left, least - left);
-            if !self
-                .wait(self.capacity(), early, lag)
-                .contains_to(self.wait(self.capacity(), late, lag), reset)
-            {
-                return wrong("reset_after is not when it is full");
-            }
-        }
 
-        // Only a refusal for want of tokens commits an adoption; n = 0 and n over the burst never look twice.
-        if n > 0 && n <= self.burst && (answer.granted || (adopted && self.at.is_some())) {
-            self.at = Some(at);
-            self.level = level - left;
-            self.jumps = if least >= self.capacity() { 0 } else { jumps };
+        // A refusal commits an adoption, whatever was asked for; n = 0 does not look twice.
+        if n > 0 && (answer.granted || seen.adopts) {
+            self.commit(&seen, seen.level - left);
         }
         Ok(())
+    }
+
+    /// What is wrong with what an answer says of the bucket after `left` was taken.
+    fn misstates(
+        &self,
+        seen: &Bounds,
+        left: i128,
+        remaining: u64,
+        reset_after: Option<u64>,
+    ) -> Option<&'static str> {
+        let Bounds { least, most, ahead, lag, .. } = *seen;
+        if !(self.whole(least - left)..=self.whole(most - left)).contains(&remaining) {
+            return Some("remaining is not what remains");
+        }
+        let full = |level| self.wait(self.capacity(), level - left, lag);
+        let wrong = reset_after.is_some_and(|reset| !full(ahead).contains_to(full(least), reset));
+        wrong.then_some("reset_after is not when it is full")
     }
 
     /// Nanoseconds until `level` has become `goal`, if it is the level only when `lag` more is earned.
@@ -271,7 +318,7 @@ impl Ideal {
         if goal <= level {
             return 0;
         }
-        let rate = self.tokens << POINT;
+        let rate = self.rate.tokens << POINT;
         (goal - level + lag + rate - 1) / rate
     }
 }

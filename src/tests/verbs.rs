@@ -1,0 +1,389 @@
+//! All verbs in random order against the ideal bucket, on a clock that moves both ways and under quotas that change.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestCaseResult};
+
+use super::reference::{Answer, Ideal, Promise, Slot, Unit};
+use super::state::{Move, answer, moves, nanos};
+use super::terms::{Asked, EXTREMES, TABLE, numbers, quotas, unit_of};
+use crate::bucket::Bucket;
+use crate::clock::{Clock, MockClock, Moment};
+use crate::decision::{Denied, Granted, Reason};
+use crate::entry::{At, Now, Rules};
+use crate::quota::Quota;
+use crate::regime::Regimes;
+use crate::reservation::{Ledger, Receipt, Reservation};
+use crate::state::State;
+use crate::step::{Reserve, Step, Take, TakeUpTo};
+use crate::terms::{Frame, Room};
+
+/// One bucket on a clock that is told what to read.
+pub(super) struct Bench {
+    pub(super) rules: Rules,
+    pub(super) bucket: Bucket,
+    mock: MockClock,
+    pub(super) now: u64,
+}
+
+/// Takes nothing back: reservations are only asked for their delay.
+struct Nobody;
+
+impl Ledger for Nobody {
+    fn give_back(&self, _: &Receipt) {}
+    fn refund(&self, _: &Receipt, _: u64) {}
+    fn charge(&self, _: &Receipt, _: u64) -> u64 {
+        0
+    }
+}
+
+pub(super) type Reserved = Result<(Granted, Receipt, u64), Denied>;
+
+impl Bench {
+    pub(super) fn new(quota: Quota, frame: Frame, initial: Option<u64>, start: u64) -> Bench {
+        let (clock, mock) = Clock::mock();
+        let rules = Rules::new(Regimes::new(quota, frame), clock, initial);
+        let mut bench = Bench { rules, bucket: Bucket::new(), mock, now: 0 };
+        bench.go_to(start);
+        bench.bucket = Bucket::from_state(bench.rules.start(&bench.rules.read()));
+        bench
+    }
+
+    pub(super) fn go_to(&mut self, now: u64) {
+        self.mock.advance(Duration::from_nanos(now.saturating_sub(self.now)));
+        self.mock.rewind(Duration::from_nanos(self.now.saturating_sub(now)));
+        self.now = now;
+    }
+
+    pub(super) fn take(&self, step: impl Step) -> (Result<Granted, Denied>, Receipt) {
+        let (outcome, reading) = self.rules.run(&self.bucket, Now(&self.rules), step);
+        (step.decision((outcome, reading)), Receipt::new(outcome, &reading, None))
+    }
+
+    pub(super) fn reserve(&self, n: u64, patience: Option<u64>) -> Reserved {
+        let (decision, receipt) = self.take(Reserve { n, patience: patience.unwrap_or(u64::MAX) });
+        let granted = decision?;
+        let reservation = Reservation::new(&Nobody, receipt, granted);
+        let delay = nanos(reservation.delay());
+        assert_eq!(reservation.ready_at(), Moment(self.now + delay));
+        Ok((granted, receipt, delay))
+    }
+
+    pub(super) fn look(&self) -> Answer {
+        answer(self.take(Take(0)).0)
+    }
+
+    /// Whether the word was changed by it.
+    fn committed<R>(&self, step: impl FnOnce() -> R) -> (R, bool) {
+        let before = self.bucket.state();
+        let result = step();
+        let after = self.bucket.state();
+        assert!(after == before || after.is_level());
+        (result, after != before)
+    }
+}
+
+/// What is done after the clock has moved, by parts of what there is.
+#[derive(Clone, Debug)]
+enum Verb {
+    Take,
+    TakeUpTo,
+    /// A step on a reading from before, which may be too old for it.
+    TakeAt(f64),
+    /// With a patience of so many token times.
+    Reserve(Option<f64>),
+    Refund,
+    /// Gives back a reservation or a take; 0 is the latest.
+    Drop(usize),
+    Undo(usize),
+    Charge,
+    /// The rate and the burst times these.
+    SetQuota(f64, f64),
+}
+
+fn verbs() -> impl Strategy<Value = Verb> {
+    let patience = || prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
+    let which = || prop_oneof![3 => Just(0_usize), 1 => 0..4_usize];
+    prop_oneof![
+        8 => Just(Verb::Take),
+        3 => Just(Verb::TakeUpTo),
+        1 => (0.0..2.0).prop_map(Verb::TakeAt),
+        8 => patience().prop_map(Verb::Reserve),
+        2 => Just(Verb::Refund),
+        4 => which().prop_map(Verb::Drop),
+        2 => which().prop_map(Verb::Undo),
+        3 => Just(Verb::Charge),
+        1 => (-3.0..3.0_f64, -2.0..2.0_f64).prop_map(|(rate, burst)| Verb::SetQuota(rate.exp2(), burst.exp2())),
+    ]
+}
+
+/// A few tokens, about the burst, about two; none, or too many.
+fn amount(part: f64, burst: u64) -> u64 {
+    match (part * 16.0) as u64 {
+        0 => (part * 32.0) as u64,
+        1 | 2 => (part * burst as f64 * 5.2) as u64,
+        3 => (part * burst as f64 * 8.0) as u64,
+        _ => 1 + (part * burst.min(9) as f64) as u64 / 2,
+    }
+}
+
+/// Where a move takes the clock.
+pub(super) fn moved(step: &Move, now: u64, token: f64, burst: u64, jitter: u64) -> u64 {
+    match *step {
+        Move::Still | Move::Retry { .. } => now,
+        Move::Nanos(by) => now + by,
+        Move::Tokens(by) => now.saturating_add((by * token) as u64),
+        Move::Fills(by) => now.saturating_add((by * token * burst as f64) as u64),
+        Move::Years(by) => now.saturating_add((by * 3.15e16) as u64),
+        Move::Stale(by) => now.saturating_sub((by * jitter as f64) as u64),
+        Move::Back(by) => now.saturating_sub(jitter).saturating_sub((by * 3.6e12) as u64),
+    }
+}
+
+/// The bucket, its ideal, and what was taken from it.
+struct Pair {
+    bench: Bench,
+    ideal: Ideal,
+    quota: Asked,
+    taken: Vec<(Receipt, Slot)>,
+}
+
+/// What was refused, for how long, and would be asked for again.
+type Refused = Option<(u64, Verb, u64, Option<u64>)>;
+
+impl Pair {
+    fn new(quota: Asked, room: Room, initial: Option<u64>, start: u64) -> Option<Pair> {
+        let frame = Frame::of(numbers(quota), room).ok()?;
+        let (tokens, period, burst) = quota;
+        let public = Quota::try_per(tokens, Duration::from_nanos(period), burst).ok()?;
+        let head = room.headroom.map(|head| (head.tokens, head.nanos, head.burst));
+        let unit = Unit::with_room(quota, head, room.max_debt).expect("a frame");
+        assert_eq!(unit_of(frame), unit);
+        let ideal = Ideal::in_unit(tokens, period, burst, unit);
+        let ideal = match initial {
+            Some(n) => ideal.starting_with(n, Some(start)),
+            None => ideal,
+        };
+        let bench = Bench::new(public, frame, initial, start);
+        Some(Pair { bench, ideal, quota, taken: Vec::new() })
+    }
+
+    fn token(&self) -> f64 {
+        self.quota.1 as f64 / self.quota.0 as f64
+    }
+
+    fn keep(&mut self, receipt: Receipt, slot: Slot) {
+        if receipt.units > 0 {
+            self.taken.push((receipt, slot));
+        }
+    }
+
+    fn pick(&mut self, back: usize) -> Option<(Receipt, Slot)> {
+        let index = self.taken.len().checked_sub(back + 1)?;
+        Some(self.taken.remove(index))
+    }
+
+    /// Does it and holds it against the ideal. The wait of what was refused.
+    fn step(&mut self, verb: &Verb, n: u64, patience: Option<u64>) -> Result<Option<u64>, String> {
+        let (bench, now) = (&self.bench, self.bench.now);
+        let slot = self.ideal.slot(now, n);
+        match *verb {
+            Verb::Take => {
+                let ((decision, receipt), committed) = bench.committed(|| bench.take(Take(n)));
+                assert!(n == 0 || decision.is_err() || committed, "a grant commits");
+                let answer = answer(decision);
+                self.ideal.take(now, n, answer)?;
+                self.keep(receipt, slot);
+                Ok(answer.retry_after)
+            }
+            Verb::TakeUpTo => {
+                let (decision, receipt) = bench.take(TakeUpTo(n));
+                let taken = decision.map_or(0, |granted| granted.tokens());
+                let answer = answer(decision);
+                let slot = self.ideal.slot(now, taken);
+                self.ideal.take_up_to(now, n, taken, answer)?;
+                self.keep(receipt, slot);
+                Ok(answer.retry_after)
+            }
+            Verb::TakeAt(back) => {
+                let then = now.saturating_sub((back * self.token()) as u64);
+                let at = At(&bench.rules, Moment(then));
+                let (outcome, reading) = bench.rules.run(&bench.bucket, at, Take(n));
+                assert!(reading.nanos == then || reading.nanos == now);
+                self.ideal.take(reading.nanos, n, answer(Take(n).decision((outcome, reading))))?;
+                Ok(None)
+            }
+            Verb::Reserve(_) => {
+                let ((reserved, committed), bound) = (bench.committed(|| bench.reserve(n, patience)), n > 0);
+                assert!(!bound || reserved.is_err() || committed, "a promise commits");
+                let promise = match reserved {
+                    Ok((granted, _, delay)) => {
+                        Promise { answer: answer(Ok(granted)), delay: Some(delay), indebted: false }
+                    }
+                    Err(denied) => {
+                        let indebted = denied.reason() == Reason::Debt;
+                        Promise { answer: answer(Err(denied)), delay: None, indebted }
+                    }
+                };
+                self.ideal.reserve(now, n, patience, promise)?;
+                if let Ok((_, receipt, _)) = reserved {
+                    self.keep(receipt, slot);
+                }
+                Ok(promise.answer.retry_after)
+            }
+            Verb::Refund => {
+                let ((), committed) = bench.committed(|| bench.rules.refund(&bench.bucket, n, None));
+                self.ideal.refund(now, n, Some(committed))?;
+                Ok(None)
+            }
+            Verb::Drop(back) => {
+                let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
+                let bench = &self.bench;
+                let reading = bench.rules.read();
+                let last = bench.bucket.state().mark(&reading.pace, reading.tick()) == receipt.mark;
+                let ((), committed) = bench.committed(|| bench.rules.give_back(&bench.bucket, &receipt));
+                self.ideal.give_back(now, &slot, Some((last, committed)))?;
+                Ok(None)
+            }
+            Verb::Undo(back) => {
+                let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
+                let bench = &self.bench;
+                let ((), committed) = bench.committed(|| bench.rules.undo(&bench.bucket, &receipt));
+                self.ideal.undo(now, &slot, Some(committed))?;
+                Ok(None)
+            }
+            Verb::Charge => {
+                // Nothing is never charged.
+                let n = n.max(1);
+                let taken = bench.rules.charge_later(&bench.bucket, n, None);
+                self.ideal.charge_up_to(now, n, taken)?;
+                Ok(None)
+            }
+            Verb::SetQuota(rate, burst) => {
+                let times = |n: u64, by: f64, most: u64| ((n as f64 * by) as u64).clamp(1, most);
+                let quota @ (tokens, period, burst) =
+                    (times(self.quota.0, rate, 1 << 44), self.quota.1, times(self.quota.2, burst, 1 << 40));
+                let period = Duration::from_nanos(period);
+                if let Ok(public) = Quota::try_per(tokens, period, burst)
+                    && bench.rules.source.set(public, &bench.rules.clock).is_ok()
+                {
+                    self.ideal.set_quota(now, tokens, burst);
+                    self.quota = quota;
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn walk(
+    quota: Asked,
+    room: Room,
+    initial: Option<u64>,
+    start: u64,
+    steps: &[(Move, Verb, f64)],
+) -> TestCaseResult {
+    let Some(mut pair) = Pair::new(quota, room, initial, start) else { return Ok(()) };
+    let mut refused: Refused = None;
+    for (by, verb, part) in steps {
+        let (token, jitter) = (pair.token(), pair.ideal.jitter());
+        let mut now = moved(by, pair.bench.now, token, pair.quota.2, jitter);
+        let mut asked = (verb.clone(), amount(*part, pair.quota.2), None);
+        if let Verb::Reserve(Some(patience)) = verb {
+            asked.2 = Some((patience * token) as u64);
+        }
+        let mut must = None;
+        if let (Move::Retry { early }, Some((wait, verb, n, patience))) = (by, refused.take())
+            && wait > 0
+        {
+            now = now.saturating_add(wait - u64::from(*early));
+            (asked, must) = ((verb, n, patience), Some(!early));
+        }
+        if now >= 1 << 62 {
+            break;
+        }
+        pair.bench.go_to(now);
+        let (verb, n, patience) = asked;
+        let retry = pair.step(&verb, n, patience).map_err(TestCaseError::fail)?;
+        if let Some(granted) = must {
+            prop_assert_eq!(retry.is_none(), granted, "a retry of {:?} of {} at {}", verb, n, now);
+        }
+        pair.ideal.take(now, 0, pair.bench.look()).map_err(TestCaseError::fail)?;
+        refused = retry.map(|wait| (wait, verb, n, patience));
+    }
+    Ok(())
+}
+
+/// Room for a quota of the same period that is so much faster and larger; and a bound on debt, in parts of the burst.
+pub(super) type Rooms = (Option<(f64, f64)>, Option<f64>);
+
+pub(super) fn rooms() -> impl Strategy<Value = Rooms> {
+    let head = (-3.0..3.0_f64, -2.0..2.0_f64).prop_map(|(rate, burst)| (rate.exp2(), burst.exp2()));
+    let debt = prop_oneof![Just(0.0), Just(1.0), 0.0..3.0];
+    (prop::option::of(head), prop::option::of(debt))
+}
+
+pub(super) fn room_of((head, debt): Rooms, (tokens, nanos, burst): Asked) -> Room {
+    let times = |n: u64, by: f64, most: u64| ((n as f64 * by) as u64).clamp(1, most);
+    Room {
+        headroom: head
+            .map(|(rate, size)| numbers((times(tokens, rate, 1 << 44), nanos, times(burst, size, 1 << 40)))),
+        max_debt: debt.map(|debt| (burst as f64 * debt) as u64),
+    }
+}
+
+fn starts() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0..1_u64 << 45, 0..1_u64 << 61]
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
+    prop::collection::vec((moves(), verbs(), 0.0..1.0_f64), 1..120)
+}
+
+fn initials() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![3 => Just(None), 1 => (0..20_u64).prop_map(Some)]
+}
+
+proptest! {
+    #![proptest_config(super::cases(6_000))]
+
+    #[test]
+    fn any_bucket_keeps_to_the_ideal_under_all_verbs(
+        (tokens, nanos, burst) in quotas(),
+        rooms in rooms(),
+        initial in initials(),
+        start in starts(),
+        steps in steps(),
+    ) {
+        let quota = (tokens.min(1 << 44), nanos, burst);
+        walk(quota, room_of(rooms, quota), initial, start, &steps)?;
+    }
+
+    #[test]
+    fn the_buckets_of_the_table_keep_to_the_ideal_under_all_verbs(
+        row in 0..TABLE.len() + EXTREMES.len(),
+        rooms in rooms(),
+        initial in initials(),
+        start in starts(),
+        steps in steps(),
+    ) {
+        let quota = TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES).nth(row).unwrap();
+        walk(quota, room_of(rooms, quota), initial, start, &steps)?;
+    }
+}
+
+/// Nothing is due at once, whoever waits; dropping it gives nothing.
+#[test]
+fn a_reservation_of_nothing_is_due_at_once() {
+    let second = 1_000_000_000;
+    let quota = Quota::per_second(1).burst(5);
+    let bench = Bench::new(quota, quota.frame(), None, second);
+    assert!(bench.reserve(5, None).is_ok() && bench.reserve(3, None).is_ok());
+    let before = bench.bucket.state();
+    let (_, receipt, delay) = bench.reserve(0, None).unwrap();
+    assert_eq!(delay, 0);
+    bench.rules.give_back(&bench.bucket, &receipt);
+    assert_eq!(bench.bucket.state(), before);
+    assert_ne!(before, State::FULL);
+}
