@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::decision::{Denied, Granted};
 use crate::entry::Rules;
+use crate::frame::{Flaw, Frame, Room};
 use crate::jitter::Jitter;
 use crate::limiter::RateLimiter;
 use crate::observer::{Extras, Hook, Observer};
@@ -14,7 +15,7 @@ use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
 use crate::regime::Regimes;
 use crate::shared::{Choose, Shared};
-use crate::terms::{Flaw, Frame, Room, Terms};
+use crate::terms::Terms;
 use crate::token_bucket::TokenBucket;
 
 /// Keys that a limiter holds unless told otherwise.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::state::{Outcome, ticks_until};
-use crate::terms::{Pace, Reading, TickClock};
+use crate::terms::{Pace, Reading};
+use crate::ticks::TickClock;
 
 /// Some ticks from a clock reading on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,7 @@ mod clock;
 mod decision;
 mod entry;
 mod eviction;
+mod frame;
 mod jitter;
 mod key;
 mod key_limit;
@@ -65,6 +66,7 @@ mod sync;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod ticks;
 mod token_bucket;
 #[cfg(feature = "tokio")]
 mod tokio;

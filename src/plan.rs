@@ -5,8 +5,9 @@
 //! rounded twice, so the error stays under one unit, for ever. (The floor of `elapsed * k`, added up, lost 5 % of a
 //! plan's rate in a test.)
 
+use crate::frame::{Flaw, Numbers};
 use crate::quota::Quota;
-use crate::terms::{Flaw, Numbers, Pace, Reading, Terms};
+use crate::terms::{Pace, Reading, Terms};
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
 ///

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::terms::{Flaw, Frame, MAX_BURST, Numbers, Room};
+use crate::frame::{Flaw, Frame, MAX_BURST, Numbers, Room};
 
 /// How fast tokens come, and how many can be saved up.
 ///

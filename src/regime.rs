@@ -27,10 +27,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::clock::Clock;
+use crate::frame::{Flaw, Frame, Layout};
 use crate::plan::Plan;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering, const_fn};
-use crate::terms::{Flaw, Frame, Layout, Reading, Terms, TickClock};
+use crate::terms::{Reading, Terms};
+use crate::ticks::TickClock;
 
 /// Set in what is undecided; the regime's number is beside it. A reading and a base are below.
 const UNDECIDED: u64 = 1 << 63;

@@ -1,7 +1,8 @@
 //! Every step on every word of tiny layouts, against one that is spelled out in plain integers.
 
+use crate::frame::{Frame, Layout, Numbers};
 use crate::state::{Outcome, Spot, State};
-use crate::terms::{Frame, Layout, Numbers, Terms};
+use crate::terms::Terms;
 
 /// A step as it is read off the design: all that is rounded is spelled out.
 #[derive(Clone, Copy, Debug)]

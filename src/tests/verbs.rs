@@ -12,12 +12,12 @@ use crate::bucket::Bucket;
 use crate::clock::{Clock, MockClock, Moment};
 use crate::decision::{Denied, Granted, Reason};
 use crate::entry::{At, Now, Rules};
+use crate::frame::{Frame, Room};
 use crate::quota::Quota;
 use crate::regime::Regimes;
 use crate::reservation::{Ledger, Receipt, Reservation};
 use crate::state::State;
 use crate::step::{Reserve, Step, Take, TakeUpTo};
-use crate::terms::{Frame, Room};
 
 /// One bucket on a clock that is told what to read.
 pub(super) struct Bench {

@@ -1,0 +1,332 @@
+//! What fits into a word: the bounds of quotas, and the widths of the fields.
+//!
+//! One token is `2^fraction` units, and one tick is the time that earns `2^scale` units, so refilling
+//! a bucket is adding ticks. `scale` is above 0 only for quotas so fast and large that no finer tick
+//! leaves room for the stamp; `fraction` is 0 then.
+//!
+//! What holds of every frame, for every quota it takes:
+//!
+//! * the fields fill the word: `whole token bits + fraction + stamp bits = 64`;
+//! * a level is at most `(burst + debt) << fraction`, and the field's all-ones value is above every level;
+//! * the stamp's range is at least 2^46 ns, and at least 64 times the time to fill the bucket from its deepest debt
+//!   or 2^62 ns.
+
+/// A burst is at most 2^40 tokens.
+pub(crate) const MAX_BURST: u64 = 1 << 40;
+/// A rate is at most 10^12 tokens a second, which is 1,000 a nanosecond.
+pub(crate) const MAX_TOKENS_PER_NANO: u64 = 1_000;
+/// A period, and the time to fill a bucket, are at most 2^62 ns (146 years).
+pub(crate) const MAX_NANOS: u64 = 1 << 62;
+
+/// Why a quota cannot be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    NoTokens,
+    NoPeriod,
+    NoBurst,
+    LongPeriod {
+        nanos: u128,
+    },
+    LargeBurst {
+        burst: u64,
+    },
+    FastRate {
+        tokens: u64,
+        nanos: u64,
+    },
+    SlowFill {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
+    NoLayout {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
+    LargeDebt {
+        debt: u64,
+    },
+    /// The tokens field of a word whose layout is fixed is too narrow.
+    Narrow {
+        burst: u64,
+        most: u64,
+    },
+    /// The stamp of a word whose layout is fixed wraps too early.
+    Brief {
+        tokens: u64,
+        nanos: u64,
+    },
+    /// A tick of a layout that is fixed is worth too many tokens.
+    Coarse {
+        burst: u64,
+        least: u64,
+    },
+    /// A tick of the limiter is worth too much of the plan's bucket.
+    CoarsePlan {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
+    /// The plan's bucket fills in more than a 64th of the stamp's range.
+    SlowPlan {
+        tokens: u64,
+        nanos: u64,
+        burst: u64,
+    },
+}
+
+/// A rate and a burst, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Numbers {
+    pub(crate) tokens: u64,
+    pub(crate) nanos: u64,
+    pub(crate) burst: u64,
+}
+
+impl Numbers {
+    /// The bounds of every quota, whatever the word.
+    const fn check(self) -> Result<(), Flaw> {
+        let Numbers { tokens, nanos, burst } = self;
+        if tokens == 0 {
+            return Err(Flaw::NoTokens);
+        }
+        if nanos == 0 {
+            return Err(Flaw::NoPeriod);
+        }
+        if burst == 0 {
+            return Err(Flaw::NoBurst);
+        }
+        if nanos > MAX_NANOS {
+            return Err(Flaw::LongPeriod { nanos: nanos as u128 });
+        }
+        if burst > MAX_BURST {
+            return Err(Flaw::LargeBurst { burst });
+        }
+        if tokens as u128 > nanos as u128 * MAX_TOKENS_PER_NANO as u128 {
+            return Err(Flaw::FastRate { tokens, nanos });
+        }
+        self.fills(burst)
+    }
+
+    /// Whether a bucket of so many tokens, below 2^42, fills in time.
+    const fn fills(self, burst: u64) -> Result<(), Flaw> {
+        let Numbers { tokens, nanos, .. } = self;
+        // Below 2^104 and 2^126.
+        if burst as u128 * nanos as u128 > MAX_NANOS as u128 * tokens as u128 {
+            return Err(Flaw::SlowFill { tokens, nanos, burst });
+        }
+        Ok(())
+    }
+
+    const fn no_layout(self, burst: u64) -> Flaw {
+        Flaw::NoLayout { tokens: self.tokens, nanos: self.nanos, burst }
+    }
+}
+
+/// What a word is to hold beside its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// A quota that it may be changed to.
+    pub(crate) headroom: Option<Numbers>,
+    /// Tokens that may be promised ahead; by default one burst, where the word has room for it.
+    pub(crate) max_debt: Option<u64>,
+}
+
+impl Room {
+    pub(crate) const DEFAULT: Room = Room { headroom: None, max_debt: None };
+}
+
+/// Ranges of the stamp, as logarithms of nanoseconds: 2.3 years, 13 days and 19 hours.
+const YEARS: u32 = 56;
+const DAYS: u32 = 50;
+const HOURS: u32 = 46;
+/// A tick is worth at most this part of a bucket.
+const COARSEST: u64 = 128;
+
+/// The widths of the word's fields. They fit into a register, which the hot path is glad of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bits of a token's fraction.
+    pub(crate) fraction: u8,
+    /// Binary logarithm of the units that one tick earns.
+    pub(crate) scale: u8,
+    /// Bits of the stamp; the tokens have the rest.
+    pub(crate) stamp: u8,
+    /// The most debt was asked for; else it is one burst, whatever the quota becomes.
+    pub(crate) fixed_debt: bool,
+}
+
+/// What is fixed for the life of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) layout: Layout,
+    /// Tokens of debt that there is room for.
+    pub(crate) debt: u64,
+}
+
+impl Frame {
+    /// The frame of a word for a quota, and for what else it is to hold.
+    pub(crate) const fn of(quota: Numbers, room: Room) -> Result<Frame, Flaw> {
+        if let Err(flaw) = quota.check() {
+            return Err(flaw);
+        }
+        // The fastest rate, the largest burst and the smallest.
+        let (mut fast, mut burst, mut least) = (quota, quota.burst, quota.burst);
+        if let Some(head) = room.headroom {
+            if let Err(flaw) = head.check() {
+                return Err(flaw);
+            }
+            if head.tokens as u128 * fast.nanos as u128 > fast.tokens as u128 * head.nanos as u128 {
+                fast = head;
+            }
+            burst = if head.burst > burst { head.burst } else { burst };
+            least = if head.burst < least { head.burst } else { least };
+        }
+        if let Some(debt) = room.max_debt {
+            if debt > MAX_BURST {
+                return Err(Flaw::LargeDebt { debt });
+            }
+            if let Err(flaw) = quota.fills(quota.burst + debt) {
+                return Err(flaw);
+            }
+            if let Some(head) = room.headroom
+                && let Err(flaw) = head.fills(head.burst + debt)
+            {
+                return Err(flaw);
+            }
+            return match Layout::choose(fast.tokens, fast.nanos, burst + debt, least) {
+                Some(layout) => Ok(Frame { layout: Layout { fixed_debt: true, ..layout }, debt }),
+                None => Err(fast.no_layout(burst + debt)),
+            };
+        }
+        let Some(layout) = Layout::choose(fast.tokens, fast.nanos, burst, least) else {
+            return Err(fast.no_layout(burst));
+        };
+        // The unit is chosen for the burst. Room for as much debt is at the cost of the stamp's range, never of the
+        // unit; if the range is too short for that there is none.
+        let wide = Layout { stamp: Layout::stamp_bits(2 * burst) - layout.fraction, ..layout };
+        let head = match room.headroom {
+            Some(head) => head,
+            None => quota,
+        };
+        let fills = quota.fills(2 * quota.burst).is_ok() && head.fills(2 * head.burst).is_ok();
+        if fills && wide.holds(fast.tokens, fast.nanos, 2 * burst, HOURS) {
+            Ok(Frame { layout: wide, debt: burst })
+        } else {
+            Ok(Frame { layout, debt: 0 })
+        }
+    }
+
+    /// The largest burst that fits into the tokens field.
+    pub(crate) const fn most_burst(&self) -> u64 {
+        // The field's all-ones value is above every level.
+        (((u64::MAX >> self.layout.stamp) - 1) >> self.layout.fraction) - self.debt
+    }
+
+    /// Whether a quota can be held, by a word that has this frame already.
+    pub(crate) const fn check(&self, quota: Numbers) -> Result<(), Flaw> {
+        let (Layout { scale, fixed_debt, .. }, Numbers { tokens, nanos, burst }) = (self.layout, quota);
+        if let Err(flaw) = quota.check() {
+            return Err(flaw);
+        }
+        let most = self.most_burst();
+        if burst > most {
+            return Err(Flaw::Narrow { burst, most });
+        }
+        let debt = if fixed_debt || self.debt < burst { self.debt } else { burst };
+        if let Err(flaw) = quota.fills(burst + debt) {
+            return Err(flaw);
+        }
+        if scale > 0 && burst >> scale < COARSEST {
+            return Err(Flaw::Coarse { burst, least: COARSEST << scale });
+        }
+        if !self.layout.holds(tokens, nanos, burst + self.debt, HOURS) {
+            return Err(Flaw::Brief { tokens, nanos });
+        }
+        Ok(())
+    }
+}
+
+impl Layout {
+    /// The finest unit that leaves the stamp its range, for levels up to `burst`, where none is smaller than `least`.
+    const fn choose(tokens: u64, nanos: u64, burst: u64, least: u64) -> Option<Layout> {
+        match Layout::fine(tokens, nanos, burst, YEARS) {
+            None => {}
+            found => return found,
+        }
+        match Layout::fine(tokens, nanos, burst, DAYS) {
+            None => {}
+            found => return found,
+        }
+        // A tick is worth several tokens, but at most this part of the bucket.
+        match Layout::coarse(tokens, nanos, burst, DAYS, least / 256) {
+            None => {}
+            found => return found,
+        }
+        match Layout::coarse(tokens, nanos, burst, HOURS, least / COARSEST) {
+            None => Layout::fine(tokens, nanos, burst, HOURS),
+            found => found,
+        }
+    }
+
+    const fn plain(fraction: u8, scale: u8, stamp: u8) -> Layout {
+        Layout { fraction, scale, stamp, fixed_debt: false }
+    }
+
+    /// A tick that is a token's fraction, as fine as the range allows.
+    const fn fine(tokens: u64, nanos: u64, burst: u64, range: u32) -> Option<Layout> {
+        let mut fraction = 16;
+        loop {
+            let layout = Layout::plain(fraction, 0, Layout::stamp_bits(burst) - fraction);
+            if layout.holds(tokens, nanos, burst, range) {
+                return Some(layout);
+            }
+            if fraction == 0 {
+                return None;
+            }
+            fraction -= 1;
+        }
+    }
+
+    /// A tick that is worth several tokens, as few as the range allows, and at most so many.
+    const fn coarse(tokens: u64, nanos: u64, burst: u64, range: u32, most: u64) -> Option<Layout> {
+        let mut scale = 1;
+        while 1 << scale <= most {
+            let layout = Layout::plain(0, scale, Layout::stamp_bits(burst));
+            if layout.holds(tokens, nanos, burst, range) {
+                return Some(layout);
+            }
+            scale += 1;
+        }
+        None
+    }
+
+    /// What whole tokens leave of the word: 22 bits at least.
+    const fn stamp_bits(burst: u64) -> u8 {
+        (burst + 1).leading_zeros() as u8
+    }
+
+    /// Whether the stamp's range is at least `2^range` ns, and 64 fill times or 2^62 ns.
+    const fn holds(&self, tokens: u64, nanos: u64, burst: u64, range: u32) -> bool {
+        // The range is 2^(stamp + scale - fraction) token times of nanos / tokens each, and
+        // the bucket fills in `burst` of them, at most 2^41.
+        let exponent = self.stamp as i32 + self.scale as i32 - self.fraction as i32;
+        let many_fills = exponent >= 47 || (exponent >= 0 && 1 << exponent >= burst * 64);
+        at_least(nanos, tokens, exponent - range as i32)
+            && (many_fills || at_least(nanos, tokens, exponent - 62))
+    }
+}
+
+/// `nanos * 2^exponent >= tokens`, without overflow.
+const fn at_least(nanos: u64, tokens: u64, exponent: i32) -> bool {
+    if exponent >= 64 {
+        true
+    } else if exponent >= 0 {
+        (nanos as u128) << exponent >= tokens as u128
+    } else if exponent > -64 {
+        nanos as u128 >= (tokens as u128) << -exponent
+    } else {
+        false
+    }
+}
