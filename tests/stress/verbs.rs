@@ -154,7 +154,7 @@ fn places_in_line_are_disjoint() {
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_second(1_000_000).burst(BURST);
     let bucket = TokenBucket::builder(quota).max_debt(5_000).unwrap().clock(clock).build();
-    let (start, promised, left) = (bucket.now(), Mutex::new(Vec::new()), AtomicU64::new(60_000));
+    let (start, promised, left) = (bucket.now(), Mutex::new(Vec::new()), AtomicU64::new(15_000));
     oversubscribed(
         |index, goes_on| {
             let (mut random, mut mine) = (Random::of(index), Vec::new());
@@ -169,7 +169,10 @@ fn places_in_line_are_disjoint() {
                         mine.push((reservation.ready_at().since(start).as_nanos() as i128, n));
                         let _ = reservation.commit();
                     }
-                    Err(_) => thread::yield_now(),
+                    Err(_) => {
+                        thread::yield_now();
+                        continue;
+                    }
                 }
                 let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
                 random.stumble();
@@ -178,7 +181,7 @@ fn places_in_line_are_disjoint() {
         },
         || {
             while left.load(Relaxed) > 0 {
-                mock.advance(Duration::from_nanos(700));
+                mock.advance(Duration::from_nanos(1_700));
                 thread::yield_now();
             }
         },
