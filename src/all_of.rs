@@ -11,9 +11,9 @@ use crate::entry::At;
 use crate::key::ToKey;
 use crate::key_limit::KeyLimit;
 use crate::reservation::Receipt;
-use crate::shared::Ask;
 use crate::step::{Step, Take};
 use crate::token_bucket::TokenBucket;
+use crate::verbs::Ask;
 
 /// So many tokens of one limit, for [`all_of`]: from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
 pub trait Limit: sealed::Limit {}

@@ -10,7 +10,8 @@ use crate::key::ToKey;
 use crate::limiter::RateLimiter;
 use crate::plan::Plan;
 use crate::reservation::{Hold, Reservation};
-use crate::shared::{Ask, Shared};
+use crate::shared::Shared;
+use crate::verbs::Ask;
 
 /// Some tokens of a key, from [`RateLimiter::key`]: one, or [`n`](KeyLimit::n); under the limiter's own quota, or
 /// [`under`](KeyLimit::under) a plan.

@@ -53,13 +53,16 @@ mod key_limit;
 mod limited;
 mod limiter;
 mod observer;
+mod pinned;
 mod plan;
 mod quota;
 mod regime;
 mod reservation;
 #[cfg(feature = "serde")]
 mod serde;
+mod settings;
 mod shared;
+mod slot;
 mod state;
 mod step;
 mod sync;
@@ -70,6 +73,7 @@ mod ticks;
 mod token_bucket;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod verbs;
 mod waiting;
 
 pub use all_of::{AllDenied, AllOf, BucketLimit, Limit, Limits, all_of};
@@ -81,7 +85,8 @@ pub use jitter::Jitter;
 pub use key::ToKey;
 pub use key_limit::KeyLimit;
 pub use limited::Limited;
-pub use limiter::{Janitor, Pinned, RateLimiter};
+pub use limiter::{Janitor, RateLimiter};
+pub use pinned::Pinned;
 pub use plan::Plan;
 pub use quota::{InvalidQuota, Quota};
 pub use reservation::{Hold, Reservation};

@@ -1,0 +1,291 @@
+//! The verbs on a key: under its plan, at a time, with a receipt.
+
+use std::hash::{BuildHasher, Hash};
+
+use papaya::LocalGuard;
+
+use crate::bucket::{Bucket, Read};
+use crate::clock::Moment;
+use crate::decision::{Denied, Granted, Snapshot};
+use crate::entry::{At, Done, Now, Place, Under};
+use crate::key::ToKey;
+use crate::plan::Plan;
+use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
+use crate::shared::{Plans, Shared};
+use crate::slot::{Slot, share_of};
+use crate::state::{Outcome, Spot};
+use crate::step::{Reserve, Step, Take, TakeUpTo};
+use crate::terms::{Pace, Reading, Terms};
+
+/// What a call says beside its key and its tokens.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ask<'a> {
+    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) now: Option<Moment>,
+}
+
+impl Ask<'_> {
+    pub(crate) const NOW: Ask<'static> = Ask { plan: None, now: None };
+}
+
+/// An outcome on a key's bucket, with what the public answers are made of.
+trait Answer {
+    type Answer;
+    /// `plan` is the one the key is under.
+    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer;
+}
+
+/// Makes the public decision of an outcome.
+struct Decide<T>(T);
+
+impl<T: Step> Answer for Decide<T> {
+    type Answer = Result<Granted, Denied>;
+
+    #[inline]
+    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>) -> Result<Granted, Denied> {
+        done.and_then(|done| self.0.decision(done))
+    }
+}
+
+/// Makes a decision, and a receipt for what was taken.
+struct Receive<T>(T);
+
+impl<T: Step> Answer for Receive<T> {
+    type Answer = (Result<Granted, Denied>, Option<Receipt>);
+
+    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer {
+        let receipt = |(outcome, reading): &(Outcome, Reading<P>)| {
+            outcome.granted.then(|| Receipt::new(*outcome, reading, plan))
+        };
+        let receipt = done.as_ref().ok().and_then(receipt);
+        (done.and_then(|done| self.0.decision(done)), receipt)
+    }
+}
+
+impl<K: Hash + Eq> Plans<K> {
+    /// The plan of a key: of the one that is stored, or of an owned one made for the question.
+    #[cold]
+    fn of<S, Q: ToKey<K> + ?Sized>(&self, place: Slot<'_, K, S, Q>) -> Option<Plan> {
+        let choice = match place.shared.map.get_key_value(&place.key, place.guard) {
+            Some((stored, _)) => (self.choose)(&stored.key),
+            None => (self.choose)(&place.key.key.to_key()),
+        };
+        choice.and_then(|plan| self.plans.get(plan).copied())
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
+    #[inline]
+    pub(crate) fn try_acquire_n<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
+        ask: Ask<'_>,
+    ) -> Result<Granted, Denied> {
+        let (place, step) = (self.place(guard, key), Take(n));
+        if let (Ask { plan: None, now: None }, true) = (ask, self.plain) {
+            return self.run(place, Now(&self.rules), step).and_then(|done| step.decision(done));
+        }
+        self.extras.observe(n, self.take(place, ask, step, Decide(step)))
+    }
+
+    pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
+        ask: Ask<'_>,
+    ) -> Granted {
+        let step = TakeUpTo(n);
+        let decision = self.take(self.place(guard, key), ask, step, Decide(step));
+        let granted = decision.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining()));
+        self.extras.observe_up_to(n, granted, decision)
+    }
+
+    pub(crate) fn refund<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
+        plan: Option<&Plan>,
+    ) {
+        let place = self.place(guard, key);
+        if let (Some(bucket), Ok(plan)) = (place.find(), self.plan_of(place, plan)) {
+            self.rules.refund(bucket, n, plan);
+        }
+    }
+
+    pub(crate) fn peek<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        ask: Ask<'_>,
+    ) -> Snapshot {
+        let looked = self.look_at(guard, key, ask, Take(0));
+        looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
+    }
+
+    /// What a take would come to.
+    pub(crate) fn look_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        ask: Ask<'_>,
+        step: Take,
+    ) -> Result<Granted, Denied> {
+        let place = self.place(guard, key);
+        let rules = &self.rules;
+        match (self.plan_of(place, ask.plan)?, ask.now) {
+            (None, None) => step.decision(rules.peek(place, Now(rules), step)),
+            (None, Some(now)) => step.decision(rules.peek(place, At(rules, now), step)),
+            (Some(plan), None) => step.decision(rules.peek(place, Under(Now(rules), plan), step)),
+            (Some(plan), Some(now)) => step.decision(rules.peek(place, Under(At(rules, now), plan), step)),
+        }
+    }
+
+    /// The plan of a call, or that of the key.
+    fn plan_of<Q: ToKey<K> + ?Sized>(
+        &self,
+        place: Slot<'_, K, S, Q>,
+        plan: Option<&Plan>,
+    ) -> Result<Option<Plan>, Denied> {
+        match (plan, &self.plans) {
+            (None, None) => Ok(None),
+            (Some(plan), _) if plan.limiter != self.id => Err(Denied::foreign_plan()),
+            (Some(plan), _) => Ok(Some(*plan)),
+            (None, Some(plans)) => Ok(plans.of(place)),
+        }
+    }
+
+    /// Takes tokens of the key's bucket, under a plan and at a reading that was taken before if there are.
+    fn take<Q: ToKey<K> + ?Sized, A: Answer>(
+        &self,
+        place: Slot<'_, K, S, Q>,
+        ask: Ask<'_>,
+        step: impl Step,
+        answer: A,
+    ) -> A::Answer {
+        let rules = &self.rules;
+        match (self.plan_of(place, ask.plan), ask.now) {
+            (Ok(None), None) => answer.of(self.run(place, Now(rules), step), None),
+            (Ok(None), Some(now)) => answer.of(self.run(place, At(rules, now), step), None),
+            (Ok(Some(plan)), None) => answer.of(self.run(place, Under(Now(rules), plan), step), Some(plan)),
+            (Ok(Some(plan)), Some(now)) => {
+                answer.of(self.run(place, Under(At(rules, now), plan), step), Some(plan))
+            }
+            (Err(denied), _) => answer.of::<Terms>(Err(denied), None),
+        }
+    }
+
+    #[inline]
+    fn run<Q: ToKey<K> + ?Sized, P: Pace>(
+        &self,
+        place: Slot<'_, K, S, Q>,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
+    ) -> Done<P> {
+        self.rules.acquire(place, read, step)
+    }
+
+    /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
+    pub(crate) fn receive<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        ask: Ask<'_>,
+        step: impl Step,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let (decision, receipt) = self.take(self.place(guard, key), ask, step, Receive(step));
+        let granted = self.extras.observe(step.most(), decision)?;
+        Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()))))
+    }
+
+    /// As [`receive`](Shared::receive), with a receipt that does not need the key.
+    pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ask: Ask<'_>,
+        step: impl Step,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let guard = self.map.guard();
+        let (granted, mut receipt) = self.receive(&guard, key, ask, step)?;
+        if receipt.spot == Spot::Own {
+            let found = self.map.get_key_value(&self.place(&guard, key).key, &guard);
+            receipt.spot = found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag));
+        }
+        Ok((granted, receipt))
+    }
+
+    /// The bucket that a receipt is for, if it is still there.
+    fn bucket_of<'a>(&'a self, guard: &'a LocalGuard<'_>, spot: Spot) -> Option<&'a Bucket> {
+        match spot {
+            Spot::Entry(tag) => self.map.get(&tag, guard),
+            Spot::Overflow(hash) => self.overflow.get(share_of(hash)),
+            Spot::Own | Spot::Nowhere => None,
+        }
+    }
+
+    /// Undoes what a receipt of this key is for.
+    pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q, receipt: &Receipt) {
+        let place = self.place(guard, key);
+        let bucket = match receipt.spot {
+            Spot::Own => place.find(),
+            spot => self.bucket_of(guard, spot),
+        };
+        if let Some(bucket) = bucket {
+            self.rules.undo(bucket, receipt);
+        }
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
+    pub(crate) fn reserve<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ask: Ask<'_>,
+        n: u64,
+        patience: u64,
+    ) -> Reserved<'_> {
+        // In shadow mode nobody waits.
+        let (granted, receipt) = match self.extras.is_shadow() {
+            true => self.receive_by_entry(key, ask, Take(n))?,
+            false => self.receive_by_entry(key, ask, Reserve { n, patience })?,
+        };
+        Ok(Reservation::new(self, receipt, granted))
+    }
+
+    pub(crate) fn hold<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ask: Ask<'_>,
+        estimate: u64,
+    ) -> Result<Hold<'_>, Denied> {
+        let (granted, receipt) = self.receive_by_entry(key, ask, Take(estimate))?;
+        Ok(Hold::new(self, receipt, granted))
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
+    fn give_back(&self, receipt: &Receipt) {
+        let guard = self.map.guard();
+        if let Some(bucket) = self.bucket_of(&guard, receipt.spot) {
+            self.rules.give_back(bucket, receipt);
+        }
+    }
+
+    fn refund(&self, receipt: &Receipt, n: u64) {
+        let guard = self.map.guard();
+        if let Some(bucket) = self.bucket_of(&guard, receipt.spot) {
+            self.rules.refund(bucket, n, receipt.plan);
+        }
+    }
+
+    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
+        let guard = self.map.guard();
+        match self.bucket_of(&guard, receipt.spot) {
+            Some(bucket) => self.rules.charge_later(bucket, n, receipt.plan),
+            None => 0,
+        }
+    }
+}
