@@ -24,12 +24,12 @@
 //! later one. Partner: the other helpers.
 //! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/loom.rs`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::clock::Clock;
 use crate::plan::Plan;
 use crate::quota::Quota;
-use crate::sync::{AtomicU64, Ordering, const_fn};
+use crate::sync::{AtomicU64, Mutex, Ordering, const_fn};
 use crate::terms::{Flaw, Frame, Layout, Reading, Terms, TickClock};
 
 /// Set in what is undecided; the regime's number is beside it. A reading and a base are below.
