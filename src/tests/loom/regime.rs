@@ -3,9 +3,12 @@
 //! The fast quota earns 20,000 tokens in a step, the slow one none. The bucket has room for all of it, and all
 //! who take take what is there: to the token, what was taken in all tells what was earned, and so which ticks counted.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
+
+use loom::sync::Notify;
+use loom::thread;
 
 use super::world::{SECOND, World};
 use super::{explore, explore_within};
@@ -156,7 +159,7 @@ fn nobody_waits_for_a_setter_that_was_stopped() {
 
 #[test]
 fn two_setters_change_one_after_the_other() {
-    explore("two setters, a taker", || {
+    explore_within(2, "two setters, a taker", || {
         let world = world();
         world.run(&[slow_down, |world| set(world, medium()), step_and_drain]);
         step_and_drain(&world);
@@ -171,22 +174,89 @@ fn two_setters_change_one_after_the_other() {
     });
 }
 
-/// A helper of the first change that wakes up in the third, whose slot is the same, decides nothing.
+/// A clock at which a setter waits until a taker has come to help, and that taker until two more changes are made.
+#[derive(Default)]
+struct Detour {
+    readings: AtomicU64,
+    world: OnceLock<Weak<Live>>,
+    taker: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Detour {
+    /// Armed at 0. The setter's reading is the first, and the taker's next.
+    fn pass(&self, helps: &Gate, goes_on: &Gate) {
+        let world = || self.world.get().and_then(Weak::upgrade).expect("the world stands");
+        match self.readings.fetch_add(1, Relaxed) {
+            0 => {
+                let world = world();
+                *self.taker.lock().unwrap() = Some(thread::spawn(move || drain(&world)));
+                helps.wait();
+            }
+            // Before it has seen the change.
+            1 => {}
+            2 => {
+                helps.open();
+                goes_on.wait();
+            }
+            LAST_CHANGE => goes_on.open(),
+            _ => {}
+        }
+    }
+
+    fn join(&self) {
+        let taker = self.taker.lock().unwrap().take();
+        taker.expect("it was started").join().unwrap();
+    }
+}
+
+/// As many readings as nobody takes before.
+const LAST_CHANGE: u64 = 1_000;
+
+struct Gate(Notify, AtomicBool);
+
+impl Gate {
+    fn new() -> Gate {
+        Gate(Notify::new(), AtomicBool::new(false))
+    }
+
+    fn open(&self) {
+        self.1.store(true, Relaxed);
+        self.0.notify();
+    }
+
+    fn wait(&self) {
+        // It may wake up for nothing.
+        while !self.1.load(Relaxed) {
+            self.0.wait();
+        }
+    }
+}
+
+/// The third change has the slot of the first.
 #[test]
 fn a_helper_that_was_stopped_decides_for_no_later_regime() {
-    explore("a taker, three changes", || {
-        let world = world();
-        world.run(&[
-            |world| {
-                set(world, slow());
-                set(world, medium());
-                step(world);
-                set(world, fast());
-            },
-            drain,
-        ]);
+    explore("a taker stopped for two changes, a third", || {
+        let (at, gates) = (Arc::new(Detour::default()), [Gate::new(), Gate::new()]);
+        at.readings.store(LAST_CHANGE + 1, Relaxed);
+        let (mock_clock, mock) = Clock::mock();
+        let detour = Arc::clone(&at);
+        let clock = Clock::from_fn(move || {
+            let nanos = mock_clock.nanos();
+            detour.pass(&gates[0], &gates[1]);
+            Duration::from_nanos(nanos)
+        });
+        let world = World::on(regimes(fast(), slow()), clock, mock);
+        at.world.set(Arc::downgrade(&world)).expect("it is set once");
+        drain(&world);
+        at.readings.store(0, Relaxed);
+        set(&world, slow());
+        set(&world, medium());
+        step(&world);
+        at.readings.store(LAST_CHANGE, Relaxed);
+        set(&world, fast());
         assert_eq!(start(&world), 1);
         step_and_drain(&world);
+        at.join();
         assert_eq!(earned(&world), MEDIUM + FAST);
     });
 }
