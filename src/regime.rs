@@ -24,13 +24,13 @@
 //! later one. Partner: the other helpers.
 //! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/loom.rs`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::clock::Clock;
 use crate::frame::{Flaw, Frame, Layout};
 use crate::plan::Plan;
 use crate::quota::Quota;
-use crate::sync::{AtomicU64, Ordering, const_fn};
+use crate::sync::{AtomicU64, Mutex, Ordering, const_fn};
 use crate::terms::{Reading, Terms};
 use crate::ticks::TickClock;
 

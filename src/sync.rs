@@ -1,4 +1,4 @@
-//! The atomics of the crate: `std`'s, or loom's in a model run.
+//! The atomics of the crate, and its mutex: `std`'s, or loom's in a model run.
 //!
 //! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the same
 //! atomic (its issues 166 and 392). Under `--cfg rmw_loads` a load is a read-modify-write of its own,
@@ -6,10 +6,14 @@
 //! return what was there before another `SeqCst` store; a read-modify-write returns the latest.
 
 #[cfg(not(all(test, loom)))]
+pub(crate) use std::sync::Mutex;
+#[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(test, loom))]
 pub(crate) use self::model::AtomicU64;
+#[cfg(all(test, loom))]
+pub(crate) use loom::sync::Mutex;
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 

@@ -1,0 +1,191 @@
+//! A key that comes to the map and leaves it: takers, evictors, refunds, plans.
+//!
+//! A tenth of a token a second, a burst of 1, and at most 12.1 s in all make 1 + 1.21, so 2 grants.
+
+use std::time::Duration;
+
+use super::explore;
+use super::world::{SECOND, World};
+use crate::entry::Under;
+use crate::plan::Plan;
+use crate::quota::Quota;
+use crate::state::State;
+
+/// The time to fill the bucket, and the margin, and a little.
+const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
+
+fn pass_and_evict(world: &World) {
+    world.mock.advance(FULL_FOR_THE_MARGIN);
+    world.evict();
+}
+
+#[test]
+fn two_first_users_of_a_key_share_its_bucket() {
+    explore("two first users", || {
+        let world = World::new(1);
+        world.run(&[World::take, World::take, |world| world.mock.advance(Duration::from_secs(5))]);
+        assert_eq!(world.granted(), 1);
+    });
+}
+
+#[test]
+fn a_taker_and_an_evictor() {
+    explore("two takers, an evictor", || {
+        let world = World::new(1);
+        world.take();
+        world.run(&[pass_and_evict, World::take, World::take]);
+        world.take();
+        assert!(world.granted() <= 2, "{} grants", world.granted());
+    });
+}
+
+#[test]
+fn two_evictors() {
+    explore("two evictors, a taker", || {
+        let world = World::new(1);
+        world.take();
+        world.run(&[pass_and_evict, World::evict, World::take]);
+        world.take();
+        assert_eq!(world.granted(), 2);
+    });
+}
+
+/// A bucket that is full, but not yet for the margin, is not evicted: the evictor's clock may be ahead.
+#[test]
+fn an_evictor_that_is_ahead_waits_for_the_margin() {
+    explore("an evictor 1.9 s ahead", || {
+        let world = World::new(1);
+        world.mock.advance(Duration::from_secs(100));
+        world.take();
+        world.run(&[
+            |world| world.mock.advance(Duration::from_millis(9_900)),
+            |world| {
+                let Some(bucket) = world.find() else { return };
+                let idle = bucket.drive(
+                    |_| world.rules.read(),
+                    |state, reading| {
+                        let terms = &reading.pace;
+                        let ahead = terms.tick(reading.nanos + 1_900_000_000);
+                        let idle = state.evictable_in(terms, ahead, 0) == 0;
+                        (idle, idle.then_some(State::SEALED))
+                    },
+                );
+                if idle.0 {
+                    world.bury();
+                }
+            },
+            World::take,
+        ]);
+        world.take();
+        assert_eq!(world.granted(), 1);
+    });
+}
+
+#[test]
+fn removing_a_key_races_with_its_takers() {
+    explore("remove, two takers", || {
+        let world = World::new(1);
+        world.run(&[
+            |world| {
+                world.mock.advance(Duration::from_secs(1));
+                if let Some(bucket) = world.find() {
+                    world.rules.seal(bucket);
+                    world.bury();
+                }
+            },
+            World::take,
+            World::take,
+        ]);
+        // One for each life of the key.
+        assert!((1..=2).contains(&world.granted()));
+    });
+}
+
+#[test]
+fn a_key_that_enters_the_map_brings_its_debts() {
+    explore("overflow and first use", || {
+        let world = World::new(1);
+        world.run(&[World::take_without_room, World::take, |world| {
+            world.mock.advance(Duration::from_secs(1))
+        }]);
+        world.take();
+        world.take_without_room();
+        assert!(world.granted() <= 1, "{} grants", world.granted());
+    });
+}
+
+#[test]
+fn an_overflow_grant_is_void_if_an_entry_came_and_went() {
+    explore("overflow, first use and eviction", || {
+        let world = World::new(1);
+        world.run(&[World::take_without_room, World::take, pass_and_evict]);
+        world.take();
+        assert!(world.granted() <= 2, "{} grants", world.granted());
+    });
+}
+
+/// What was refunded to an evicted bucket was in it already: it was full.
+#[test]
+fn a_refund_on_a_sealed_bucket_is_lost() {
+    explore("a refund, an evictor, a taker", || {
+        let world = World::new(1);
+        world.take();
+        world.mock.advance(Duration::from_secs(12));
+        world.run(&[
+            // By the entry, as a hold does: never to the bucket that comes after it.
+            |world| world.rules.refund(&world.buckets[0], 1, None),
+            |world| {
+                world.mock.advance(Duration::from_millis(100));
+                world.evict();
+            },
+            World::take,
+        ]);
+        world.take();
+        // If the bucket is still the key's, the refund may have come after a taker: then it counts.
+        let kept = world.find().is_some_and(|bucket| std::ptr::eq(bucket, &world.buckets[0]));
+        assert!((2..=2 + u64::from(kept)).contains(&world.granted()), "{} grants", world.granted());
+    });
+}
+
+/// A plan of one token every 100 s.
+fn slow_plan(world: &World) -> Plan {
+    let (slow, own) = (Quota::every(Duration::from_secs(100)), Quota::every(Duration::from_secs(10)));
+    Plan::compile(0, slow, own, &world.rules.read().pace, 0).unwrap()
+}
+
+#[test]
+fn a_key_under_a_slow_plan_is_not_evicted_by_the_own_quota() {
+    explore("a plan's taker, an evictor", || {
+        let world = World::new(1);
+        world.take();
+        world.mock.advance(Duration::from_secs(200));
+        let take: fn(&World) = |world| world.take_as(Under(world.now(), slow_plan(world)));
+        world.run(&[
+            |world| {
+                let plan = slow_plan(world);
+                world.rules.admit_plan(plan.ticks_to_fill());
+                world.take_as(Under(world.now(), plan));
+            },
+            World::evict,
+            |world| world.mock.advance(FULL_FOR_THE_MARGIN),
+        ]);
+        world.evict();
+        take(&world);
+        assert_eq!(world.granted(), 2);
+        world.assert_law(100 * SECOND, 1);
+    });
+}
+
+#[test]
+fn a_key_keeps_its_tokens_from_plan_to_plan() {
+    explore("a taker, a plan's taker", || {
+        let world = World::new(1);
+        world.take();
+        world.mock.advance(Duration::from_secs(10));
+        let take: fn(&World) = |world| world.take_as(Under(world.now(), slow_plan(world)));
+        world.run(&[take, World::take, |world| world.mock.advance(Duration::from_secs(9))]);
+        world.take();
+        take(&world);
+        assert_eq!(world.granted(), 2);
+    });
+}

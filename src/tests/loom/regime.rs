@@ -1,0 +1,294 @@
+//! A quota that changes under those who take, on a clock that moves in steps of 20 ms.
+//!
+//! The fast quota earns 20,000 tokens in a step, the slow one none. The bucket has room for all of it, and all
+//! who take take what is there: to the token, what was taken in all tells what was earned, and so which ticks counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use loom::sync::Notify;
+use loom::thread;
+
+use super::world::{SECOND, World};
+use super::{explore, explore_within};
+use crate::clock::Clock;
+use crate::frame::{Frame, Room};
+use crate::quota::Quota;
+use crate::regime::{Regimes, Source};
+use crate::step::TakeUpTo;
+use crate::terms::MARGIN_NANOS;
+
+type Live = World<Regimes>;
+
+const BURST: u64 = 100_000;
+const STEP: u64 = 20_000_000;
+/// Tokens in a step.
+const FAST: u64 = 20_000;
+const MEDIUM: u64 = 2_000;
+const SLOW: u64 = 0;
+
+const fn fast() -> Quota {
+    Quota::per_second(1_000_000).burst(BURST)
+}
+
+const fn medium() -> Quota {
+    Quota::per_second(100_000).burst(BURST)
+}
+
+const fn slow() -> Quota {
+    Quota::every(Duration::from_secs(10)).burst(BURST)
+}
+
+fn regimes(first: Quota, other: Quota) -> Regimes {
+    let room = Room { headroom: Some(other.numbers()), max_debt: Some(0) };
+    Regimes::new(first, Frame::of(first.numbers(), room).unwrap())
+}
+
+/// An empty bucket under the fast quota, of which a burst was taken.
+fn world() -> Arc<Live> {
+    let world = World::of(regimes(fast(), slow()));
+    drain(&world);
+    world
+}
+
+fn drain(world: &Live) {
+    world.note(world.rules.run(&world.overflow, world.now(), TakeUpTo(BURST)));
+}
+
+fn step(world: &Live) {
+    world.mock.advance(Duration::from_nanos(STEP));
+}
+
+fn step_and_drain(world: &Live) {
+    step(world);
+    drain(world);
+}
+
+fn set(world: &Live, quota: Quota) {
+    world.rules.source.set(quota, &world.rules.clock).unwrap();
+}
+
+fn slow_down(world: &Live) {
+    set(world, slow());
+}
+
+/// Steps until the last change.
+fn start(world: &Live) -> u64 {
+    let start = world.rules.source.changed().expect("the quota was changed");
+    assert_eq!(start % STEP, 0, "the start is undecided");
+    start / STEP
+}
+
+/// What was taken after the first burst.
+fn earned(world: &Live) -> u64 {
+    world.granted() - BURST
+}
+
+#[test]
+fn a_taker_and_a_change_of_quota() {
+    explore("a taker, fast to slow, a step", || {
+        let world = world();
+        world.run(&[slow_down, drain, step]);
+        step_and_drain(&world);
+        assert_eq!(earned(&world), start(&world) * FAST);
+    });
+}
+
+#[test]
+fn a_change_of_quota_between_two_readers() {
+    explore("two takers, fast to slow", || {
+        let world = world();
+        world.run(&[slow_down, step_and_drain, drain]);
+        step_and_drain(&world);
+        assert_eq!(earned(&world), start(&world) * FAST);
+    });
+}
+
+#[test]
+fn what_a_faster_quota_earns_counts_from_the_change_on() {
+    explore("a taker, slow to fast, a step", || {
+        let world = World::of(regimes(slow(), fast()));
+        drain(&world);
+        world.run(&[|world| set(world, fast()), drain, step]);
+        step_and_drain(&world);
+        assert_eq!(earned(&world), (2 - start(&world)) * FAST);
+    });
+}
+
+/// A clock at which the first reading that is armed waits until two takers are done.
+#[derive(Default)]
+struct Halt {
+    armed: AtomicBool,
+    world: OnceLock<Weak<Live>>,
+    /// The start that the takers agreed on.
+    start: OnceLock<u64>,
+}
+
+impl Halt {
+    fn pass(&self) {
+        if self.armed.swap(false, Relaxed) {
+            let world = self.world.get().and_then(Weak::upgrade).expect("the world stands");
+            world.run(&[step_and_drain, drain]);
+            self.start.set(start(&world)).expect("the setter reads the clock once");
+            step(&world);
+        }
+    }
+}
+
+/// It has published, and not yet read the clock. Were a taker to wait for it, loom would find the deadlock.
+#[test]
+fn nobody_waits_for_a_setter_that_was_stopped() {
+    explore("two takers, a setter stopped half-way", || {
+        let halt = Arc::new(Halt::default());
+        let (mock_clock, mock) = Clock::mock();
+        let at = Arc::clone(&halt);
+        let clock = Clock::from_fn(move || {
+            at.pass();
+            Duration::from_nanos(mock_clock.nanos())
+        });
+        let world = World::on(regimes(fast(), slow()), clock, mock);
+        halt.world.set(Arc::downgrade(&world)).expect("it is set once");
+        drain(&world);
+        halt.armed.store(true, Relaxed);
+        slow_down(&world);
+        assert_eq!(halt.start.get(), Some(&start(&world)));
+        step_and_drain(&world);
+        assert_eq!(earned(&world), start(&world) * FAST);
+    });
+}
+
+#[test]
+fn two_setters_change_one_after_the_other() {
+    explore_within(2, "two setters, a taker", || {
+        let world = world();
+        world.run(&[slow_down, |world| set(world, medium()), step_and_drain]);
+        step_and_drain(&world);
+        let slow_last = world.rules.source.quota() == slow();
+        let (first, last) = if slow_last { (MEDIUM, SLOW) } else { (SLOW, MEDIUM) };
+        let earned = earned(&world);
+        match start(&world) {
+            0 => assert_eq!(earned, 2 * last),
+            // The first change was before the step, or after it.
+            _ => assert!(earned == first + last || earned == FAST + last, "{earned}"),
+        }
+    });
+}
+
+/// A clock at which a setter waits until a taker has come to help, and that taker until two more changes are made.
+#[derive(Default)]
+struct Detour {
+    readings: AtomicU64,
+    world: OnceLock<Weak<Live>>,
+    taker: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Detour {
+    /// Armed at 0. The setter's reading is the first, and the taker's next.
+    fn pass(&self, helps: &Gate, goes_on: &Gate) {
+        let world = || self.world.get().and_then(Weak::upgrade).expect("the world stands");
+        match self.readings.fetch_add(1, Relaxed) {
+            0 => {
+                let world = world();
+                *self.taker.lock().unwrap() = Some(thread::spawn(move || drain(&world)));
+                helps.wait();
+            }
+            // Before it has seen the change.
+            1 => {}
+            2 => {
+                helps.open();
+                goes_on.wait();
+            }
+            LAST_CHANGE => goes_on.open(),
+            _ => {}
+        }
+    }
+
+    fn join(&self) {
+        let taker = self.taker.lock().unwrap().take();
+        taker.expect("it was started").join().unwrap();
+    }
+}
+
+/// As many readings as nobody takes before.
+const LAST_CHANGE: u64 = 1_000;
+
+struct Gate(Notify, AtomicBool);
+
+impl Gate {
+    fn new() -> Gate {
+        Gate(Notify::new(), AtomicBool::new(false))
+    }
+
+    fn open(&self) {
+        self.1.store(true, Relaxed);
+        self.0.notify();
+    }
+
+    fn wait(&self) {
+        // It may wake up for nothing.
+        while !self.1.load(Relaxed) {
+            self.0.wait();
+        }
+    }
+}
+
+/// The third change has the slot of the first.
+#[test]
+fn a_helper_that_was_stopped_decides_for_no_later_regime() {
+    explore("a taker stopped for two changes, a third", || {
+        let (at, gates) = (Arc::new(Detour::default()), [Gate::new(), Gate::new()]);
+        at.readings.store(LAST_CHANGE + 1, Relaxed);
+        let (mock_clock, mock) = Clock::mock();
+        let detour = Arc::clone(&at);
+        let clock = Clock::from_fn(move || {
+            let nanos = mock_clock.nanos();
+            detour.pass(&gates[0], &gates[1]);
+            Duration::from_nanos(nanos)
+        });
+        let world = World::on(regimes(fast(), slow()), clock, mock);
+        at.world.set(Arc::downgrade(&world)).expect("it is set once");
+        drain(&world);
+        at.readings.store(0, Relaxed);
+        set(&world, slow());
+        set(&world, medium());
+        step(&world);
+        at.readings.store(LAST_CHANGE, Relaxed);
+        set(&world, fast());
+        assert_eq!(start(&world), 1);
+        step_and_drain(&world);
+        at.join();
+        assert_eq!(earned(&world), MEDIUM + FAST);
+    });
+}
+
+#[test]
+fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
+    explore("a taker, an evictor, fast to slow", || {
+        let quotas = [Quota::every(Duration::from_secs(1)), Quota::every(Duration::from_secs(10))];
+        let world = World::of(regimes(quotas[0].burst(1), quotas[1].burst(1)));
+        world.take();
+        // Full for the margin by either measure.
+        world.mock.advance(Duration::from_secs(100));
+        world.run(&[
+            |world| {
+                set(world, Quota::every(Duration::from_secs(10)).burst(1));
+                world.mock.advance(Duration::from_secs(1));
+            },
+            |world| {
+                let nanos = || world.rules.clock.nanos();
+                let (bucket, before) = (world.find().expect("nobody else evicts"), nanos());
+                if world.rules.seal_if_idle(bucket).is_ok() {
+                    let changed = world.rules.source.changed();
+                    let calm = changed.is_none_or(|start| before <= start || nanos() >= start + MARGIN_NANOS);
+                    assert!(calm, "sealed after {before}, changed at {changed:?}");
+                    world.bury();
+                }
+            },
+            World::take,
+        ]);
+        world.take();
+        assert_eq!(world.granted(), 2);
+        world.assert_law(10 * SECOND, 1);
+    });
+}

@@ -1,0 +1,137 @@
+//! Reservations, and what is given back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::explore;
+use super::world::{SECOND, World};
+use crate::reservation::Receipt;
+use crate::step::Take;
+
+/// A token's time.
+const SLOT: u64 = 10 * SECOND;
+
+fn empty() -> Arc<World> {
+    let world = World::new(1);
+    world.take_alone();
+    world
+}
+
+fn reserve(world: &World) {
+    let reservation = world.reserve().expect("there is room for 4 tokens of debt");
+    world.commit(reservation);
+}
+
+fn reserve_and_drop(world: &World) {
+    drop(world.reserve());
+}
+
+fn half_a_slot(world: &World) {
+    world.mock.advance(Duration::from_secs(5));
+}
+
+#[test]
+fn two_reservers_have_a_slot_each() {
+    explore("two reservers", || {
+        let world = empty();
+        world.run(&[reserve, reserve, half_a_slot]);
+        let third = world.reserve().expect("there is room for 4 tokens of debt");
+        assert_eq!(world.commit(third), 3 * SLOT);
+        // What was taken at 0, and two slots, and that one.
+        assert_eq!(world.granted(), 4);
+        world.assert_law(SLOT, 1);
+    });
+}
+
+#[test]
+fn a_taker_is_not_before_those_who_reserved() {
+    explore("a reserver, a taker, 10 s meanwhile", || {
+        let world = empty();
+        world.run(&[reserve, World::take_alone, |world| world.mock.advance(Duration::from_secs(10))]);
+        world.take_alone();
+        world.assert_law(SLOT, 1);
+        world.mock.advance(Duration::from_secs(10));
+        world.take_alone();
+        world.assert_law(SLOT, 1);
+        // Those at 0 and at 10 s; at 20 s the reserver, if the taker was before it, or the taker.
+        assert_eq!(world.granted(), 3);
+    });
+}
+
+/// Whoever is behind the dropped one has its promise; who comes next is one slot later, whether or not it was overtaken.
+#[test]
+fn the_last_in_line_gives_all_back_and_an_overtaken_one_nothing() {
+    explore("a reserver, and one that drops", || {
+        let world = empty();
+        world.run(&[reserve_and_drop, reserve, half_a_slot]);
+        let kept = world.last_grant();
+        let next = world.reserve().expect("there is room for 4 tokens of debt");
+        assert_eq!(world.commit(next), kept + SLOT);
+        world.assert_law(SLOT, 1);
+    });
+}
+
+#[test]
+fn a_slot_that_is_given_back_is_taken_once() {
+    explore("two reservers that drop, a third", || {
+        let world = empty();
+        world.run(&[reserve_and_drop, reserve_and_drop, |world| {
+            half_a_slot(world);
+            reserve(world);
+        }]);
+        let kept = world.last_grant();
+        let next = world.reserve().expect("there is room for 4 tokens of debt");
+        // One of those that dropped may have been overtaken by the other, which is before or behind the one kept.
+        let next = world.commit(next);
+        assert!(next == kept + SLOT || next == kept + 2 * SLOT, "{kept}, {next}");
+        world.assert_law(SLOT, 1);
+    });
+}
+
+/// Takes a token of two buckets, all or nothing; what is granted of the first is noted.
+fn take_of_both(world: &World) {
+    let [first, second, ..] = &world.buckets;
+    let held = world.rules.run(first, world.now(), Take(1));
+    if !held.0.granted {
+        return;
+    }
+    let other = world.rules.run(second, world.now(), Take(1));
+    if other.0.granted {
+        world.note(held);
+    } else {
+        world.rules.undo(first, &Receipt::new(held.0, &held.1, None));
+    }
+}
+
+fn take_of_the_second(world: &World) {
+    let _ = world.rules.run(&world.buckets[1], world.now(), Take(1));
+}
+
+/// The tokens that are held of the first limit, while the second is asked, are earned by it again; given back on top of
+/// that they would be there twice.
+#[test]
+fn what_is_undone_mints_nothing() {
+    explore("two limits at once, a taker of each", || {
+        let world = World::new(1);
+        world.run(&[
+            take_of_both,
+            |world| {
+                take_of_the_second(world);
+                world.mock.advance(Duration::from_secs(10));
+            },
+            |world| world.take_from(&world.buckets[0]),
+        ]);
+        world.take_from(&world.buckets[0]);
+        world.assert_law(SLOT, 1);
+    });
+}
+
+#[test]
+fn what_is_undone_is_not_lost_if_nobody_else_took() {
+    explore("two limits at once, a taker of the second", || {
+        let world = World::new(1);
+        world.run(&[take_of_both, take_of_the_second, |world| world.mock.advance(Duration::from_secs(5))]);
+        world.take_from(&world.buckets[0]);
+        assert_eq!(world.granted(), 1);
+    });
+}

@@ -1,0 +1,262 @@
+//! What the models run on: a limiter with one key, and a note of what it granted, and for when.
+//!
+//! papaya is not made for loom: the one place of a key in the map is a stand-in, an atomic index into buckets made
+//! ahead; the protocol on it is the production code of `src/entry.rs`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use loom::thread;
+
+use crate::bucket::{Bucket, Read};
+use crate::clock::{Clock, MockClock};
+use crate::decision::Granted;
+use crate::entry::{Done, Now, Place, Rules};
+use crate::frame::{Numbers, Room};
+use crate::regime::Source;
+use crate::reservation::{Ledger, Receipt, Reservation};
+use crate::state::{Outcome, State};
+use crate::step::{Reserve, Step, Take};
+use crate::sync::{AtomicU64, Ordering};
+use crate::terms::{Pace, Reading, Terms};
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+/// A tick of the models' slowest quota is shorter.
+const TICK: u64 = SECOND / 1000;
+
+/// Terms that never change.
+pub(super) struct Fixed(pub(super) Terms);
+
+impl Source for Fixed {
+    fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
+        Reading { pace: self.0, nanos: before.unwrap_or_else(|| clock.nanos()) }
+    }
+
+    fn changed(&self) -> Option<u64> {
+        None
+    }
+}
+
+pub(super) struct World<R = Fixed> {
+    pub(super) rules: Rules<R>,
+    pub(super) mock: MockClock,
+    /// The bucket that the key shares while it has no entry; or, where there is no map, the only one.
+    pub(super) overflow: Bucket,
+    /// Those that the key gets, one for each of its lives.
+    pub(super) buckets: [Bucket; 4],
+    used: AtomicU64,
+    /// Number of the key's bucket, from 1 on; 0 if it has no entry.
+    entry: AtomicU64,
+    /// When what was granted is earned, and how many tokens.
+    grants: Mutex<Vec<(u64, u64)>>,
+}
+
+impl World {
+    /// A tenth of a token a second, this burst, and a debt of 4.
+    pub(super) fn new(burst: u64) -> Arc<World> {
+        World::every(10 * SECOND, burst)
+    }
+
+    /// A token every so often.
+    pub(super) fn every(nanos: u64, burst: u64) -> Arc<World> {
+        let numbers = Numbers { tokens: 1, nanos, burst };
+        let room = Room { max_debt: Some(4), ..Room::DEFAULT };
+        World::of(Fixed(Terms::compile(numbers, room).unwrap()))
+    }
+}
+
+impl<R: Source + Send + Sync + 'static> World<R> {
+    pub(super) fn of(source: R) -> Arc<World<R>> {
+        let (clock, mock) = Clock::mock();
+        World::on(source, clock, mock)
+    }
+
+    pub(super) fn on(source: R, clock: Clock, mock: MockClock) -> Arc<World<R>> {
+        Arc::new(World {
+            rules: Rules::new(source, clock, None),
+            mock,
+            overflow: Bucket::new(),
+            buckets: [Bucket::new(), Bucket::new(), Bucket::new(), Bucket::new()],
+            used: AtomicU64::new(0),
+            entry: AtomicU64::new(0),
+            grants: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(super) fn now(&self) -> Now<'_, R> {
+        Now(&self.rules)
+    }
+
+    pub(super) fn note<P: Pace>(&self, (outcome, reading): (Outcome, Reading<P>)) -> bool {
+        let tokens = reading.pace.terms().tokens(outcome.taken);
+        self.grants().push((reading.nanos, tokens));
+        outcome.granted
+    }
+
+    fn grants(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When what was noted last is earned.
+    pub(super) fn last_grant(&self) -> u64 {
+        self.grants().last().expect("something was granted").0
+    }
+
+    /// Tokens that were granted.
+    pub(super) fn granted(&self) -> u64 {
+        self.grants().iter().map(|(_, tokens)| tokens).sum()
+    }
+
+    /// Over any time no more was granted than the burst, and a token every so often.
+    pub(super) fn assert_law(&self, nanos: u64, burst: u64) {
+        let mut grants = self.grants().clone();
+        grants.sort_unstable();
+        for (first, (from, _)) in grants.iter().enumerate() {
+            let mut granted = 0;
+            for (until, tokens) in &grants[first..] {
+                granted += tokens;
+                let earned = until - from + TICK;
+                assert!(granted.saturating_sub(burst) * nanos <= earned, "granted, and when: {grants:?}");
+            }
+        }
+    }
+
+    /// Takes a token of the key, which gets an entry if it has none.
+    pub(super) fn take(&self) {
+        self.take_as(self.now());
+    }
+
+    pub(super) fn take_as<P: Pace>(&self, read: impl Read<Reading<P>>) {
+        if let Ok(done) = self.rules.acquire(Seat { world: self, room: true }, read, Take(1)) {
+            self.note(done);
+        }
+    }
+
+    /// Takes a token of the key, for which there is no room in the map.
+    pub(super) fn take_without_room(&self) {
+        if let Ok(done) = self.rules.acquire(Seat { world: self, room: false }, self.now(), Take(1)) {
+            self.note(done);
+        }
+    }
+
+    /// Takes a token where there is no map.
+    pub(super) fn take_alone(&self) {
+        self.take_from(&self.overflow);
+    }
+
+    pub(super) fn take_from(&self, bucket: &Bucket) {
+        self.note(self.rules.run(bucket, self.now(), Take(1)));
+    }
+
+    /// The bucket of the key, if it has one.
+    pub(super) fn find(&self) -> Option<&Bucket> {
+        self.bucket(self.entry.load(Ordering::Acquire))
+    }
+
+    fn bucket(&self, entry: u64) -> Option<&Bucket> {
+        entry.checked_sub(1).map(|index| &self.buckets[index as usize])
+    }
+
+    /// A new bucket, if there was no entry.
+    fn insert(&self) -> Option<&Bucket> {
+        let number = self.used.fetch_add(1, Ordering::Relaxed) + 1;
+        let inserted = self.entry.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
+        inserted.ok().and_then(|_| self.bucket(number))
+    }
+
+    pub(super) fn bury(&self) {
+        let entry = self.entry.load(Ordering::Acquire);
+        if self.bucket(entry).is_some_and(|bucket| bucket.state() == State::SEALED) {
+            let _ = self.entry.compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    pub(super) fn evict(&self) {
+        if let Some(bucket) = self.find()
+            && self.rules.seal_if_idle(bucket).is_ok()
+        {
+            self.bury();
+        }
+    }
+
+    pub(super) fn run(self: &Arc<World<R>>, threads: &[fn(&World<R>)]) {
+        let threads: Vec<_> = threads
+            .iter()
+            .map(|run| {
+                let (world, run) = (Arc::clone(self), *run);
+                thread::spawn(move || run(&world))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl World {
+    /// Reserves a token where there is no map. What is dropped was not granted.
+    pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
+        let step = Reserve { n: 1, patience: u64::MAX };
+        let (outcome, reading) = self.rules.run(&self.overflow, self.now(), step);
+        let receipt = Receipt::new(outcome, &reading, None);
+        outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
+    }
+
+    /// Keeps what was reserved, and tells when it is earned.
+    pub(super) fn commit(&self, reservation: Reservation<'_>) -> u64 {
+        let ready = reservation.ready_at().0;
+        let _ = reservation.commit();
+        self.grants().push((ready, 1));
+        ready
+    }
+}
+
+impl Ledger for World {
+    fn give_back(&self, receipt: &Receipt) {
+        self.rules.give_back(&self.overflow, receipt);
+    }
+
+    fn refund(&self, _: &Receipt, n: u64) {
+        self.rules.refund(&self.overflow, n, None);
+    }
+
+    fn charge(&self, _: &Receipt, n: u64) -> u64 {
+        self.rules.charge_later(&self.overflow, n, None)
+    }
+}
+
+/// The place of the key in the map.
+struct Seat<'a, R> {
+    world: &'a World<R>,
+    room: bool,
+}
+
+impl<R> Clone for Seat<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Seat<'_, R> {}
+
+impl<'a, R: Source + Send + Sync + 'static> Place<'a> for Seat<'a, R> {
+    fn find(self) -> Option<&'a Bucket> {
+        self.world.find()
+    }
+
+    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+        let rules = &self.world.rules;
+        let done = match self.room {
+            true => rules.first_charge(self.world.insert()?, self.overflow(), read, step),
+            false => rules.acquire_overflow(self, read, step),
+        };
+        done.map(Ok)
+    }
+
+    fn bury(self) {
+        self.world.bury();
+    }
+
+    fn overflow(self) -> &'a Bucket {
+        &self.world.overflow
+    }
+}
