@@ -95,7 +95,8 @@ pub struct Builder<K, S> {
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,
     pub(crate) presize: usize,
-    pub(crate) plans: Option<(Vec<Quota>, Choose<K>)>,
+    pub(crate) plans: Vec<Quota>,
+    pub(crate) choose: Option<Choose<K>>,
     key: PhantomData<fn() -> K>,
 }
 
@@ -107,7 +108,8 @@ impl<K, S: Default> Builder<K, S> {
             max_keys: DEFAULT_MAX_KEYS,
             when_full: WhenFull::default(),
             presize: 0,
-            plans: None,
+            plans: Vec::new(),
+            choose: None,
             key: PhantomData,
         }
     }
@@ -116,16 +118,22 @@ impl<K, S: Default> Builder<K, S> {
 impl<K, S> Builder<K, S> {
     common_setters!();
 
-    /// Puts keys under plans of their own, by a function that is asked in every call: the place of the key's plan in
-    /// `plans`, or `None` (as any place beyond them) for the limiter's own quota.
-    ///
-    /// It costs a call of the function, and a key that is not held is cloned for it. Callers who know the plan say so
-    /// with [`try_acquire_as`](RateLimiter::try_acquire_as), which goes before.
+    /// Quotas for [`plan_for`](Builder::plan_for) to choose from.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if one of the plans does not fit the limiter, as [`RateLimiter::plan`] has it; see
+    /// [`InvalidQuota`] if one of them does not fit the limiter, as [`RateLimiter::plan`] has it; see
     /// [`headroom`](Builder::headroom).
+    pub fn plans(mut self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
+        self.plans = plans.into_iter().collect();
+        self.tried()
+    }
+
+    /// Puts keys under plans of their own, by a function that is asked in every call: the place of the key's plan among
+    /// the [`plans`](Builder::plans), or `None` (as any place beyond them) for the limiter's own quota.
+    ///
+    /// It costs a call of the function, and a key that is not held is cloned for it. Callers who know the plan say so
+    /// with [`try_acquire_as`](RateLimiter::try_acquire_as), which goes before.
     ///
     /// # Examples
     ///
@@ -135,26 +143,23 @@ impl<K, S> Builder<K, S> {
     /// let gold = Quota::per_second(100);
     /// let limiter = RateLimiter::<String>::builder(Quota::per_second(10))
     ///     .headroom(gold)?
-    ///     .plan_for([gold], |key| key.starts_with("gold-").then_some(0))?
+    ///     .plans([gold])?
+    ///     .plan_for(|key| key.starts_with("gold-").then_some(0))
     ///     .build();
     /// assert_eq!(limiter.peek("gold-ada").remaining(), 100);
     /// assert_eq!(limiter.peek("bob").remaining(), 10);
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
-    pub fn plan_for(
-        mut self,
-        plans: impl IntoIterator<Item = Quota>,
-        choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static,
-    ) -> Result<Self, InvalidQuota> {
-        self.plans = Some((plans.into_iter().collect(), Box::new(choose)));
-        self.tried()
+    pub fn plan_for(mut self, choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static) -> Self {
+        self.choose = Some(Box::new(choose));
+        self
     }
 
     /// Itself, if the plans still fit.
     fn tried(self) -> Result<Self, InvalidQuota> {
         let quota = self.settings.quota;
         let terms = Terms::in_frame(quota.numbers(), self.settings.frame);
-        for plan in self.plans.iter().flat_map(|(plans, _)| plans) {
+        for plan in &self.plans {
             Plan::compile(0, *plan, quota, &terms, 0)?;
         }
         Ok(self)

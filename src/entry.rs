@@ -165,6 +165,11 @@ impl<R: Source> Rules<R> {
         self.longest.fetch_max(ticks, Ordering::AcqRel);
     }
 
+    /// The state of a bucket that nobody has used. The clock is read only if that depends on it.
+    pub(crate) fn unused(&self) -> State {
+        if self.initial.is_some() { self.start(&self.read()) } else { State::FULL }
+    }
+
     /// What a bucket that was never charged starts from.
     pub(crate) fn start<P: Pace>(&self, reading: &Reading<P>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };

@@ -85,9 +85,9 @@ impl<K, S> Shared<K, S> {
             ring: Ring::new(set.max_keys),
             counters: CachePadded::default(),
         };
-        shared.plans = set.plans.map(|(quotas, choose)| {
+        shared.plans = set.choose.map(|choose| {
             let compile = |quota| shared.plan(quota).expect("the builder has tried it");
-            Box::new(Plans { plans: quotas.into_iter().map(compile).collect(), choose })
+            Box::new(Plans { plans: set.plans.into_iter().map(compile).collect(), choose })
         });
         shared.plain = shared.plans.is_none() && shared.extras.observer.is_none();
         shared

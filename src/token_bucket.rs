@@ -79,7 +79,7 @@ impl TokenBucket {
     }
 
     pub(crate) fn from_rules(rules: Rules, extras: Extras) -> TokenBucket {
-        let state = rules.start(&rules.read());
+        let state = rules.unused();
         TokenBucket { bucket: CachePadded::new(Bucket::from_state(state)), rules, extras }
     }
 
