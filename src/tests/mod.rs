@@ -5,6 +5,8 @@
 mod reference;
 
 #[cfg(not(loom))]
+mod frames;
+#[cfg(not(loom))]
 mod law;
 #[cfg(loom)]
 mod loom;
