@@ -60,7 +60,8 @@ impl Plan {
             capacity: terms.floor + (burst << layout.fraction),
             since: since & POSITIVE,
         };
-        if (u128::from(factor) >> shift) * 128 > u128::from(burst) << layout.fraction {
+        // `factor * 128 > units << shift`, which might overflow.
+        if (u128::from(factor) * 128 - 1) >> shift >= u128::from(burst) << layout.fraction {
             return Err(Flaw::CoarsePlan { tokens, nanos, burst });
         }
         if plan.ticks_to_fill() > (terms.mask + 1) / 64 {

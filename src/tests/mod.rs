@@ -4,8 +4,14 @@
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
 
+#[cfg(not(loom))]
+mod frames;
+#[cfg(not(loom))]
+mod law;
 #[cfg(loom)]
 mod loom;
+#[cfg(not(loom))]
+mod plans;
 #[cfg(not(loom))]
 mod state;
 #[cfg(not(loom))]

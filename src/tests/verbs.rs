@@ -64,10 +64,14 @@ impl Bench {
     pub(super) fn reserve(&self, n: u64, patience: Option<u64>) -> Reserved {
         let (decision, receipt) = self.take(Reserve { n, patience: patience.unwrap_or(u64::MAX) });
         let granted = decision?;
+        Ok((granted, receipt, self.delay(receipt, granted)))
+    }
+
+    pub(super) fn delay(&self, receipt: Receipt, granted: Granted) -> u64 {
         let reservation = Reservation::new(&Nobody, receipt, granted);
         let delay = nanos(reservation.delay());
         assert_eq!(reservation.ready_at(), Moment(self.now + delay));
-        Ok((granted, receipt, delay))
+        delay
     }
 
     pub(super) fn look(&self) -> Answer {

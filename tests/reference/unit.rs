@@ -73,7 +73,8 @@ impl Unit {
             .or_else(|| fine(46))
     }
 
-    fn holds(&self, quota: Asked, burst: u64, range: u32) -> bool {
+    /// The stamp's range is at least 2^range ns, and 64 fill times or 2^62 ns.
+    pub(crate) fn holds(&self, quota: Asked, burst: u64, range: u32) -> bool {
         self.range_is_at_least(quota, range)
             && (self.range_is_fills(burst) || self.range_is_at_least(quota, 62))
     }

@@ -1,0 +1,227 @@
+//! The law over all verbs: what is granted in any interval, reservations counted when they are due.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::state::Move;
+use super::terms::{Asked, TABLE, numbers};
+use super::verbs::{Bench, moved, room_of, rooms};
+use crate::quota::Quota;
+use crate::reservation::Receipt;
+use crate::step::{ChargeUpTo, Take, TakeUpTo};
+use crate::terms::{Frame, Layout};
+
+#[derive(Clone, Debug)]
+enum Verb {
+    Take,
+    TakeUpTo,
+    Reserve(Option<f64>),
+    Charge,
+    Refund,
+    /// Drops a reservation that was made so many before.
+    Drop(usize),
+    Undo(usize),
+}
+
+fn steps(refunds: u32) -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
+    let moves = prop_oneof![
+        3 => Just(Move::Still),
+        2 => (0..2_000_u64).prop_map(Move::Nanos),
+        6 => (0.0..3.0).prop_map(Move::Tokens),
+        2 => (0.0..2.0).prop_map(Move::Fills),
+        2 => (0.0..0.9).prop_map(Move::Stale),
+    ];
+    let patience = prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
+    let verbs = prop_oneof![
+        6 => Just(Verb::Take),
+        2 => Just(Verb::TakeUpTo),
+        8 => patience.prop_map(Verb::Reserve),
+        1 => Just(Verb::Charge),
+        refunds => Just(Verb::Refund),
+        4 => (0..3_usize).prop_map(Verb::Drop),
+        // What is refunded in between may have taken the place of what is undone.
+        u32::from(refunds == 0) => (0..2_usize).prop_map(Verb::Undo),
+    ];
+    prop::collection::vec((moves, verbs, 0.0..1.0_f64), 1..160)
+}
+
+/// So many tokens, taken at one time and due at another.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    made: u64,
+    due: u64,
+    tokens: u64,
+    receipt: Receipt,
+}
+
+/// What one bucket has granted, and what was refunded to it.
+struct Ledger {
+    quota: Asked,
+    layout: Layout,
+    granted: Vec<Event>,
+    refunded: Vec<(u64, u64)>,
+}
+
+impl Ledger {
+    /// At most `burst + rate * T` and what was refunded, one tick, and the nanosecond that a delay is rounded up to.
+    ///
+    /// What is promised was earned, or refunded, after the promise before it was made: refunds count from the earliest
+    /// making of what is due in the interval.
+    fn is_within_the_law(&mut self) -> TestCaseResult {
+        let (tokens, nanos, burst) = self.quota;
+        let (tokens, nanos) = (u128::from(tokens), u128::from(nanos));
+        let tick = ((nanos << self.layout.scale) >> self.layout.fraction) + 1;
+        self.granted.sort_by_key(|event| event.due);
+        for (first, from) in self.granted.iter().enumerate() {
+            let (mut sum, mut made) = (0, from.made);
+            for to in &self.granted[first..] {
+                sum += u128::from(to.tokens);
+                made = made.min(to.made);
+                let refunds = self.refunded.iter().filter(|(at, _)| (made..=to.due).contains(at));
+                let refunded: u128 = refunds.map(|(_, n)| u128::from(*n)).sum();
+                let span = u128::from(to.due - from.due) + 1;
+                let most = (u128::from(burst) + refunded) * nanos + span * tokens + tick;
+                prop_assert!(
+                    sum * nanos <= most,
+                    "{:?}: {} from {} to {} ns, {} refunded since {}",
+                    self.quota,
+                    sum,
+                    from.due,
+                    to.due,
+                    refunded,
+                    made
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> TestCaseResult {
+    let (tokens, period, burst) = quota;
+    let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst) else { return Ok(()) };
+    let mut bench = Bench::new(public, frame, None, start);
+    let token = period as f64 / tokens as f64;
+    let mut ledger = Ledger { quota, layout: frame.layout, granted: vec![], refunded: vec![] };
+    // The latest reading, and the latest that was committed.
+    let (mut latest, mut stamped) = (start, 0);
+    let mut undone = None;
+    for (by, verb, part) in steps {
+        // Stale readings are behind the latest, not behind each other.
+        let from = if matches!(by, Move::Stale(_)) { latest } else { bench.now.max(latest) };
+        let now = moved(by, from, token, burst, 3_000_000_000);
+        if now >= 1 << 48 {
+            break;
+        }
+        bench.go_to(now);
+        latest = latest.max(now);
+        let before = bench.bucket.state();
+        let stamp = now.max(stamped);
+        let n = 1 + if *part < 0.2 { (part * 5.0 * burst as f64) as u64 } else { (part * 3.0) as u64 };
+        let event = |tokens, receipt, due| Event { made: stamp, due: stamp.max(due), tokens, receipt };
+        match *verb {
+            Verb::Take => {
+                if let (Ok(_), receipt) = bench.take(Take(n)) {
+                    ledger.granted.push(event(n, receipt, now));
+                }
+            }
+            Verb::TakeUpTo => {
+                if let (Ok(granted), receipt) = bench.take(TakeUpTo(n)) {
+                    ledger.granted.push(event(granted.tokens(), receipt, now));
+                }
+            }
+            Verb::Reserve(patience) => {
+                let patience = patience.map(|patience| (patience * token) as u64);
+                if let Ok((_, receipt, delay)) = bench.reserve(n, patience) {
+                    prop_assert!(patience.is_none_or(|patience| delay <= patience));
+                    ledger.granted.push(event(n, receipt, now + delay));
+                }
+            }
+            Verb::Charge => {
+                // Each token is due when it is earned.
+                for _ in 0..n.min(9) {
+                    if let (Ok(granted), receipt) = bench.take(ChargeUpTo(1)) {
+                        ledger.granted.push(event(1, receipt, now + bench.delay(receipt, granted)));
+                    }
+                }
+            }
+            Verb::Refund => {
+                bench.rules.refund(&bench.bucket, n, None);
+                ledger.refunded.push((stamp, n));
+            }
+            Verb::Drop(back) => {
+                let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
+                let receipt = ledger.granted[index].receipt;
+                let reading = bench.rules.read();
+                let last = bench.bucket.state().mark(&reading.pace, reading.tick()) == receipt.mark;
+                bench.rules.give_back(&bench.bucket, &receipt);
+                // What does not come back counts as granted, used or not.
+                // After a refund of what others took it is a refund as well: they took on top of it.
+                let Event { made, tokens, .. } = ledger.granted[index];
+                if last && ledger.refunded.iter().any(|(at, _)| *at >= made) {
+                    ledger.refunded.push((stamp, tokens));
+                } else if last {
+                    ledger.granted.remove(index);
+                }
+            }
+            Verb::Undo(back) => {
+                let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
+                // Takes are undone, not promises; and none that others were promised their times after, as these would
+                // be granted on top.
+                let Event { made, due, .. } = ledger.granted[index];
+                if due > made || ledger.granted[index..].iter().any(|event| event.due > now) {
+                    continue;
+                }
+                let Event { receipt, tokens, .. } = ledger.granted[index];
+                bench.rules.undo(&bench.bucket, &receipt);
+                // What was undone in between was not there before it: then it is a refund.
+                if std::mem::replace(&mut undone, Some(stamp)).is_some_and(|at| at >= made) {
+                    ledger.refunded.push((stamp, tokens));
+                } else {
+                    ledger.granted.remove(index);
+                }
+            }
+        }
+        if bench.bucket.state() != before {
+            stamped = stamp;
+        }
+    }
+    ledger.is_within_the_law()
+}
+
+fn quotas() -> impl Strategy<Value = Asked> {
+    let table = (0..TABLE.len()).prop_map(|row| TABLE[row].0);
+    let any = (1..2_000_u64, 1..5_000_000_000_u64, 1..50_u64);
+    prop_oneof![table, any]
+}
+
+proptest! {
+    #![proptest_config(super::cases(4_000))]
+
+    #[test]
+    fn no_interval_has_more_than_the_law_grants(
+        quota in quotas(),
+        debt in rooms(),
+        start in 0..1_u64 << 45,
+        steps in steps(0),
+    ) {
+        // Room for other quotas is of no use here, but for other layouts.
+        if let Ok(frame) = Frame::of(numbers(quota), room_of(debt, quota)) {
+            run(quota, frame, start, &steps)?;
+        }
+    }
+
+    #[test]
+    fn what_is_refunded_may_be_granted_again_and_no_more(
+        quota in quotas(),
+        debt in rooms(),
+        start in 0..1_u64 << 45,
+        steps in steps(3),
+    ) {
+        if let Ok(frame) = Frame::of(numbers(quota), room_of(debt, quota)) {
+            run(quota, frame, start, &steps)?;
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Plans: what they earn against exact fractions, for ever; their waits; and what is refused.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::state::{answer, nanos};
+use super::terms::{Asked, numbers, quotas};
+use crate::plan::{Plan, Planned};
+use crate::quota::Quota;
+use crate::state::State;
+use crate::step::{Step, Take};
+use crate::terms::{Flaw, Frame, Pace, Reading, Room, Terms};
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3_600 * SECOND;
+
+/// A limiter's terms and a plan for it.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    terms: Terms,
+    plan: Plan,
+    own: Asked,
+    asked: Asked,
+}
+
+/// A quota that can be held by itself.
+fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, Flaw> {
+    Frame::of(numbers(quota), Room::DEFAULT)?;
+    Ok(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("it has a frame"))
+}
+
+impl Pair {
+    fn new(own: Asked, asked: Asked, head: Option<Asked>) -> Result<Pair, Flaw> {
+        let room = Room { headroom: head.map(numbers), max_debt: None };
+        let terms = Frame::of(numbers(own), room).map(|frame| Terms::in_frame(numbers(own), frame))?;
+        let plan = Plan::compile(7, public(asked)?, public(own)?, &terms, 0)?;
+        Ok(Pair { terms, plan, own, asked })
+    }
+
+    fn reading(&self, nanos: u64) -> Reading<Planned> {
+        Reading { pace: self.terms, nanos }.under(self.plan)
+    }
+
+    /// Units a tick, as `up / down`.
+    fn ratio(&self) -> (u128, u128) {
+        let ((tokens, nanos, _), own) = (self.asked, self.own);
+        let up = (u128::from(tokens) * u128::from(own.1)) << self.terms.layout.scale;
+        (up, u128::from(own.0) * u128::from(nanos))
+    }
+
+    fn take(&self, state: &mut State, now: u64, n: u64) -> super::reference::Answer {
+        let reading = self.reading(now);
+        let (outcome, next) = Take(n).run(*state, &reading);
+        *state = next.unwrap_or(*state);
+        answer(Take(n).decision((outcome, reading)))
+    }
+}
+
+/// Own quota, plan, headroom.
+const PAIRS: [(Asked, Asked, Option<Asked>); 12] = [
+    ((100, SECOND, 200), (1_000, SECOND, 200), None),
+    ((100, SECOND, 200), (7, SECOND, 20), None),
+    ((1_000, SECOND, 1_000), (999, SECOND, 1_000), None),
+    ((1_000, SECOND, 1_000), (1_001, SECOND, 500), None),
+    ((1_000, SECOND, 1_000), (1_000, SECOND, 1_000), None),
+    ((7, SECOND, 10), (333, SECOND, 3), Some((7, SECOND, 1_000))),
+    ((12_345, SECOND, 777), (54_321, 7 * SECOND, 700), None),
+    ((333_333, SECOND, 50), (1_000, HOUR, 50), None),
+    ((1_000, HOUR, 1_000), (5, SECOND, 9_000), Some((1_000_000, SECOND, 10_000))),
+    ((1_000_000_000, SECOND, 1_000_000), (777_777_777, SECOND, 900_000), None),
+    ((1_000_000_000, SECOND, 1_000_000), (1_300_000_000, SECOND, 800_000), None),
+    ((1_000_000, SECOND, 1_000_000), (1_000, SECOND, 1_000), None),
+];
+
+/// Numbers from 0 up to `below`, without a crate for it.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0) * u128::from(below)) >> 64) as u64
+    }
+}
+
+/// What was taken and what is left is what was earned, to less than a unit by the ticks, and to a tick by the clock:
+/// after 10^5 takes as after one. (`floor(k * elapsed)`, added up, would have lost thousands of units.)
+#[test]
+fn a_plan_never_drifts() {
+    for (seed, (own, asked, head)) in PAIRS.into_iter().enumerate() {
+        let pair = Pair::new(own, asked, head).unwrap_or_else(|flaw| panic!("{own:?} {asked:?}: {flaw:?}"));
+        let (Terms { floor, .. }, layout) = (pair.terms, pair.terms.layout);
+        let (tokens, period, burst) = asked;
+        let mut dice = Dice(seed as u64 + 1);
+        let start = 1_000_000_007 + dice.roll(1 << 40);
+        let (mut state, mut now, mut granted) = (State::FULL, start, 0_u128);
+        assert!(pair.take(&mut state, now, burst).granted);
+        let from = pair.terms.tick(start);
+        let (up, down) = pair.ratio();
+        // More is asked for than is earned: the bucket is never full.
+        let part = (burst / 16).clamp(1, 1 << 10);
+        let pause = (period as f64 / tokens as f64 * part as f64 * 0.75) as u64 + 2;
+        for step in 0..100_000 {
+            now += dice.roll(pause);
+            let level = pair.reading(now).view(state).level;
+            assert!(level < pair.reading(now).pace.capacity(), "the bucket is full: {pair:?} {step}");
+            let n = 1 + dice.roll(part);
+            if pair.take(&mut state, now, n).granted {
+                granted += u128::from(n);
+            }
+            let view = pair.reading(now).view(state);
+            let has = (granted << layout.fraction) + u128::from(view.level - floor);
+            // By the ticks: `ticks * up / down`.
+            let ticks = u128::from(pair.terms.tick(now) - from);
+            let earned = ticks * up;
+            let at = || format!("{pair:?}, step {step}: {has} of {earned} / {down}");
+            assert!((has + 1) * down > earned && has * down < earned + down, "{}", at());
+            // By the clock.
+            let ideal = u128::from(now - start) * u128::from(tokens) << layout.fraction;
+            let tick = (up * u128::from(period)).div_ceil(down) + u128::from(period);
+            let has = has * u128::from(period);
+            assert!(has + tick > ideal && has < ideal + tick, "by the clock: {}", at());
+        }
+        assert!(granted > 10_000, "{pair:?}: {granted} granted");
+    }
+}
+
+/// A waiting time is the least, in ticks and in nanoseconds.
+fn waits_are_least(pair: Pair, now: u64, share: f64, taken: f64) -> Result<bool, TestCaseError> {
+    let Pair { terms, own, asked: (_, _, burst), .. } = pair;
+    // Far from where ticks wrap.
+    let exact = (u128::from(now) * u128::from(own.0)) << terms.layout.fraction;
+    let tick = exact / (u128::from(own.1) << terms.layout.scale);
+    let pace = pair.reading(now).pace;
+    if tick >> 62 != 0 || now >> 61 != 0 {
+        return Ok(false);
+    }
+    let tick = terms.tick(now);
+    let units = ((pace.capacity() as f64 * share) as u64).clamp(1, pace.capacity());
+    let ticks = pace.ticks_for(tick, units);
+    prop_assert!(
+        pace.earned(tick + ticks, ticks) >= units,
+        "{} ticks after {} do not earn {}",
+        ticks,
+        tick,
+        units
+    );
+    prop_assert!(ticks > 0 && pace.earned(tick + ticks - 1, ticks - 1) < units);
+
+    let of_burst = |part: f64| ((part * burst as f64) as u64).clamp(1, burst);
+    let (taken, n) = (of_burst(taken), of_burst(share));
+    let mut state = State::FULL;
+    prop_assert!(pair.take(&mut state, now, taken).granted);
+    let answer = pair.take(&mut state, now, n);
+    let Some(wait) = answer.retry_after else { return Ok(false) };
+    prop_assert!(!pair.take(&mut state.clone(), now + wait - 1, n).granted, "{} - 1 ns at {}", wait, now);
+    prop_assert!(pair.take(&mut state.clone(), now + wait, n).granted, "{} ns at {}", wait, now);
+    Ok(true)
+}
+
+fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
+    // Near each other: others are hardly ever accepted.
+    let near = (quotas(), -6.0..6.0_f64, -4.0..1.0_f64).prop_map(|(own, rate, size)| {
+        let times = |n: u64, by: f64| ((n as f64 * by.exp2()) as u64).max(1);
+        (own, (times(own.0, rate).min(1 << 44), own.1, times(own.2, size).min(1 << 40)))
+    });
+    let listed = (0..PAIRS.len()).prop_map(|row| (PAIRS[row].0, PAIRS[row].1));
+    let own = ((quotas(), quotas()), 0..2_u8).prop_map(|((own, other), _)| (own, other));
+    prop_oneof![6 => near, 2 => listed, 1 => own]
+}
+
+proptest! {
+    #![proptest_config(super::cases(20_000))]
+
+    #[test]
+    fn the_wait_of_a_plan_is_exact_both_ways(
+        (own, asked) in any_pair(),
+        now in prop_oneof![0..1_u64 << 40, 0..1_u64 << 58],
+        share in 0.0..1.0_f64,
+        taken in 0.0..1.0_f64,
+    ) {
+        if let Ok(pair) = Pair::new(own, asked, None) {
+            waits_are_least(pair, now, share, taken)?;
+        }
+    }
+
+    /// What is accepted is what the documentation says: it fits, a tick is at most 1/128 of its burst, and it fills
+    /// in a 64th of the range.
+    #[test]
+    fn a_plan_is_refused_by_its_bounds((own, asked) in any_pair()) {
+        let (Ok(frame), Ok(_)) = (Frame::of(numbers(own), Room::DEFAULT), public(asked)) else { return Ok(()) };
+        let terms = Terms::in_frame(numbers(own), frame);
+        let (tokens, nanos, burst) = asked;
+        let down = u128::from(own.0) * u128::from(nanos);
+        let up = u128::from(tokens) * u128::from(own.1);
+        // Beyond these the products overflow; every bound is met well before.
+        if up >> 60 != 0 || down >> 60 != 0 {
+            return Ok(());
+        }
+        let up = up << terms.layout.scale;
+        let units = u128::from(burst) << terms.layout.fraction;
+        let fits = burst <= frame.most_burst();
+        let fine = up.checked_mul(128).is_some_and(|most| units.checked_mul(down).is_none_or(|u| most <= u));
+        let capacity = u128::from(terms.floor) + units;
+        // In ticks: capacity * down / up.
+        let range = u128::from(terms.mask) + 1;
+        let quick = |slack: u128| {
+            let fill = capacity.checked_mul(down).map(|fill| fill / up);
+            fill.is_some_and(|fill| fill + slack <= range / 64)
+        };
+        match Pair::new(own, asked, None) {
+            Ok(_) => prop_assert!(fits && fine && quick(0), "accepted: {} {} {}", fits, fine, quick(0)),
+            Err(Flaw::Narrow { burst: named, most }) => {
+                prop_assert_eq!((named, most), (burst, frame.most_burst()));
+                prop_assert!(!fits);
+                let smaller = Pair::new(own, (tokens, nanos, most), None);
+                prop_assert!(!matches!(smaller, Err(Flaw::Narrow { .. })), "{:?}", smaller);
+            }
+            Err(Flaw::CoarsePlan { tokens: t, nanos: p, burst: b }) => {
+                prop_assert_eq!((t, p, b), asked);
+                // The factor is rounded up by 2^-63 of it.
+                prop_assert!(!fine || up * 128 + (up >> 55) + 1 > units * down, "it is fine");
+            }
+            Err(Flaw::SlowPlan { tokens: t, nanos: p, burst: b }) => {
+                prop_assert_eq!((t, p, b), asked);
+                prop_assert!(!quick(2), "it is quick");
+            }
+            Err(flaw) => prop_assert!(false, "{:?}", flaw),
+        }
+    }
+}
+
+#[test]
+fn plans_that_do_not_fit_are_refused() {
+    let refused = |own, asked| Pair::new(own, asked, None).unwrap_err();
+    let own = (100, SECOND, 200);
+    assert!(matches!(refused(own, (100, SECOND, 400)), Flaw::Narrow { burst: 400, most: 311 }));
+    assert!(matches!(refused(own, (1_000_000_000, SECOND, 200)), Flaw::CoarsePlan { burst: 200, .. }));
+    assert!(matches!(
+        refused((1_000_000, SECOND, 100), (1, 24 * HOUR, 100)),
+        Flaw::SlowPlan { burst: 100, .. }
+    ));
+    // Headroom makes room for all of them.
+    let head = Some((1_000_000_000, SECOND, 400));
+    assert!(Pair::new(own, (100, SECOND, 400), head).is_ok());
+    let same = Pair::new((1_000_000, SECOND, 1_000_000), (1_000_000, SECOND, 1_000_000), None).unwrap();
+    assert_eq!(same.plan.quota().capacity(), 1_000_000);
+}
+
+/// A key keeps its tokens as it moves, as far as the smaller burst allows, and earns at the plan of who looks.
+#[test]
+fn a_key_that_moves_between_plans_keeps_its_tokens() {
+    let own = (1_000, SECOND, 1_000);
+    let gold = Pair::new(own, (2_000, SECOND, 1_000), None).unwrap();
+    let silver = Pair::new(own, (10, SECOND, 100), None).unwrap();
+    let mut state = State::FULL;
+    let mut now = 77 * SECOND;
+    assert_eq!(gold.take(&mut state, now, 300).remaining, 700);
+    // A look under another plan changes nothing.
+    assert_eq!(silver.take(&mut state, now, 0).remaining, 100);
+    assert_eq!(gold.take(&mut state, now, 0).remaining, 700);
+    // Its own quota is one of them.
+    let reading = Reading { pace: gold.terms, nanos: now };
+    let (outcome, next) = Take(650).run(state, &reading);
+    assert!(outcome.granted);
+    state = next.unwrap();
+    assert_eq!(gold.take(&mut state, now, 0).remaining, 50);
+    assert_eq!(silver.take(&mut state, now, 1).remaining, 49);
+    now += SECOND / 10;
+    assert_eq!(silver.take(&mut state, now, 0).remaining, 50);
+    assert_eq!(gold.take(&mut state, now, 0).remaining, 249);
+    assert_eq!(gold.take(&mut state, now, 249).remaining, 0);
+    let wait = silver.take(&mut state, now, 1).retry_after.unwrap();
+    assert!(wait.abs_diff(SECOND / 10) <= 1_000_000, "{wait}");
+    assert_eq!(nanos(Duration::from_nanos(wait)), wait);
+    // A burst that is taken under the smaller plan is gone under the larger.
+    now += 3_600 * SECOND;
+    assert_eq!(silver.take(&mut state, now, 100).remaining, 0);
+    assert_eq!(gold.take(&mut state, now, 1).retry_after.map(|wait| wait.div_ceil(1_000)), Some(500));
+}
