@@ -47,6 +47,20 @@ impl<T: Step> Answer for Decide<T> {
     }
 }
 
+/// Tells how many were taken, and makes the decision on the first.
+struct UpTo(TakeUpTo);
+
+impl Answer for UpTo {
+    type Answer = (Granted, Result<Granted, Denied>);
+
+    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>) -> Self::Answer {
+        match done {
+            Ok((outcome, reading)) => (Granted::new(outcome, &reading), self.0.decision((outcome, reading))),
+            Err(denied) => (Granted::anyway(0, denied.remaining()), Err(denied)),
+        }
+    }
+}
+
 /// Makes a decision, and a receipt for what was taken.
 struct Receive<T>(T);
 
@@ -98,8 +112,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         ask: Ask<'_>,
     ) -> Granted {
         let step = TakeUpTo(n);
-        let decision = self.take(self.place(guard, key), ask, step, Decide(step));
-        let granted = decision.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining()));
+        let (granted, decision) = self.take(self.place(guard, key), ask, step, UpTo(step));
         self.extras.observe_up_to(n, granted, decision)
     }
 

@@ -2,17 +2,32 @@
 
 #![cfg(not(loom))]
 
+mod all_of;
 mod api;
 mod conformance;
+mod dropped;
 mod edges;
 mod eviction;
+mod face;
 mod flood;
+#[cfg(feature = "tokio")]
+mod futures;
+mod hold;
 mod janitor;
 mod json;
+mod moments;
+mod plans;
 mod proxy;
 mod quota;
 #[path = "../reference/mod.rs"]
 mod reference;
+mod refund;
+mod reserve;
+#[cfg(feature = "serde")]
+mod serde;
+mod set_quota;
+mod shadow;
+mod small;
 mod support;
 #[cfg(feature = "tokio")]
 mod waiting;

@@ -1,0 +1,213 @@
+//! Several limits, all or nothing.
+
+use tollgate::{Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, all_of};
+
+use crate::support::{SECOND, Time, ns};
+
+const MS: u64 = 1_000_000;
+
+fn buckets<const N: usize>(quotas: [Quota; N]) -> ([TokenBucket; N], Time) {
+    let (clock, time) = Time::new();
+    (quotas.map(|quota| TokenBucket::with_clock(quota, clock.clone())), time)
+}
+
+fn left<const N: usize>(buckets: &[TokenBucket; N]) -> [u64; N] {
+    buckets.each_ref().map(|bucket| bucket.peek().remaining())
+}
+
+const TEN: Quota = Quota::per_second(10);
+
+#[test]
+fn all_are_taken_or_none() {
+    let (three, mut time) = buckets([TEN, Quota::per_second(5), Quota::per_second(2)]);
+    let [a, b, c] = &three;
+    let all = all_of((a.n(2), b.n(1), c.n(1)));
+    assert_eq!(all.try_acquire().unwrap().remaining(), 1, "of the tightest");
+    assert_eq!(all.try_acquire().unwrap().remaining(), 0);
+    let before = three.each_ref().map(TokenBucket::peek);
+    let denied = all.try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.retry_after()), (2, Some(ns(500 * MS))));
+    assert_eq!((denied.denied().reason(), denied.denied().remaining()), (Reason::Empty, 0));
+    assert_eq!(denied.to_string(), "limit 2: not enough tokens: 0 left, retry after 500ms");
+    assert_eq!(three.each_ref().map(TokenBucket::peek), before, "nothing was taken");
+    time.advance(500 * MS - 1);
+    assert_eq!(all.try_acquire().unwrap_err().retry_after(), Some(ns(1)));
+    time.advance(1);
+    assert!(all.try_acquire().is_ok());
+    assert_eq!(left(&three), [8, 4, 0]);
+}
+
+#[test]
+fn the_answer_is_that_of_the_limit_that_takes_longest() {
+    let (three, _time) = buckets([Quota::per_second(4), Quota::per_second(1), Quota::per_second(2)]);
+    let [a, b, c] = &three;
+    assert!(a.try_acquire_n(4).is_ok() && b.try_acquire().is_ok() && c.try_acquire_n(2).is_ok());
+    let said = |denied: tollgate::AllDenied| (denied.which(), denied.retry_after());
+    assert_eq!(said(all_of((a.n(1), b.n(1), c.n(1))).try_acquire().unwrap_err()), (1, Some(ns(SECOND))));
+    assert_eq!(said(all_of((b.n(1), a.n(1), c.n(1))).try_acquire().unwrap_err()), (0, Some(ns(SECOND))));
+    assert_eq!(
+        said(all_of((a.n(4), b.n(1), c.n(1))).try_acquire().unwrap_err()),
+        (0, Some(ns(SECOND))),
+        "the first of equals"
+    );
+    // Never is the longest.
+    assert_eq!(said(all_of((b.n(1), c.n(3), a.n(1))).try_acquire().unwrap_err()), (1, None));
+    assert_eq!(said(all_of((c.n(3), b.n(2))).try_acquire().unwrap_err()), (0, None));
+    assert_eq!(left(&three), [0, 0, 0]);
+}
+
+#[test]
+fn limits_come_in_tuples_arrays_and_slices() {
+    let (eight, _time) = buckets([TEN; 8]);
+    let [a, b, c, d, e, f, g, h] = &eight;
+    let limits = eight.each_ref().map(|bucket| bucket.n(1));
+    assert!(all_of((a.n(1),)).try_acquire().is_ok());
+    assert!(all_of((a.n(1), b.n(1), c.n(1), d.n(1), e.n(1), f.n(1), g.n(1), h.n(1))).try_acquire().is_ok());
+    assert!(all_of(limits).try_acquire().is_ok());
+    assert!(all_of(&limits).try_acquire().is_ok());
+    assert!(all_of(&limits[..]).try_acquire().is_ok());
+    let by_name: [&dyn Limit; 8] = limits.each_ref().map(|limit| limit as &dyn Limit);
+    assert!(all_of(by_name).try_acquire().is_ok());
+    assert!(all_of(&by_name[1..]).try_acquire().is_ok());
+    assert_eq!(left(&eight), [4, 4, 4, 4, 4, 4, 4, 4]);
+
+    let heavy = eight.each_ref().map(|bucket| bucket.n(4));
+    assert!(h.try_acquire().is_ok());
+    assert_eq!(all_of(heavy).try_acquire().unwrap_err().which(), 7);
+    let denied = all_of((a.n(4), b.n(4), c.n(4), d.n(4), e.n(4), f.n(4), g.n(4), h.n(4))).try_acquire();
+    assert_eq!(denied.unwrap_err().which(), 7);
+    assert_eq!(left(&eight), [4, 4, 4, 4, 4, 4, 4, 3]);
+}
+
+#[test]
+fn no_limits_grant_everything() {
+    let none: [&dyn Limit; 0] = [];
+    let granted = all_of(&none[..]).try_acquire().unwrap();
+    assert_eq!((granted.tokens(), granted.remaining(), granted.reset_after()), (0, u64::MAX, ns(0)));
+    assert!(all_of(none).try_acquire().is_ok());
+}
+
+/// Each is looked at by itself; the second finds what the first left, and what was taken is given back to the unit.
+#[test]
+fn a_limit_that_is_named_twice_is_taken_twice() {
+    let ([bucket], mut time) = buckets([TEN]);
+    let (key, other_key) = (1, 2);
+    let limiter = RateLimiter::<u64>::new(Quota::per_hour(10));
+    assert_eq!(all_of((bucket.n(4), bucket.n(4))).try_acquire().unwrap().remaining(), 2);
+    time.advance(150 * MS);
+    let before = bucket.peek();
+    let denied = all_of((bucket.n(2), bucket.n(2))).try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.denied().remaining()), (1, 1));
+    assert_eq!(bucket.peek(), before);
+    let twice = all_of([limiter.key(&key).n(6), limiter.key(&key).n(6)]);
+    assert_eq!(twice.try_acquire().unwrap_err().which(), 1);
+    assert_eq!(limiter.peek(&key).remaining(), 10);
+    assert!(all_of([limiter.key(&key).n(6), limiter.key(&other_key).n(6)]).try_acquire().is_ok());
+}
+
+#[test]
+fn keys_have_a_cost_and_a_plan() {
+    let (clock, mut time) = Time::new();
+    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let limiter =
+        RateLimiter::<String>::builder(TEN).headroom(Quota::per_second(100)).unwrap().clock(clock).build();
+    let gold = limiter.plan(Quota::per_second(100)).unwrap();
+    let all = all_of((bucket.n(1), limiter.key("ada").n(60).under(&gold), limiter.key("bob")));
+    assert_eq!(all.try_acquire().unwrap().remaining(), 9, "ada has 40, bob and the bucket 9");
+    let denied = all.try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(200 * MS))));
+    assert_eq!((bucket.peek().remaining(), limiter.peek("bob").remaining()), (9, 9));
+    time.advance(200 * MS - 1);
+    assert!(all.try_acquire().is_err());
+    time.advance(1);
+    assert!(all.try_acquire().is_ok());
+    let over = all_of((bucket.n(1), limiter.key("ada").n(60))).try_acquire().unwrap_err();
+    assert_eq!(
+        (over.which(), over.denied().reason()),
+        (1, Reason::TooMany),
+        "under its own quota that is too much"
+    );
+}
+
+#[test]
+fn a_refusal_remembers_no_key() {
+    let (clock, _time) = Time::new();
+    let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
+    let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).build();
+    assert!(all_of((bucket.n(1), limiter.key(&1).n(11))).try_acquire().is_err());
+    assert!(bucket.try_acquire().is_ok());
+    assert!(all_of((limiter.key(&1), limiter.key(&2), bucket.n(1))).try_acquire().is_err());
+    assert!(all_of((limiter.key(&1).n(0), limiter.key(&2).n(0))).try_acquire().is_ok());
+    assert!(limiter.is_empty());
+}
+
+/// Keys that start with too few earn from the first refusal on, as they do alone.
+#[test]
+fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
+    let (clock, mut time) = Time::new();
+    let limiter = RateLimiter::<u64>::builder(TEN).start_empty().clock(clock).build();
+    for n in [1, 3] {
+        let all = all_of([limiter.key(&n).n(n)]);
+        let denied = all.try_acquire().unwrap_err();
+        time.advance(denied.retry_after().unwrap().as_nanos() as u64 - 1);
+        assert_eq!(all.try_acquire().unwrap_err().retry_after(), Some(ns(1)));
+        time.advance(1);
+        assert!(all.try_acquire().is_ok());
+    }
+}
+
+#[test]
+fn limits_may_be_on_clocks_of_their_own() {
+    let (([a], mut a_time), ([b], mut b_time)) = (buckets([TEN]), buckets([TEN]));
+    a_time.set(100 * SECOND);
+    let all = all_of((a.n(10), b.n(10)));
+    assert!(all.try_acquire().is_ok());
+    a_time.advance(SECOND);
+    let denied = all.try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(SECOND))));
+    b_time.advance(SECOND);
+    assert_eq!((a.peek().remaining(), b.peek().remaining()), (10, 10));
+    assert!(all.try_acquire().is_ok());
+    // Back and forth: each on its own.
+    a_time.set(90 * SECOND);
+    assert_eq!(all.try_acquire().unwrap_err().which(), 0);
+}
+
+#[test]
+fn one_in_shadow_mode_refuses_nothing() {
+    let (clock, _time) = Time::new();
+    let strict = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
+    let shadow = TokenBucket::builder(Quota::per_second(1)).shadow(true).clock(clock.clone()).build();
+    let keyed = RateLimiter::<u64>::builder(Quota::per_second(1)).shadow(true).clock(clock).build();
+    let all = all_of((strict.n(1), shadow.n(1), keyed.key(&1)));
+    assert!(all.try_acquire().is_ok());
+    assert_eq!((shadow.overruled(), keyed.stats().overruled), (0, 0));
+    assert!(all.try_acquire().is_ok());
+    assert_eq!((shadow.overruled(), keyed.stats().overruled), (1, 1));
+    // Another refuses: nothing was decided in the shadow, nor taken.
+    assert_eq!(all.try_acquire().unwrap_err().which(), 0);
+    assert_eq!((shadow.overruled(), keyed.stats().overruled), (1, 1));
+    assert_eq!((shadow.peek().remaining(), keyed.peek(&1).remaining()), (0, 0));
+}
+
+/// Room is not looked at beforehand: who was taken before is undone, to the unit.
+#[test]
+fn who_comes_before_a_key_without_room_is_undone() {
+    let (clock, mut time) = Time::new();
+    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).max_keys(1);
+    let limiter = limiter.when_full(WhenFull::Deny).build();
+    assert!(bucket.try_acquire_n(7).is_ok() && limiter.try_acquire_n(&1, 5).is_ok());
+    time.advance(33 * MS);
+    let before = (bucket.peek(), limiter.peek(&1));
+    for n in [1, 3] {
+        let all = all_of((bucket.n(n), limiter.key(&1).n(n), limiter.key(&2)));
+        let denied = all.try_acquire().unwrap_err();
+        assert_eq!((denied.which(), denied.denied().reason()), (2, Reason::Full));
+        assert_eq!((bucket.peek(), limiter.peek(&1)), before);
+    }
+    // A key that was new among them is full again.
+    let other = RateLimiter::<u64>::new(TEN);
+    let denied = all_of((other.key(&9).n(10), limiter.key(&2))).try_acquire().unwrap_err();
+    assert_eq!((denied.which(), other.peek(&9).remaining()), (1, 10));
+}

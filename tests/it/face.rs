@@ -1,0 +1,197 @@
+//! A bucket, a key of a limiter, and a key of a pinned limiter under one trait: a law holds of all three.
+
+use std::sync::Arc;
+
+use tollgate::{
+    Denied, Granted, Hold, InvalidQuota, Moment, Quota, RateLimiter, Reservation, Snapshot, TokenBucket,
+};
+
+use crate::support::{Time, ns};
+
+pub(crate) trait Face {
+    fn try_n(&self, n: u64) -> Result<Granted, Denied>;
+    fn try_at(&self, now: Moment, n: u64) -> Result<Granted, Denied>;
+    fn up_to(&self, n: u64) -> Granted;
+    fn refund(&self, n: u64);
+    fn reserve(&self, n: u64) -> Result<Reservation<'_>, Denied>;
+    fn reserve_within(&self, n: u64, patience: u64) -> Result<Reservation<'_>, Denied>;
+    fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied>;
+    fn peek(&self) -> Snapshot;
+    fn now(&self) -> Moment;
+    fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota>;
+    fn quota(&self) -> Quota;
+    fn overruled(&self) -> u64;
+}
+
+type Hook = Arc<dyn Fn(&Result<Granted, Denied>) + Send + Sync>;
+
+/// What each face is built with.
+#[derive(Clone)]
+pub(crate) struct Set {
+    pub(crate) quota: Quota,
+    pub(crate) headroom: Option<Quota>,
+    pub(crate) max_debt: Option<u64>,
+    pub(crate) initial: Option<u64>,
+    pub(crate) shadow: bool,
+    pub(crate) hook: Option<Hook>,
+}
+
+impl Set {
+    pub(crate) fn of(quota: Quota) -> Set {
+        Set { quota, headroom: None, max_debt: None, initial: None, shadow: false, hook: None }
+    }
+}
+
+macro_rules! set_up {
+    ($set:expr, $builder:expr) => {{
+        let Set { headroom, max_debt, initial, shadow, hook, .. } = $set.clone();
+        let mut builder = $builder.shadow(shadow);
+        if let Some(quota) = headroom {
+            builder = builder.headroom(quota).expect("there is room for it");
+        }
+        if let Some(debt) = max_debt {
+            builder = builder.max_debt(debt).expect("there is room for it");
+        }
+        if let Some(tokens) = initial {
+            builder = builder.initial_tokens(tokens);
+        }
+        if let Some(hook) = hook {
+            builder = builder.on_decision(move |decision| hook(decision));
+        }
+        builder
+    }};
+}
+
+/// Runs a test on a bucket, a key and a pinned key, each on a clock of its own.
+pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
+    let (clock, time) = Time::new();
+    test(&set_up!(set, TokenBucket::builder(set.quota)).clock(clock).build(), time);
+    for pinned in [false, true] {
+        let (clock, time) = Time::new();
+        let limiter = set_up!(set, RateLimiter::builder(set.quota)).clock(clock).build();
+        // Others are there, too.
+        assert!(
+            limiter.try_acquire_n(&1, 0).is_ok() && limiter.peek(&2).remaining() > 0 || set.initial.is_some()
+        );
+        if pinned { test(&ByPin(limiter), time) } else { test(&ByKey(limiter), time) }
+    }
+}
+
+/// As [`on_each`], of a quota alone.
+pub(crate) fn on_each_of(quota: Quota, test: impl Fn(&dyn Face, Time)) {
+    on_each(Set::of(quota), test);
+}
+
+impl Face for TokenBucket {
+    fn try_n(&self, n: u64) -> Result<Granted, Denied> {
+        if n == 1 { self.try_acquire() } else { self.try_acquire_n(n) }
+    }
+
+    fn try_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
+        self.try_acquire_at(now, n)
+    }
+
+    fn up_to(&self, n: u64) -> Granted {
+        self.acquire_up_to(n)
+    }
+
+    fn refund(&self, n: u64) {
+        self.refund(n);
+    }
+
+    fn reserve(&self, n: u64) -> Result<Reservation<'_>, Denied> {
+        self.reserve(n)
+    }
+
+    fn reserve_within(&self, n: u64, patience: u64) -> Result<Reservation<'_>, Denied> {
+        self.reserve_within(n, ns(patience))
+    }
+
+    fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied> {
+        self.hold(estimate)
+    }
+
+    fn peek(&self) -> Snapshot {
+        self.peek()
+    }
+
+    fn now(&self) -> Moment {
+        self.now()
+    }
+
+    fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        self.set_quota(quota)
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota()
+    }
+
+    fn overruled(&self) -> u64 {
+        self.overruled()
+    }
+}
+
+const KEY: &u64 = &7;
+
+struct ByKey(RateLimiter<u64>);
+
+struct ByPin(RateLimiter<u64>);
+
+/// What a key has by whichever handle, and what only the limiter has.
+macro_rules! face_of_a_key {
+    ($face:ty, $self:ident, $handle:expr) => {
+        impl Face for $face {
+            fn try_n(&$self, n: u64) -> Result<Granted, Denied> {
+                if n == 1 { $handle.try_acquire(KEY) } else { $handle.try_acquire_n(KEY, n) }
+            }
+
+            fn try_at(&$self, now: Moment, n: u64) -> Result<Granted, Denied> {
+                $handle.try_acquire_at(now, KEY, n)
+            }
+
+            fn up_to(&$self, n: u64) -> Granted {
+                $handle.acquire_up_to(KEY, n)
+            }
+
+            fn refund(&$self, n: u64) {
+                $handle.refund(KEY, n);
+            }
+
+            fn peek(&$self) -> Snapshot {
+                $handle.peek(KEY)
+            }
+
+            fn reserve(&$self, n: u64) -> Result<Reservation<'_>, Denied> {
+                $self.0.reserve(KEY, n)
+            }
+
+            fn reserve_within(&$self, n: u64, patience: u64) -> Result<Reservation<'_>, Denied> {
+                $self.0.reserve_within(KEY, n, ns(patience))
+            }
+
+            fn hold(&$self, estimate: u64) -> Result<Hold<'_>, Denied> {
+                $self.0.hold(KEY, estimate)
+            }
+
+            fn now(&$self) -> Moment {
+                $self.0.now()
+            }
+
+            fn set_quota(&$self, quota: Quota) -> Result<(), InvalidQuota> {
+                $self.0.set_quota(quota)
+            }
+
+            fn quota(&$self) -> Quota {
+                $self.0.quota()
+            }
+
+            fn overruled(&$self) -> u64 {
+                $self.0.stats().overruled
+            }
+        }
+    };
+}
+
+face_of_a_key!(ByKey, self, self.0);
+face_of_a_key!(ByPin, self, self.0.pin());

@@ -1,0 +1,137 @@
+//! Costs that are estimated first and settled later.
+
+use tollgate::{Quota, RateLimiter, Reason, WhenFull};
+
+use crate::face::{Set, on_each, on_each_of};
+use crate::support::{SECOND, Time, ns};
+
+const BYTES: Quota = Quota::per_second(1_000);
+
+#[test]
+fn a_hold_is_settled_at_what_it_came_to() {
+    for (actual, left, rest) in [
+        (0, 1_000, 0),
+        (1, 999, 0),
+        (299, 701, 0),
+        (300, 700, 0),
+        (301, 699, 0),
+        (1_000, 0, 0),
+        (1_001, 0, 0),
+        (2_000, 0, 0),
+        // 1,000 were there and 1,000 are owed.
+        (2_001, 0, 1),
+        (u64::MAX, 0, u64::MAX - 2_000),
+    ] {
+        on_each_of(BYTES, |face, mut time| {
+            let hold = face.hold(300).unwrap();
+            assert_eq!((hold.granted().tokens(), hold.granted().remaining()), (300, 700));
+            assert_eq!(hold.settle(actual), rest, "{actual}");
+            assert_eq!(face.peek().remaining(), left, "{actual}");
+            // What is owed is paid for before anybody is granted.
+            let counted = actual - rest;
+            if counted >= 1_000 {
+                let wait = (counted - 1_000 + 1) * 1_000_000;
+                assert_eq!(face.try_n(1).unwrap_err().retry_after(), Some(ns(wait)), "{actual}");
+            }
+            time.advance(3 * SECOND);
+            assert!(face.try_n(1_000).is_ok() && face.try_n(1).is_err());
+        });
+    }
+}
+
+#[test]
+fn without_debt_what_is_there_is_charged_and_the_rest_is_told() {
+    on_each(Set { max_debt: Some(0), ..Set::of(BYTES) }, |face, mut time| {
+        let hold = face.hold(300).unwrap();
+        assert!(face.try_n(100).is_ok());
+        assert_eq!((hold.settle(1_000), face.peek().remaining()), (100, 0));
+        let hold = face.hold(0).unwrap();
+        time.advance(5_500_000);
+        assert_eq!((hold.settle(u64::MAX), face.peek().remaining()), (u64::MAX - 5, 0));
+        time.advance(500_000);
+        assert_eq!(face.peek().remaining(), 1, "the half of a token stays");
+    });
+}
+
+#[test]
+fn a_hold_that_is_dropped_stays_as_estimated() {
+    on_each_of(BYTES, |face, _| {
+        drop(face.hold(300));
+        assert_eq!(face.peek().remaining(), 700);
+        let [one, two] = [100, 200].map(|n| face.hold(n).unwrap());
+        drop(two);
+        assert_eq!((one.settle(0), face.peek().remaining()), (0, 500));
+    });
+}
+
+#[test]
+fn an_estimate_is_a_plain_take() {
+    on_each_of(BYTES, |face, _| {
+        let denied = face.hold(1_001).unwrap_err();
+        assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
+        assert_eq!(face.hold(u64::MAX).unwrap_err().reason(), Reason::TooMany);
+        drop(face.hold(900).unwrap());
+        let denied = face.hold(101).unwrap_err();
+        assert_eq!((denied.reason(), denied.remaining()), (Reason::Empty, 100));
+        assert_eq!(denied.retry_after(), Some(ns(1_000_000)));
+        assert_eq!(face.peek().remaining(), 100, "a refusal takes nothing");
+    });
+}
+
+/// Too much is given back below the burst only.
+#[test]
+fn a_hold_that_is_settled_late_mints_nothing() {
+    on_each_of(BYTES, |face, mut time| {
+        let hold = face.hold(600).unwrap();
+        time.advance(500_000_000);
+        assert_eq!((hold.settle(100), face.peek().remaining()), (0, 1_000));
+        assert!(face.try_n(1_000).is_ok() && face.try_n(1).is_err());
+    });
+}
+
+/// What was estimated at nothing is charged when it is known, as any other estimate.
+#[test]
+fn an_estimate_of_nothing_is_charged_when_it_is_known() {
+    on_each_of(BYTES, |face, _| {
+        assert_eq!((face.hold(0).unwrap().settle(0), face.peek().remaining()), (0, 1_000));
+        assert_eq!(face.hold(0).unwrap().settle(400), 0, "it was never used before");
+        assert_eq!(face.peek().remaining(), 600);
+        assert_eq!((face.hold(0).unwrap().settle(100), face.peek().remaining()), (0, 500));
+    });
+}
+
+#[test]
+fn a_hold_of_a_key_that_was_forgotten_changes_nothing() {
+    let (clock, mut time) = Time::new();
+    let limiter = RateLimiter::<u64>::builder(BYTES).clock(clock).build();
+    for (actual, rest) in [(0, 0), (299, 0), (300, 0), (301, 1), (u64::MAX, u64::MAX - 300)] {
+        let hold = limiter.hold(&1, 300).unwrap();
+        time.advance(10 * SECOND);
+        assert_eq!(limiter.evict_idle(), 1);
+        assert!(limiter.try_acquire_n(&1, 500).is_ok(), "it is another bucket");
+        assert_eq!((hold.settle(actual), limiter.peek(&1).remaining()), (rest, 500), "{actual}");
+        assert!(limiter.remove(&1));
+        let hold = limiter.hold(&1, 300).unwrap();
+        assert!(limiter.remove(&1));
+        assert_eq!((hold.settle(actual), limiter.len()), (rest, 0), "{actual}");
+    }
+}
+
+#[test]
+fn without_room_the_policy_says_what_is_settled() {
+    let built = |policy| {
+        let (clock, _time) = Time::new();
+        RateLimiter::<u64>::builder(BYTES).clock(clock).max_keys(0).when_full(policy).build()
+    };
+    let share = built(WhenFull::Share);
+    assert_eq!(share.hold(&1, 300).unwrap().settle(100), 0);
+    assert_eq!(share.peek(&1).remaining(), 900);
+    assert_eq!(share.hold(&1, 300).unwrap().settle(2_000), 100);
+    assert_eq!(share.peek(&1).remaining(), 0);
+
+    assert_eq!(built(WhenFull::Deny).hold(&1, 1).unwrap_err().reason(), Reason::Full);
+
+    let allow = built(WhenFull::Allow);
+    let settled = [0, 300, 1_000].map(|actual| allow.hold(&1, 300).unwrap().settle(actual));
+    assert_eq!(settled, [0, 0, 700], "nothing counts it");
+}

@@ -1,0 +1,224 @@
+//! Keys under quotas of their own.
+
+use tollgate::{Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
+
+use crate::support::{HOUR, SECOND, Time, nanos, ns};
+
+const OWN: Quota = Quota::per_second(100);
+const GOLD: Quota = Quota::per_second(1_000).burst(2_000);
+
+const MS: u64 = 1_000_000;
+/// Of the limiter below: a 64th of the time a token takes under its own quota.
+const TICK: u64 = SECOND / 100 / 64;
+
+fn limiter() -> (RateLimiter<u64>, Time) {
+    let (clock, time) = Time::new();
+    let builder = RateLimiter::builder(OWN).headroom(Quota::per_second(2_000).burst(5_000)).unwrap();
+    (builder.clock(clock).build(), time)
+}
+
+fn left(decision: Result<Granted, Denied>) -> u64 {
+    decision.expect("it is granted").remaining()
+}
+
+#[test]
+fn a_plan_has_a_burst_and_a_rate_of_its_own() {
+    let (limiter, mut time) = limiter();
+    let gold = limiter.plan(GOLD).unwrap();
+    assert_eq!(gold.quota(), GOLD);
+    for key in [1, 2] {
+        let take = |n| match key {
+            1 => limiter.try_acquire_as(&key, n, &gold),
+            _ => limiter.pin().try_acquire_as(&key, n, &gold),
+        };
+        assert_eq!(left(take(0)), 2_000);
+        assert_eq!(take(2_001).unwrap_err().reason(), Reason::TooMany);
+        assert_eq!(take(u64::MAX).unwrap_err().retry_after(), None);
+        assert_eq!(left(take(2_000)), 0);
+        let wait = nanos(take(1).unwrap_err().retry_after().unwrap());
+        assert!((MS..=MS + TICK).contains(&wait), "{wait} ns");
+        time.advance(SECOND);
+        assert_eq!(left(take(1_000)), 0);
+        time.advance(10 * SECOND);
+        assert_eq!(left(take(1)), 1_999);
+    }
+}
+
+#[test]
+fn what_a_plan_says_is_exact() {
+    for quota in [
+        GOLD,
+        Quota::per_hour(1).burst(10),
+        Quota::per(7_919, ns(104_729_000_000)).burst(613),
+        Quota::per_second(99).burst(100),
+        Quota::per_second(2_000).burst(40),
+        OWN,
+    ] {
+        let (limiter, mut time) = limiter();
+        time.set(12_345_678_901);
+        let plan = limiter.plan(quota).unwrap();
+        assert_eq!(left(limiter.try_acquire_as(&1, quota.capacity(), &plan)), 0);
+        let start = time.now();
+        let mut came = 0;
+        for n in (1..=quota.capacity()).cycle().take(40) {
+            let wait = nanos(limiter.try_acquire_as(&1, n, &plan).unwrap_err().retry_after().unwrap());
+            time.advance(wait - 1);
+            let early = limiter.try_acquire_as(&1, n, &plan).unwrap_err();
+            assert_eq!(early.retry_after(), Some(ns(1)), "{quota}: {n} in {wait} ns");
+            time.advance(1);
+            assert_eq!(left(limiter.try_acquire_as(&1, n, &plan)), 0, "{quota}: {n}");
+            came += n;
+            // Not a tick is lost, however often it is looked at.
+            let due = u128::from(came) * quota.period().as_nanos() / u128::from(quota.tokens());
+            let late = i128::from(time.now() - start) - i128::try_from(due).unwrap();
+            // A tick, and the 64th of a token that it earns something of.
+            let unit = nanos(quota.period()) / quota.tokens() / 64;
+            assert!(late.abs() <= i128::from(TICK + unit), "{quota}: {came} tokens {late} ns late");
+        }
+    }
+}
+
+#[test]
+fn a_key_keeps_its_tokens_as_it_moves_between_plans() {
+    let (limiter, mut time) = limiter();
+    let (gold, slow) = (limiter.plan(GOLD).unwrap(), limiter.plan(Quota::per_hour(1).burst(10)).unwrap());
+    assert_eq!(left(limiter.try_acquire_as(&1, 1_950, &gold)), 50);
+    assert_eq!(limiter.peek(&1).remaining(), 50);
+    assert_eq!(left(limiter.try_acquire(&1)), 49);
+    assert_eq!(left(limiter.try_acquire_as(&1, 1, &slow)), 9, "as far as they fit");
+    assert_eq!(left(limiter.try_acquire_as(&1, 9, &gold)), 0);
+    // What came since the last use counts at the plan of the call.
+    time.advance(SECOND);
+    assert_eq!(left(limiter.try_acquire_as(&1, 0, &slow)), 0);
+    assert_eq!(limiter.peek(&1).remaining(), 100);
+    assert_eq!(left(limiter.try_acquire_as(&1, 0, &gold)), 1_000);
+    assert_eq!(limiter.len(), 1);
+}
+
+#[test]
+fn a_plan_of_another_limiter_is_refused() {
+    let ((mine, _), (other, _)) = (limiter(), limiter());
+    let foreign = other.plan(GOLD).unwrap();
+    for n in [0, 1, u64::MAX] {
+        for denied in [mine.try_acquire_as(&1, n, &foreign), mine.pin().try_acquire_as(&1, n, &foreign)] {
+            let denied = denied.unwrap_err();
+            assert_eq!((denied.reason(), denied.retry_after()), (Reason::ForeignPlan, None));
+        }
+    }
+    let denied = all_of((mine.key(&2), mine.key(&1).under(&foreign))).try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.denied().reason()), (1, Reason::ForeignPlan));
+    assert!(mine.is_empty());
+    // A clone is the same limiter.
+    assert!(other.clone().try_acquire_as(&1, 1, &foreign).is_ok());
+}
+
+#[test]
+fn a_plan_without_room_is_refused_by_its_bound() {
+    let said = |own: Quota, plan: Quota| {
+        let direct = RateLimiter::<u64>::new(own).plan(plan).unwrap_err();
+        let built = RateLimiter::<u64>::builder(own).plan_for([own, plan], |_| None).map(drop).unwrap_err();
+        assert_eq!(direct, built);
+        direct.to_string()
+    };
+    let text = said(OWN, Quota::per_second(1_000));
+    assert!(text.starts_with("a burst of 1000 is over the bound of 155 tokens"), "{text}");
+    let text = said(OWN, Quota::per_second(1_000_000_000).burst(10));
+    assert!(text.contains("1/128 of a burst of 10 at 1000000000 tokens every 1000000000 ns"), "{text}");
+    let text = said(Quota::per_second(1_000_000).burst(10), Quota::per(1, ns(1 << 61)).burst(1));
+    assert!(text.contains("1 tokens every 2305843009213693952 ns") && text.contains("1/64"), "{text}");
+}
+
+fn by_tens() -> (RateLimiter<u64>, Time) {
+    let (clock, time) = Time::new();
+    let builder = RateLimiter::builder(Quota::per_second(10)).headroom(GOLD).unwrap().clock(clock);
+    let plans = [GOLD, Quota::per_hour(1).burst(3)];
+    let builder = builder.plan_for(plans, |key: &u64| (*key >= 10).then(|| *key as usize / 10 - 1)).unwrap();
+    (builder.build(), time)
+}
+
+/// 0 to 9 are under the limiter's own quota, 10 to 19 are gold, 20 to 29 slow; there is no plan for others.
+#[test]
+fn a_key_is_under_the_plan_that_is_chosen_for_it() {
+    let (limiter, _time) = by_tens();
+    for (key, burst) in [(1, 10), (10, 2_000), (20, 3), (30, 10), (u64::MAX, 10)] {
+        assert_eq!((limiter.peek(&key).remaining(), limiter.pin().peek(&key).remaining()), (burst, burst));
+        assert_eq!(limiter.try_acquire_n(&key, burst + 1).unwrap_err().reason(), Reason::TooMany);
+        assert_eq!(left(limiter.pin().try_acquire(&key)), burst - 1);
+        limiter.refund(&key, 100);
+        assert_eq!(limiter.acquire_up_to(&key, u64::MAX).tokens(), burst);
+        limiter.refund(&key, 1);
+        assert_eq!(left(limiter.try_acquire_at(limiter.now(), &key, 1)), 0);
+        let slots = [1, 1].map(|n| limiter.reserve(&key, n).unwrap());
+        assert_eq!(slots[1].delay(), 2 * slots[0].delay());
+        for slot in slots.into_iter().rev() {
+            drop(slot);
+        }
+        assert_eq!(limiter.hold(&key, 0).unwrap().settle(1), 0);
+        let wait = nanos(limiter.try_acquire(&key).unwrap_err().retry_after().unwrap());
+        let token = match burst {
+            10 => SECOND / 10,
+            2_000 => SECOND / 1_000,
+            _ => HOUR,
+        };
+        assert!((2 * token..=2 * token + SECOND / 10 / 256).contains(&wait), "{key}: {wait} ns");
+    }
+}
+
+#[test]
+fn the_plan_of_a_call_goes_before_that_of_the_key() {
+    let (limiter, _time) = by_tens();
+    let slow = limiter.plan(Quota::per_hour(1).burst(3)).unwrap();
+    assert_eq!(left(limiter.try_acquire_as(&10, 1, &slow)), 2);
+    assert_eq!(left(limiter.try_acquire_as(&30, 1, &slow)), 2);
+    let all = all_of([limiter.key(&11).under(&slow), limiter.key(&12)]);
+    assert_eq!(all.try_acquire().unwrap().remaining(), 2);
+    assert_eq!([11, 12].map(|key| limiter.peek(&key).remaining()), [2, 1_999]);
+}
+
+/// A drained key of a slow plan stays while it is limited by it, however full it looks under the limiter's own quota.
+#[test]
+fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
+    for by_hand in [true, false] {
+        let (clock, mut time) = Time::new();
+        let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(clock);
+        let limiter = limiter.max_keys(1).when_full(WhenFull::Deny).build();
+        let slow: Plan = limiter.plan(Quota::per_hour(1).burst(3)).unwrap();
+        let evicts = |limiter: &RateLimiter<u64>| match by_hand {
+            true => limiter.evict_idle() == 1,
+            false => limiter.try_acquire(&2).is_ok(),
+        };
+        assert_eq!(left(limiter.try_acquire_as(&1, 3, &slow)), 0);
+        for hour in 1..3 {
+            time.set(hour * HOUR);
+            assert!(!evicts(&limiter));
+            assert_eq!(left(limiter.try_acquire_as(&1, 0, &slow)), hour);
+        }
+        time.set(3 * HOUR - 1);
+        assert!(!evicts(&limiter) && limiter.try_acquire_as(&1, 3, &slow).is_err());
+        // A debt of a burst might have to be filled, too.
+        time.set(14 * HOUR);
+        assert!(evicts(&limiter));
+        assert_eq!(limiter.len(), usize::from(!by_hand));
+    }
+}
+
+#[test]
+fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
+    let (limiter, mut time) = limiter();
+    let old = limiter.plan(GOLD).unwrap();
+    let drain = |key, plan: &Plan| assert_eq!(left(limiter.try_acquire_as(&key, 2_000, plan)), 0);
+    drain(1, &old);
+    time.advance(SECOND);
+    limiter.set_quota(Quota::per_second(50).burst(100)).unwrap();
+    let new = limiter.plan(GOLD).unwrap();
+    drain(2, &new);
+    // Half as fast from the change on; its burst stays.
+    time.advance(SECOND);
+    assert_eq!(left(limiter.try_acquire_as(&1, 0, &old)), 1_500);
+    assert_eq!(left(limiter.try_acquire_as(&2, 0, &new)), 1_000);
+    time.advance(SECOND);
+    assert_eq!(left(limiter.try_acquire_as(&1, 0, &old)), 2_000);
+    assert_eq!(left(limiter.try_acquire_as(&2, 0, &new)), 2_000);
+    let denied = limiter.try_acquire_as(&1, 2_001, &old).unwrap_err();
+    assert_eq!((denied.reason(), old.quota()), (Reason::TooMany, GOLD));
+}

@@ -1,0 +1,177 @@
+//! The small things: what a bucket starts with, jitter, functions that keep to a quota, and what can be written down.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tollgate::{
+    AllDenied, AllOf, BucketLimit, Clock, Hold, Jitter, Limited, Moment, Paced, Plan, Quota, RateLimiter,
+    Reason, Reservation, TokenBucket,
+};
+
+use crate::face::{Set, on_each};
+use crate::support::{SECOND, Time, ns};
+
+const MS: u64 = 1_000_000;
+const TEN: Quota = Quota::per_second(10);
+
+#[test]
+fn a_new_bucket_starts_with_what_was_said() {
+    for (initial, starts) in [(0, 0), (1, 1), (9, 9), (10, 10), (11, 10), (u64::MAX, 10)] {
+        on_each(Set { initial: Some(initial), ..Set::of(TEN) }, |face, mut time| {
+            let look = face.peek();
+            assert_eq!((look.remaining(), look.reset_after()), (starts, ns((10 - starts) * 100 * MS)));
+            assert_eq!(face.try_n(11).unwrap_err().reason(), Reason::TooMany);
+            let denied = (starts < 10).then(|| face.try_n(starts + 1).unwrap_err());
+            assert!(denied.is_none_or(|denied| denied.retry_after() == Some(ns(100 * MS))));
+            assert!(face.try_n(starts).is_ok());
+            time.advance(350 * MS);
+            assert_eq!(face.up_to(100).tokens(), 3);
+            time.advance(60 * SECOND);
+            assert_eq!(face.peek().remaining(), 10);
+        });
+    }
+}
+
+/// It earns from its first use on: a refusal is one, a look is none.
+#[test]
+fn a_new_key_earns_from_its_first_use_on() {
+    let (clock, mut time) = Time::new();
+    let limiter = RateLimiter::<u64>::builder(TEN).start_empty().clock(clock).build();
+    time.set(100 * SECOND);
+    assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (0, 0));
+    let denied = limiter.try_acquire(&1).unwrap_err();
+    assert_eq!((denied.retry_after(), limiter.len()), (Some(ns(100 * MS)), 1));
+    time.advance(100 * MS - 1);
+    assert!(limiter.try_acquire(&1).is_err());
+    time.advance(1);
+    assert!(limiter.try_acquire(&1).is_ok());
+    assert_eq!(limiter.reserve(&2, 3).unwrap().commit().tokens(), 3);
+    assert_eq!(limiter.reserve(&2, 1).unwrap().delay(), ns(400 * MS));
+    assert_eq!((limiter.acquire_up_to(&3, 5).tokens(), limiter.peek(&3).remaining()), (0, 0));
+    // What was forgotten is new.
+    time.advance(60 * SECOND);
+    assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (3, 0));
+}
+
+#[test]
+fn jitter_adds_and_never_more_than_it_says() {
+    for most in [ns(1), ns(1_000), Duration::from_millis(20), Duration::from_secs(3_600)] {
+        let jitter = Jitter::up_to(most);
+        for wait in [Duration::ZERO, ns(1), Duration::from_secs(1)] {
+            let waits: Vec<_> = (0..1_000).map(|_| jitter.added_to(wait)).collect();
+            assert!(waits.iter().all(|with| (wait..=wait + most).contains(with)));
+            assert!(waits.iter().any(|with| *with != waits[0]), "{most:?}: it is random");
+        }
+        for _ in 0..100 {
+            assert_eq!(jitter.added_to(Duration::MAX), Duration::MAX);
+        }
+    }
+    for none in [Jitter::NONE, Jitter::default(), Jitter::up_to(Duration::ZERO)] {
+        assert_eq!(none, Jitter::NONE);
+        assert_eq!(
+            [ns(0), ns(7), Duration::MAX].map(|wait| none.added_to(wait)),
+            [ns(0), ns(7), Duration::MAX]
+        );
+    }
+    let _ = Jitter::up_to(Duration::MAX).added_to(Duration::MAX);
+}
+
+/// On a mock clock, which stands: what is waited for is what was promised, however long the sleeps take.
+#[test]
+fn waits_take_their_tokens_in_turn() {
+    let fast = Quota::per(1, ns(1_000)).burst(2);
+    let (clock, mut time) = Time::new();
+    let jitter = Jitter::up_to(ns(10));
+    let bucket = TokenBucket::builder(fast).max_debt(20).unwrap().jitter(jitter).clock(clock.clone()).build();
+    let limiter = RateLimiter::<u64>::builder(fast).max_debt(20).unwrap().jitter(jitter).clock(clock).build();
+    assert!(bucket.paced().zip(limiter.paced(&1)).take(5).all(|(a, b)| (a.tokens(), b.tokens()) == (1, 1)));
+    assert!(bucket.blocking_acquire().is_ok() && limiter.blocking_acquire(&1).is_ok());
+    assert!(bucket.blocking_acquire_n(2).is_ok() && limiter.blocking_acquire_n(&1, 2).is_ok());
+    let delays = || [bucket.reserve(1).unwrap().delay(), limiter.reserve(&1, 1).unwrap().delay()];
+    assert_eq!(delays(), [ns(7_000); 2]);
+    for (patience, granted) in [(0, false), (6_999, false), (7_000, true), (7_999, false), (8_000, true)] {
+        assert_eq!(bucket.blocking_acquire_within(ns(patience)).is_ok(), granted, "{patience} ns");
+        assert_eq!(limiter.blocking_acquire_within(&1, ns(patience)).is_ok(), granted, "{patience} ns");
+    }
+    assert!(bucket.blocking_acquire_n_within(2, ns(9_999)).is_err());
+    assert!(limiter.blocking_acquire_n_within(&1, 2, ns(10_000)).is_ok());
+    assert_eq!(bucket.blocking_acquire_n(3).unwrap_err().reason(), Reason::TooMany);
+    let _ = bucket.reserve(2).map(Reservation::commit);
+    time.advance(5_000);
+    assert_eq!(delays(), [ns(6_000); 2]);
+}
+
+/// Where the line is full, pace waits for a place in it: on the real clock, with no verdict on how long.
+#[test]
+fn pace_goes_on_where_nobody_may_wait() {
+    let bucket = TokenBucket::builder(Quota::per_second(100_000).burst(1)).max_debt(0).unwrap().build();
+    assert_eq!(bucket.paced().take(20).map(|granted| granted.tokens()).sum::<u64>(), 20);
+    let calls = Cell::new(0);
+    let limited = bucket.limited(|()| calls.set(calls.get() + 1));
+    let granted = (0..10).filter(|_| limited.blocking_call(()).is_ok()).count();
+    assert_eq!(calls.get(), granted);
+}
+
+#[test]
+fn what_is_refused_is_not_called() {
+    let (clock, mut time) = Time::new();
+    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let limiter = RateLimiter::<String>::builder(TEN).clock(clock).build();
+    let calls = Cell::new(0);
+    let call = |add: u64| {
+        calls.set(calls.get() + add);
+        calls.get()
+    };
+    let (one, two) = (bucket.limited(call), limiter.limited("ada", call));
+    for called in 1..=10 {
+        assert_eq!((one.try_call(1), two.try_call(1)), (Ok(2 * called - 1), Ok(2 * called)));
+    }
+    for limited in [&one.try_call(1), &two.try_call(1)] {
+        assert_eq!(limited.unwrap_err().retry_after(), Some(ns(100 * MS)));
+    }
+    assert_eq!((calls.get(), bucket.peek().remaining()), (20, 0));
+    time.advance(100 * MS - 1);
+    assert!(one.try_call(1).is_err() && two.try_call(1).is_err());
+    time.advance(1);
+    assert!(one.try_call(1).is_ok() && two.try_call(1).is_ok() && calls.get() == 22);
+    let none = TokenBucket::builder(TEN).max_debt(0).unwrap().start_empty().clock(Clock::mock().0).build();
+    assert!(none.limited(call).blocking_call(1).is_err() && calls.get() == 22);
+}
+
+fn send_and_sync<T: Send + Sync>() {}
+fn value<T: Copy + Send + Sync + 'static>() {}
+
+/// What users keep in their structs.
+struct App {
+    limiter: RateLimiter<String>,
+    bucket: TokenBucket,
+    plan: Plan,
+}
+
+static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100).burst(200));
+static OWN_CLOCK: TokenBucket = TokenBucket::with_clock(Quota::per_hour(1), Clock::new());
+
+#[test]
+fn limits_can_be_kept_and_sent() {
+    send_and_sync::<(App, Reservation<'_>, Hold<'_>, Paced<'_>, Limited<'_, fn()>)>();
+    send_and_sync::<AllOf<(BucketLimit<'_>,)>>();
+    value::<(Plan, Moment, Jitter, AllDenied)>();
+    let limiter = RateLimiter::new(TEN);
+    let app = App { plan: limiter.plan(Quota::per_hour(5)).unwrap(), limiter, bucket: TokenBucket::new(TEN) };
+    assert!(app.limiter.try_acquire_as("ada", 5, &app.plan).is_ok() && app.bucket.try_acquire().is_ok());
+    assert!(
+        LIMIT.try_acquire().is_ok() && OWN_CLOCK.try_acquire().is_ok() && OWN_CLOCK.try_acquire().is_err()
+    );
+    let slot: Reservation<'static> = LIMIT.reserve(1).unwrap();
+    std::thread::spawn(move || slot.commit()).join().unwrap();
+}
+
+#[test]
+fn moments_are_counted_apart() {
+    let (clock, mut time) = Time::new();
+    let bucket = TokenBucket::with_clock(TEN, clock);
+    let start = bucket.now();
+    time.advance(5);
+    assert_eq!((bucket.now().since(start), start.since(bucket.now())), (ns(5), ns(0)));
+    assert!(start < bucket.now());
+}
