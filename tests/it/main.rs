@@ -3,6 +3,8 @@
 #![cfg(not(loom))]
 
 mod api;
+#[cfg(feature = "tokio")]
+mod client;
 mod conformance;
 mod edges;
 mod eviction;
