@@ -31,11 +31,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use http_body_util::{Either, Full};
-use hyper::body::{Body as _, Bytes, Incoming};
+use http_body_util::Either;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::http::uri::{Authority, Scheme};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
@@ -44,15 +44,14 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tollgate::{Denied, Quota, RateLimiter};
+use upstream::{Body, accept, text};
+
+mod upstream;
 
 /// How long requests under way may take to finish once a signal says stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// An upstream that takes longer than this to accept a connection is unreachable.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The pause after an `accept` that failed, which is nearly always for want of descriptors.
-const BACK_OFF: Duration = Duration::from_millis(20);
-
-type Body = Either<Incoming, Full<Bytes>>;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A reverse proxy that limits each client.
@@ -62,7 +61,7 @@ struct Options {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     listen: SocketAddr,
     /// Where requests go, as http://HOST[:PORT]; a server in this process if not given
-    #[arg(long, value_name = "URL", value_parser = upstream_url)]
+    #[arg(long, value_name = "URL", value_parser = upstream::url)]
     upstream: Option<Authority>,
     /// What each key may do
     #[arg(long, value_name = "QUOTA", default_value = "100/s burst 200")]
@@ -99,7 +98,7 @@ async fn run(options: Options) -> Result<(), String> {
     // An upstream in this process takes two of its sockets for each connection.
     let (upstream, sockets_each) = match upstream {
         Some(upstream) => (upstream, 1),
-        None => (embedded_upstream().await.map_err(|e| format!("error: cannot start an upstream: {e}"))?, 2),
+        None => (upstream::start().await.map_err(|e| format!("error: cannot start an upstream: {e}"))?, 2),
     };
     let (clients, connections) = share_sockets(sockets_each);
     let whom = key.0.as_ref().map_or("client address".to_owned(), |name| format!("value of {name}"));
@@ -145,19 +144,6 @@ async fn serve(proxy: Arc<Proxy>, listener: TcpListener, clients: usize, stop: i
     drop(listener);
     say(format_args!("draining {} connections", draining.count()));
     let _ = tokio::time::timeout(DRAIN, draining.shutdown()).await;
-}
-
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                // Fails only on a connection that is already gone, as the first read will find out.
-                let _ = stream.set_nodelay(true);
-                return (stream, peer);
-            }
-            Err(_) => tokio::time::sleep(BACK_OFF).await,
-        }
-    }
 }
 
 /// What every connection shares.
@@ -338,12 +324,6 @@ fn via(received: Version) -> &'static str {
     if received == Version::HTTP_10 { "1.0 tollgate" } else { "1.1 tollgate" }
 }
 
-fn text(status: StatusCode, line: impl Into<Bytes>) -> Response<Body> {
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    let response = Response::builder().status(status).header(header::CONTENT_TYPE, plain);
-    response.body(Either::Right(Full::new(line.into()))).expect("the header is valid")
-}
-
 /// Connections to the upstream: as many as there are permits, never more, reused last in first out.
 ///
 /// hyper-util's legacy client bounds the idle ones only, and a proxy that runs out of descriptors fails its clients.
@@ -432,50 +412,8 @@ fn open_files_limit() -> usize {
     usize::MAX
 }
 
-/// A server to put behind the proxy when there is none.
-async fn embedded_upstream() -> io::Result<Authority> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?.to_string();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = accept(&listener).await;
-            let service = service_fn(async |request| Ok::<_, Infallible>(mirror(request)));
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    Ok(Authority::from_maybe_shared(address).expect("an address with a port is an authority"))
-}
-
-/// Answers with the request's body or, if it has none, with its head.
-fn mirror(request: Request<Incoming>) -> Response<Body> {
-    if !request.body().is_end_stream() {
-        return Response::new(Either::Left(request.into_body()));
-    }
-    let mut head = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
-    for (name, value) in request.headers() {
-        head += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
-    }
-    text(StatusCode::OK, head)
-}
-
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8080")
-}
-
-fn upstream_url(text: &str) -> Result<Authority, &'static str> {
-    const FORM: &str = "expected http://HOST or http://HOST:PORT";
-    let url = text.parse::<Uri>().map_err(|_| FORM)?;
-    if url.scheme() == Some(&Scheme::HTTPS) {
-        return Err("https upstreams are not supported, only http");
-    }
-    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && url.query().is_none();
-    let authority =
-        url.authority().filter(|authority| bare && !authority.as_str().contains('@')).ok_or(FORM)?;
-    // `port` says nothing, too, about one that is not a number below 65,536.
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return Err("the port is not a number from 0 to 65535");
-    }
-    Ok(authority.clone())
 }
 
 fn key(text: &str) -> Result<Key, String> {

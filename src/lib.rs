@@ -18,6 +18,26 @@
 //! }
 //! ```
 //!
+//! # Verbs
+//!
+//! On [`TokenBucket`], and on [`RateLimiter`] with a key:
+//!
+//! * [`try_acquire`](TokenBucket::try_acquire), [`try_acquire_n`](TokenBucket::try_acquire_n): now or never.
+//!   [`acquire_up_to`](TokenBucket::acquire_up_to) takes what is there, [`try_acquire_at`](TokenBucket::try_acquire_at) decides
+//!   at a reading of the clock that you have, [`peek`](TokenBucket::peek) looks, [`refund`](TokenBucket::refund) gives back;
+//! * [`reserve`](TokenBucket::reserve): tokens that will have been earned later, in order of arrival. On it stand
+//!   [`blocking_acquire`](TokenBucket::blocking_acquire), `acquire().await`, [`paced`](TokenBucket::paced), and
+//!   [`limited`](TokenBucket::limited) for outgoing calls;
+//! * [`hold`](TokenBucket::hold) and [`settle`](Hold::settle): an estimate first, the cost when it is known;
+//! * [`set_quota`](TokenBucket::set_quota): another rate and burst, for all keys at once.
+//!   [`plan`](RateLimiter::plan): another for some keys;
+//! * [`all_of`]: several limits, all or nothing;
+//! * [`shadow`](Builder::shadow) and [`on_decision`](Builder::on_decision): look on, and refuse nothing.
+//!
+//! # Features
+//!
+//! None by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a stream.
+//!
 //! # The law
 //!
 //! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
@@ -37,6 +57,9 @@
 //!   (13 days at the least for ordinary quotas), costs or delays tokens but mints none; one set back by more than
 //!   that refills the bucket once. The processor's counter does not do this.
 //! * The counter does not count the time a machine is suspended.
+//! * A word is laid out once. A quota or a plan that is much larger or faster than the one it was built for needs
+//!   [`headroom`](Builder::headroom); what does not fit is an [`InvalidQuota`].
+//! * As many tokens can be waited for as [`max_debt`](Builder::max_debt) says, one burst by default.
 
 mod all_of;
 mod background;
@@ -100,3 +123,8 @@ pub use waiting::Paced;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// So do those for who comes from governor.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/from-governor.md")]
+mod from_governor {}

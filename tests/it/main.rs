@@ -4,6 +4,8 @@
 
 mod all_of;
 mod api;
+#[cfg(feature = "tokio")]
+mod client;
 mod conformance;
 mod dropped;
 mod edges;
