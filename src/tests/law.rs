@@ -8,10 +8,10 @@ use proptest::test_runner::TestCaseResult;
 use super::state::Move;
 use super::terms::{Asked, TABLE, numbers};
 use super::verbs::{Bench, moved, room_of, rooms};
+use crate::frame::{Frame, Layout};
 use crate::quota::Quota;
 use crate::reservation::Receipt;
 use crate::step::{ChargeUpTo, Take, TakeUpTo};
-use crate::terms::{Frame, Layout};
 
 #[derive(Clone, Debug)]
 enum Verb {
@@ -177,7 +177,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 let Event { receipt, tokens, .. } = ledger.granted[index];
                 bench.rules.undo(&bench.bucket, &receipt);
                 // What was undone in between was not there before it: then it is a refund.
-                if std::mem::replace(&mut undone, Some(stamp)).is_some_and(|at| at >= made) {
+                if undone.replace(stamp).is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));
                 } else {
                     ledger.granted.remove(index);

@@ -6,11 +6,12 @@ use proptest::prelude::*;
 
 use super::state::{answer, nanos};
 use super::terms::{Asked, numbers, quotas};
+use crate::frame::{Flaw, Frame, Room};
 use crate::plan::{Plan, Planned};
 use crate::quota::Quota;
 use crate::state::State;
 use crate::step::{Step, Take};
-use crate::terms::{Flaw, Frame, Pace, Reading, Room, Terms};
+use crate::terms::{Pace, Reading, Terms};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -116,7 +117,7 @@ fn a_plan_never_drifts() {
             let at = || format!("{pair:?}, step {step}: {has} of {earned} / {down}");
             assert!((has + 1) * down > earned && has * down < earned + down, "{}", at());
             // By the clock.
-            let ideal = u128::from(now - start) * u128::from(tokens) << layout.fraction;
+            let ideal = (u128::from(now - start) * u128::from(tokens)) << layout.fraction;
             let tick = (up * u128::from(period)).div_ceil(down) + u128::from(period);
             let has = has * u128::from(period);
             assert!(has + tick > ideal && has < ideal + tick, "by the clock: {}", at());

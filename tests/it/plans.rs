@@ -116,7 +116,7 @@ fn a_plan_of_another_limiter_is_refused() {
 fn a_plan_without_room_is_refused_by_its_bound() {
     let said = |own: Quota, plan: Quota| {
         let direct = RateLimiter::<u64>::new(own).plan(plan).unwrap_err();
-        let built = RateLimiter::<u64>::builder(own).plan_for([own, plan], |_| None).map(drop).unwrap_err();
+        let built = RateLimiter::<u64>::builder(own).plans([own, plan]).map(drop).unwrap_err();
         assert_eq!(direct, built);
         direct.to_string()
     };
@@ -132,7 +132,8 @@ fn by_tens() -> (RateLimiter<u64>, Time) {
     let (clock, time) = Time::new();
     let builder = RateLimiter::builder(Quota::per_second(10)).headroom(GOLD).unwrap().clock(clock);
     let plans = [GOLD, Quota::per_hour(1).burst(3)];
-    let builder = builder.plan_for(plans, |key: &u64| (*key >= 10).then(|| *key as usize / 10 - 1)).unwrap();
+    let builder = builder.plans(plans).unwrap();
+    let builder = builder.plan_for(|key: &u64| (*key >= 10).then(|| *key as usize / 10 - 1));
     (builder.build(), time)
 }
 
