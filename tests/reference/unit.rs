@@ -48,7 +48,8 @@ impl Unit {
         }
         let unit = Unit::of_levels(fastest, largest, smallest)?;
         let indebted = Unit { stamp: rest_of_the_word(2 * largest) - unit.fraction, debt: largest, ..unit };
-        let room = fills(quota, 2 * quota.2) && indebted.holds(fastest, 2 * largest, 46);
+        let fill = asked.iter().all(|quota| fills(*quota, 2 * quota.2));
+        let room = fill && indebted.holds(fastest, 2 * largest, 46);
         Some(if room { indebted } else { unit })
     }
 
