@@ -10,7 +10,7 @@
 //! is never behind the stamp. A hardware counter may be read early by the processor, by
 //! nanoseconds; the jitter window of [`State`] covers that.
 //! Partner: every step on the same word. Checked by `a_coarse_clock_is_never_behind_the_stamp` in
-//! `src/tests/loom.rs`, which fails with either ordering relaxed.
+//! `src/tests/loom/`, which fails with either ordering relaxed.
 //!
 //! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
 

@@ -15,7 +15,7 @@
 //! Entering the map and charging the overflow bucket race: one thread inserts an entry, then reads the
 //! overflow bucket; another charges the overflow bucket, then looks for an entry. A `SeqCst` fence between
 //! the two steps of either makes at least one of them see the other. (Partner fences: in `first_charge` and
-//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/loom.rs`.)
+//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/loom/`.)
 //! The word itself needs no more than `bucket.rs` gives.
 
 use crate::bucket::{Advance, Bucket, Read};

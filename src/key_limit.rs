@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use crate::clock::nanos_of;
+use crate::clock::{Moment, nanos_of};
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::key::ToKey;
 use crate::limiter::RateLimiter;
@@ -78,6 +78,17 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         let shared = self.shared();
         shared.try_acquire_n(&shared.map.guard(), self.key, self.n, self.ask())
+    }
+
+    /// Takes the tokens at a reading that was taken before; see [`RateLimiter::try_acquire_at`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, if ever, counted from the reading.
+    pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
+        let shared = self.shared();
+        let ask = Ask { now: Some(now), ..self.ask() };
+        shared.try_acquire_n(&shared.map.guard(), self.key, self.n, ask)
     }
 
     /// Takes what is there of the tokens; see [`RateLimiter::acquire_up_to`].

@@ -19,7 +19,7 @@ use crate::verbs::Ask;
 /// A token bucket for each key, in a lock-free map, all under one quota.
 ///
 /// A key's bucket starts full when the key is first seen. Its memory is bounded: at most
-/// [`max_keys`](Builder::max_keys) buckets (1,048,576 by default) are held, of about 45 bytes and the key each.
+/// [`max_keys`](Builder::max_keys) buckets (1,048,576 by default) are held, of about 43 bytes and the key each.
 /// Room for new keys is made by evicting buckets that have been full for 2 s. A full bucket says the
 /// same as none, so that changes no decision, and nobody can reset a limit by pushing keys out. If no bucket
 /// can be evicted, [`WhenFull`](crate::WhenFull) decides. (It does for a ninth key that agrees with eight others in 32 bits of its hash,

@@ -22,7 +22,7 @@
 //!
 //! What is undecided is marked by a number of its regime, so that no helper that was stopped can decide for a
 //! later one. Partner: the other helpers.
-//! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/loom.rs`.
+//! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/loom/`.
 
 use std::sync::PoisonError;
 

@@ -13,6 +13,7 @@ use crate::clock::nanos_of;
 use crate::decision::{Denied, Granted};
 use crate::jitter::Jitter;
 use crate::key::ToKey;
+use crate::key_limit::KeyLimit;
 use crate::limited::Limited;
 use crate::limiter::RateLimiter;
 use crate::reservation::Reservation;
@@ -37,9 +38,13 @@ impl TokenBucket {
     ///
     /// A future that is dropped while it waits gives its token back as a dropped [`Reservation`] does.
     ///
+    /// There is room in line for [one burst](crate::BucketBuilder::max_debt) unless you say more: a bucket with a burst of 1
+    /// lets one wait. Where tokio's clock is paused, in a test, the bucket needs one that [stands with
+    /// it](crate::Clock::from_fn).
+    ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if [as much](crate::BucketBuilder::max_debt) is promised already.
+    /// [`Denied`] at once, without a wait, if as much is promised already.
     ///
     /// # Examples
     ///
@@ -190,6 +195,31 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     }
 }
 
+impl<'a, K, Q, S> KeyLimit<'a, K, Q, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ToKey<K> + ?Sized,
+    S: BuildHasher + Send + Sync,
+{
+    /// Waits for the tokens, and takes them; see [`TokenBucket::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if as much is promised already or there are never so many.
+    pub async fn acquire(&self) -> Result<Granted, Denied> {
+        when_due(self.reserve()?, self.shared().extras.jitter, FOREVER).await
+    }
+
+    /// As [`acquire`](KeyLimit::acquire), if it takes no longer than `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
+        when_due(self.reserve_within(patience)?, self.shared().extras.jitter, nanos_of(patience)).await
+    }
+}
+
 /// Tokens at the rate they come, for tasks; see [`TokenBucket::paced_stream`]. It never ends.
 ///
 /// Dropped while it waits it gives its token back as a dropped [`Reservation`] does.
@@ -248,15 +278,15 @@ impl<F> Limited<'_, F> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tollgate::Denied> {
     /// static CALLS: TokenBucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
-    /// let fetch = CALLS.limited(async |path: &str| format!("GET {path}"));
+    /// let fetch = CALLS.limited(|path: &'static str| async move { format!("GET {path}") });
     /// assert_eq!(fetch.call("/1").await?, "GET /1");
     /// assert_eq!(fetch.call("/2").await?, "GET /2"); // a millisecond later
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn call<A, R>(&self, argument: A) -> Result<R, Denied>
+    pub async fn call<A, R: Future>(&self, argument: A) -> Result<R::Output, Denied>
     where
-        F: AsyncFn(A) -> R,
+        F: Fn(A) -> R,
     {
         let reservation = self.gate.reserve(FOREVER)?;
         let wait = self.gate.wait(&reservation);

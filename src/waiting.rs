@@ -12,6 +12,7 @@ use crate::clock::nanos_of;
 use crate::decision::{Denied, Granted};
 use crate::jitter::Jitter;
 use crate::key::ToKey;
+use crate::key_limit::KeyLimit;
 use crate::limiter::RateLimiter;
 use crate::reservation::{Reservation, Reserved};
 use crate::token_bucket::TokenBucket;
@@ -60,11 +61,12 @@ impl TokenBucket {
     /// Waits for a token, and takes it. Sleeps the thread; the wait is by the system's clock, from a time that is
     /// promised by the bucket's.
     ///
-    /// Waiters are served first come, first served: each has a [reservation](TokenBucket::reserve).
+    /// Waiters are served first come, first served: each has a [reservation](TokenBucket::reserve). There is room in line
+    /// for [one burst](crate::BucketBuilder::max_debt) unless you say more: a bucket with a burst of 1 lets one wait.
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if [as much](crate::BucketBuilder::max_debt) is promised already.
+    /// [`Denied`] at once, without a wait, if as much is promised already.
     ///
     /// # Examples
     ///
@@ -208,6 +210,31 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     pub(crate) fn gate<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Gate<'a> {
         let reserve = Box::new(move |patience| self.reserve_for(key, 1, patience));
         Gate { reserve, jitter: self.shared.extras.jitter }
+    }
+}
+
+impl<'a, K, Q, S> KeyLimit<'a, K, Q, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ToKey<K> + ?Sized,
+    S: BuildHasher + Send + Sync,
+{
+    /// Waits for the tokens, and takes them; see [`TokenBucket::blocking_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if as much is promised already or there are never so many.
+    pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
+        block(self.reserve()?, self.shared().extras.jitter, FOREVER)
+    }
+
+    /// As [`blocking_acquire`](KeyLimit::blocking_acquire), if it takes no longer than `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
+    pub fn blocking_acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
+        block(self.reserve_within(patience)?, self.shared().extras.jitter, nanos_of(patience))
     }
 }
 
