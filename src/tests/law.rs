@@ -107,7 +107,8 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
     let mut ledger = Ledger { quota, layout: frame.layout, granted: vec![], refunded: vec![] };
     // The latest reading, and the latest that was committed.
     let (mut latest, mut stamped) = (start, 0);
-    let mut undone = None;
+    // When tokens last came back: whichever way, and by an undo.
+    let (mut returned, mut undone) = (None, None);
     for (by, verb, part) in steps {
         // Stale readings are behind the latest, not behind each other.
         let from = if matches!(by, Move::Stale(_)) { latest } else { bench.now.max(latest) };
@@ -158,9 +159,14 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 let last = bench.bucket.state().mark(&reading.pace, reading.tick()) == receipt.mark;
                 bench.rules.give_back(&bench.bucket, &receipt);
                 // What does not come back counts as granted, used or not.
-                // After a refund of what others took it is a refund as well: they took on top of it.
+                // After tokens came back it may be the last again though others took: then it is a refund.
                 let Event { made, tokens, .. } = ledger.granted[index];
-                if last && ledger.refunded.iter().any(|(at, _)| *at >= made) {
+                let refunded = ledger.refunded.iter().any(|(at, _)| *at >= made);
+                let again = refunded || undone.is_some_and(|at| at >= made);
+                if last {
+                    returned = Some(stamp);
+                }
+                if last && again {
                     ledger.refunded.push((stamp, tokens));
                 } else if last {
                     ledger.granted.remove(index);
@@ -176,8 +182,14 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 }
                 let Event { receipt, tokens, .. } = ledger.granted[index];
                 bench.rules.undo(&bench.bucket, &receipt);
+<<<<<<< HEAD
                 // What was undone in between was not there before it: then it is a refund.
                 if undone.replace(stamp).is_some_and(|at| at >= made) {
+=======
+                // What came back in between was not there before it: then it is a refund.
+                undone = Some(stamp);
+                if std::mem::replace(&mut returned, Some(stamp)).is_some_and(|at| at >= made) {
+>>>>>>> e70e041f9e0e6e6983c2955311bb68efa201608b
                     ledger.refunded.push((stamp, tokens));
                 } else {
                     ledger.granted.remove(index);
