@@ -182,14 +182,9 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 }
                 let Event { receipt, tokens, .. } = ledger.granted[index];
                 bench.rules.undo(&bench.bucket, &receipt);
-<<<<<<< HEAD
-                // What was undone in between was not there before it: then it is a refund.
-                if undone.replace(stamp).is_some_and(|at| at >= made) {
-=======
                 // What came back in between was not there before it: then it is a refund.
                 undone = Some(stamp);
                 if std::mem::replace(&mut returned, Some(stamp)).is_some_and(|at| at >= made) {
->>>>>>> e70e041f9e0e6e6983c2955311bb68efa201608b
                     ledger.refunded.push((stamp, tokens));
                 } else {
                     ledger.granted.remove(index);
