@@ -2,7 +2,8 @@
 //!
 //! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the same
 //! atomic (its issues 166 and 392). Under `--cfg rmw_loads` a load is a read-modify-write of its own,
-//! which makes loom try them all. A `SeqCst` load is one always: loom takes it for an `Acquire` one, which may
+//! which makes loom try them all. A store is one too, then: where it races with a read-modify-write, loom leaves open
+//! which of them is later, even if that one took the value from before the store. A `SeqCst` load is one always: loom takes it for an `Acquire` one, which may
 //! return what was there before another `SeqCst` store; a read-modify-write returns the latest.
 
 #[cfg(not(all(test, loom)))]
@@ -46,6 +47,14 @@ mod model {
                 self.0.fetch_add(0, super::Ordering::AcqRel)
             } else {
                 self.0.load(order)
+            }
+        }
+
+        pub(crate) fn store(&self, value: u64, order: super::Ordering) {
+            if cfg!(rmw_loads) {
+                self.0.swap(value, order);
+            } else {
+                self.0.store(value, order);
             }
         }
     }

@@ -264,7 +264,7 @@ fn a_helper_that_was_stopped_decides_for_no_later_regime() {
 
 #[test]
 fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
-    explore("a taker, an evictor, fast to slow", || {
+    explore_within(2, "a taker, an evictor, fast to slow", || {
         let quotas = [Quota::every(Duration::from_secs(1)), Quota::every(Duration::from_secs(10))];
         let world = World::of(regimes(quotas[0].burst(1), quotas[1].burst(1)));
         world.take();
