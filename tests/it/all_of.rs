@@ -218,7 +218,8 @@ fn who_comes_before_a_key_without_room_is_undone() {
 #[test]
 fn a_reading_of_one_clock_is_not_used_on_another() {
     let (([a], mut a_time), ([b], mut b_time)) = (buckets([TEN]), buckets([TEN]));
-    (a_time.set(999 * SECOND), b_time.set(1_000 * SECOND));
+    a_time.set(999 * SECOND);
+    b_time.set(1_000 * SECOND);
     assert!(b.try_acquire_n(10).is_ok());
     b_time.advance(SECOND);
     assert!(all_of((a.n(1), b.n(10))).try_acquire().is_ok());

@@ -148,7 +148,7 @@ fn a_drop_after_the_clock_was_set_back_mints_nothing() {
                 // In whole ticks of 2^-13 tokens at the least.
                 let (delay, due) = (next(face), lag + (owed + 1) * 100 * MS);
                 assert!(
-                    delay.abs_diff(due) <= 100 * MS >> 12,
+                    delay.abs_diff(due) <= (100 * MS) >> 12,
                     "back by {back}, {noticed}: {delay}, not {due}"
                 );
             });
