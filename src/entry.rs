@@ -278,7 +278,9 @@ impl<R: Source> Rules<R> {
             |state| read.read(state),
             |state, reading| {
                 let from = if state == State::FULL { self.start(reading) } else { state };
-                step.run(from, reading)
+                let (outcome, next) = step.run(from, reading);
+                // Refused at first: it has a level and a stamp from here on all the same.
+                (outcome, next.or((from != state).then_some(from)))
             },
         );
         fence(Ordering::SeqCst);

@@ -1,5 +1,7 @@
 //! Several limits, all or nothing.
 
+use std::sync::{Arc, Mutex};
+
 use tollgate::{Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, all_of};
 
 use crate::support::{SECOND, Time, ns};
@@ -210,4 +212,32 @@ fn who_comes_before_a_key_without_room_is_undone() {
     let other = RateLimiter::<u64>::new(TEN);
     let denied = all_of((other.key(&9).n(10), limiter.key(&2))).try_acquire().unwrap_err();
     assert_eq!((denied.which(), other.peek(&9).remaining()), (1, 10));
+}
+
+/// A reading of one clock says nothing on another, even where it would pass for jitter.
+#[test]
+fn a_reading_of_one_clock_is_not_used_on_another() {
+    let (([a], mut a_time), ([b], mut b_time)) = (buckets([TEN]), buckets([TEN]));
+    a_time.set(999 * SECOND);
+    b_time.set(1_000 * SECOND);
+    assert!(b.try_acquire_n(10).is_ok());
+    b_time.advance(SECOND);
+    assert!(all_of((a.n(1), b.n(10))).try_acquire().is_ok());
+}
+
+/// Who takes what is held and what came, in that moment, is not paid for twice: what would have spilt is not given back.
+#[test]
+fn what_would_have_spilt_is_not_undone() {
+    let (clock, time) = Time::new();
+    let bucket = Arc::new(TokenBucket::with_clock(TEN, clock.clone()));
+    let (other, time) = (bucket.clone(), Mutex::new(time));
+    let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).max_keys(0).when_full(WhenFull::Deny);
+    let limiter = limiter.on_decision(move |_| {
+        time.lock().unwrap().advance(200 * MS);
+        assert_eq!(other.acquire_up_to(100).tokens(), 8);
+    });
+    let limiter = limiter.build();
+    let denied = all_of((bucket.n(4), limiter.key(&1))).try_acquire().unwrap_err();
+    assert_eq!(denied.denied().reason(), Reason::Full);
+    assert_eq!(bucket.peek().remaining(), 2, "as if the four had never been taken");
 }

@@ -78,6 +78,18 @@ fn an_estimate_is_a_plain_take() {
     });
 }
 
+/// One burst of debt is one of the burst in force.
+#[test]
+fn under_a_smaller_burst_less_is_charged() {
+    on_each_of(BYTES, |face, _| {
+        let hold = face.hold(300).unwrap();
+        face.set_quota(BYTES.burst(400)).unwrap();
+        // 400 of the 700 are left, and 400 are owed.
+        assert_eq!(hold.settle(u64::MAX), u64::MAX - 300 - 800);
+        assert_eq!(face.try_n(1).unwrap_err().retry_after(), Some(ns(401_000_000)));
+    });
+}
+
 /// Too much is given back below the burst only.
 #[test]
 fn a_hold_that_is_settled_late_mints_nothing() {

@@ -209,10 +209,12 @@ fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
     let old = limiter.plan(GOLD).unwrap();
     let drain = |key, plan: &Plan| assert_eq!(left(limiter.try_acquire_as(&key, 2_000, plan)), 0);
     drain(1, &old);
+    drain(3, &old);
     time.advance(SECOND);
     limiter.set_quota(Quota::per_second(50).burst(100)).unwrap();
     let new = limiter.plan(GOLD).unwrap();
     drain(2, &new);
+    assert_eq!(left(limiter.try_acquire_as(&3, 0, &new)), 0, "it counts from the change on");
     // Half as fast from the change on; its burst stays.
     time.advance(SECOND);
     assert_eq!(left(limiter.try_acquire_as(&1, 0, &old)), 1_500);

@@ -54,6 +54,18 @@ fn a_new_key_earns_from_its_first_use_on() {
 }
 
 #[test]
+fn keys_that_share_earn_from_the_first_use_on() {
+    let (clock, mut time) = Time::new();
+    let limiter = RateLimiter::<u64>::builder(TEN).start_empty().max_keys(0).clock(clock).build();
+    time.set(100 * SECOND);
+    assert_eq!(limiter.try_acquire(&1).unwrap_err().retry_after(), Some(ns(100 * MS)));
+    time.advance(100 * MS - 1);
+    assert_eq!(limiter.try_acquire(&1).unwrap_err().retry_after(), Some(ns(1)));
+    time.advance(1);
+    assert!(limiter.try_acquire(&1).is_ok() && limiter.try_acquire(&1).is_err());
+}
+
+#[test]
 fn jitter_adds_and_never_more_than_it_says() {
     for most in [ns(1), ns(1_000), Duration::from_millis(20), Duration::from_secs(3_600)] {
         let jitter = Jitter::up_to(most);
