@@ -212,8 +212,13 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let shared = self.shared();
+        let guard = shared.map.guard();
+        if !shared.rules.starts_full() && !shared.holds(&guard, self.key) {
+            // The key begins to earn when it is first taken from: a look would refuse it for ever.
+            return Ok(());
+        }
         let ask = Ask { now: Some(now), ..self.ask() };
-        let decision = shared.look_at(&shared.map.guard(), self.key, ask, Take(self.n));
+        let decision = shared.look_at(&guard, self.key, ask, Take(self.n));
         shared.extras.preview(self.n, decision)
     }
 

@@ -167,7 +167,11 @@ impl<R: Source> Rules<R> {
 
     /// The state of a bucket that nobody has used. The clock is read only if that depends on it.
     pub(crate) fn unused(&self) -> State {
-        if self.initial.is_some() { self.start(&self.read()) } else { State::FULL }
+        if self.starts_full() { State::FULL } else { self.start(&self.read()) }
+    }
+
+    pub(crate) fn starts_full(&self) -> bool {
+        self.initial.is_none()
     }
 
     /// What a bucket that was never charged starts from.

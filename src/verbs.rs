@@ -139,6 +139,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
+    /// Whether the key has an entry.
+    pub(crate) fn holds<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q) -> bool {
+        self.place(guard, key).find().is_some()
+    }
+
     /// What a take would come to.
     pub(crate) fn look_at<Q: ToKey<K> + ?Sized>(
         &self,
