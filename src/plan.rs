@@ -14,6 +14,8 @@ use crate::terms::{Pace, Reading, Terms};
 /// It is `Copy`, and a plain value: nothing is registered, so a key is under whatever plan a call names, keeps its
 /// tokens as it moves from plan to plan, and what it earned since its last use counts at the plan of the call that looks.
 ///
+/// It counts in ticks of the limiter, and is right to one of them and to one unit of its own, a small fraction of a token.
+///
 /// A plan is kept as a ratio to the quota that was in force when it was made, and a later
 /// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays. A plan made after
 /// a change counts from that change on.

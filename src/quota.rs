@@ -315,7 +315,7 @@ impl fmt::Display for InvalidQuota {
             Flaw::NoLayout { tokens, nanos, burst } => write!(
                 f,
                 "a burst of {burst} at {tokens} tokens every {nanos} ns leaves one word a time range \
-                 below the bound of 2^46 ns (19.5 hours)"
+                 below the bound of 2^46 ns (19.5 hours) or 64 fill times"
             ),
             Flaw::LargeDebt { debt } => {
                 write!(f, "a debt of {debt} is over the bound of 2^40 = {MAX_BURST} tokens")

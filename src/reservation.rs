@@ -67,7 +67,7 @@ pub(crate) trait Ledger {
 /// who comes later is before you, and a change of quota does not move it.
 ///
 /// **Dropped** without a commit it gives all of its tokens back if it is still the last in line, that is if nobody
-/// has taken since. Otherwise it gives nothing back: those behind were promised their times on top of it, and
+/// has taken or given back since. Otherwise it gives nothing back: those behind were promised their times on top of it, and
 /// the bucket would be granted twice.
 ///
 /// # Examples

@@ -101,7 +101,8 @@ macro_rules! common_setters {
         }
 
         /// The most tokens that may be promised ahead to those who wait, or owed by those who [`settle`](crate::Hold::settle).
-        /// 0 to 2^40; by default one burst. With 0 nobody waits.
+        /// 0 to 2^40; with 0 nobody waits. By default it is one burst: that of the quota in force, or the larger of those
+        /// the bucket was built for if that is less.
         ///
         /// # Errors
         ///

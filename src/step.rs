@@ -65,6 +65,30 @@ impl Step for Take {
     }
 }
 
+/// Nothing yet, of a bucket that is to be charged later: it has a level from here on.
+#[derive(Clone, Copy)]
+pub(crate) struct Begin;
+
+impl Step for Begin {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        let (outcome, _) = nothing(state, reading);
+        let begun = || State::pack(reading.pace.terms(), outcome.level, reading.tick());
+        (outcome, (!state.is_level()).then(begun))
+    }
+
+    fn most(self) -> u64 {
+        0
+    }
+
+    fn is_vain(self, _: &impl Pace) -> bool {
+        false
+    }
+
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        Denied::empty(0, outcome, &reading)
+    }
+}
+
 /// As many of so many tokens as are there.
 #[derive(Clone, Copy)]
 pub(crate) struct TakeUpTo(pub(crate) u64);

@@ -118,7 +118,8 @@ impl TokenBucket {
     ///
     /// A reading that is too old to decide on is not used: where it is behind the bucket's last decision by more
     /// than jitter, or the bucket was never used, the clock is read again. Time that passed since the reading is
-    /// earned later, not lost.
+    /// earned later, not lost. It must be a reading, not a time to come such as
+    /// [`ready_at`](Reservation::ready_at): what was not earned yet would be granted.
     ///
     /// # Errors
     ///
@@ -188,7 +189,7 @@ impl TokenBucket {
     /// reservation has a slot of time of its own, in order of arrival.
     ///
     /// The debt is bounded by [`max_debt`](BucketBuilder::max_debt), one burst by default. (For a few quotas above 10^11
-    /// tokens a second, or of bursts that take years to fill, the word has no room for any.) Plain takes never go into debt.
+    /// tokens a second, or of bursts that take decades to fill, the word has no room for any.) Plain takes never go into debt.
     /// Reserving 0 always succeeds, due at once.
     ///
     /// # Errors
@@ -228,8 +229,8 @@ impl TokenBucket {
     }
 
     pub(crate) fn reserve_for(&self, n: u64, patience: u64) -> Reserved<'_> {
-        // In shadow mode nobody waits.
-        let (granted, receipt) = match self.extras.is_shadow() {
+        // In shadow mode nobody waits, either.
+        let (granted, receipt) = match patience == 0 || self.extras.is_shadow() {
             true => self.receive(n, Take(n))?,
             false => self.receive(n, Reserve { n, patience })?,
         };
@@ -275,7 +276,7 @@ impl TokenBucket {
     /// Changes rate and burst, together and at once.
     ///
     /// Tokens in hand are kept, as far as the new burst allows; what was earned before the change counts at the old
-    /// rate, what comes after at the new. Reservations keep the times they were promised. Nobody waits for it; changes
+    /// rate, what comes after at the new. A bucket that was never used is full, whatever the quota. Reservations keep the times they were promised. Nobody waits for it; changes
     /// wait for each other.
     ///
     /// # Errors

@@ -220,7 +220,8 @@ where
     }
 }
 
-/// Tokens at the rate they come, for tasks; see [`TokenBucket::paced_stream`]. It never ends.
+/// Tokens at the rate they come, for tasks; see [`TokenBucket::paced_stream`]. It ends only where none ever comes: at
+/// a limiter of no keys that denies.
 ///
 /// Dropped while it waits it gives its token back as a dropped [`Reservation`] does.
 pub struct PacedStream<'a> {
@@ -249,8 +250,10 @@ impl Stream for PacedStream<'_> {
                     let wait = this.gate.wait(&reservation);
                     (Some(reservation), wait)
                 }
-                // One token is never over the burst, so it is not refused for ever.
-                Err(denied) => (None, denied.retry_after().unwrap_or(Duration::MAX)),
+                Err(denied) => match denied.retry_after() {
+                    Some(wait) => (None, wait),
+                    None => return Poll::Ready(None),
+                },
             };
             this.next = Some((reservation, Box::pin(sleep(wait))));
         }

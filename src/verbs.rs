@@ -14,7 +14,7 @@ use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::shared::{Plans, Shared};
 use crate::slot::{Slot, share_of};
 use crate::state::{Outcome, Spot};
-use crate::step::{Reserve, Step, Take, TakeUpTo};
+use crate::step::{Begin, Reserve, Step, Take, TakeUpTo};
 use crate::terms::{Pace, Reading, Terms};
 
 /// What a call says beside its key and its tokens.
@@ -265,8 +265,8 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
         n: u64,
         patience: u64,
     ) -> Reserved<'_> {
-        // In shadow mode nobody waits.
-        let (granted, receipt) = match self.extras.is_shadow() {
+        // In shadow mode nobody waits, either.
+        let (granted, receipt) = match patience == 0 || self.extras.is_shadow() {
             true => self.receive_by_entry(key, ask, Take(n))?,
             false => self.receive_by_entry(key, ask, Reserve { n, patience })?,
         };
@@ -279,7 +279,11 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
         ask: Ask<'_>,
         estimate: u64,
     ) -> Result<Hold<'_>, Denied> {
-        let (granted, receipt) = self.receive_by_entry(key, ask, Take(estimate))?;
+        let (granted, receipt) = match estimate {
+            // There must be a bucket to settle with.
+            0 => self.receive_by_entry(key, ask, Begin)?,
+            n => self.receive_by_entry(key, ask, Take(n))?,
+        };
         Ok(Hold::new(self, receipt, granted))
     }
 }

@@ -238,7 +238,8 @@ where
     }
 }
 
-/// Tokens at the rate they come; see [`TokenBucket::paced`]. It never ends.
+/// Tokens at the rate they come; see [`TokenBucket::paced`]. It ends only where none ever comes: at a limiter of no
+/// keys that denies.
 pub struct Paced<'a>(Gate<'a>);
 
 impl Iterator for Paced<'_> {
@@ -249,7 +250,6 @@ impl Iterator for Paced<'_> {
         loop {
             match self.0.block() {
                 Ok(granted) => return Some(granted),
-                // One token is never over the burst, so it is not refused for ever.
                 Err(denied) => thread::sleep(denied.retry_after()?),
             }
         }
