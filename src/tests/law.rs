@@ -184,7 +184,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 bench.rules.undo(&bench.bucket, &receipt);
                 // What came back in between was not there before it: then it is a refund.
                 undone = Some(stamp);
-                if std::mem::replace(&mut returned, Some(stamp)).is_some_and(|at| at >= made) {
+                if returned.replace(stamp).is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));
                 } else {
                     ledger.granted.remove(index);

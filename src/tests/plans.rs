@@ -116,7 +116,7 @@ fn a_plan_never_drifts() {
             let at = || format!("{pair:?}, step {step}: {has} of {earned} / {down}");
             assert!((has + 1) * down > earned && has * down < earned + down, "{}", at());
             // By the clock.
-            let ideal = u128::from(now - start) * u128::from(tokens) << layout.fraction;
+            let ideal = (u128::from(now - start) * u128::from(tokens)) << layout.fraction;
             let tick = (up * u128::from(period)).div_ceil(down) + u128::from(period);
             let has = has * u128::from(period);
             assert!(has + tick > ideal && has < ideal + tick, "by the clock: {}", at());
