@@ -321,8 +321,8 @@ impl<R: Source> Rules<R> {
 
     /// Gives back what the bucket would still have, had it not been taken.
     pub(crate) fn undo(&self, bucket: &Bucket, receipt: &Receipt) {
-        let Receipt { units, before, since, .. } = *receipt;
-        self.settle(bucket, receipt.plan, Undo { units, before, since });
+        let Receipt { units, mark, before, since, .. } = *receipt;
+        self.settle(bucket, receipt.plan, Undo { units, mark, before, since });
     }
 
     fn settle(&self, bucket: &Bucket, plan: Option<Plan>, step: impl Settle) {

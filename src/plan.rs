@@ -154,7 +154,9 @@ impl Pace for Planned {
 
     fn earned(&self, now: u64, passed: u64) -> u64 {
         let now = now & POSITIVE;
-        let from = now.saturating_sub(passed).max(self.plan.since);
+        let from = now.saturating_sub(passed);
+        // Later than now it is of the turn before.
+        let from = if self.plan.since <= now { from.max(self.plan.since) } else { from };
         let earned = self.plan.earned_until(now).saturating_sub(self.plan.earned_until(from));
         // The bucket holds less; added to a level it stays below 2^63.
         u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)

@@ -206,15 +206,21 @@ impl Settle for GiveBack {
     }
 }
 
-/// Of so many units, taken from `before` at the tick `since`, what the bucket would still have.
+/// Of so many units, taken from `before` at the tick `since`, what the bucket would still have. Nothing of it if somebody
+/// waits who came later: that time was promised on top of it.
 pub(crate) struct Undo {
     pub(crate) units: u64,
+    pub(crate) mark: u64,
     pub(crate) before: u64,
     pub(crate) since: u64,
 }
 
 impl Settle for Undo {
     fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State> {
+        let in_debt = state.at(pace, now).level < pace.terms().floor;
+        if in_debt && state.mark(pace, now) != self.mark {
+            return None;
+        }
         state.undo(pace, now, self.units, self.before, self.since)
     }
 }

@@ -165,7 +165,8 @@ impl TokenBucket {
 
     /// Gives back `n` tokens, as many as fit below the burst.
     ///
-    /// Over any time `T` at most `burst + rate * T` tokens are granted, and those that were refunded in it.
+    /// Over any time `T` at most `burst + rate * T` tokens are granted, and those that were refunded in it. (Of what was
+    /// reserved, a refund counts from the time it was reserved at, not from when it is ready.)
     ///
     /// # Examples
     ///

@@ -151,6 +151,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
             Verb::Refund => {
                 bench.rules.refund(&bench.bucket, n, None);
                 ledger.refunded.push((stamp, n));
+                returned = Some(stamp);
             }
             Verb::Drop(back) => {
                 let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
@@ -174,14 +175,18 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
             }
             Verb::Undo(back) => {
                 let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
-                // Takes are undone, not promises; and none that others were promised their times after, as these would
-                // be granted on top.
-                let Event { made, due, .. } = ledger.granted[index];
-                if due > made || ledger.granted[index..].iter().any(|event| event.due > now) {
+                // Takes are undone, not promises.
+                let Event { made, due, receipt, tokens } = ledger.granted[index];
+                if due > made {
                     continue;
                 }
-                let Event { receipt, tokens, .. } = ledger.granted[index];
+                // Others may wait who were promised their times on top of it: then it counts as granted.
+                let lost = bench.promised_on(&receipt);
                 bench.rules.undo(&bench.bucket, &receipt);
+                if lost {
+                    prop_assert_eq!(bench.bucket.state(), before);
+                    continue;
+                }
                 // What came back in between was not there before it: then it is a refund.
                 undone = Some(stamp);
                 if returned.replace(stamp).is_some_and(|at| at >= made) {

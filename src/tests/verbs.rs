@@ -78,6 +78,13 @@ impl Bench {
         answer(self.take(Take(0)).0)
     }
 
+    /// Whether somebody waits whose time was promised after what the receipt is for.
+    pub(super) fn promised_on(&self, receipt: &Receipt) -> bool {
+        let (state, reading) = (self.bucket.state(), self.rules.read());
+        let in_debt = reading.view(state).level < reading.pace.floor;
+        in_debt && state.mark(&reading.pace, reading.tick()) != receipt.mark
+    }
+
     /// Whether the word was changed by it.
     fn committed<R>(&self, step: impl FnOnce() -> R) -> (R, bool) {
         let before = self.bucket.state();
@@ -253,7 +260,11 @@ impl Pair {
             Verb::Undo(back) => {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
+                let lost = bench.promised_on(&receipt);
                 let ((), committed) = bench.committed(|| bench.rules.undo(&bench.bucket, &receipt));
+                if lost {
+                    return if committed { Err("a promise was broken".to_owned()) } else { Ok(None) };
+                }
                 self.ideal.undo(now, &slot, Some(committed))?;
                 Ok(None)
             }

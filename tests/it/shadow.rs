@@ -45,7 +45,7 @@ fn every_decision_is_seen_once() {
         assert_eq!(slot.delay(), ns(SECOND));
         drop(slot);
         let _ = (face.reserve_within(1, 0).map(drop), face.reserve(6).map(drop));
-        expect(&[Ok(5), Err(Reason::Deadline), Err(Reason::TooMany)]);
+        expect(&[Ok(5), Err(Reason::Empty), Err(Reason::TooMany)]);
         let _ = face.hold(1).map(drop);
         expect(&[Err(Reason::Empty)]);
         face.refund(5);
