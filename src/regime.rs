@@ -16,9 +16,12 @@
 //! `published` has left it. Each slot's word is stored with `Release` and loaded with `Acquire`: who sees a later
 //! regime's word sees, after it, that `published` has moved, and starts over.
 //!
-//! The last load and the publication are `SeqCst`, as is a clock kept in memory: in the one order of these,
-//! either the reader sees the publication, or its reading is no later than the start. A hardware
-//! counter may be read late by the processor, by nanoseconds.
+//! The last load and the publication are `SeqCst`, as is the mock clock: in the one order of these, either the reader
+//! sees the publication, or its reading is no later than the start. This rests on the argument: loom takes `SeqCst`
+//! accesses for `AcqRel`, so its models cannot tell. A clock of the user's or quanta's recent time may be kept with
+//! weaker orderings; a fence before the start is read, and a locked instruction, make up for it on the machines there are. A
+//! hardware counter may be read late or early by the processor, by less than a microsecond, and counters of cores may
+//! differ: who is ahead by so much may earn that time at the faster rate, once a change.
 //!
 //! What is undecided is marked by a number of its regime, so that no helper that was stopped can decide for a
 //! later one. Partner: the other helpers.
@@ -30,7 +33,7 @@ use crate::clock::Clock;
 use crate::frame::{Flaw, Frame, Layout};
 use crate::plan::Plan;
 use crate::quota::Quota;
-use crate::sync::{AtomicU64, Mutex, Ordering, const_fn};
+use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
 use crate::terms::{Reading, Terms};
 use crate::ticks::TickClock;
 
@@ -117,8 +120,7 @@ impl Regimes {
     /// Puts another quota into force, if the frame can hold it.
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
         let mut current = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
-        // The setter before has started what it published.
-        let number = self.started.load(Ordering::Acquire);
+        let number = self.latest(clock);
         let frame = self.terms(number).frame();
         frame.check(quota.numbers())?;
         let terms = Terms::in_frame(quota.numbers(), frame).after_others();
@@ -131,16 +133,26 @@ impl Regimes {
         slot.base.store(UNDECIDED | next, Ordering::Release);
         slot.start.store(UNDECIDED | next, Ordering::Release);
         self.published.swap(next, Ordering::SeqCst);
-        self.start_after(number, clock);
         *current = quota;
+        self.start_after(number, clock);
         Ok(())
     }
 
-    /// A plan on top of the quota in force.
-    pub(crate) fn plan(&self, limiter: u64, quota: Quota) -> Result<Plan, Flaw> {
-        // No regime starts meanwhile.
-        let own = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The regime that was published last, which is started. (Its setter has done so, unless the user's clock panicked.)
+    /// Called by who holds the mutex, so none is published meanwhile.
+    fn latest(&self, clock: &Clock) -> u64 {
         let number = self.started.load(Ordering::Acquire);
+        if self.published.load(Ordering::SeqCst) == number {
+            return number;
+        }
+        self.start_after(number, clock);
+        number + 1
+    }
+
+    /// A plan on top of the quota in force.
+    pub(crate) fn plan(&self, limiter: u64, quota: Quota, clock: &Clock) -> Result<Plan, Flaw> {
+        let own = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.latest(clock);
         let terms = self.terms(number);
         let start = self.slot(number).start.load(Ordering::Acquire);
         let since = if number == 0 { 0 } else { terms.tick(start) };
@@ -175,8 +187,9 @@ impl Regimes {
             word.compare_exchange(UNDECIDED | next, value, Ordering::AcqRel, Ordering::Acquire)
                 .map_or_else(|decided| decided, |_| value)
         };
-        // Read after the publication was seen.
-        let start = agree(&slot.start, clock.nanos());
+        // Read after the publication was seen, whatever memory the clock is kept in.
+        fence(Ordering::SeqCst);
+        let start = agree(&slot.start, clock.nanos() & !UNDECIDED);
         // If somebody has gone further meanwhile, the slot may be a later regime's: then nothing of this is agreed on.
         let base = old.tick(start).wrapping_sub(slot.ticks().tick(start)) & !UNDECIDED;
         agree(&slot.base, base);

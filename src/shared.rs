@@ -94,7 +94,7 @@ impl<K, S> Shared<K, S> {
     }
 
     pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
-        let plan = self.rules.source.plan(self.id, quota)?;
+        let plan = self.rules.source.plan(self.id, quota, &self.rules.clock)?;
         self.rules.admit_plan(plan.ticks_to_fill());
         Ok(plan)
     }

@@ -212,8 +212,10 @@ impl State {
         since: u64,
     ) -> Option<State> {
         let terms = pace.terms();
-        let passed = now.wrapping_sub(since) & terms.mask;
-        let earned = if passed < terms.horizon { pace.earned(now, passed) } else { 0 };
+        // The bucket is as it was at its stamp, if the reading is behind that.
+        let then = now.wrapping_add(self.at(pace, now).lag);
+        let passed = then.wrapping_sub(since) & terms.mask;
+        let earned = if passed < terms.horizon { pace.earned(then, passed) } else { 0 };
         // Below 2^58 and 2^63.
         let spilt = (before + earned).saturating_sub(pace.capacity());
         self.give(pace, now, need.saturating_sub(spilt))

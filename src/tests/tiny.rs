@@ -110,7 +110,8 @@ impl Spelled {
     }
 
     fn undo(&self, terms: &Terms, need: i128, before: i128, since: i128, now: i128) -> Option<u64> {
-        let earned = match difference(terms, since, now) {
+        // As it was at its stamp, if the reading is behind that.
+        let earned = match difference(terms, since, now + self.lag) {
             Difference::Passed(passed) => passed << self.scale,
             _ => 0,
         };

@@ -213,7 +213,8 @@ impl Ideal {
 
     /// Undoes a take: gives back what of it the bucket would still have.
     pub(crate) fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
-        let reading = self.moment(now);
+        // The bucket is as it was at its stamp, if the reading is behind that.
+        let reading = if self.at.is_some() { self.bounds(now).at } else { self.moment(now) };
         let range = 1_i128 << self.unit.stamp;
         let passed = reading.tick - slot.since.tick;
         let shown = passed.rem_euclid(range);
