@@ -1,6 +1,10 @@
 //! Quotas that change while they are in use.
 
-use tollgate::{InvalidQuota, Quota, RateLimiter, TokenBucket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use tollgate::{Clock, InvalidQuota, Quota, RateLimiter, TokenBucket};
 
 use crate::face::{Face, Set, on_each, on_each_of};
 use crate::support::{DAY, HOUR, Random, SECOND, Time, nanos, ns, unit_of};
@@ -274,4 +278,32 @@ fn a_change_of_quota_puts_eviction_off() {
         time.advance(1);
         assert_eq!(limiter.evict_idle(), 1);
     }
+}
+
+/// A change whose clock panicked is in force, and the next is made on top of it.
+#[test]
+fn a_clock_that_panics_leaves_a_quota_in_force() {
+    let (armed, nanos) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let clock = {
+        let (armed, nanos) = (armed.clone(), nanos.clone());
+        Clock::from_fn(move || {
+            assert!(!armed.swap(false, Relaxed), "armed");
+            ns(nanos.load(Relaxed))
+        })
+    };
+    let bucket = TokenBucket::builder(Quota::per_second(1_000)).start_empty().clock(clock).build();
+    nanos.store(SECOND / 2, Relaxed);
+    armed.store(true, Relaxed);
+    let slow = Quota::per_second(10).burst(1_000);
+    assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_quota(slow))).is_err());
+    assert_eq!(bucket.quota(), slow);
+    armed.store(true, Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_quota(Quota::per_second(1)))).is_err());
+    // Whoever reads next starts it.
+    assert_eq!(bucket.peek().remaining(), 500);
+    nanos.store(SECOND + SECOND / 2, Relaxed);
+    assert_eq!(bucket.peek().remaining(), 510);
+    bucket.set_quota(Quota::per_second(1_000)).unwrap();
+    nanos.store(SECOND * 7 / 4, Relaxed);
+    assert_eq!(bucket.peek().remaining(), 760);
 }
