@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use tollgate::{Clock, MockClock, Quota, RateLimiter, TokenBucket, WhenFull};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, TokenBucket, WhenFull, all_of};
 
 fn allocates_nothing(what: &str, work: impl FnOnce()) {
     let counted = measure(work);
@@ -38,6 +38,46 @@ fn a_token_bucket_never_allocates() {
         }
         assert!(LIMIT.try_acquire().is_err());
     });
+}
+
+/// Every verb, on a bucket and on a known key, granted and refused.
+#[test]
+fn the_verbs_allocate_nothing() {
+    let (clock, mock) = Clock::mock();
+    let (quota, gold) = (Quota::per_second(10), Quota::per_second(20));
+    let bucket = TokenBucket::with_clock(quota, clock.clone());
+    let limiter = RateLimiter::<String>::builder(quota).headroom(gold).unwrap().clock(clock).build();
+    let plan = limiter.plan(gold).unwrap();
+    let key = "the key of some length";
+    assert!(limiter.try_acquire(key).is_ok());
+    for round in 0..20 {
+        let now = limiter.now();
+        allocates_nothing("a verb of a bucket", || {
+            let _ = black_box((bucket.try_acquire_at(now, 2), bucket.acquire_up_to(2)));
+            let (kept, dropped) = (bucket.reserve(3), bucket.reserve(2));
+            drop(dropped);
+            let _ = black_box(kept.map(|kept| (kept.delay(), kept.ready_at(), kept.commit())));
+            let _ = black_box(bucket.hold(1).map(|hold| hold.settle(round)));
+            bucket.refund(1);
+            bucket.set_quota(Quota::per_second(10 + round % 2)).unwrap();
+        });
+        allocates_nothing("a verb of a key", || {
+            let _ = black_box((limiter.try_acquire_at(now, key, 2), limiter.acquire_up_to(key, 2)));
+            let _ = black_box(limiter.try_acquire_as(key, 2, &plan).map_err(|denied| denied.retry_after()));
+            let (kept, dropped) = (limiter.reserve(key, 3), limiter.reserve(key, 2));
+            drop(dropped);
+            let _ = black_box(kept.map(|kept| (kept.delay(), kept.ready_at(), kept.commit())));
+            let _ = black_box(limiter.hold(key, 1).map(|hold| hold.settle(round)));
+            limiter.refund(key, 1);
+            limiter.set_quota(Quota::per_second(10 + round % 2)).unwrap();
+        });
+        allocates_nothing("several limits", || {
+            let limits = (bucket.n(2), limiter.key(key).n(2), limiter.key(key).under(&plan));
+            let _ = black_box(all_of(limits).try_acquire().map_err(|denied| denied.retry_after()));
+            let _ = black_box(all_of(&[bucket.n(1), bucket.n(1)][..]).try_acquire());
+        });
+        mock.advance(Duration::from_millis(150));
+    }
 }
 
 fn limiter<K>(quota: Quota, max_keys: usize, policy: WhenFull) -> (RateLimiter<K>, MockClock) {
