@@ -98,7 +98,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
         shared.acquire_up_to(&shared.map.guard(), self.key, self.n, self.ask())
     }
 
-    /// Gives the tokens back; see [`RateLimiter::refund`].
+    /// Gives the tokens back; see [`RateLimiter::refund`]. Under a plan of another limiter it gives nothing back.
     pub fn refund(&self) {
         let shared = self.shared();
         shared.refund(&shared.map.guard(), self.key, self.n, self.plan);
