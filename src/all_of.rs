@@ -20,7 +20,7 @@ pub trait Limit: sealed::Limit {}
 
 impl<T: sealed::Limit + ?Sized> Limit for T {}
 
-/// Limits for [`all_of`]: tuples of up to eight, arrays and slices of limits, or of `&dyn Limit`.
+/// Limits for [`all_of`]: tuples of up to eight, arrays and slices of up to 64 limits, or of `&dyn Limit`.
 pub trait Limits: sealed::Limits {}
 
 impl<T: sealed::Limits + ?Sized> Limits for T {}
@@ -50,6 +50,9 @@ mod sealed {
 /// is lost if somebody has reserved meanwhile and waits: that time was promised on top of it.)
 /// For that moment, somebody else may be refused by what is held and then given back. Nothing is allocated.
 ///
+/// A look does not see that a new key finds no room, nor refuses one that does not start full: then the others are taken
+/// and undone. A limit that is named twice is taken twice: say the sum instead, for a `retry_after` that is right.
+///
 /// # Examples
 ///
 /// ```
@@ -73,6 +76,9 @@ pub fn all_of<L: Limits>(limits: L) -> AllOf<L> {
     AllOf { limits }
 }
 
+/// Limits of one call: each takes a place on the stack.
+const MOST: usize = 64;
+
 /// Several limits, from [`all_of`].
 #[derive(Clone, Copy)]
 pub struct AllOf<L> {
@@ -88,12 +94,19 @@ impl<L: Limits> AllOf<L> {
     /// [`AllDenied`] says which refused, the one that takes longest, and for how long.
     pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
         self.look()?;
-        self.take_from(0)
+        // What was held is there again: the answer is of the one that takes longest, as ever.
+        self.take_from(0).or_else(|lost| match self.look() {
+            Err(denied) if denied.wait() > lost.wait() => Err(denied),
+            _ => Err(lost),
+        })
     }
 
     /// Looks at each limit, at one reading.
     fn look(&self) -> Result<(), AllDenied> {
         let Some(first) = self.limits.get(0) else { return Ok(()) };
+        if self.limits.get(MOST).is_some() {
+            return Err(AllDenied { which: MOST, denied: Denied::too_many_limits() });
+        }
         let now = first.clock().moment();
         let mut longest: Option<AllDenied> = None;
         for (which, limit) in (0..).map_while(|index| Some((index, self.limits.get(index)?))) {

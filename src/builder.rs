@@ -26,8 +26,11 @@ const MOST_KEYS: usize = 1 << 32;
 #[non_exhaustive]
 pub enum WhenFull {
     /// It shares one of 1,024 buckets with other such keys, chosen by hash, under the same quota. The
-    /// law holds for each key; keys that share a bucket may refuse each other. A key that enters the map
-    /// later brings the level of that bucket with it.
+    /// law holds for each key; keys that share a bucket may refuse each other, and what they refund is lost. A key that
+    /// enters the map later brings the level of that bucket with it.
+    ///
+    /// Each [plan](crate::Plan) has 1,024 buckets of its own, made when the first is needed. A limiter has them for 64
+    /// plans; keys under any other are denied when there is no room.
     #[default]
     Share,
     /// It is denied, with [`Reason::Full`](crate::Reason::Full).

@@ -89,7 +89,8 @@ impl Clock {
         }
     }
 
-    /// A clock of your own: how long ago some fixed moment was. It should never go back, nor block.
+    /// A clock of your own: how long ago some fixed moment was, of which 2^63 - 1 ns (292 years) count at most. It should
+    /// never go back, nor block, nor use a limiter that is on it.
     ///
     /// # Examples
     ///
@@ -140,8 +141,8 @@ impl Clock {
             Source::Counter => Counter::get().nanos(),
             Source::Coarse(_) => Counter::get().recent_nanos(),
             // SeqCst: see `regime.rs`.
-            Source::Mock(nanos) => nanos.load(Ordering::SeqCst),
-            Source::Custom(now) => nanos_of(now()),
+            Source::Mock(nanos) => nanos.load(Ordering::SeqCst).min(LAST),
+            Source::Custom(now) => nanos_of(now()).min(LAST),
         }
     }
 
@@ -203,6 +204,9 @@ impl Moment {
     }
 }
 
+/// The last reading: the highest bit has another use in a change of quota.
+const LAST: u64 = (1 << 63) - 1;
+
 /// The process's calibrated counter.
 struct Counter {
     quanta: quanta::Clock,
@@ -256,7 +260,7 @@ impl Counter {
 pub struct MockClock(Arc<AtomicU64>);
 
 impl MockClock {
-    /// Moves the clock forward, to 2^64 - 1 ns at most.
+    /// Moves the clock forward. It reads 2^63 - 1 ns (292 years) at most.
     pub fn advance(&self, by: Duration) {
         self.set(|nanos| nanos.saturating_add(nanos_of(by)));
     }

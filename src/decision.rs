@@ -165,6 +165,8 @@ pub enum Reason {
     Deadline,
     /// The plan was made for another limiter.
     ForeignPlan,
+    /// More than 64 limits were to be taken [at once](crate::all_of).
+    TooManyLimits,
 }
 
 impl Denied {
@@ -204,6 +206,10 @@ impl Denied {
         Denied { reason: Reason::ForeignPlan, remaining: 0, retry: None }
     }
 
+    pub(crate) fn too_many_limits() -> Denied {
+        Denied { reason: Reason::TooManyLimits, remaining: 0, retry: None }
+    }
+
     /// How long after the decision the same request is granted, if nobody takes tokens in between.
     ///
     /// Exact on the limiter's clock: one nanosecond earlier it is refused. `None` if it can never be
@@ -238,6 +244,7 @@ impl fmt::Display for Denied {
             Reason::Debt => f.write_str("too many tokens are promised already")?,
             Reason::Deadline => f.write_str("the tokens come too late")?,
             Reason::ForeignPlan => f.write_str("the plan was made for another limiter")?,
+            Reason::TooManyLimits => f.write_str("more than 64 limits at once")?,
         }
         match self.retry_after() {
             Some(wait) => write!(f, ", retry after {wait:?}"),

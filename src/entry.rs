@@ -129,6 +129,10 @@ enum Met {
     Sealed,
 }
 
+/// Somebody else's insertion or eviction sends a call back to the start. So does a clock on which seconds pass between two
+/// readings of a call, for ever: then there is no room.
+const MOST_ROUNDS: usize = 1_000;
+
 /// An outcome and the reading that counted, or a refusal without a bucket.
 pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
 
@@ -218,7 +222,7 @@ impl<R: Source> Rules<R> {
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
-        loop {
+        for _ in 0..MOST_ROUNDS {
             let Some(bucket) = place.find() else {
                 match place.admit(read, step) {
                     Some(done) => return done,
@@ -236,6 +240,8 @@ impl<R: Source> Rules<R> {
             }
             place.bury();
         }
+        let now = self.clock.nanos();
+        Err(Denied::full(now, Some(now)))
     }
 
     #[inline(always)]

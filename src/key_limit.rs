@@ -16,7 +16,7 @@ use crate::verbs::Ask;
 /// Some tokens of a key, from [`RateLimiter::key`]: one, or [`n`](KeyLimit::n); under the limiter's own quota, or
 /// [`under`](KeyLimit::under) a plan.
 ///
-/// It has the verbs of the limiter, and is what [`all_of`](crate::all_of) takes.
+/// It has the verbs of the limiter that take or give, and is what [`all_of`](crate::all_of) takes.
 ///
 /// # Examples
 ///

@@ -85,6 +85,7 @@ mod reservation;
 mod serde;
 mod settings;
 mod shared;
+mod shares;
 mod slot;
 mod state;
 mod step;

@@ -21,7 +21,8 @@ use crate::verbs::Ask;
 /// A key's bucket starts full when the key is first seen. Its memory is bounded: at most
 /// [`max_keys`](Builder::max_keys) buckets (1,048,576 by default) are held, of about 43 bytes and the key each.
 /// Room for new keys is made by evicting buckets that have been full for 2 s. A full bucket says the
-/// same as none, so that changes no decision, and nobody can reset a limit by pushing keys out. If no bucket
+/// same as none (where keys [start full](Builder::initial_tokens)), so that changes no decision, and nobody can reset a limit
+/// by pushing keys out. If no bucket
 /// can be evicted, [`WhenFull`](crate::WhenFull) decides. (It does for a ninth key that agrees with eight others in 32 bits of its hash,
 /// too: with a sound hasher that does not happen.) No thread is needed for any of this.
 ///
@@ -232,7 +233,8 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 
     /// Evicts every bucket that has been full for 2 s, and tells how many. Looks at every entry.
     ///
-    /// Not needed for the bound on keys; it gives memory of idle keys back earlier.
+    /// Not needed for the bound on keys; it gives memory of idle keys back earlier. It evicts none of a limiter whose keys
+    /// do [not start full](Builder::initial_tokens): they would start anew, with less.
     ///
     /// # Examples
     ///
@@ -427,7 +429,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'stati
     /// the last handle to the limiter is.
     ///
     /// Nothing depends on it but how early idle keys give their memory back. An interval of at least the
-    /// quota's fill time makes the most of each round.
+    /// quota's fill time makes the most of each round; below 1 ms it is taken as 1 ms.
     ///
     /// # Examples
     ///
@@ -449,6 +451,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'stati
                 true
             })
         };
+        let interval = interval.max(Duration::from_millis(1));
         Janitor(Background::every("tollgate-janitor", interval, round).ok())
     }
 }

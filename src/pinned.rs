@@ -20,7 +20,7 @@ pub struct Pinned<'a, K, S = RandomState> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// A handle with the same verbs that pays the map's guard once (about 11 ns a call).
+    /// A handle that pays the map's guard once (about 11 ns a call).
     ///
     /// While it lives, the memory of evicted keys is not given back: keep it for a batch of decisions, not
     /// for the life of a thread. It is neither `Send` nor `Sync`, so no future can hold it across an await.

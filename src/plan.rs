@@ -7,6 +7,7 @@
 
 use crate::frame::{Flaw, Numbers};
 use crate::quota::Quota;
+use crate::shares::Share;
 use crate::terms::{Pace, Reading, Terms};
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
@@ -30,6 +31,8 @@ pub struct Plan {
     capacity: u64,
     /// It earns nothing before this tick.
     since: u64,
+    /// What its keys share when there is no room for them.
+    pub(crate) share: Share,
 }
 
 impl Plan {
@@ -51,8 +54,9 @@ impl Plan {
         // Units a tick, below 2^126 over below 2^126, times 2^scale.
         let up = u128::from(tokens) * u128::from(own.nanos);
         let down = u128::from(own.tokens) * u128::from(nanos);
+        let coarse = Flaw::CoarsePlan { tokens, nanos, burst };
         let Some((factor, shift)) = ratio(up, down, layout.scale.into()) else {
-            return Err(Flaw::SlowPlan { tokens, nanos, burst });
+            return Err(if up > down { coarse } else { Flaw::SlowPlan { tokens, nanos, burst } });
         };
         let plan = Plan {
             limiter,
@@ -61,15 +65,20 @@ impl Plan {
             shift,
             capacity: terms.floor + (burst << layout.fraction),
             since: since & POSITIVE,
+            share: Share::None,
         };
         // `factor * 128 > units << shift`, which might overflow.
         if (u128::from(factor) * 128 - 1) >> shift >= u128::from(burst) << layout.fraction {
-            return Err(Flaw::CoarsePlan { tokens, nanos, burst });
+            return Err(coarse);
         }
         if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
             return Err(Flaw::SlowPlan { tokens, nanos, burst });
         }
         Ok(plan)
+    }
+
+    pub(crate) fn sharing(self, share: Share) -> Plan {
+        Plan { share, ..self }
     }
 
     /// The quota it was made of.

@@ -67,7 +67,7 @@ pub(crate) trait Ledger {
 /// who comes later is before you, and a change of quota does not move it.
 ///
 /// **Dropped** without a commit it gives all of its tokens back if it is still the last in line, that is if nobody
-/// has taken or given back since. Otherwise it gives nothing back: those behind were promised their times on top of it, and
+/// has taken or given back since (or has given back just what was taken since). Otherwise it gives nothing back: those behind were promised their times on top of it, and
 /// the bucket would be granted twice.
 ///
 /// # Examples
@@ -185,11 +185,12 @@ impl<'a> Hold<'a> {
         self.granted
     }
 
-    /// Counts `actual` tokens instead of the estimate. What was too much is refunded; what was too little is taken,
-    /// on credit up to the bound on debt. Returns the rest, which is not counted.
+    /// Counts `actual` tokens instead of the estimate. What was too much is refunded (lost, if the key
+    /// [shares](crate::WhenFull::Share) its bucket); what was too little is taken, on credit up to the bound on debt. Returns the
+    /// rest, which is not counted.
     ///
     /// On a key that was forgotten meanwhile nothing changes: its bucket had been full for 2 s. What
-    /// was too little is then the rest.
+    /// was too little is then the rest. (If it is back, in the very place it had, it is settled with its new bucket.)
     pub fn settle(self, actual: u64) -> u64 {
         let estimate = self.granted.tokens();
         match actual.checked_sub(estimate) {

@@ -126,13 +126,14 @@ macro_rules! common_setters {
             self.tried()
         }
 
-        /// A new bucket starts with no token. (A key that was forgotten, after its bucket had been full for 2 s, is new.)
+        /// A new bucket starts with no token. Of a limiter, a key that was evicted to make room, after its bucket had been
+        /// full for 2 s, is new: who asks so seldom that others push it out each time may never be granted.
         pub fn start_empty(self) -> Self {
             self.initial_tokens(0)
         }
 
-        /// A new bucket starts with so many tokens, at most a full bucket; by default it is full. (A key that was
-        /// forgotten, after its bucket had been full for 2 s, is new.)
+        /// A new bucket starts with so many tokens, at most a full bucket; by default it is full. Of a limiter, a key that
+        /// was evicted to make room, after its bucket had been full for 2 s, is new.
         pub fn initial_tokens(mut self, tokens: u64) -> Self {
             self.settings.initial = Some(tokens);
             self
@@ -156,7 +157,9 @@ macro_rules! common_setters {
             self
         }
 
-        /// Shows every decision to a function, which runs in the call that asked: before shadow mode overrules it.
+        /// Shows every decision to a function, which runs in the call that asked: before shadow mode overrules it. Of
+        /// [`all_of`](crate::all_of) it sees what was taken or refused, not what was undone; of an `acquire_up_to` that gets
+        /// some, what it got.
         ///
         /// # Examples
         ///

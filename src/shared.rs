@@ -14,7 +14,7 @@ use crate::key::{Carried, Map, Stored, ToKey};
 use crate::observer::Extras;
 use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
-use crate::slot::OVERFLOW;
+use crate::shares::Shares;
 use crate::state::State;
 
 pub(crate) struct Shared<K, S> {
@@ -28,7 +28,7 @@ pub(crate) struct Shared<K, S> {
     /// No plans to choose from, and nobody looks on: one test in the hot path.
     pub(crate) plain: bool,
     pub(crate) id: u64,
-    pub(crate) overflow: Box<[Bucket]>,
+    pub(crate) shares: Shares,
     pub(crate) ring: Ring,
     pub(crate) counters: CachePadded<Counters>,
 }
@@ -81,7 +81,7 @@ impl<K, S> Shared<K, S> {
             plans: None,
             plain: false,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            overflow: (0..OVERFLOW).map(|_| Bucket::new()).collect(),
+            shares: Shares::new(),
             ring: Ring::new(set.max_keys),
             counters: CachePadded::default(),
         };
@@ -96,7 +96,7 @@ impl<K, S> Shared<K, S> {
     pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
         let plan = self.rules.source.plan(self.id, quota, &self.rules.clock)?;
         self.rules.admit_plan(plan.ticks_to_fill());
-        Ok(plan)
+        Ok(self.shares.admit(plan))
     }
 
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
@@ -141,6 +141,9 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     pub(crate) fn evict_idle(&self) -> usize {
+        if !self.rules.starts_full() {
+            return 0;
+        }
         let mut evicted = 0;
         let stays = |_: &Stored<K>, bucket: &Bucket| {
             // Never charged: somebody's first use is under way.

@@ -11,13 +11,13 @@ use crate::decision::Denied;
 use crate::entry::{Done, Place};
 use crate::eviction::Look;
 use crate::key::{Alike, ByKey, Stored, Tag, ToKey};
+use crate::plan::Plan;
 use crate::shared::Shared;
+use crate::shares::Share;
 use crate::state::{Outcome, Spot, State};
 use crate::step::Step;
-use crate::terms::{Pace, Reading};
+use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
-/// Buckets that keys without room share.
-pub(crate) const OVERFLOW: usize = 1024;
 /// Keys of one hash that are held. papaya probes some 30 places at least and then moves to a larger table, for ever
 /// if that does not spread the keys.
 const MOST_ALIKE: usize = 8;
@@ -27,6 +27,15 @@ pub(crate) struct Slot<'a, K, S, Q: ?Sized> {
     pub(crate) shared: &'a Shared<K, S>,
     pub(crate) guard: &'a LocalGuard<'a>,
     pub(crate) key: ByKey<'a, Q>,
+    /// What it shares while it has no entry.
+    share: Share,
+}
+
+impl<K, S, Q: ?Sized> Slot<'_, K, S, Q> {
+    /// The same place, for a call under a plan.
+    pub(crate) fn under(self, plan: &Plan) -> Self {
+        Slot { share: plan.share, ..self }
+    }
 }
 
 impl<K, S, Q: ?Sized> Clone for Slot<'_, K, S, Q> {
@@ -53,13 +62,8 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
     }
 
     fn overflow(self) -> &'a Bucket {
-        &self.shared.overflow[share_of(self.key.hash)]
+        self.shared.shares.bucket(self.share, self.key.hash)
     }
-}
-
-/// The place among the overflow buckets of keys with this hash.
-pub(crate) fn share_of(hash: u32) -> usize {
-    (hash >> (u32::BITS - OVERFLOW.ilog2())) as usize
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
@@ -69,7 +73,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         guard: &'a LocalGuard<'a>,
         key: &'a Q,
     ) -> Slot<'a, K, S, Q> {
-        Slot { shared: self, guard, key: ByKey::new(&self.hasher, key) }
+        Slot { shared: self, guard, key: ByKey::new(&self.hasher, key), share: Share::Own }
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
@@ -93,7 +97,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             None => self.without_room(place, read, step, reading, due),
         };
         if Alike::count(&self.map, hash, place.guard) >= MOST_ALIKE {
-            return no_room(Some(now));
+            // Until one of them has been forgotten.
+            return no_room(Some(now.saturating_add(MARGIN_NANOS)));
         }
         let mut ticket = match self.ring.admit(now, |tag| self.look(place.guard, tag)) {
             Ok(ticket) => ticket,
@@ -118,12 +123,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         due: Option<u64>,
     ) -> Option<Done<P>> {
         match self.when_full {
-            WhenFull::Share => {
+            WhenFull::Share if place.share != Share::None => {
                 let (outcome, reading) = self.rules.acquire_overflow(place, read, step)?;
                 self.counters.shared.fetch_add(1, Ordering::Relaxed);
                 Some(Ok((Outcome { spot: Spot::Overflow(place.key.hash), ..outcome }, reading)))
             }
-            WhenFull::Deny => {
+            WhenFull::Share | WhenFull::Deny => {
                 self.counters.refused_full.fetch_add(1, Ordering::Relaxed);
                 Some(Err(Denied::full(reading.nanos, due)))
             }

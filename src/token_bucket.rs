@@ -205,7 +205,7 @@ impl TokenBucket {
     }
 
     /// As [`reserve`](TokenBucket::reserve), if the tokens are due within `patience`. A wait that would be longer
-    /// is refused at once, and takes nothing.
+    /// is refused at once, and takes nothing. With a patience of zero it is a take, and refused as one.
     ///
     /// # Errors
     ///

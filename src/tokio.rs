@@ -18,7 +18,7 @@ use crate::limited::Limited;
 use crate::limiter::RateLimiter;
 use crate::reservation::Reservation;
 use crate::token_bucket::TokenBucket;
-use crate::waiting::{FOREVER, Gate, wait};
+use crate::waiting::{FOREVER, Gate, SHORTEST, wait};
 
 /// A future that is dropped meanwhile drops the reservation, which gives back what it may.
 async fn when_due(reservation: Reservation<'_>, jitter: Jitter, patience: u64) -> Result<Granted, Denied> {
@@ -251,7 +251,7 @@ impl Stream for PacedStream<'_> {
                     (Some(reservation), wait)
                 }
                 Err(denied) => match denied.retry_after() {
-                    Some(wait) => (None, wait),
+                    Some(wait) => (None, wait.max(SHORTEST)),
                     None => return Poll::Ready(None),
                 },
             };

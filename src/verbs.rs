@@ -12,7 +12,8 @@ use crate::key::ToKey;
 use crate::plan::Plan;
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::shared::{Plans, Shared};
-use crate::slot::{Slot, share_of};
+use crate::shares::Share;
+use crate::slot::Slot;
 use crate::state::{Outcome, Spot};
 use crate::step::{Begin, Reserve, Step, Take, TakeUpTo};
 use crate::terms::{Pace, Reading, Terms};
@@ -157,8 +158,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         match (self.plan_of(place, ask.plan)?, ask.now) {
             (None, None) => step.decision(rules.peek(place, Now(rules), step)),
             (None, Some(now)) => step.decision(rules.peek(place, At(rules, now), step)),
-            (Some(plan), None) => step.decision(rules.peek(place, Under(Now(rules), plan), step)),
-            (Some(plan), Some(now)) => step.decision(rules.peek(place, Under(At(rules, now), plan), step)),
+            (Some(plan), None) => {
+                step.decision(rules.peek(place.under(&plan), Under(Now(rules), plan), step))
+            }
+            (Some(plan), Some(now)) => {
+                step.decision(rules.peek(place.under(&plan), Under(At(rules, now), plan), step))
+            }
         }
     }
 
@@ -188,9 +193,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         match (self.plan_of(place, ask.plan), ask.now) {
             (Ok(None), None) => answer.of(self.run(place, Now(rules), step), None),
             (Ok(None), Some(now)) => answer.of(self.run(place, At(rules, now), step), None),
-            (Ok(Some(plan)), None) => answer.of(self.run(place, Under(Now(rules), plan), step), Some(plan)),
+            (Ok(Some(plan)), None) => {
+                answer.of(self.run(place.under(&plan), Under(Now(rules), plan), step), Some(plan))
+            }
             (Ok(Some(plan)), Some(now)) => {
-                answer.of(self.run(place, Under(At(rules, now), plan), step), Some(plan))
+                answer.of(self.run(place.under(&plan), Under(At(rules, now), plan), step), Some(plan))
             }
             (Err(denied), _) => answer.of::<Terms>(Err(denied), None),
         }
@@ -236,10 +243,13 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     /// The bucket that a receipt is for, if it is still there.
-    fn bucket_of<'a>(&'a self, guard: &'a LocalGuard<'_>, spot: Spot) -> Option<&'a Bucket> {
-        match spot {
+    fn bucket_of<'a>(&'a self, guard: &'a LocalGuard<'_>, receipt: &Receipt) -> Option<&'a Bucket> {
+        match receipt.spot {
             Spot::Entry(tag) => self.map.get(&tag, guard),
-            Spot::Overflow(hash) => self.overflow.get(share_of(hash)),
+            Spot::Overflow(hash) => {
+                let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
+                Some(self.shares.bucket(share, hash))
+            }
             Spot::Own | Spot::Nowhere => None,
         }
     }
@@ -249,7 +259,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         let place = self.place(guard, key);
         let bucket = match receipt.spot {
             Spot::Own => place.find(),
-            spot => self.bucket_of(guard, spot),
+            _ => self.bucket_of(guard, receipt),
         };
         if let Some(bucket) = bucket {
             self.rules.undo(bucket, receipt);
@@ -291,21 +301,24 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
 impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
     fn give_back(&self, receipt: &Receipt) {
         let guard = self.map.guard();
-        if let Some(bucket) = self.bucket_of(&guard, receipt.spot) {
+        if let Some(bucket) = self.bucket_of(&guard, receipt) {
             self.rules.give_back(bucket, receipt);
         }
     }
 
     fn refund(&self, receipt: &Receipt, n: u64) {
         let guard = self.map.guard();
-        if let Some(bucket) = self.bucket_of(&guard, receipt.spot) {
+        // What comes back to a bucket that is shared would be granted to others.
+        if !matches!(receipt.spot, Spot::Overflow(_))
+            && let Some(bucket) = self.bucket_of(&guard, receipt)
+        {
             self.rules.refund(bucket, n, receipt.plan);
         }
     }
 
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
         let guard = self.map.guard();
-        match self.bucket_of(&guard, receipt.spot) {
+        match self.bucket_of(&guard, receipt) {
             Some(bucket) => self.rules.charge_later(bucket, n, receipt.plan),
             None => 0,
         }

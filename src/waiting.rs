@@ -20,6 +20,9 @@ use crate::token_bucket::TokenBucket;
 /// As long as it takes, in nanoseconds.
 pub(crate) const FOREVER: u64 = u64::MAX;
 
+/// Who waits for a place in line looks no more often than this.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+
 /// A place to wait at: reserves with so much patience, in nanoseconds, and says what to add to each wait.
 pub(crate) struct Gate<'a> {
     reserve: Box<dyn Fn(u64) -> Reserved<'a> + Send + Sync + 'a>,
@@ -250,7 +253,7 @@ impl Iterator for Paced<'_> {
         loop {
             match self.0.block() {
                 Ok(granted) => return Some(granted),
-                Err(denied) => thread::sleep(denied.retry_after()?),
+                Err(denied) => thread::sleep(denied.retry_after()?.max(SHORTEST)),
             }
         }
     }

@@ -241,3 +241,15 @@ fn what_would_have_spilt_is_not_undone() {
     assert_eq!(denied.denied().reason(), Reason::Full);
     assert_eq!(bucket.peek().remaining(), 2, "as if the four had never been taken");
 }
+
+/// Limits of one call take room on the stack: more than 64 are an error, at once and by name.
+#[test]
+fn more_than_64_limits_are_refused() {
+    let (clock, _time) = Time::new();
+    let bucket = TokenBucket::with_clock(Quota::per_hour(1_000), clock);
+    let limits = vec![bucket.n(1); 65];
+    assert!(all_of(&limits[..64]).try_acquire().is_ok());
+    let denied = all_of(limits.as_slice()).try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.denied().reason()), (64, Reason::TooManyLimits));
+    assert_eq!((denied.retry_after(), bucket.peek().remaining()), (None, 936));
+}

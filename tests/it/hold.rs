@@ -137,8 +137,8 @@ fn without_room_the_policy_says_what_is_settled() {
     };
     let share = built(WhenFull::Share);
     assert_eq!(share.hold(&1, 300).unwrap().settle(100), 0);
-    assert_eq!(share.peek(&1).remaining(), 900);
-    assert_eq!(share.hold(&1, 300).unwrap().settle(2_000), 100);
+    assert_eq!(share.peek(&1).remaining(), 700, "what comes back would be granted to others");
+    assert_eq!(share.hold(&1, 300).unwrap().settle(2_000), 300);
     assert_eq!(share.peek(&1).remaining(), 0);
 
     assert_eq!(built(WhenFull::Deny).hold(&1, 1).unwrap_err().reason(), Reason::Full);

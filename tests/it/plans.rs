@@ -2,7 +2,7 @@
 
 use tollgate::{Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
 
-use crate::support::{HOUR, SECOND, Time, nanos, ns};
+use crate::support::{HOUR, Plain, SECOND, Time, Twin, nanos, ns};
 
 const OWN: Quota = Quota::per_second(100);
 const GOLD: Quota = Quota::per_second(1_000).burst(2_000);
@@ -224,4 +224,37 @@ fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
     assert_eq!(left(limiter.try_acquire_as(&2, 0, &new)), 2_000);
     let denied = limiter.try_acquire_as(&1, 2_001, &old).unwrap_err();
     assert_eq!((denied.reason(), old.quota()), (Reason::TooMany, GOLD));
+}
+
+/// Keys without room share with those under the same plan only: what a fast plan earns is not for a slow one.
+#[test]
+fn plans_share_apart() {
+    let (clock, mut time) = Time::new();
+    let (own, fast) = (Quota::per_second(1).burst(10), Quota::per_second(1_000));
+    let limiter = RateLimiter::<Twin, Plain>::builder(own).clock(clock).max_keys(0);
+    let limiter = limiter.headroom(fast).unwrap().plans([fast]).unwrap();
+    let limiter = limiter.plan_for(|key: &Twin| (key.id == 1).then_some(0)).build();
+    let (slow, fast) = (Twin { hash: 7, id: 0 }, Twin { hash: 7, id: 1 });
+    let mut granted = [0, 0];
+    for _ in 0..1_000 {
+        granted[1] += limiter.acquire_up_to(&fast, 1).tokens();
+        granted[0] += limiter.acquire_up_to(&slow, 10).tokens();
+        time.advance(SECOND / 100);
+    }
+    assert_eq!(granted, [10 + 9, 1_000]);
+    assert_eq!(limiter.stats().shared, 2_000);
+}
+
+/// Of more than 64 plans those beyond have no buckets to share: their keys are denied when there is no room.
+#[test]
+fn a_plan_too_many_shares_with_nobody() {
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(1_000)).max_keys(0).build();
+    let plans = (1..=65).map(|tokens| limiter.plan(Quota::per_second(tokens)).unwrap());
+    let plans: Vec<_> = plans.collect();
+    assert!(plans[..64].iter().all(|plan| limiter.try_acquire_as(&1, 1, plan).is_ok()));
+    assert_eq!(limiter.try_acquire_as(&1, 1, &plans[64]).unwrap_err().reason(), Reason::Full);
+    // One that is alike shares with it.
+    let again = limiter.plan(Quota::per_second(1)).unwrap();
+    assert_eq!(again, plans[0]);
+    assert!(limiter.try_acquire_as(&1, 1, &again).is_err());
 }

@@ -48,9 +48,9 @@ fn a_new_key_earns_from_its_first_use_on() {
     assert_eq!(limiter.reserve(&2, 3).unwrap().commit().tokens(), 3);
     assert_eq!(limiter.reserve(&2, 1).unwrap().delay(), ns(400 * MS));
     assert_eq!((limiter.acquire_up_to(&3, 5).tokens(), limiter.peek(&3).remaining()), (0, 0));
-    // What was forgotten is new.
+    // What was forgotten would be new: nobody is, but to make room.
     time.advance(60 * SECOND);
-    assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (3, 0));
+    assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (0, 10));
 }
 
 #[test]
@@ -186,4 +186,32 @@ fn moments_are_counted_apart() {
     time.advance(5);
     assert_eq!((bucket.now().since(start), start.since(bucket.now())), (ns(5), ns(0)));
     assert!(start < bucket.now());
+}
+
+/// A clock on which a second passes between any two readings must not send a call round for ever.
+#[test]
+fn a_clock_that_runs_with_its_readings_does_not_hang_a_call() {
+    let readings = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = readings.clone();
+    let clock = Clock::from_fn(move || {
+        std::time::Duration::from_secs(count.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    });
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock).max_keys(0).build();
+    assert_eq!(limiter.try_acquire(&1).unwrap_err().reason(), Reason::Full);
+    assert!(readings.load(std::sync::atomic::Ordering::Relaxed) < 10_000);
+}
+
+/// Beyond 2^63 - 1 ns a clock stands still, and a change of quota mints nothing.
+#[test]
+fn a_clock_stands_still_at_its_end() {
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    mock.advance(std::time::Duration::from_nanos(u64::MAX / 2 + 2));
+    let granted = (0..100).map(|round| {
+        let granted = bucket.acquire_up_to(10).tokens();
+        bucket.set_quota(Quota::per_second(10 + round % 2).burst(10)).unwrap();
+        mock.advance(std::time::Duration::from_nanos(1));
+        granted
+    });
+    assert_eq!(granted.sum::<u64>(), 10);
 }
