@@ -95,9 +95,9 @@ impl<L: Limits> AllOf<L> {
     pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
         self.look()?;
         // What was held is there again: the answer is of the one that takes longest, as ever.
-        self.take_from(0).or_else(|lost| match self.look() {
-            Err(denied) if denied.wait() > lost.wait() => Err(denied),
-            _ => Err(lost),
+        self.take_from(0).map_err(|lost| match self.look() {
+            Err(denied) if denied.wait() > lost.wait() => denied,
+            _ => lost,
         })
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::bucket::Bucket;
 use crate::plan::Plan;
+use crate::quota::Quota;
 
 /// Buckets of a set.
 const BUCKETS: usize = 1024;
@@ -23,8 +24,8 @@ pub(crate) enum Share {
 pub(crate) struct Shares {
     own: Box<[Bucket]>,
     plans: [OnceLock<Box<[Bucket]>>; PLANS],
-    /// The plans that have a set, in order. Locked while one is compiled.
-    known: Mutex<Vec<Plan>>,
+    /// The quotas of plans that have a set, in order. Locked while one is compiled.
+    known: Mutex<Vec<Quota>>,
     /// Never charged: what a key is told that has no share.
     full: Bucket,
 }
@@ -39,16 +40,15 @@ impl Shares {
         }
     }
 
-    /// The plan with its share: plans that are alike have the same.
+    /// The plan with its share: plans of one quota, made before and after a change of the limiter's, have the same.
     pub(crate) fn admit(&self, plan: Plan) -> Plan {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = plan.sharing(Share::None);
-        let index = known.iter().position(|other| *other == plan).unwrap_or(known.len());
+        let index = known.iter().position(|quota| *quota == plan.quota()).unwrap_or(known.len());
         if index == PLANS {
-            return plan;
+            return plan.sharing(Share::None);
         }
         if index == known.len() {
-            known.push(plan);
+            known.push(plan.quota());
         }
         // Below 64.
         plan.sharing(Share::Plan(index as u8))
