@@ -192,7 +192,9 @@ impl Ideal {
         back: Option<(bool, bool)>,
     ) -> Result<bool, String> {
         let Some(at) = self.at else { return Ok(false) };
-        let moved = at.earned - self.level - slot.mark;
+        // The crate knows the place in line modulo the stamp's range: after a wrap it may see one that is long past.
+        let turn = self.tick() << self.unit.stamp;
+        let moved = (at.earned - self.level - slot.mark + turn / 2).rem_euclid(turn) - turn / 2;
         let allowed = (self.jumps + slot.jumps + 3) * self.tick();
         let last = back.map_or(moved == 0, |(last, _)| last);
         let seen = self.bounds(now);
