@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 
-use super::reference::{Answer, Ideal, Promise, Slot, Unit};
+use super::reference::verbs::{Promise, Slot};
+use super::reference::{Answer, Ideal, Unit};
 use super::state::{Move, answer, moves, nanos};
 use super::terms::{Asked, EXTREMES, TABLE, numbers, quotas, unit_of};
 use crate::bucket::Bucket;

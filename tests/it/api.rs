@@ -137,15 +137,15 @@ fn value<T: Copy + PartialEq + Debug + Send + Sync + 'static>() {}
 macro_rules! implements {
     ($type:ty: $trait:ident) => {{
         struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
-        #[allow(dead_code, reason = "only where the type does not implement it")]
         trait Otherwise {
             const IT: bool = false;
         }
         impl<T: ?Sized> Otherwise for Probe<T> {}
-        #[allow(dead_code, reason = "only where the type implements it")]
         impl<T: ?Sized + $trait> Probe<T> {
             const IT: bool = true;
         }
+        // Of `u8` both are there.
+        assert!(Probe::<u8>::IT && !<Probe<u8> as Otherwise>::IT);
         Probe::<$type>::IT
     }};
 }

@@ -10,11 +10,9 @@
 //! crate goes on from a whole tick.
 
 mod unit;
-mod verbs;
+pub(crate) mod verbs;
 
 pub(crate) use unit::Unit;
-#[allow(unused_imports, reason = "not every user of the reference reserves")]
-pub(crate) use verbs::{Promise, Slot};
 
 /// Fixed-point bits of a level.
 const POINT: u32 = 16;

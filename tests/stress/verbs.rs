@@ -25,6 +25,7 @@ fn change_every_millisecond(
     let rate = |quota: Quota| u128::from(quota.tokens());
     let (mut least, mut most, mut since, mut quota) = (0, 0, start, FAST);
     for _ in 0..CHANGES {
+        // The pace of the changes; how long it took is read from the clock.
         thread::sleep(Duration::from_millis(1));
         let before = now();
         let steady = rate(quota) * before.since(since).as_nanos();
