@@ -204,7 +204,7 @@ impl Moment {
     }
 }
 
-/// The last reading: the highest bit has another use in a change of quota.
+/// The last reading: the highest bit has another use in `regime.rs`. (The counter takes 292 years to it.)
 const LAST: u64 = (1 << 63) - 1;
 
 /// The process's calibrated counter.

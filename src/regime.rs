@@ -189,7 +189,7 @@ impl Regimes {
         };
         // Read after the publication was seen, whatever memory the clock is kept in.
         fence(Ordering::SeqCst);
-        let start = agree(&slot.start, clock.nanos() & !UNDECIDED);
+        let start = agree(&slot.start, clock.nanos());
         // If somebody has gone further meanwhile, the slot may be a later regime's: then nothing of this is agreed on.
         let base = old.tick(start).wrapping_sub(slot.ticks().tick(start)) & !UNDECIDED;
         agree(&slot.base, base);
