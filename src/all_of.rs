@@ -94,11 +94,7 @@ impl<L: Limits> AllOf<L> {
     /// [`AllDenied`] says which refused, the one that takes longest, and for how long.
     pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
         self.look()?;
-        // What was held is there again: the answer is of the one that takes longest, as ever.
-        self.take_from(0).map_err(|lost| match self.look() {
-            Err(denied) if denied.wait() > lost.wait() => denied,
-            _ => lost,
-        })
+        self.take_from(0)
     }
 
     /// Looks at each limit, at one reading.
@@ -152,7 +148,8 @@ pub struct AllDenied {
 }
 
 impl AllDenied {
-    /// The limit that refused, by its place from 0; of several, the one that takes longest.
+    /// The limit that refused, by its place from 0; of several, the one that takes longest. (Of one that was lost to
+    /// somebody else meanwhile, that one.)
     #[must_use]
     pub fn which(&self) -> usize {
         self.which

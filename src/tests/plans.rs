@@ -279,3 +279,22 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     assert_eq!(silver.take(&mut state, now, 100).remaining, 0);
     assert_eq!(gold.take(&mut state, now, 1).retry_after.map(|wait| wait.div_ceil(1_000)), Some(500));
 }
+
+/// Ticks wrap where a nanosecond has many: a plan that was made after a change, before the wrap, earns on after it.
+#[test]
+fn a_plan_earns_on_when_ticks_have_wrapped() {
+    let (own, asked) = ((100, SECOND, 100), (10, SECOND, 50));
+    let pair = Pair::new(own, asked, None).unwrap();
+    let since = (u64::MAX >> 1) - 1_000;
+    let late = Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, since).unwrap();
+    let earned =
+        |plan, now, passed| Reading { pace: pair.terms, nanos: 0 }.under(plan).pace.earned(now, passed);
+    let tick = 1 << 20;
+    assert_eq!(
+        earned(late, since + 500, 1 << 15),
+        earned(pair.plan, since + 500, 500),
+        "not what was before it"
+    );
+    assert!(earned(pair.plan, tick, 1 << 18) > 0);
+    assert_eq!(earned(late, tick, 1 << 18), earned(pair.plan, tick, 1 << 18));
+}

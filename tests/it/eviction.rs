@@ -209,7 +209,9 @@ fn eight_keys_of_one_hash_have_buckets_of_their_own() {
         assert!(limiter.try_acquire_n(&twin(id), 5).is_ok(), "{id} starts full");
         assert!(limiter.try_acquire(&twin(id)).is_err());
     }
-    no_room(limiter.try_acquire(&twin(8)).expect_err("eight are held"));
+    let denied = limiter.try_acquire(&twin(8)).expect_err("eight are held");
+    assert_eq!(denied.retry_after(), Some(ns(2 * SECOND)), "none of them is forgotten sooner");
+    no_room(denied);
     time.advance(10 * SECOND);
     assert_eq!((limiter.evict_idle(), limiter.len()), (8, 0));
     // Evicted by the hand as well, which looks for an entry by its hash and ticket.
