@@ -298,3 +298,10 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
     assert!(earned(pair.plan, tick, 1 << 18) > 0);
     assert_eq!(earned(late, tick, 1 << 18), earned(pair.plan, tick, 1 << 18));
 }
+
+/// However much faster a plan is: it is too coarse, not too slow.
+#[test]
+fn a_plan_that_is_far_too_fast_is_named_so() {
+    let refused = Pair::new((1, 1 << 61, 1), (1_000_000_000_000, SECOND, 1), None).unwrap_err();
+    assert!(matches!(refused, Flaw::CoarsePlan { .. }), "{refused:?}");
+}
