@@ -10,10 +10,11 @@
 //! is never behind the stamp. A hardware counter may be read early by the processor, by
 //! nanoseconds; the jitter window of [`State`] covers that.
 //! Partner: every step on the same word. Checked by `a_coarse_clock_is_never_behind_the_stamp` in
-//! `src/tests/loom/`, which fails with either ordering relaxed.
+//! `src/tests/models/`, which fails with either ordering relaxed.
 //!
 //! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
 
+use crate::control::{self, Control};
 use crate::state::State;
 use crate::sync::{AtomicU64, Ordering, const_fn};
 
@@ -78,12 +79,17 @@ impl Bucket {
     /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
     /// reading that is older than the state, unless it is one that [`State::admits_reading`].
     #[inline(always)]
-    pub(crate) fn advance<T, A: Advance<T>>(&self, read: impl Read<T>, step: A) -> (A::Out, T) {
+    pub(crate) fn advance<T: Copy, A: Advance<T>>(&self, read: impl Read<T>, step: A) -> (A::Out, T) {
+        let read = control::stop(Control::NoRereadAfterRace, read);
         let mut state = self.state();
         loop {
             let reading = read.read(state);
             let (result, next) = step.advance(state, &reading);
             let Some(next) = next else { return (result, reading) };
+            if control::is_stored(next) {
+                self.0.store(next.word(), Ordering::Release);
+                return (result, reading);
+            }
             match self.0.compare_exchange_weak(
                 state.word(),
                 next.word(),
@@ -97,7 +103,7 @@ impl Bucket {
     }
 
     /// As [`advance`](Bucket::advance), by closures.
-    pub(crate) fn drive<T, R>(
+    pub(crate) fn drive<T: Copy, R>(
         &self,
         read: impl Fn(State) -> T + Copy,
         step: impl Fn(State, &T) -> (R, Option<State>),

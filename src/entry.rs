@@ -15,11 +15,12 @@
 //! Entering the map and charging the overflow bucket race: one thread inserts an entry, then reads the
 //! overflow bucket; another charges the overflow bucket, then looks for an entry. A `SeqCst` fence between
 //! the two steps of either makes at least one of them see the other. (Partner fences: in `first_charge` and
-//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/loom/`.)
+//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket.rs` gives.
 
 use crate::bucket::{Advance, Bucket, Read};
 use crate::clock::{Clock, Moment};
+use crate::control::{Control, broken, stop};
 use crate::decision::Denied;
 use crate::plan::{Plan, Planned};
 use crate::regime::{Regimes, Source};
@@ -122,6 +123,11 @@ pub(crate) trait Place<'a>: Copy {
     fn overflow(self) -> &'a Bucket;
 }
 
+/// Whether an entry may be removed: if its bucket is sealed, never by key alone.
+pub(crate) fn is_removable(bucket: &Bucket) -> bool {
+    bucket.state() == State::SEALED || broken(Control::NoSeal) || broken(Control::RemoveByKey)
+}
+
 /// Why a bucket in the map was not charged.
 enum Met {
     /// Never charged: it starts as its overflow bucket stands.
@@ -166,7 +172,7 @@ impl<R: Source> Rules<R> {
     /// Whoever charges under it does so after this; an evictor loads it after the word, and so sees it if it sees
     /// the charge.
     pub(crate) fn admit_plan(&self, ticks: u64) {
-        self.longest.fetch_max(ticks, Ordering::AcqRel);
+        self.longest.fetch_max(if broken(Control::PlansUnknown) { 0 } else { ticks }, Ordering::AcqRel);
     }
 
     /// The state of a bucket that nobody has used. The clock is read only if that depends on it.
@@ -206,7 +212,10 @@ impl<R: Source> Rules<R> {
         step: impl Step,
     ) -> Done<P> {
         // What is common, apart: a loop around all of it costs 10 instructions more.
-        if let Some(bucket) = place.find()
+        let early = stop(Control::ClockBeforeLookUp, read);
+        let found = place.find();
+        let read = stop(Control::NoRereadAfterSeal, early);
+        if let Some(bucket) = found
             && let Ok(done) = self.charge(bucket, None, read, step)
         {
             return Ok(done);
@@ -266,7 +275,8 @@ impl<R: Source> Rules<R> {
         step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
         fence(Ordering::SeqCst);
-        self.charge(bucket, Some(overflow.state()), read, step).ok()
+        let unborn = if broken(Control::DebtsForgotten) { State::FULL } else { overflow.state() };
+        self.charge(bucket, Some(unborn), read, step).ok()
     }
 
     /// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.
@@ -295,7 +305,7 @@ impl<R: Source> Rules<R> {
         );
         fence(Ordering::SeqCst);
         let absent = place.find().is_none() && self.clock.nanos().saturating_sub(before) < MARGIN_NANOS;
-        absent.then_some(done)
+        (absent || broken(Control::NoVoidGrants)).then_some(done)
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
@@ -379,8 +389,10 @@ impl<R: Source> Rules<R> {
             let calm = changed.map_or(0, |changed| changed.saturating_add(MARGIN_NANOS));
             let ticks = state.evictable_in(&reading.pace, reading.tick(), *longest);
             let due = reading.nanos.saturating_add(reading.pace.ticks.nanos_until(reading.nanos, ticks));
-            let due = if state.is_level() { due.max(calm) } else { due };
-            if due <= reading.nanos { (Ok(true), Some(State::SEALED)) } else { (Err(due), None) }
+            let waits = state.is_level() && !broken(Control::NotCalm);
+            let due = if waits { due.max(calm) } else { due };
+            let seal = (!broken(Control::NoSeal)).then_some(State::SEALED);
+            if due <= reading.nanos { (Ok(true), seal) } else { (Err(due), None) }
         };
         bucket.drive(read, step).0
     }

@@ -66,6 +66,7 @@ mod background;
 mod bucket;
 mod builder;
 mod clock;
+mod control;
 mod decision;
 mod entry;
 mod eviction;

@@ -25,11 +25,12 @@
 //!
 //! What is undecided is marked by a number of its regime, so that no helper that was stopped can decide for a
 //! later one. Partner: the other helpers.
-//! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/loom/`.
+//! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/models/`.
 
 use std::sync::PoisonError;
 
 use crate::clock::Clock;
+use crate::control::{Control, broken};
 use crate::frame::{Flaw, Frame, Layout};
 use crate::plan::Plan;
 use crate::quota::Quota;
@@ -39,6 +40,11 @@ use crate::ticks::TickClock;
 
 /// Set in what is undecided; the regime's number is beside it. A reading and a base are below.
 const UNDECIDED: u64 = 1 << 63;
+
+/// What stands for a value of this regime that is not agreed on yet.
+fn undecided(number: u64) -> u64 {
+    UNDECIDED | if broken(Control::Unnumbered) { 0 } else { number }
+}
 
 /// The terms that readings are made with: those in force or, in a model, some that never change.
 pub(crate) trait Source {
@@ -121,7 +127,16 @@ impl Regimes {
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
         let mut current = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
-        let frame = self.terms(number).frame();
+        self.publish(number, quota)?;
+        *current = quota;
+        self.start_after(number, clock);
+        Ok(())
+    }
+
+    /// Publishes a quota, if the frame can hold it, as the regime after this one, which is the latest. The caller holds
+    /// the mutex.
+    pub(crate) fn publish(&self, number: u64, quota: Quota) -> Result<(), Flaw> {
+        let frame = self.frame();
         frame.check(quota.numbers())?;
         let terms = Terms::in_frame(quota.numbers(), frame).after_others();
         let next = number + 1;
@@ -130,11 +145,9 @@ impl Regimes {
         slot.gear.store(terms.ticks.gear, Ordering::Release);
         slot.capacity.store(terms.capacity, Ordering::Release);
         slot.horizon.store(terms.horizon, Ordering::Release);
-        slot.base.store(UNDECIDED | next, Ordering::Release);
-        slot.start.store(UNDECIDED | next, Ordering::Release);
+        slot.base.store(undecided(next), Ordering::Release);
+        slot.start.store(undecided(next), Ordering::Release);
         self.published.swap(next, Ordering::SeqCst);
-        *current = quota;
-        self.start_after(number, clock);
         Ok(())
     }
 
@@ -159,6 +172,11 @@ impl Regimes {
         Plan::compile(limiter, quota, *own, &terms, since)
     }
 
+    /// That of the word, which no change of quota touches.
+    fn frame(&self) -> Frame {
+        Frame { layout: self.layout, debt: self.floor >> self.layout.fraction }
+    }
+
     #[inline]
     fn slot(&self, number: u64) -> &Slot {
         &self.slots[(number % 2) as usize]
@@ -180,18 +198,19 @@ impl Regimes {
 
     /// Starts the regime after this one, if it is published and nobody else does.
     #[cold]
-    fn start_after(&self, number: u64, clock: &Clock) {
-        let (old, next) = (self.terms(number), number + 1);
+    pub(crate) fn start_after(&self, number: u64, clock: &Clock) {
+        let (old, next) = (self.slot(number), number + 1);
         let slot = self.slot(next);
         let agree = |word: &AtomicU64, value| {
-            word.compare_exchange(UNDECIDED | next, value, Ordering::AcqRel, Ordering::Acquire)
+            word.compare_exchange(undecided(next), value, Ordering::AcqRel, Ordering::Acquire)
                 .map_or_else(|decided| decided, |_| value)
         };
         // Read after the publication was seen, whatever memory the clock is kept in.
         fence(Ordering::SeqCst);
         let start = agree(&slot.start, clock.nanos());
         // If somebody has gone further meanwhile, the slot may be a later regime's: then nothing of this is agreed on.
-        let base = old.tick(start).wrapping_sub(slot.ticks().tick(start)) & !UNDECIDED;
+        let tick = old.base.load(Ordering::Acquire).wrapping_add(old.ticks().tick(start));
+        let base = tick.wrapping_sub(slot.ticks().tick(start)) & !UNDECIDED;
         agree(&slot.base, base);
         let _ = self.started.compare_exchange(number, next, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -205,7 +224,7 @@ impl Source for Regimes {
             // The clock first: what is loaded before it would have to be kept in memory over the call.
             let nanos = before.unwrap_or_else(|| clock.nanos());
             let pace = self.terms(number);
-            if self.published.load(Ordering::SeqCst) == number {
+            if self.published.load(Ordering::SeqCst) == number || broken(Control::NoRecheck) {
                 return Reading { pace, nanos };
             }
             self.start_after(number, clock);

@@ -8,7 +8,7 @@ use papaya::LocalGuard;
 use crate::bucket::{Bucket, Read};
 use crate::builder::WhenFull;
 use crate::decision::Denied;
-use crate::entry::{Done, Place};
+use crate::entry::{Done, Place, is_removable};
 use crate::eviction::Look;
 use crate::key::{Alike, ByKey, Stored, Tag, ToKey};
 use crate::plan::Plan;
@@ -58,7 +58,7 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
 
     fn bury(self) {
         let map = &self.shared.map;
-        let _ = map.remove_if(&self.key, |_, bucket| bucket.state() == State::SEALED, self.guard);
+        let _ = map.remove_if(&self.key, |_, bucket| is_removable(bucket), self.guard);
     }
 
     fn overflow(self) -> &'a Bucket {
@@ -149,7 +149,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         match self.rules.seal_if_idle(bucket) {
             Ok(sealed) => {
                 self.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
-                let _ = self.map.remove_if(&tag, |_, bucket| bucket.state() == State::SEALED, guard);
+                let _ = self.map.remove_if(&tag, |_, bucket| is_removable(bucket), guard);
                 Look::Gone
             }
             Err(due) => Look::Stays { due },

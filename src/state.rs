@@ -14,6 +14,7 @@
 //! that was set back, or a wrap after a very long idle time: no time has passed, and the stamp moves to
 //! now, so that the bucket heals at once and earns nothing by it. Below, it is the time that passed.
 
+use crate::control::{Control, broken};
 use crate::key::Tag;
 use crate::terms::{Pace, Reading, Terms};
 
@@ -114,7 +115,7 @@ impl State {
     pub(crate) fn at(self, pace: &impl Pace, now: u64) -> View {
         let terms = pace.terms();
         let passed = self.passed(terms, now);
-        if passed < terms.horizon {
+        if passed < terms.horizon || broken(Control::Unclamped) {
             // No overflow: what is earned is below 2^63, and the tokens field has 58 bits at the most. A reserved
             // word's field is above the capacity: it reads as full.
             let level = (self.0 >> terms.layout.stamp) + pace.earned(now, passed);
@@ -131,7 +132,8 @@ impl State {
         let level = (self.0 >> terms.layout.stamp).min(pace.capacity());
         let now = now & terms.mask;
         if passed >= terms.jitter() && self.is_level() {
-            View { level, stamp: self.0 & terms.mask, lag: terms.mask - passed + 1, adopt: false }
+            let stamp = if broken(Control::StampMovesBack) { now } else { self.0 & terms.mask };
+            View { level, stamp, lag: terms.mask - passed + 1, adopt: false }
         } else {
             View { level, stamp: now, lag: 0, adopt: self.is_level() }
         }
@@ -191,13 +193,13 @@ impl State {
         let view = self.at(pace, now);
         // The sum is below 2^59.
         let level = (view.level + units).min(pace.capacity());
-        (self.is_level() && (view.adopt || level > view.level))
-            .then(|| State::pack(pace.terms(), level, view.stamp))
+        let fits = self.is_level() && (view.adopt || level > view.level);
+        (fits || broken(Control::SealedIsGiven)).then(|| State::pack(pace.terms(), level, view.stamp))
     }
 
     /// Gives back `units` to a bucket that still stands at `mark`, as they left it: nobody has taken since.
     pub(crate) fn give_back(self, pace: &impl Pace, now: u64, units: u64, mark: u64) -> Option<State> {
-        let last = self.is_level() && self.mark(pace, now) == mark;
+        let last = self.is_level() && (self.mark(pace, now) == mark || broken(Control::Unmarked));
         if last { self.give(pace, now, units) } else { None }
     }
 
@@ -218,6 +220,7 @@ impl State {
         let earned = if passed < terms.horizon { pace.earned(then, passed) } else { 0 };
         // Below 2^58 and 2^63.
         let spilt = (before + earned).saturating_sub(pace.capacity());
+        let spilt = if broken(Control::AllUndone) { 0 } else { spilt };
         self.give(pace, now, need.saturating_sub(spilt))
     }
 
@@ -243,7 +246,8 @@ impl State {
         let passed = self.passed(terms, now);
         let level = (self.0 >> terms.layout.stamp).min(terms.capacity);
         // Ticks to fill are below 2^58, the margin below 2^62 + 1, a lag below 2^57.
-        let due = terms.ticks_for(now, terms.capacity - level).max(longest) + terms.margin();
+        let margin = if broken(Control::NoMargin) { 0 } else { terms.margin() };
+        let due = terms.ticks_for(now, terms.capacity - level).max(longest) + margin;
         if passed < terms.horizon { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
     }
 }

@@ -1,4 +1,4 @@
-//! The atomics of the crate, and its mutex: `std`'s, or loom's in a model run.
+//! The atomics of the crate, and its mutex: `std`'s, or loom's or shuttle's in a model run.
 //!
 //! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the same
 //! atomic (its issues 166 and 392). Under `--cfg rmw_loads` a load is a read-modify-write of its own,
@@ -6,17 +6,25 @@
 //! which of them is later, even if that one took the value from before the store. A `SeqCst` load is one always: loom takes it for an `Acquire` one, which may
 //! return what was there before another `SeqCst` store; a read-modify-write returns the latest.
 
-#[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::Mutex;
-#[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(all(test, any(loom, shuttle))))]
+pub(crate) use std::sync::{
+    Mutex,
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
+
+#[cfg(all(test, shuttle))]
+pub(crate) use shuttle::sync::{
+    Mutex,
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
 
 #[cfg(all(test, loom))]
 pub(crate) use self::model::AtomicU64;
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::Mutex;
-#[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+pub(crate) use loom::sync::{
+    Mutex,
+    atomic::{AtomicU32, Ordering, fence},
+};
 
 /// Declares a `const fn`; loom's atomics cannot be made in one, so a model run gets a plain `fn`.
 macro_rules! const_fn {

@@ -1,6 +1,6 @@
 //! What is allocated, and what stays: counted by the global allocator, for each thread by itself.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! On the real clock, and on a mock clock that a thread moves while the others decide. A thread sleeps here only to be in
 //! the way of others: no verdict depends on how long anything takes.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};

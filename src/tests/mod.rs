@@ -1,28 +1,28 @@
 //! Tests of private items: the pure step, the compiled terms, and the models.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod frames;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod law;
-#[cfg(loom)]
-mod loom;
-#[cfg(not(loom))]
+#[cfg(any(loom, shuttle))]
+mod models;
+#[cfg(not(any(loom, shuttle)))]
 mod plans;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod state;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod terms;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod tiny;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod verbs;
 
 /// This many random cases, or as many as `PROPTEST_CASES` says.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 fn cases(cases: u32) -> proptest::test_runner::Config {
     let mut config = proptest::test_runner::Config { failure_persistence: None, ..Default::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {

@@ -1,6 +1,6 @@
 //! What the crate promises, held through its public face: one binary, one file a promise.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 mod all_of;
 mod api;

@@ -1,20 +1,19 @@
 //! What the models run on: a limiter with one key, and a note of what it granted, and for when.
 //!
-//! papaya is not made for loom: the one place of a key in the map is a stand-in, an atomic index into buckets made
-//! ahead; the protocol on it is the production code of `src/entry.rs`.
+//! papaya is not made for model checkers: the one place of a key in the map is a stand-in, an atomic index into buckets
+//! made ahead; the protocol on it is the production code of `src/entry.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use loom::thread;
-
+use super::checker::thread;
 use crate::bucket::{Bucket, Read};
 use crate::clock::{Clock, MockClock};
 use crate::decision::Granted;
-use crate::entry::{Done, Now, Place, Rules};
+use crate::entry::{Done, Now, Place, Rules, is_removable};
 use crate::frame::{Numbers, Room};
 use crate::regime::Source;
 use crate::reservation::{Ledger, Receipt, Reservation};
-use crate::state::{Outcome, State};
+use crate::state::Outcome;
 use crate::step::{Reserve, Step, Take};
 use crate::sync::{AtomicU64, Ordering};
 use crate::terms::{Pace, Reading, Terms};
@@ -165,7 +164,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 
     pub(super) fn bury(&self) {
         let entry = self.entry.load(Ordering::Acquire);
-        if self.bucket(entry).is_some_and(|bucket| bucket.state() == State::SEALED) {
+        if self.bucket(entry).is_some_and(is_removable) {
             let _ = self.entry.compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Acquire);
         }
     }

@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
+use crate::clock::Moment;
+use crate::entry::At;
+use crate::quota::Quota;
+use crate::regime::Regimes;
 use crate::reservation::Receipt;
-use crate::step::Take;
+use crate::step::{Take, TakeUpTo};
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;
@@ -138,5 +142,85 @@ fn what_is_undone_is_not_lost_if_nobody_else_took() {
         world.run(&[take_of_both, take_of_the_second, |world| world.mock.advance(Duration::from_secs(5))]);
         take_of_the_first(&world);
         assert_eq!(world.granted(), 1);
+    });
+}
+
+#[test]
+fn what_is_there_is_taken_once() {
+    explore("two who take up to 3 tokens, a taker", || {
+        let world = World::new(4);
+        let take_up_to_3: fn(&World) = |world| {
+            world.note(world.rules.run(&world.overflow, world.now(), TakeUpTo(3)));
+        };
+        world.run(&[take_up_to_3, take_up_to_3, |world| {
+            world.take_alone();
+            half_a_slot(world);
+        }]);
+        assert_eq!(world.granted(), 4);
+        half_a_slot(&world);
+        take_up_to_3(&world);
+        assert_eq!(world.granted(), 5);
+    });
+}
+
+#[test]
+fn what_is_refunded_is_granted_once() {
+    explore("a refund, two takers", || {
+        let world = World::new(2);
+        world.take_alone();
+        world.take_alone();
+        world.run(&[
+            |world| world.rules.refund(&world.overflow, 1, None),
+            World::take_alone,
+            |world| {
+                World::take_alone(world);
+                half_a_slot(world);
+            },
+        ]);
+        world.take_alone();
+        assert_eq!(world.granted(), 3);
+        half_a_slot(&world);
+        world.take_alone();
+        assert_eq!(world.granted(), 4);
+    });
+}
+
+/// A hold that cost two more than was held, beside one that reserves: both are in line.
+#[test]
+fn what_is_charged_later_is_earned_before_others() {
+    explore("a hold that is settled for more, a reserver", || {
+        let world = empty();
+        let settle: fn(&World) = |world| {
+            assert_eq!(world.rules.charge_later(&world.overflow, 2, None), 2);
+        };
+        world.run(&[settle, reserve, half_a_slot]);
+        let first = world.last_grant();
+        assert!(first == SLOT || first == 3 * SLOT, "{first}");
+        let next = world.reserve().expect("there is room for 4 tokens of debt");
+        assert_eq!(world.commit(next), 4 * SLOT);
+    });
+}
+
+/// A reading from before decides where it is surely later than the stamp, and else a new one is taken.
+#[test]
+fn a_reading_from_before_mints_nothing() {
+    explore("a taker by a reading from before, another", || {
+        let quota = Quota::every(Duration::from_secs(10)).burst(2);
+        let world = World::of(Regimes::new(quota, quota.frame()));
+        world.mock.advance(Duration::from_secs(100));
+        let at_once: fn(&World<Regimes>) = |world| world.take_alone();
+        at_once(&world);
+        let before: fn(&World<Regimes>) = |world| {
+            let at = At(&world.rules, Moment(99 * SECOND));
+            world.note(world.rules.run(&world.overflow, at, Take(1)));
+        };
+        world.run(&[before, at_once, |world| world.mock.advance(Duration::from_secs(9))]);
+        before(&world);
+        at_once(&world);
+        assert_eq!(world.granted(), 2);
+        world.mock.advance(Duration::from_secs(1));
+        before(&world);
+        at_once(&world);
+        assert_eq!(world.granted(), 3);
     });
 }

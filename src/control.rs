@@ -1,0 +1,123 @@
+//! Deliberate breaks of the protocol, by which the models are seen to fail: one at a time, under `--cfg control`.
+//!
+//! Without it nothing is broken, and none of this is left in the program.
+
+use crate::bucket::Read;
+use crate::state::State;
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// An evictor removes a bucket that is full, and does not seal it.
+    NoSeal,
+    /// It stores the seal.
+    SealByStore,
+    /// What is removed is what the key has now.
+    RemoveByKey,
+    /// The clock is read before the bucket is looked up.
+    ClockBeforeLookUp,
+    /// One reading is used before and after a seal was met.
+    NoRereadAfterSeal,
+    /// One reading is used before and after a race was lost.
+    NoRereadAfterRace,
+    /// A reading behind the stamp sets it back.
+    StampMovesBack,
+    /// Whatever the stamp's difference to the clock is, has passed.
+    Unclamped,
+    /// A bucket may be evicted as soon as it is full.
+    NoMargin,
+    /// A bucket may be evicted right after a change of quota.
+    NotCalm,
+    /// An evictor knows of no plans.
+    PlansUnknown,
+    /// A key enters the map full, whatever its overflow bucket holds.
+    DebtsForgotten,
+    /// A grant on the overflow bucket counts, whether or not the key has an entry.
+    NoVoidGrants,
+    /// A reservation is given back though others came after it.
+    Unmarked,
+    /// All of a take is undone, and what it earned meanwhile is there too.
+    AllUndone,
+    /// What is given is committed, to a sealed bucket too.
+    SealedIsGiven,
+    /// Readers do not look whether the quota has changed.
+    NoRecheck,
+    /// A helper decides for whatever regime has the slot.
+    Unnumbered,
+}
+
+/// Whether this is broken.
+#[cfg(not(control))]
+#[inline(always)]
+pub(crate) const fn broken(_: Control) -> bool {
+    false
+}
+
+/// Whether this is broken: what `TOLLGATE_CONTROL` names.
+#[cfg(control)]
+pub(crate) fn broken(control: Control) -> bool {
+    use std::sync::LazyLock;
+
+    use self::Control::*;
+    const ALL: [Control; 18] = [
+        NoSeal,
+        SealByStore,
+        RemoveByKey,
+        ClockBeforeLookUp,
+        NoRereadAfterSeal,
+        NoRereadAfterRace,
+        StampMovesBack,
+        Unclamped,
+        NoMargin,
+        NotCalm,
+        PlansUnknown,
+        DebtsForgotten,
+        NoVoidGrants,
+        Unmarked,
+        AllUndone,
+        SealedIsGiven,
+        NoRecheck,
+        Unnumbered,
+    ];
+    static BROKEN: LazyLock<Option<Control>> = LazyLock::new(|| {
+        let name = std::env::var("TOLLGATE_CONTROL").unwrap_or_default();
+        let control = ALL.into_iter().find(|control| format!("{control:?}") == name);
+        println!("broken on purpose: {control:?}");
+        control
+    });
+    *BROKEN == Some(control)
+}
+
+/// Whether this commit is one that is stored.
+#[inline(always)]
+pub(crate) fn is_stored(next: State) -> bool {
+    broken(Control::SealByStore) && next == State::SEALED
+}
+
+/// A reading, for a whole call if that is broken.
+#[cfg(not(control))]
+#[inline(always)]
+pub(crate) fn stop<T, R: Read<T>>(_: Control, read: R) -> R {
+    read
+}
+
+/// A reading, for a whole call if that is broken.
+#[cfg(control)]
+pub(crate) fn stop<T: Copy, R: Read<T>>(control: Control, read: R) -> Stopped<T, R> {
+    let now = broken(control).then(|| read.read(State::FULL));
+    Stopped { read, now }
+}
+
+#[cfg(control)]
+#[derive(Clone, Copy)]
+pub(crate) struct Stopped<T, R> {
+    read: R,
+    now: Option<T>,
+}
+
+#[cfg(control)]
+impl<T: Copy, R: Read<T>> Read<T> for Stopped<T, R> {
+    fn read(&self, state: State) -> T {
+        self.now.unwrap_or_else(|| self.read.read(state))
+    }
+}

@@ -1,0 +1,42 @@
+//! loom: every interleaving.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use loom::sync::Notify;
+pub(super) use loom::thread;
+
+/// Tries `f` in every way with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions, and prints how many those were.
+pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send + 'static) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&executions);
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(3));
+    model.check(move || {
+        count.fetch_add(1, Relaxed);
+        f();
+    });
+    println!("{name}: {} executions", executions.load(Relaxed));
+    assert!(executions.load(Relaxed) > 10, "the model has hardly any interleavings");
+}
+
+/// Opened once.
+pub(super) struct Gate(Notify, std::sync::atomic::AtomicBool);
+
+impl Gate {
+    pub(super) fn new() -> Gate {
+        Gate(Notify::new(), false.into())
+    }
+
+    pub(super) fn open(&self) {
+        self.1.store(true, Relaxed);
+        self.0.notify();
+    }
+
+    pub(super) fn wait(&self) {
+        // It may wake up for nothing.
+        while !self.1.load(Relaxed) {
+            self.0.wait();
+        }
+    }
+}

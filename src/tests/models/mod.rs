@@ -1,0 +1,17 @@
+//! Models of the production code, on a clock that moves while the threads run.
+//!
+//! loom tries every interleaving within a bound on preemptions, and what weak memory may show:
+//! `RUSTFLAGS="--cfg loom --cfg rmw_loads" cargo test --lib --release`, and without `rmw_loads` (see `src/sync.rs`).
+//! shuttle tries random ones: `RUSTFLAGS="--cfg shuttle" cargo test --lib --release`. `src/control.rs` breaks what they
+//! check.
+
+mod bucket;
+#[cfg_attr(loom, path = "loom.rs")]
+#[cfg_attr(shuttle, path = "shuttle.rs")]
+mod checker;
+mod map;
+mod regime;
+mod verbs;
+mod world;
+
+use checker::explore;
