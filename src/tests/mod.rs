@@ -13,6 +13,8 @@ mod loom;
 #[cfg(not(loom))]
 mod plans;
 #[cfg(not(loom))]
+mod properties;
+#[cfg(not(loom))]
 mod state;
 #[cfg(not(loom))]
 mod terms;
