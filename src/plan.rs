@@ -44,6 +44,26 @@ impl Plan {
         terms: &Terms,
         since: u64,
     ) -> Result<Plan, Flaw> {
+        let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
+        let Numbers { tokens, nanos, burst } = quota.numbers();
+        // `factor * 128 > units << shift`, which might overflow.
+        if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(burst) << terms.layout.fraction {
+            return Err(Flaw::CoarsePlan { tokens, nanos, burst });
+        }
+        if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
+            return Err(Flaw::SlowPlan { tokens, nanos, burst });
+        }
+        Ok(plan)
+    }
+
+    /// A plan whatever a tick is worth, as a tiny layout that is tried in full has it.
+    pub(crate) fn however_coarse(
+        limiter: u64,
+        quota: Quota,
+        own: Quota,
+        terms: &Terms,
+        since: u64,
+    ) -> Result<Plan, Flaw> {
         let Numbers { tokens, nanos, burst } = quota.numbers();
         let layout = terms.layout;
         let most = terms.frame().most_burst();
@@ -54,11 +74,14 @@ impl Plan {
         // Units a tick, below 2^126 over below 2^126, times 2^scale.
         let up = u128::from(tokens) * u128::from(own.nanos);
         let down = u128::from(own.tokens) * u128::from(nanos);
-        let coarse = Flaw::CoarsePlan { tokens, nanos, burst };
         let Some((factor, shift)) = ratio(up, down, layout.scale.into()) else {
-            return Err(if up > down { coarse } else { Flaw::SlowPlan { tokens, nanos, burst } });
+            return Err(if up > down {
+                Flaw::CoarsePlan { tokens, nanos, burst }
+            } else {
+                Flaw::SlowPlan { tokens, nanos, burst }
+            });
         };
-        let plan = Plan {
+        Ok(Plan {
             limiter,
             quota,
             factor,
@@ -66,15 +89,7 @@ impl Plan {
             capacity: terms.floor + (burst << layout.fraction),
             since: since & POSITIVE,
             share: Share::None,
-        };
-        // `factor * 128 > units << shift`, which might overflow.
-        if (u128::from(factor) * 128 - 1) >> shift >= u128::from(burst) << layout.fraction {
-            return Err(coarse);
-        }
-        if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
-            return Err(Flaw::SlowPlan { tokens, nanos, burst });
-        }
-        Ok(plan)
+        })
     }
 
     pub(crate) fn sharing(self, share: Share) -> Plan {

@@ -13,6 +13,8 @@ mod models;
 #[cfg(not(any(loom, shuttle)))]
 mod plans;
 #[cfg(not(any(loom, shuttle)))]
+mod properties;
+#[cfg(not(any(loom, shuttle)))]
 mod state;
 #[cfg(not(any(loom, shuttle)))]
 mod terms;

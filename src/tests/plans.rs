@@ -58,6 +58,11 @@ impl Pair {
     }
 }
 
+/// How a bucket earns under a plan, if it is accepted.
+pub(super) fn pace_of(own: Asked, asked: Asked) -> Option<Planned> {
+    Pair::new(own, asked, None).ok().map(|pair| pair.reading(0).pace)
+}
+
 /// Own quota, plan, headroom.
 const PAIRS: [(Asked, Asked, Option<Asked>); 12] = [
     ((100, SECOND, 200), (1_000, SECOND, 200), None),
@@ -159,7 +164,7 @@ fn waits_are_least(pair: Pair, now: u64, share: f64, taken: f64) -> Result<bool,
     Ok(true)
 }
 
-fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
+pub(super) fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
     // Near each other: others are hardly ever accepted.
     let near = (quotas(), -6.0..6.0_f64, -4.0..1.0_f64).prop_map(|(own, rate, size)| {
         let times = |n: u64, by: f64| ((n as f64 * by.exp2()) as u64).max(1);

@@ -1,0 +1,319 @@
+//! What holds of every step: from any word and at any reading, under any quota or plan that is accepted.
+
+use std::fmt::Write;
+use std::hint::black_box;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::plans::{any_pair, pace_of};
+use super::terms::{numbers, quotas};
+use super::tiny::Either;
+use super::verbs::{room_of, rooms};
+use crate::frame::MAX_NANOS;
+use crate::state::{Outcome, State};
+use crate::step::{Begin, ChargeUpTo, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo};
+use crate::terms::{Pace, Reading, Terms};
+
+type Came = (Outcome, Option<State>);
+
+/// A word, a reading, and what is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Scene {
+    reading: Reading<Either>,
+    state: State,
+    n: u64,
+    patience: u64,
+}
+
+impl Scene {
+    fn pace(&self) -> &Either {
+        &self.reading.pace
+    }
+
+    fn terms(&self) -> &Terms {
+        self.pace().terms()
+    }
+
+    fn burst(&self) -> u64 {
+        self.terms().tokens(self.pace().capacity() - self.terms().floor)
+    }
+
+    fn level(&self) -> u64 {
+        self.reading.view(self.state).level
+    }
+
+    fn run(&self, step: impl Step) -> Came {
+        step.run(self.state, &self.reading)
+    }
+
+    /// Every verb that takes, and the lowest level that it may leave.
+    fn takes(&self) -> [(Came, u64); 4] {
+        let Scene { n, patience, .. } = *self;
+        let (floor, lowest) = (self.terms().floor, self.pace().lowest());
+        [
+            (self.run(Take(n)), floor),
+            (self.run(TakeUpTo(n)), floor),
+            (self.run(Reserve { n, patience }), lowest),
+            (self.run(ChargeUpTo(n)), lowest),
+        ]
+    }
+
+    /// Every verb that gives.
+    fn gives(&self) -> [Option<State>; 3] {
+        let (state, now) = (self.state, self.reading.tick());
+        let units = self.terms().units(self.n).min(self.pace().capacity());
+        let mark = state.mark(self.pace(), now);
+        let undo = Undo { units, mark, before: self.level(), since: now.wrapping_sub(self.patience) };
+        [
+            Give(self.n).run(self.pace(), state, now),
+            GiveBack { units, mark }.run(self.pace(), state, now),
+            undo.run(self.pace(), state, now),
+        ]
+    }
+
+    /// The same so much later.
+    fn after(self, nanos: u64) -> Scene {
+        Scene { reading: Reading { nanos: self.reading.nanos + nanos, ..self.reading }, ..self }
+    }
+
+    /// Whether time from here on is read as time that passed: no wrap of the stamp, no clock that was set back.
+    fn counts(&self, nanos: u64) -> bool {
+        let terms = self.terms();
+        if nanos >= terms.ticks.nanos_until(self.reading.nanos, terms.mask + 1) {
+            return false;
+        }
+        // Where a nanosecond has more than two ticks they wrap, and so may the difference.
+        let tick = |nanos| terms.ticks.tick(self.reading.nanos + nanos);
+        let ticks = tick(nanos).wrapping_sub(tick(0));
+        let passed = self.reading.tick().wrapping_sub(self.state.word()) & terms.mask;
+        // Behind the stamp by so much.
+        let lag = if passed >= terms.jitter() { terms.mask - passed + 1 } else { 0 };
+        let passed = if lag > 0 { 0 } else { passed };
+        passed < terms.horizon && (passed + ticks).saturating_sub(lag) < terms.horizon
+    }
+}
+
+fn paces() -> impl Strategy<Value = Either> {
+    let own = (quotas(), rooms(), any::<bool>()).prop_filter_map(
+        "a quota that is accepted",
+        |(quota, rooms, changed)| {
+            let terms = Terms::compile(numbers(quota), room_of(rooms, quota)).ok()?;
+            Some(Either::Own(if changed { terms.after_others() } else { terms }))
+        },
+    );
+    let plan = any_pair()
+        .prop_filter_map("a plan that is accepted", |(own, asked)| pace_of(own, asked).map(Either::Plan));
+    prop_oneof![2 => own, 1 => plan]
+}
+
+/// Over all magnitudes.
+fn spread(bits: u32) -> impl Strategy<Value = u64> {
+    (0..bits, any::<u64>()).prop_map(move |(shift, n)| n >> (64 - bits) >> shift)
+}
+
+/// How far the stamp is behind the reading, in parts of what there is.
+#[derive(Clone, Debug)]
+enum Since {
+    Ticks(u64),
+    Fills(f64),
+    Ranges(f64),
+    Ahead(f64),
+}
+
+fn words() -> impl Strategy<Value = Result<State, (f64, Since)>> {
+    let since = prop_oneof![
+        (0..4_u64).prop_map(Since::Ticks),
+        (0.0..1.1).prop_map(Since::Fills),
+        (0.0..1.0).prop_map(Since::Ranges),
+        (0.0..1.1).prop_map(Since::Ahead),
+    ];
+    // Levels of nothing, of all, and above what is full now.
+    let level = prop_oneof![Just(0.0), Just(1.0), 0.0..1.0_f64, 0.9..1.1_f64];
+    prop_oneof![
+        1 => any::<u64>().prop_map(|word| Ok(State::from_word(word))),
+        1 => prop_oneof![Just(State::FULL), Just(State::SEALED)].prop_map(Ok),
+        12 => (level, since).prop_map(Err),
+    ]
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    let asked = prop_oneof![3 => 1..4_u64, 2 => spread(42), 1 => spread(64)];
+    let patience = prop_oneof![Just(0), Just(u64::MAX), spread(63)];
+    (paces(), spread(62), words(), asked, patience).prop_map(|(pace, nanos, word, n, patience)| {
+        let (reading, terms, capacity) = (Reading { pace, nanos }, *pace.terms(), pace.capacity());
+        let state = word.unwrap_or_else(|(level, since)| {
+            let part = |part: f64, of: u64| (part * of as f64) as u64;
+            let ticks = match since {
+                Since::Ticks(ticks) => ticks,
+                Since::Fills(fills) => part(fills, pace.ticks_for(reading.tick(), capacity)),
+                Since::Ranges(ranges) => part(ranges, terms.mask),
+                Since::Ahead(windows) => part(windows, terms.mask - terms.horizon).wrapping_neg(),
+            };
+            let most = (u64::MAX >> terms.layout.stamp) - 1;
+            State::pack(&terms, part(level, capacity).min(most), reading.tick().wrapping_sub(ticks))
+        });
+        Scene { reading, state, n, patience }
+    })
+}
+
+fn cases() -> Config {
+    Config { max_local_rejects: u32::MAX, ..super::cases(20_000) }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn no_reserved_value_is_ever_committed(scene in scenes()) {
+        let begun = scene.run(Begin).1;
+        let taken = scene.takes().map(|((_, next), _)| next);
+        for next in taken.into_iter().chain(scene.gives()).chain([begun]).flatten() {
+            prop_assert!(next.is_level(), "{:#x}", next.word());
+            prop_assert!(next.word() >> scene.terms().layout.stamp <= scene.pace().capacity());
+        }
+    }
+
+    /// A compare-and-swap that changes nothing would exclude nobody: two would be granted the same tokens.
+    #[test]
+    fn a_grant_changes_the_word(scene in scenes()) {
+        for ((outcome, next), _) in scene.takes() {
+            if outcome.granted && scene.n > 0 {
+                prop_assert!(outcome.taken > 0);
+                prop_assert!(next.is_some_and(|next| next != scene.state), "{:?}", outcome);
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_is_taken_than_there_is(scene in scenes()) {
+        let level = scene.level();
+        prop_assert!(level <= scene.pace().capacity());
+        for ((outcome, next), lowest) in scene.takes() {
+            prop_assert_eq!(outcome.level + outcome.taken, level);
+            prop_assert!(outcome.taken == 0 || outcome.level >= lowest, "{:?}", outcome);
+            prop_assert!(scene.terms().tokens(outcome.taken) <= scene.n);
+            if let Some(next) = next {
+                prop_assert_eq!(next.word() >> scene.terms().layout.stamp, outcome.level);
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_clock_never_refuses_what_an_earlier_one_grants(scene in scenes(), by in spread(62)) {
+        let by = by.min(MAX_NANOS - 1 - scene.reading.nanos);
+        // Under a plan ticks are counted modulo 2^63.
+        let wraps = matches!(scene.pace(), Either::Plan(_)) && scene.after(by).reading.tick() >> 63 != 0;
+        if scene.state.is_level() && (wraps || !scene.counts(by)) {
+            return Ok(());
+        }
+        for (((early, _), _), ((late, _), _)) in scene.takes().into_iter().zip(scene.after(by).takes()) {
+            prop_assert!(late.granted || !early.granted, "{:?} {:?}", early, late);
+            prop_assert!(late.taken >= early.taken, "{:?} {:?}", early, late);
+        }
+    }
+
+    #[test]
+    fn retry_after_is_exact(scene in scenes()) {
+        let Scene { n, patience, .. } = scene;
+        let n = 1 + n % scene.burst();
+        exact(scene, Take(n))?;
+        exact(scene, TakeUpTo(n))?;
+        exact(scene, Reserve { n, patience })?;
+    }
+
+    /// Panics if anything overflows: whatever is asked for, and whatever a word says.
+    #[test]
+    fn nothing_overflows(scene in scenes(), longest in 0.0..1.0_f64) {
+        let Scene { n, patience, state, reading } = scene;
+        let Reading { pace, nanos } = reading;
+        fn durations(step: impl Step, scene: &Scene) {
+            let outcome = scene.run(step).0;
+            match step.decision((outcome, scene.reading)) {
+                Ok(granted) => drop(black_box((granted.reset_after(), granted.remaining()))),
+                Err(denied) => drop(black_box((denied.retry_after(), denied.remaining()))),
+            }
+        }
+        durations(Take(n), &scene);
+        durations(TakeUpTo(n), &scene);
+        durations(ChargeUpTo(n), &scene);
+        durations(Reserve { n, patience }, &scene);
+        durations(Begin, &scene);
+        black_box(scene.gives());
+        black_box(state.admits_reading(pace.terms(), reading.tick()));
+        let longest = ((scene.terms().mask / 64) as f64 * longest) as u64;
+        let ticks = state.evictable_in(pace.terms(), reading.tick(), longest);
+        black_box(pace.terms().ticks.nanos_until(nanos, ticks));
+    }
+}
+
+/// What is refused is granted when it said so, and not a nanosecond before.
+fn exact(scene: Scene, step: impl Step) -> Result<(), TestCaseError> {
+    let (outcome, next) = scene.run(step);
+    let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(()) };
+    let wait = super::state::nanos(denied.retry_after().expect("no more than the burst"));
+    prop_assert!(wait > 0, "it is refused, and due at once");
+    let then = Scene { state: next.unwrap_or(scene.state), ..scene };
+    let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.nanos + nanos);
+    // Beyond these the clock has ended, the stamp wraps, or the ticks of a plan do.
+    if wait >= MAX_NANOS - scene.reading.nanos || !then.counts(wait) || ticks(wait) >> 62 != 0 {
+        return Ok(());
+    }
+    let granted = |nanos: u64| then.after(nanos).run(step).0.granted;
+    prop_assert!(granted(wait), "{} ns", wait);
+    prop_assert!(!granted(wait - 1), "{} ns less one", wait);
+    Ok(())
+}
+
+/// `nothing_overflows` says nothing in a run that does not look.
+#[test]
+fn this_run_looks_for_overflow() {
+    let sum = std::panic::catch_unwind(|| black_box(u64::MAX) + black_box(1));
+    assert!(sum.is_err(), "build with CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true");
+}
+
+/// Random steps and what came of them, for `verify/z3/step.py` to work out too: a line of numbers each, to the file
+/// that `STEP_VECTORS` names.
+#[test]
+#[ignore = "it writes a file"]
+fn steps_for_z3() {
+    let path = std::env::var_os("STEP_VECTORS").expect("STEP_VECTORS names a file");
+    let mut runner = TestRunner::deterministic();
+    let mut lines = String::new();
+    while lines.lines().count() < 2_000 {
+        let scene = scenes().new_tree(&mut runner).expect("a scene").current();
+        let Either::Own(terms) = scene.reading.pace else { continue };
+        let (now, state) = (scene.reading.tick(), scene.state);
+        let (need, since) = (terms.units(scene.n), now.wrapping_sub(scene.patience));
+        let before = scene.level();
+        let layout = terms.layout;
+        let mut line = vec![layout.stamp.into(), layout.fraction.into(), layout.scale.into()];
+        line.extend([
+            terms.capacity,
+            terms.floor,
+            terms.lowest(),
+            terms.jitter(),
+            terms.horizon,
+            terms.margin(),
+        ]);
+        line.extend([state.word(), now, scene.n, need, before, since]);
+        for (outcome, next) in [
+            state.take(&terms, now, need.max(1)),
+            state.take_up_to(&terms, now, need),
+            state.charge_up_to(&terms, now, need),
+            state.reserve(&terms, now, need.max(1), |_| true),
+        ] {
+            line.extend([outcome.granted.into(), outcome.taken, outcome.level, outcome.lag]);
+            line.push(next.map_or(u64::MAX, State::word));
+        }
+        let given =
+            [state.give(&terms, now, need), state.undo(&terms, now, need.min(terms.capacity), before, since)];
+        line.extend(given.map(|next| next.map_or(u64::MAX, State::word)));
+        line.extend([state.mark(&terms, now), state.evictable_in(&terms, now, 0)]);
+        line.push(state.admits_reading(&terms, now).into());
+        let words: Vec<_> = line.iter().map(u64::to_string).collect();
+        writeln!(lines, "{}", words.join(" ")).expect("memory");
+    }
+    std::fs::write(path, lines).expect("a file");
+}
