@@ -171,7 +171,7 @@ fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
 }
 
 proptest! {
-    #![proptest_config(super::cases(20_000))]
+    #![proptest_config(super::short_cases(20_000))]
 
     #[test]
     fn the_wait_of_a_plan_is_exact_both_ways(

@@ -125,7 +125,7 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(super::cases(20_000))]
+    #![proptest_config(super::short_cases(20_000))]
 
     #[test]
     fn what_is_accepted_has_room(quota in quotas()) {
