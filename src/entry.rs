@@ -26,7 +26,7 @@ use crate::plan::{Plan, Planned};
 use crate::regime::{Regimes, Source};
 use crate::reservation::Receipt;
 use crate::state::{Outcome, State};
-use crate::step::{ChargeUpTo, Give, GiveBack, Settle, Step, Undo};
+use crate::step::{Give, GiveBack, Settle, Step, Undo, charge_up_to};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
@@ -69,17 +69,10 @@ impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
 }
 
 /// A new reading each time.
-pub(crate) struct Now<'a, R = Regimes>(pub(crate) &'a Rules<R>);
+#[derive(Clone, Copy)]
+pub(crate) struct Now<T>(pub(crate) T);
 
-impl<R> Clone for Now<'_, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R> Copy for Now<'_, R> {}
-
-impl<R: Source> Read<Reading> for Now<'_, R> {
+impl<R: Source> Read<Reading> for Now<&Rules<R>> {
     #[inline(always)]
     fn read(&self, _: State) -> Reading {
         self.0.read()
@@ -315,7 +308,7 @@ impl<R: Source> Rules<R> {
                 if state == State::SEALED {
                     return (0, None);
                 }
-                let (outcome, next) = ChargeUpTo(n).run(state, reading);
+                let (outcome, next) = charge_up_to(n, state, reading);
                 (reading.pace.terms().tokens(outcome.taken), next)
             }
         }

@@ -157,11 +157,6 @@ impl Ticket<'_> {
         self.tag.hash = hash;
         self.tag
     }
-
-    /// The ticket is not needed: somebody else inserted the key.
-    pub(crate) fn free(&mut self) {
-        self.tag.hash = FREE;
-    }
 }
 
 impl Drop for Ticket<'_> {

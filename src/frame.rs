@@ -320,9 +320,8 @@ impl Layout {
 
 /// `nanos * 2^exponent >= tokens`, without overflow.
 const fn at_least(nanos: u64, tokens: u64, exponent: i32) -> bool {
-    if exponent >= 64 {
-        true
-    } else if exponent >= 0 {
+    // At most 16: a stamp has 62 bits or less, and the least range is 2^46 ns.
+    if exponent >= 0 {
         (nanos as u128) << exponent >= tokens as u128
     } else if exponent > -64 {
         nanos as u128 >= (tokens as u128) << -exponent

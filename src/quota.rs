@@ -107,7 +107,7 @@ impl Quota {
     /// ```
     #[must_use]
     pub const fn per(tokens: u64, period: Duration) -> Quota {
-        Quota::checked(tokens, period, tokens)
+        Quota::held(tokens, period, tokens).0
     }
 
     /// One token every `period`, and a burst of 1.
@@ -127,7 +127,7 @@ impl Quota {
     /// As [`per_second`](Quota::per_second).
     #[must_use]
     pub const fn burst(self, tokens: u64) -> Quota {
-        Quota::checked(self.tokens, Duration::from_nanos(self.nanos), tokens)
+        Quota::held(self.tokens, self.period(), tokens).0
     }
 
     /// `tokens` every `period` with a burst of `burst`, for numbers that come in at run time.
@@ -150,7 +150,7 @@ impl Quota {
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
     pub fn try_per(tokens: u64, period: Duration, burst: u64) -> Result<Quota, InvalidQuota> {
-        Quota::check(tokens, period, burst).map_err(|flaw| InvalidQuota(Cause::Flaw(flaw)))
+        Ok(Quota::check(tokens, period, burst)?.0)
     }
 
     /// The tokens that come every [`period`](Quota::period).
@@ -177,27 +177,25 @@ impl Quota {
 
     /// The frame of a word for it; every quota has one.
     pub(crate) const fn frame(&self) -> Frame {
-        match Frame::of(self.numbers(), Room::DEFAULT) {
-            Ok(frame) => frame,
-            Err(_) => panic!("a quota was checked when it was made"),
-        }
+        Quota::held(self.tokens, self.period(), self.burst).1
     }
 
-    const fn check(tokens: u64, period: Duration, burst: u64) -> Result<Quota, Flaw> {
+    const fn check(tokens: u64, period: Duration, burst: u64) -> Result<(Quota, Frame), Flaw> {
         let nanos = period.as_nanos();
         if nanos > u64::MAX as u128 {
             return Err(Flaw::LongPeriod { nanos });
         }
         let nanos = nanos as u64;
         match Frame::of(Numbers { tokens, nanos, burst }, Room::DEFAULT) {
-            Ok(_) => Ok(Quota { tokens, nanos, burst }),
+            Ok(frame) => Ok((Quota { tokens, nanos, burst }, frame)),
             Err(flaw) => Err(flaw),
         }
     }
 
-    const fn checked(tokens: u64, period: Duration, burst: u64) -> Quota {
+    /// A quota that is known to be one, or else a panic.
+    const fn held(tokens: u64, period: Duration, burst: u64) -> (Quota, Frame) {
         match Quota::check(tokens, period, burst) {
-            Ok(quota) => quota,
+            Ok(held) => held,
             Err(flaw) => panic!("{}", flaw.sentence()),
         }
     }
@@ -359,12 +357,8 @@ impl Flaw {
             Flaw::LargeBurst { .. } => "a burst is at most 2^40 tokens",
             Flaw::FastRate { .. } => "a rate is at most 10^12 tokens a second",
             Flaw::SlowFill { .. } => "a bucket must fill within 2^62 ns (146 years)",
-            Flaw::NoLayout { .. } => "this burst at this rate does not fit into one word",
-            Flaw::LargeDebt { .. } => "a debt is at most 2^40 tokens",
-            Flaw::Narrow { .. } | Flaw::Brief { .. } | Flaw::Coarse { .. } => {
-                "this quota does not fit into the word as it was built"
-            }
-            Flaw::CoarsePlan { .. } | Flaw::SlowPlan { .. } => "this plan does not fit the limiter's ticks",
+            // The rest is said of words that were built, not of quotas.
+            _ => "this burst at this rate does not fit into one word",
         }
     }
 }

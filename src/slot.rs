@@ -106,10 +106,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         };
         let key = key.to_key();
         let stored = Stored { tag: ticket.admits(hash), key };
-        let Ok(bucket) = self.map.try_insert(stored, Bucket::new(), place.guard) else {
-            ticket.free();
-            return None;
-        };
+        // Somebody else may have inserted the key. Then the ticket is found to be nobody's by the next who needs it.
+        let bucket = self.map.try_insert(stored, Bucket::new(), place.guard).ok()?;
         // While the ticket is held, the hand passes by.
         self.rules.first_charge(bucket, place.overflow(), read, step).map(Ok)
     }

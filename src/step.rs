@@ -14,8 +14,10 @@ pub(crate) trait Step: Copy {
     /// Whether no bucket of this pace is ever changed by it: it asks for nothing, or for more than there ever is.
     fn is_vain(self, pace: &impl Pace) -> bool;
 
-    /// Why, and for how long, it was not granted.
-    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied;
+    /// Why, and for how long, it was not granted: not one token is there.
+    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        Denied::empty(reading.pace.terms().units(1), outcome, &reading)
+    }
 
     #[inline(always)]
     fn decision<P: Pace>(self, (outcome, reading): (Outcome, Reading<P>)) -> Result<Granted, Denied> {
@@ -83,10 +85,6 @@ impl Step for Begin {
     fn is_vain(self, _: &impl Pace) -> bool {
         false
     }
-
-    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        Denied::empty(0, outcome, &reading)
-    }
 }
 
 /// As many of so many tokens as are there.
@@ -108,33 +106,11 @@ impl Step for TakeUpTo {
     fn is_vain(self, _: &impl Pace) -> bool {
         self.0 == 0
     }
-
-    /// Not one token is there.
-    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        Denied::empty(reading.pace.terms().units(1), outcome, &reading)
-    }
 }
 
-/// So many tokens, as far as the debt allows: for what was used already.
-#[derive(Clone, Copy)]
-pub(crate) struct ChargeUpTo(pub(crate) u64);
-
-impl Step for ChargeUpTo {
-    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        state.charge_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(self.0))
-    }
-
-    fn most(self) -> u64 {
-        self.0
-    }
-
-    fn is_vain(self, _: &impl Pace) -> bool {
-        self.0 == 0
-    }
-
-    fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        Denied::empty(reading.pace.terms().units(1), outcome, &reading)
-    }
+/// So many tokens, as far as the debt allows: for what was used already, so nobody is refused.
+pub(crate) fn charge_up_to<P: Pace>(n: u64, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    state.charge_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(n))
 }
 
 /// All of so many tokens, if they are earned within `patience` nanoseconds.

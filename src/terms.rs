@@ -65,7 +65,7 @@ impl Terms {
     /// These terms where a faster rate has gone before. Its stamps may be ahead by the jitter of its clock, which is
     /// many ticks of a slow one: whatever the range can spare is a clock that was set back.
     pub(crate) const fn after_others(self) -> Terms {
-        Terms { horizon: self.jitter() - (self.mask + 1).div_ceil(64), ..self }
+        Terms { horizon: self.jitter() - self.mask.div_ceil(64), ..self }
     }
 
     /// From this many ticks on, a difference to the stamp is jitter.
@@ -82,7 +82,7 @@ impl Terms {
     /// The lowest level that a debt may leave.
     pub(crate) const fn lowest(&self) -> u64 {
         let burst = self.capacity - self.floor;
-        if self.layout.fixed_debt || burst > self.floor { 0 } else { self.floor - burst }
+        if self.layout.fixed_debt { 0 } else { self.floor.saturating_sub(burst) }
     }
 
     /// The tick at a clock reading, modulo 2^64.
@@ -98,8 +98,8 @@ impl Terms {
     /// The units of `n` tokens. More than any bucket holds cost more than any bucket holds.
     #[inline]
     pub(crate) const fn units(&self, n: u64) -> u64 {
-        // At most (2^41 - 1) * 2^16.
-        let n = if n > MAX_UNITS { MAX_UNITS } else { n };
+        // At most 2^41 * 2^16.
+        let n = if n > MAX_TOKENS { MAX_TOKENS } else { n };
         n << self.layout.fraction
     }
 
@@ -116,8 +116,8 @@ impl Terms {
     }
 }
 
-/// More tokens than any burst, fewer than would overflow.
-const MAX_UNITS: u64 = 2 * MAX_BURST - 1;
+/// As many tokens as fill any bucket from its deepest debt; more than any burst, fewer than would overflow.
+const MAX_TOKENS: u64 = 2 * MAX_BURST;
 
 /// At most `most`, but rounded to nothing a window would vanish for slow quotas.
 const fn at_least_2(ticks: u64, most: u64) -> u64 {

@@ -76,7 +76,7 @@ fn checks(frame: Frame, quota: Asked) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(super::cases(20_000))]
+    #![proptest_config(super::short_cases(20_000))]
 
     #[test]
     fn a_frame_is_the_one_the_rules_give((quota, head) in two(), (_, debt) in rooms(), headed in any::<bool>()) {

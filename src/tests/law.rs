@@ -11,7 +11,9 @@ use super::verbs::{Bench, moved, room_of, rooms};
 use crate::frame::{Frame, Layout};
 use crate::quota::Quota;
 use crate::reservation::Receipt;
-use crate::step::{ChargeUpTo, Take, TakeUpTo};
+use crate::state::{Outcome, State};
+use crate::step::{Step, Take, TakeUpTo, charge_up_to};
+use crate::terms::{Pace, Reading};
 
 #[derive(Clone, Debug)]
 enum Verb {
@@ -45,6 +47,24 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
         u32::from(refunds == 0) => (0..2_usize).prop_map(Verb::Undo),
     ];
     prop::collection::vec((moves, verbs, 0.0..1.0_f64), 1..160)
+}
+
+/// A token on credit, with a receipt for it.
+#[derive(Clone, Copy)]
+struct ChargeOne;
+
+impl Step for ChargeOne {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        charge_up_to(1, state, reading)
+    }
+
+    fn most(self) -> u64 {
+        1
+    }
+
+    fn is_vain(self, _: &impl Pace) -> bool {
+        false
+    }
 }
 
 /// So many tokens, taken at one time and due at another.
@@ -143,7 +163,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
             Verb::Charge => {
                 // Each token is due when it is earned.
                 for _ in 0..n.min(9) {
-                    if let (Ok(granted), receipt) = bench.take(ChargeUpTo(1)) {
+                    if let (Ok(granted), receipt) = bench.take(ChargeOne) {
                         ledger.granted.push(event(1, receipt, now + bench.delay(receipt, granted)));
                     }
                 }

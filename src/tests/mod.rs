@@ -26,6 +26,23 @@ mod verbs;
 /// This many random cases, or as many as `PROPTEST_CASES` says.
 #[cfg(not(any(loom, shuttle)))]
 fn cases(cases: u32) -> proptest::test_runner::Config {
+    config(few().unwrap_or(cases))
+}
+
+/// As [`cases`], of what takes a microsecond: there are more of them in a fast run.
+#[cfg(not(any(loom, shuttle)))]
+fn short_cases(cases: u32) -> proptest::test_runner::Config {
+    config(few().map_or(cases, |few| few * 64))
+}
+
+/// How many random cases a fast run has: what `FEW_CASES` says.
+#[cfg(not(any(loom, shuttle)))]
+fn few() -> Option<u32> {
+    std::env::var("FEW_CASES").ok().map(|few| few.parse().expect("FEW_CASES is a number"))
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn config(cases: u32) -> proptest::test_runner::Config {
     let mut config = proptest::test_runner::Config { failure_persistence: None, ..Default::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = cases;

@@ -176,7 +176,7 @@ pub(super) fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
 }
 
 proptest! {
-    #![proptest_config(super::cases(20_000))]
+    #![proptest_config(super::short_cases(20_000))]
 
     #[test]
     fn the_wait_of_a_plan_is_exact_both_ways(
@@ -304,9 +304,11 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
     assert_eq!(earned(late, tick, 1 << 18), earned(pair.plan, tick, 1 << 18));
 }
 
-/// However much faster a plan is: it is too coarse, not too slow.
+/// However much faster a plan is, it is too coarse; and however much slower, too slow.
 #[test]
-fn a_plan_that_is_far_too_fast_is_named_so() {
+fn a_plan_that_is_far_from_the_quota_is_named_so() {
     let refused = Pair::new((1, 1 << 61, 1), (1_000_000_000_000, SECOND, 1), None).unwrap_err();
     assert!(matches!(refused, Flaw::CoarsePlan { .. }), "{refused:?}");
+    let refused = Pair::new((1_000, 1, 1), (1, 1 << 62, 1), None).unwrap_err();
+    assert!(matches!(refused, Flaw::SlowPlan { .. }), "{refused:?}");
 }

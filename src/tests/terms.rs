@@ -125,7 +125,7 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(super::cases(20_000))]
+    #![proptest_config(super::short_cases(20_000))]
 
     #[test]
     fn what_is_accepted_has_room(quota in quotas()) {
@@ -136,6 +136,25 @@ proptest! {
         let (burst, stamp) = (quota.2, u32::from(layout.stamp));
         let spare = (burst + 1).leading_zeros() - u32::from(layout.fraction);
         prop_assert!(debt == 0 && stamp == spare || debt == burst && (stamp == spare || stamp + 1 == spare));
+    }
+
+    /// 4 s and an hour, or what the range can spare; at least two ticks.
+    #[test]
+    fn the_windows_are_those_of_the_design(any in quotas(), slow in any::<bool>(), row in 0..TABLE.len()) {
+        let (tokens, nanos, burst) = if slow { TABLE[row].0 } else { any };
+        let tokens = tokens.min(1 << 44);
+        let Ok(terms) = compile((tokens, nanos, burst)) else { return Ok(()) };
+        let range = 1_u128 << terms.layout.stamp;
+        let ticks = |span: u128| {
+            ((span * u128::from(tokens)) << terms.layout.fraction).div_ceil(u128::from(nanos) << terms.layout.scale)
+        };
+        let window = |span, part| ticks(span).min(range.div_ceil(part)).max(2);
+        let (jitter, jump) = (window(4_000_000_000, 4096), window(3_600_000_000_000, 64));
+        prop_assert_eq!(u128::from(terms.jitter()), range - jitter);
+        prop_assert_eq!(u128::from(terms.horizon), range - jitter - jump);
+        let later = terms.after_others();
+        prop_assert_eq!(u128::from(later.horizon), range - jitter - range.div_ceil(64));
+        prop_assert_eq!(u128::from(terms.margin()), ticks(2_000_000_000) + 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod all_of;
 mod api;
+mod between;
 #[cfg(feature = "tokio")]
 mod client;
 mod conformance;

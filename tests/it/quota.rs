@@ -141,6 +141,7 @@ fn a_panic_says_the_bound() {
         (|| Quota::per_second(1).burst((1 << 40) + 1), "2^40"),
         (|| Quota::per_second(1_000_000_000_001).burst(1), "10^12"),
         (|| Quota::per_day(1).burst(1 << 40), "2^62 ns"),
+        (|| Quota::per(1_000, ns(1)).burst((1 << 39) - 1), "one word"),
     ] {
         let text = said(make).expect("a panic has a text");
         assert!(text.contains(bound), "{bound:?} is not in {text:?}");

@@ -27,6 +27,21 @@ fn what_is_given_back_fits_below_the_burst() {
     }
 }
 
+/// However large burst and debt are: what fills the bucket from the deepest debt is not cut short.
+#[test]
+fn the_largest_debt_is_given_back_as_well() {
+    let most = 1 << 40;
+    let quota = Quota::per_second(100_000_000_000).burst(most);
+    on_each(Set { max_debt: Some(most), ..Set::of(quota) }, |face, _| {
+        assert!(face.try_n(most).is_ok());
+        face.reserve(most).expect("the debt goes as far").commit();
+        assert!(face.reserve(1).is_err());
+        face.refund(u64::MAX);
+        assert_eq!((face.peek().remaining(), face.peek().reset_after()), (most, ns(0)));
+        assert!(face.try_n(most + 1).is_err() && face.try_n(most).is_ok());
+    });
+}
+
 #[test]
 fn a_bucket_that_was_never_used_gets_nothing() {
     let (clock, _time) = Time::new();

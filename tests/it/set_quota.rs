@@ -52,6 +52,25 @@ fn a_bucket_that_was_never_used_is_full_whatever_the_burst() {
     });
 }
 
+/// What is jitter at the faster rate is a long time at the slower one.
+#[test]
+fn a_stamp_that_is_ahead_at_a_change_mints_nothing() {
+    let fast = Quota::per_second(1_000_000).burst(10);
+    on_each_of(fast, |face, mut time| {
+        time.set(100 * SECOND);
+        assert!(face.try_n(10).is_ok());
+        time.set(97 * SECOND);
+        set(face, Quota::per_hour(1).burst(10));
+        assert!(face.try_n(1).is_err());
+        // A tick may be lost or gained at a change.
+        let tick = HOUR >> unit_of(fast).fraction;
+        time.advance(HOUR - tick);
+        assert!(face.try_n(1).is_err());
+        time.advance(2 * tick);
+        assert_eq!(face.try_n(1).map(|granted| granted.remaining()), Ok(0));
+    });
+}
+
 /// Before the change at the old rate, after it at the new one, to the nanosecond.
 #[test]
 fn what_was_earned_before_counts_at_the_old_rate() {

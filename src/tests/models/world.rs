@@ -81,7 +81,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         })
     }
 
-    pub(super) fn now(&self) -> Now<'_, R> {
+    pub(super) fn now(&self) -> Now<&Rules<R>> {
         Now(&self.rules)
     }
 
