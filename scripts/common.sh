@@ -4,6 +4,17 @@
 # The exit code of a step that could not run.
 did_not_run=77
 
+# Installs a program's Debian package if the program is missing; where that cannot be done, the step does not run.
+need() {
+    local program=$1 package=${2:-$1}
+    command -v "$program" >/dev/null && return
+    if [ "$(id -u)" = 0 ] && { apt-get install -y -qq "$package" || { apt-get update -qq && apt-get install -y -qq "$package"; }; } >/dev/null 2>&1; then
+        return
+    fi
+    echo "did not run: there is no $program, nor could Debian's package $package be installed"
+    exit "$did_not_run"
+}
+
 # Builds the models for a checker (loom or shuttle), with more cfgs if need be, and prints the program's path. Only the
 # crate itself is built anew for another set of them.
 build_models() {

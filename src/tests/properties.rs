@@ -13,7 +13,7 @@ use super::tiny::Either;
 use super::verbs::{room_of, rooms};
 use crate::frame::MAX_NANOS;
 use crate::state::{Outcome, State};
-use crate::step::{Begin, ChargeUpTo, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo};
+use crate::step::{Begin, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo, charge_up_to};
 use crate::terms::{Pace, Reading, Terms};
 
 type Came = (Outcome, Option<State>);
@@ -56,7 +56,7 @@ impl Scene {
             (self.run(Take(n)), floor),
             (self.run(TakeUpTo(n)), floor),
             (self.run(Reserve { n, patience }), lowest),
-            (self.run(ChargeUpTo(n)), lowest),
+            (charge_up_to(n, self.state, &self.reading), lowest),
         ]
     }
 
@@ -237,9 +237,9 @@ proptest! {
         }
         durations(Take(n), &scene);
         durations(TakeUpTo(n), &scene);
-        durations(ChargeUpTo(n), &scene);
         durations(Reserve { n, patience }, &scene);
         durations(Begin, &scene);
+        black_box(charge_up_to(n, state, &reading));
         black_box(scene.gives());
         black_box(state.admits_reading(pace.terms(), reading.tick()));
         let longest = ((scene.terms().mask / 64) as f64 * longest) as u64;
