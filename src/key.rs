@@ -100,8 +100,10 @@ impl<Q: ?Sized> Copy for ByKey<'_, Q> {}
 impl<'a, Q: Hash + ?Sized> ByKey<'a, Q> {
     #[inline]
     pub(crate) fn new(hasher: &impl BuildHasher, key: &'a Q) -> Self {
-        // A user's hasher may leave most bits alike; the upper half of the product depends on all.
-        let mixed = hasher.hash_one(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // A user's hasher may leave most bits alike. What is kept depends on all of them in each of its bits; of the lower
+        // half of the product alone, most bits have nothing of the uppermost ones of the hash.
+        let product = u128::from(hasher.hash_one(key)) * 0x9e37_79b9_7f4a_7c15;
+        let mixed = product as u64 ^ (product >> 64) as u64;
         ByKey { hash: ticket_hash((mixed >> 32) as u32), key }
     }
 }

@@ -1,0 +1,171 @@
+//! No token is minted or lost while threads race, on clocks that differ, and while buckets come and go.
+//!
+//! # How the skew enters
+//!
+//! `width` is the most by which two threads' clocks differ. Readings of a run of length `T` on the shared time lie in a span of
+//! `T + width`, and the law holds for that span: `burst + rate * (T + width)`. A reading behind the last commit earns nothing.
+//! Eviction adds nothing as long as `width` is below the margin of 2 s: whoever finds a key evicted is behind the evictor by
+//! less than the bucket had been full.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull};
+
+use super::{Size, counters, together};
+use crate::random::Random;
+use crate::skewed::{Skewed, readings, set_skew, spread};
+
+const THREADS: usize = 8;
+const START: u64 = 1_000_000_000_000;
+
+/// What bare counters of different cores were seen to differ by; and what was seen of a machine in the field.
+const WIDTHS: [u64; 2] = [2_600, 1_600_000_000];
+
+/// Runs it at both skews.
+pub fn run(size: Size) {
+    for width in WIDTHS {
+        let lost = known(width, size.choose(300, 40_000, 400_000));
+        let least = size.choose(10, 1_000, 1_000);
+        assert!(lost >= least, "only {lost} races were lost, of {least}: nobody was in the way");
+        let policies = [WhenFull::Deny, WhenFull::Share];
+        let evicted: u64 =
+            policies.map(|policy| evictions(width, policy, size.choose(4, 500, 2_500))).iter().sum();
+        let least = size.choose(200, 100_000, 500_000);
+        assert!(evicted >= least, "only {evicted} evictions, of {least}");
+        println!("  skew {width} ns: {lost} races lost, {evicted} evicted in all");
+    }
+}
+
+/// Buckets that are there: one of its own, and some of keys. They start empty and are never full, so what came was
+/// granted or is left, to the token. Tells how many races were lost.
+fn known(width: u64, decisions: u64) -> u64 {
+    const KEYS: u64 = 3;
+    // The skew is worth 2.6 tokens, or 1,600.
+    let rate = if width < 1_000_000 { 1_000_000 } else { 1_000 };
+    let quota = Quota::per_second(rate).burst(1 << 20);
+    // Half of what is asked for.
+    let step = 1_000_000_000 / rate / (KEYS + 1) / 2;
+    let time = Skewed::at(START);
+    set_skew(0);
+    let bucket = TokenBucket::builder(quota).clock(time.clock()).start_empty().build();
+    let limiter = RateLimiter::<u64>::builder(quota).clock(time.clock()).start_empty().build();
+    for key in 0..KEYS {
+        assert!(limiter.try_acquire(&key).is_err(), "a key starts empty");
+    }
+    let take = |target: u64| match target {
+        KEYS => bucket.try_acquire().is_ok(),
+        key => limiter.try_acquire(&key).is_ok(),
+    };
+    let before = readings();
+    for target in 0..=KEYS {
+        assert!(!take(target), "nothing came yet");
+    }
+    assert_eq!(readings() - before, KEYS + 1, "alone, a decision reads the clock once");
+
+    let granted = counters(KEYS as usize + 1);
+    let lost = together(THREADS, |index| {
+        set_skew(spread(width, index, THREADS));
+        let (before, mut random) = (readings(), Random(index as u64));
+        for _ in 0..decisions {
+            time.advance(step);
+            let target = random.below(KEYS + 1);
+            granted[target as usize].fetch_add(u64::from(take(target)), Relaxed);
+        }
+        readings() - before - decisions
+    });
+
+    // As whoever is furthest ahead sees it.
+    set_skew(spread(width, THREADS - 1, THREADS));
+    let span = u128::from(time.now() - START + width / 2);
+    let came = u64::try_from(span * u128::from(rate) / 1_000_000_000).expect("a short run");
+    assert!(came < quota.capacity(), "a full bucket earns nothing");
+    for (target, granted) in granted.into_iter().enumerate() {
+        let (granted, target) = (granted.into_inner(), target as u64);
+        let left = if target == KEYS { bucket.peek() } else { limiter.peek(&target) }.remaining();
+        println!("  known, skew {width} ns, {target}: {granted} granted and {left} left of {came}");
+        assert!(granted > 0 && (granted + left).abs_diff(came) <= 1, "{granted} and {left} are not {came}");
+    }
+    set_skew(0);
+    lost
+}
+
+const KEYS: u64 = 256;
+const ROOM: usize = 192;
+const BURST: u64 = 5;
+const TOKEN: u64 = 10_000_000_000;
+/// Longer than the time to fill, the margin and the skew.
+const LEAP: u64 = 60_000_000_000;
+/// Decisions between two leaps: enough to empty nearly every bucket.
+const BETWEEN: u64 = KEYS * 12;
+
+/// Time leaps while the threads decide, so far that every bucket is full and may be evicted: by those who sweep, and by
+/// the hand that makes room, since not all keys have any. Meanwhile each key comes back. Tells how many were evicted.
+///
+/// The ideal bucket earns one burst in a leap, and within one, where the skew is worth less than a token, nothing. So
+/// that is what a key may be granted. It is less than the law says of the same span, by the margin that is lost in each
+/// leap.
+fn evictions(width: u64, policy: WhenFull, leaps: u64) -> u64 {
+    assert!(width < TOKEN && LEAP > BURST * TOKEN + 2_000_000_000 + width);
+    let quota = Quota::every(std::time::Duration::from_nanos(TOKEN)).burst(BURST);
+    let time = Skewed::at(START);
+    let limiter =
+        RateLimiter::<u64>::builder(quota).clock(time.clock()).max_keys(ROOM).when_full(policy).build();
+    let granted = counters(KEYS as usize);
+    let in_one_leap = counters((KEYS * (leaps + 1)) as usize);
+    let decisions = AtomicU64::new(1);
+    let swept = together(THREADS, |index| {
+        set_skew(spread(width, index, THREADS));
+        let (mut random, mut swept) = (Random(index as u64), 0);
+        loop {
+            let before = time.now();
+            let leap = (before - START) / LEAP;
+            let count = decisions.fetch_add(1, Relaxed);
+            if count.is_multiple_of(BETWEEN) {
+                if leap >= leaps {
+                    return swept;
+                }
+                time.advance(LEAP);
+            }
+            if count > BETWEEN * (leaps + 1) {
+                return swept;
+            }
+            if random.below(100) == 0 {
+                swept += limiter.evict_idle() as u64;
+                continue;
+            }
+            let key = random.below(KEYS);
+            if limiter.try_acquire(&key).is_ok() {
+                granted[key as usize].fetch_add(1, Relaxed);
+                if time.now() == before {
+                    in_one_leap[(leap * KEYS + key) as usize].fetch_add(1, Relaxed);
+                }
+            }
+        }
+    });
+
+    let span = u128::from(time.now() - START + width);
+    let law = BURST + u64::try_from(span / u128::from(TOKEN)).expect("a short run") + 1;
+    let most = BURST * ((time.now() - START) / LEAP + 1);
+    assert!(most <= law);
+    let granted: Vec<_> = granted.into_iter().map(AtomicU64::into_inner).collect();
+    for (key, granted) in granted.iter().enumerate() {
+        assert!(*granted <= most, "key {key}: {granted} granted, not {most}; the law says {law}");
+    }
+    for (place, granted) in in_one_leap.into_iter().enumerate() {
+        let (granted, key, leap) = (granted.into_inner(), place as u64 % KEYS, place as u64 / KEYS);
+        assert!(granted <= BURST, "key {key}: {granted} granted after leap {leap}, where it earned nothing");
+    }
+    let stats = limiter.stats();
+    let by_hand = stats.evicted - swept;
+    assert!(
+        stats.keys <= ROOM && swept * 50 >= stats.evicted && by_hand * 50 >= stats.evicted,
+        "{stats:?}, {swept} swept"
+    );
+    let all: u64 = granted.iter().sum();
+    println!(
+        "  evictions, skew {width} ns, {policy:?}: {leaps} leaps, {swept} swept and {by_hand} evicted by hand; \
+         {all} granted of {}",
+        most * KEYS
+    );
+    stats.evicted
+}

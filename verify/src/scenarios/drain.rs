@@ -1,0 +1,87 @@
+//! A bucket whose clock stands still grants exactly its burst, to however many.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tollgate::{Quota, RateLimiter, TokenBucket};
+
+use super::target::{Key, Target};
+use super::{Size, counters, together};
+use crate::random::Random;
+use crate::skewed::Skewed;
+
+const THREADS: usize = 16;
+const START: u64 = 1_000_000_000_000;
+
+/// Runs it for small bursts and large ones.
+pub fn run(size: Size) {
+    for (burst, rounds) in [
+        (1, size.choose(10, 200, 1_000)),
+        (5, size.choose(10, 200, 1_000)),
+        (1_200, size.choose(1, 50, 1_000)),
+        (1_000_000, size.choose(0, 1, 10)),
+    ] {
+        let quota = Quota::per_second(100).burst(burst);
+        let clock = Skewed::at(START).clock();
+        let buckets = || -> Vec<_> {
+            (0..rounds).map(|_| TokenBucket::builder(quota).clock(clock.clone()).build()).collect()
+        };
+        let plain = buckets();
+        drain("a bucket", rounds, burst, |round, _| u64::from(plain[round].try_acquire().is_ok()));
+
+        let limiter = RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
+        drain("a key", rounds, burst, |round, _| u64::from(limiter.try_acquire(&(round as u64)).is_ok()));
+
+        // A debt of one burst is allowed, unless told otherwise.
+        let mixed = buckets();
+        drain("a bucket by all verbs", rounds, 2 * burst, |round, random| {
+            by_any(&mixed[round], burst, random)
+        });
+        drain("a key by all verbs", rounds, 2 * burst, |round, random| {
+            // Other keys than above.
+            by_any(&Key(&limiter, rounds + round as u64), burst, random)
+        });
+    }
+}
+
+/// Takes by any verb, and where that takes nothing, a single token. 0 means that no more can be owed, either.
+fn by_any(target: &impl Target, burst: u64, random: &mut Random) -> u64 {
+    let n = 1 + random.below(burst.min(7));
+    let taken = match random.below(4) {
+        0 => target.take(n).map_or(0, |granted| granted.tokens()),
+        1 => target.up_to(n).tokens(),
+        // It comes to more than was estimated.
+        2 => target.hold(n).map_or(0, |hold| n + 2 - hold.settle(n + 2)),
+        _ => target.reserve(n).map_or(0, |reservation| reservation.commit().tokens()),
+    };
+    if taken > 0 { taken } else { target.reserve(1).map_or(0, |reservation| reservation.commit().tokens()) }
+}
+
+/// The threads take until each is refused, in one round after another.
+fn drain(what: &str, rounds: u64, holds: u64, take: impl Fn(usize, &mut Random) -> u64 + Sync) {
+    let (granted, start) = (counters(rounds as usize), Barrier::new(THREADS));
+    let shares = counters(THREADS);
+    together(THREADS, |index| {
+        let mut random = Random(index as u64);
+        for (round, granted) in granted.iter().enumerate() {
+            start.wait();
+            let mut mine = 0;
+            loop {
+                match take(round, &mut random) {
+                    0 => break,
+                    n => mine += n,
+                }
+            }
+            shares[index].fetch_add(mine, Relaxed);
+            granted.fetch_add(mine, Relaxed);
+        }
+        0
+    });
+    for (round, granted) in granted.into_iter().enumerate() {
+        let granted = granted.into_inner();
+        assert_eq!(granted, holds, "{what} of {holds}, round {round}");
+    }
+    let shares: Vec<_> = shares.into_iter().map(AtomicU64::into_inner).collect();
+    let (least, most) = (shares.iter().min().expect("threads"), shares.iter().max().expect("threads"));
+    println!("  {what} of {holds} tokens: {rounds} rounds; a thread got {least} to {most} of them");
+}

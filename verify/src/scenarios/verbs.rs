@@ -1,0 +1,158 @@
+//! Everything that can be called, called at once: for a sanitizer to look at.
+//!
+//! Quotas change, plans are made, keys are forgotten, a janitor sweeps. What can be said of the tokens is the law with the
+//! fastest quota and the largest burst, with a burst more for each time a key was forgotten, and what was given back.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull, all_of};
+
+use super::target::{Key, Target};
+use super::{Size, counters, together};
+use crate::random::Random;
+use crate::skewed::{Skewed, set_skew, spread};
+
+const THREADS: usize = 8;
+const START: u64 = 1_000_000_000_000;
+const WIDTH: u64 = 1_600_000_000;
+
+const KEYS: u64 = 48;
+const ROOM: usize = 32;
+const SLOW: Quota = Quota::per_second(50).burst(10);
+const FAST: Quota = Quota::per_second(100).burst(20);
+const GOLD: Quota = Quota::per_second(200).burst(40);
+const DEBT: u64 = 15;
+
+/// What a bucket gave, and what it may have given beside its quota.
+#[derive(Default)]
+struct Account {
+    taken: AtomicU64,
+    given_back: AtomicU64,
+    forgotten: AtomicU64,
+}
+
+impl Account {
+    /// Holds the account against the law. A change of quota may count a tick, which is less than a token.
+    fn settle(self, what: &str, most: Quota, span: u64, changes: u64) {
+        let [taken, given_back, forgotten] =
+            [self.taken, self.given_back, self.forgotten].map(AtomicU64::into_inner);
+        let came = most.tokens() * span / 1_000_000_000;
+        let law = (most.capacity() + DEBT) * (1 + forgotten) + came + given_back + changes + 1;
+        assert!(taken > 0 && taken <= law, "{what}: {taken} taken, not {law}");
+    }
+}
+
+/// Runs it without room for all keys, under each policy that counts what it grants.
+pub fn run(size: Size) {
+    for policy in [WhenFull::Share, WhenFull::Deny] {
+        at_once(policy, size.choose(300, 10_000, 200_000));
+    }
+}
+
+fn at_once(policy: WhenFull, calls: u64) {
+    let time = Skewed::at(START);
+    set_skew(0);
+    let bucket = TokenBucket::builder(FAST).max_debt(DEBT).expect("it fits").clock(time.clock()).build();
+    let limiter = RateLimiter::<u64>::builder(FAST).headroom(GOLD).expect("it fits").clock(time.clock());
+    let limiter = limiter.max_debt(DEBT).expect("it fits").max_keys(ROOM).when_full(policy).build();
+    // ThreadSanitizer does not see into std, so it would call a race what a `Mutex` or a `OnceLock` has ordered. What is made
+    // once is made here, and what takes a lock (another quota, a plan) is done by one thread.
+    let gold = limiter.plan(GOLD).expect("there is headroom");
+    assert!(limiter.try_acquire_as(&0, 1, &gold).is_ok());
+    let janitor = limiter.janitor(Duration::from_millis(1));
+    let (own, changes) = (Account::default(), counters(1));
+    let keyed: Vec<_> = (0..KEYS).map(|_| Account::default()).collect();
+
+    together(THREADS, |index| {
+        set_skew(spread(WIDTH, index, THREADS));
+        let mut random = Random(index as u64);
+        let mut gold = gold;
+        for _ in 0..calls {
+            time.advance(random.below(2_000_000));
+            let key = random.below(KEYS);
+            match random.below(100) {
+                0..4 if index == 0 => {
+                    let quota = if random.below(2) == 0 { SLOW } else { FAST };
+                    changes[0].fetch_add(1, Relaxed);
+                    bucket.set_quota(quota).expect("it is no larger");
+                    limiter.set_quota(quota).expect("it is no larger");
+                }
+                4..8 if index == 0 => gold = limiter.plan(GOLD).expect("there is headroom"),
+                2 => drop(limiter.evict_idle()),
+                // Whoever is granted a token after it need not have been told.
+                3 => {
+                    keyed[key as usize].forgotten.fetch_add(1, Relaxed);
+                    limiter.remove(&key);
+                }
+                0 if random.below(4) == 0 => {
+                    for account in &keyed {
+                        account.forgotten.fetch_add(1, Relaxed);
+                    }
+                    limiter.clear();
+                }
+                // Long enough to be evicted.
+                4 => time.advance(3_000_000_000),
+                // Off by those who are about to change it.
+                5 => assert!(limiter.len() <= 2 * ROOM && limiter.stats().keys <= 2 * ROOM),
+                6..20 => {
+                    let taken = limiter.try_acquire_as(&key, 2, &gold).map_or(0, |granted| granted.tokens());
+                    keyed[key as usize].taken.fetch_add(taken, Relaxed);
+                }
+                20..30 => {
+                    if all_of((bucket.n(1), limiter.key(&key).n(2))).try_acquire().is_ok() {
+                        own.taken.fetch_add(1, Relaxed);
+                        keyed[key as usize].taken.fetch_add(2, Relaxed);
+                    }
+                }
+                30..40 => {
+                    let pinned = limiter.pin();
+                    let taken = pinned.acquire_up_to(&key, 3).tokens();
+                    keyed[key as usize].taken.fetch_add(taken, Relaxed);
+                    let _ = pinned.peek(&key);
+                }
+                40..60 => call(&bucket, &own, &mut random),
+                _ => call(&Key(&limiter, key), &keyed[key as usize], &mut random),
+            }
+        }
+        0
+    });
+    assert!(janitor.is_running());
+    drop(janitor);
+
+    let (span, changes) = (time.now() - START + WIDTH, changes[0].load(Relaxed));
+    let stats = limiter.stats();
+    println!("  {policy:?}: {} calls, {changes} changes of quota, {stats:?}", calls * THREADS as u64);
+    own.settle("the bucket", FAST, span, changes);
+    for (key, account) in keyed.into_iter().enumerate() {
+        account.settle(&format!("key {key}"), GOLD, span, changes);
+    }
+    assert!(stats.keys <= ROOM && stats.evicted > 0 && changes > 0, "{stats:?}");
+}
+
+/// One verb that both faces have.
+fn call(target: &impl Target, account: &Account, random: &mut Random) {
+    let n = 1 + random.below(4);
+    let taken = match random.below(6) {
+        0 => target.take(n).map_or(0, |granted| granted.tokens()),
+        1 => target.up_to(n).tokens(),
+        2 => target.reserve(n).map_or(0, |reservation| reservation.commit().tokens()),
+        // Given back, or lost.
+        3 => target.reserve(n).map_or(0, |reservation| {
+            drop(reservation);
+            0
+        }),
+        4 => target.hold(n).map_or(0, |hold| {
+            let actual = random.below(8);
+            account.given_back.fetch_add(n.saturating_sub(actual), Relaxed);
+            let rest = hold.settle(actual);
+            actual.max(n) - rest
+        }),
+        _ => {
+            account.given_back.fetch_add(1, Relaxed);
+            target.refund(1);
+            0
+        }
+    };
+    account.taken.fetch_add(taken, Relaxed);
+}

@@ -1,0 +1,120 @@
+//! A process that is forked goes on deciding, with a copy of the buckets: what either takes, the other does not see.
+//!
+//! What the copy does not have is the other threads. A [janitor](tollgate::Janitor) no longer sweeps, which is not needed, and a
+//! [coarse clock](tollgate::Clock::coarse) stands still, so nothing is earned: another reason to fork before limits are
+//! made. If another thread was inserting a key at that very moment, the map's own state may be half-way in the copy; here
+//! the other threads decide on keys that are there, and nothing of that can be held up.
+
+#![cfg(unix)]
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
+use tollgate_verify::watchdog::Watchdog;
+
+/// Says that it is over, even if what it stands beside panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Runs `child` in a fork of this process. It must end well, and in time.
+fn in_a_fork(child: impl FnOnce()) {
+    // SAFETY: the child runs code of Rust's after it, which POSIX promises nothing of when there are other threads; that it
+    // works is what is tested. It ends without running anything of the parent's.
+    let id = unsafe { libc::fork() };
+    assert!(id >= 0, "it cannot fork");
+    if id == 0 {
+        let well = catch_unwind(AssertUnwindSafe(child)).is_ok();
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(if well { 0 } else { 1 }) };
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut status = 0;
+        // SAFETY: the child is ours, and `status` is there for the answer.
+        let ended = unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) };
+        if ended == id {
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child failed: {status}");
+            return;
+        }
+        if Instant::now() > until {
+            // SAFETY: as above.
+            unsafe { libc::kill(id, libc::SIGKILL) };
+            panic!("the child hangs");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_fork_goes_on_from_where_it_was() {
+    let _watchdog = Watchdog::of("a fork", 600);
+    let (clock, mock) = Clock::mock();
+    let quota = Quota::per_hour(5);
+    let bucket = TokenBucket::with_clock(quota, clock.clone());
+    let limiter = RateLimiter::<String>::builder(quota).clock(clock).max_keys(2_000).build();
+    assert!(bucket.try_acquire_n(2).is_ok() && limiter.try_acquire_n("known", 2).is_ok());
+    let rest_of = |known: u64| {
+        assert_eq!(bucket.acquire_up_to(10).tokens(), known);
+        assert_eq!(limiter.acquire_up_to("known", 10).tokens(), known);
+    };
+    in_a_fork(|| {
+        rest_of(3);
+        // The map grows, and is swept.
+        for key in 0..1_000 {
+            assert_eq!(limiter.acquire_up_to(&key.to_string(), 10).tokens(), 5);
+        }
+        mock.advance(Duration::from_secs(3_605));
+        assert_eq!(limiter.evict_idle(), 1_001);
+        rest_of(5);
+    });
+    rest_of(3);
+    assert_eq!(limiter.len(), 1);
+}
+
+/// On the processor's counter, while others take all they get: in the copy they are gone in the middle of a decision.
+#[test]
+fn a_fork_in_the_middle_of_decisions_goes_on() {
+    const KEYS: u64 = 8;
+    let _watchdog = Watchdog::of("a busy fork", 600);
+    let quota = Quota::per_second(1_000_000).burst(1_000);
+    let limiter = RateLimiter::<u64>::new(quota);
+    for key in 0..KEYS {
+        assert!(limiter.try_acquire(&key).is_ok());
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for index in 0..3 {
+            let (limiter, done) = (&limiter, &done);
+            scope.spawn(move || {
+                let mut key = index;
+                while !done.load(Relaxed) {
+                    key = (key + 1) % KEYS;
+                    let _ = limiter.try_acquire(&key);
+                }
+            });
+        }
+        let _stop = Stop(&done);
+        for _ in 0..50 {
+            let start = limiter.now();
+            in_a_fork(|| {
+                let mut granted = [0; KEYS as usize];
+                while granted.iter().any(|granted| *granted < 2 * quota.capacity()) {
+                    for key in 0..KEYS {
+                        granted[key as usize] += u64::from(limiter.try_acquire(&key).is_ok());
+                    }
+                }
+                let span = limiter.now().since(start).as_micros() as u64;
+                assert!(granted.iter().all(|granted| *granted <= quota.capacity() + span + 1));
+            });
+        }
+    });
+}

@@ -1,0 +1,221 @@
+//! A clock that stalls, jumps ahead, goes back, or cannot decide. Each answer is held against the ideal bucket; the sum of
+//! grants against the law, of which no more is known here than what it says.
+
+use std::time::Duration;
+
+use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket};
+use tollgate_verify::random::Random;
+use tollgate_verify::watchdog::Watchdog;
+
+use crate::reference::{Answer, Ideal};
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3_600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+const START: u64 = 1_000 * DAY;
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("below 2^64 ns")
+}
+
+fn answer(decision: Result<Granted, Denied>) -> Answer {
+    match decision {
+        Ok(granted) => Answer {
+            granted: true,
+            remaining: granted.remaining(),
+            retry_after: None,
+            reset_after: Some(nanos(granted.reset_after())),
+        },
+        Err(denied) => Answer {
+            granted: false,
+            remaining: denied.remaining(),
+            retry_after: denied.retry_after().map(nanos),
+            reset_after: None,
+        },
+    }
+}
+
+/// A bucket and a key under the same quota on the same clock, and the ideal of each.
+struct Pair {
+    quota: Quota,
+    mock: MockClock,
+    now: u64,
+    bucket: TokenBucket,
+    limiter: RateLimiter<u64>,
+    ideals: [Ideal; 2],
+    granted: [u64; 2],
+    random: Random,
+}
+
+impl Pair {
+    fn of(quota: Quota) -> Pair {
+        let (clock, mock) = Clock::mock();
+        mock.advance(Duration::from_nanos(START));
+        let ideal = Ideal::new(quota.tokens(), nanos(quota.period()), quota.capacity());
+        Pair {
+            quota,
+            mock,
+            now: START,
+            bucket: TokenBucket::with_clock(quota, clock.clone()),
+            limiter: RateLimiter::builder(quota).clock(clock).max_keys(1).build(),
+            ideals: [ideal.clone(), ideal],
+            granted: [0; 2],
+            random: Random(quota.capacity()),
+        }
+    }
+
+    fn go_to(&mut self, now: u64) {
+        self.mock.advance(Duration::from_nanos(now.saturating_sub(self.now)));
+        self.mock.rewind(Duration::from_nanos(self.now.saturating_sub(now)));
+        self.now = now;
+    }
+
+    /// Takes as many tokens as there may be, or fewer, or one.
+    fn take(&mut self) {
+        let burst = self.quota.capacity();
+        let n = match self.random.below(4) {
+            0 => burst,
+            1 => 1 + self.random.below(burst),
+            _ => 1,
+        };
+        for (which, decision) in
+            [self.bucket.try_acquire_n(n), self.limiter.try_acquire_n(&7, n)].into_iter().enumerate()
+        {
+            self.granted[which] += decision.map_or(0, |granted| granted.tokens());
+            if let Err(what) = self.ideals[which].take(self.now, n, answer(decision)) {
+                panic!("{}, {which}: {what}", self.quota);
+            }
+        }
+    }
+
+    /// Evicts the key if it may be: a new one is as full as it was.
+    fn evict(&mut self) {
+        if self.limiter.evict_idle() == 1 {
+            let (tokens, period) = (self.quota.tokens(), nanos(self.quota.period()));
+            self.ideals[1] = Ideal::new(tokens, period, self.quota.capacity());
+        }
+    }
+
+    /// No more than the burst, what came in `span` nanoseconds, and a tick's worth for each time the clock was believed
+    /// when it had been set back.
+    fn keeps_the_law(&self, span: u128, jumps: u128) {
+        // In the units of the reference: the period in nanoseconds, times 2^16, a token.
+        let token = u128::from(nanos(self.quota.period())) << 16;
+        let tick = u128::try_from(self.ideals[0].tick()).expect("a tick is positive");
+        let came = ((span * u128::from(self.quota.tokens())) << 16) + tick * (1 + jumps);
+        let law = u128::from(self.quota.capacity()) + came / token;
+        println!("{}: {:?} granted of {law}", self.quota, self.granted);
+        for granted in self.granted {
+            assert!(
+                granted > 0 && u128::from(granted) <= law,
+                "{}: {granted} granted, not {law}",
+                self.quota
+            );
+        }
+    }
+}
+
+/// Runs it for quotas from one a month to billions a second.
+fn for_each_quota(seconds: u64, run: impl Fn(Pair)) {
+    let _watchdog = Watchdog::of("a clock", seconds);
+    for quota in [
+        Quota::per_second(1),
+        Quota::per_second(100).burst(200),
+        Quota::per_second(7).burst(10),
+        Quota::per_second(12_345).burst(777),
+        Quota::per_second(1_000_000).burst(10),
+        Quota::per_second(1_000_000).burst(1_000_000),
+        Quota::per_second(1_000_000_000).burst(1_000_000),
+        Quota::per_hour(1_000),
+        Quota::per_day(5),
+        Quota::every(Duration::from_nanos(30 * DAY)),
+    ] {
+        run(Pair::of(quota));
+    }
+}
+
+/// So many nanoseconds that about one token comes in each of `parts` of them.
+fn token(quota: Quota, parts: u64) -> u64 {
+    (nanos(quota.period()) / quota.tokens() / parts).max(1)
+}
+
+#[test]
+fn a_clock_that_stalls_earns_what_it_shows() {
+    for_each_quota(600, |mut pair| {
+        for _ in 0..200 {
+            for _ in 0..20 {
+                pair.take();
+            }
+            let on = pair.random.below(3 * token(pair.quota, 1)) + 1;
+            pair.go_to(pair.now + on);
+        }
+        pair.keeps_the_law(u128::from(pair.now - START), 0);
+    });
+}
+
+/// For some quotas that is several turns of the stamp: then less is earned, never more.
+#[test]
+fn a_clock_that_jumps_ahead_by_a_hundred_days_fills_a_bucket_and_no_more() {
+    for_each_quota(600, |mut pair| {
+        let mut bursts = 0;
+        for round in 0..200 {
+            let before = pair.granted[0];
+            for _ in 0..20 {
+                pair.take();
+            }
+            // In one place of the clock nothing is earned but what the jump brought.
+            let more = pair.granted[0] - before;
+            assert!(more <= pair.quota.capacity(), "{}: {more} after a jump", pair.quota);
+            bursts += u64::from(more == pair.quota.capacity());
+            pair.go_to(pair.now + 100 * DAY + round);
+            pair.evict();
+        }
+        println!("{}: {bursts} bursts in 200 jumps", pair.quota);
+        pair.keeps_the_law(u128::from(pair.now - START), 0);
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_back_by_an_hour_mints_nothing() {
+    for_each_quota(600, |mut pair| {
+        let (mut forward, mut jumps) = (0, 0);
+        for _ in 0..100 {
+            for _ in 0..20 {
+                let on = pair.random.below(2 * token(pair.quota, 4)) + 1;
+                pair.go_to(pair.now + on);
+                forward += u128::from(on);
+                pair.take();
+            }
+            pair.go_to(pair.now - HOUR);
+            jumps += 1;
+            for _ in 0..20 {
+                pair.take();
+            }
+            pair.evict();
+        }
+        pair.keeps_the_law(forward, jumps);
+    });
+}
+
+/// The law counts the time between the earliest reading and the latest, not each step on the way.
+#[test]
+fn a_clock_that_alternates_within_the_window_earns_no_step_twice() {
+    for_each_quota(600, |mut pair| {
+        let jitter = pair.ideals[0].jitter();
+        let mut latest = START;
+        for round in 0..4_000 {
+            let back = match round % 4 {
+                0 => 1,
+                1 => jitter,
+                2 => pair.random.below(jitter) + 1,
+                _ => token(pair.quota, 3).min(jitter),
+            };
+            pair.go_to(latest - back);
+            pair.take();
+            latest += pair.random.below(2 * token(pair.quota, 4)) + 1;
+            pair.go_to(latest);
+            pair.take();
+        }
+        pair.keeps_the_law(u128::from(latest - START), 0);
+    });
+}

@@ -1,0 +1,95 @@
+//! Keys that all fall into one place.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use tollgate::{Clock, Quota, RateLimiter, WhenFull};
+use tollgate_verify::watchdog::Watchdog;
+
+const KEYS: u64 = 10_000;
+const BURST: u64 = 5;
+const BOUND: Duration = Duration::from_secs(2);
+
+/// Hashes to what the key says.
+#[derive(Clone, Copy, Default)]
+struct Said(u64);
+
+impl BuildHasher for Said {
+    type Hasher = Said;
+
+    fn build_hasher(&self) -> Said {
+        Said(0)
+    }
+}
+
+impl Hasher for Said {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a key writes one u64");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Collider {
+    hash: u64,
+    id: u64,
+}
+
+impl Hash for Collider {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Every verb on each of the keys, three times over.
+fn each_key(name: &str, policy: WhenFull, hash: fn(u64) -> u64) {
+    let (clock, mock) = Clock::mock();
+    let quota = Quota::per_hour(BURST);
+    let limiter = RateLimiter::<Collider, Said>::builder(quota).clock(clock).when_full(policy).build();
+    let keys: Vec<_> = (0..KEYS).map(|id| Collider { hash: hash(id), id }).collect();
+    let mut granted = vec![0; keys.len()];
+    let start = Instant::now();
+    for _ in 0..3 {
+        for (key, granted) in keys.iter().zip(&mut granted) {
+            *granted += limiter.acquire_up_to(key, 2).tokens();
+            let _ = (limiter.peek(key), limiter.reserve(key, 1));
+            limiter.refund(key, 0);
+        }
+    }
+    let most = *granted.iter().max().expect("there are keys");
+    let held = limiter.len();
+    mock.advance(Duration::from_secs(3 * 3_600));
+    limiter.evict_idle();
+    let mut again = 0;
+    for key in &keys {
+        again += u64::from(limiter.try_acquire(key).is_ok());
+        limiter.remove(key);
+    }
+    let took = start.elapsed();
+    println!("{name}, {policy:?}: {held} held, {most} granted to a key at most, {again} came back, {took:?}");
+    assert!(policy == WhenFull::Allow || most <= BURST, "{name}: {most} granted to a key");
+    assert!(held >= 8 && limiter.is_empty() && again > 0, "{name}: {held} held");
+    // A bound for what users run; without optimisation it says nothing.
+    assert!(cfg!(debug_assertions) || took < BOUND, "{name}: {took:?}");
+}
+
+#[test]
+fn ten_thousand_keys_that_collide_are_decided_in_time() {
+    let _watchdog = Watchdog::of("collisions", 600);
+    for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
+        each_key("one hash", policy, |_| 7);
+        each_key("low 32 bits equal", policy, |id| id << 32);
+        each_key("high 32 bits equal", policy, |id| id);
+        // Nothing but the uppermost bits differ, by as few as ten thousand keys need, and by a few more.
+        each_key("low 50 bits equal", policy, |id| id << 50);
+        each_key("low 48 bits equal", policy, |id| id << 48);
+        each_key("low 40 bits equal", policy, |id| id << 40);
+    }
+}

@@ -1,0 +1,12 @@
+//! Input that is meant to break a limiter: keys that collide, panic or call back, clocks that are wrong.
+//!
+//! A hang ends the run (see [`tollgate_verify::watchdog`]). One verdict depends on how long something takes: the bound on
+//! colliding keys, of 2 s, in a release build.
+
+mod callbacks;
+mod clocks;
+mod collisions;
+mod panics;
+
+#[path = "../../../tests/reference/mod.rs"]
+mod reference;

@@ -1,0 +1,62 @@
+//! Ten million keys, each of which comes once, need no more memory than as many as have room. By what the allocator
+//! counts, and by what the process has in memory; so it is a program of its own.
+
+use std::fs;
+use std::ops::Range;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use tollgate::{Clock, Quota, RateLimiter, WhenFull};
+use tollgate_verify::watchdog::Watchdog;
+
+const KEYS: u64 = 10_000_000;
+const ROOM: u64 = 100_000;
+/// The map is largest when it has just grown, and the smaller one is still there. After that it is not as large again.
+const FIRST: u64 = 10 * ROOM;
+
+/// Bytes that the process has in memory. Nothing where the system does not say.
+fn resident() -> Option<i64> {
+    let pages = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: i64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+#[test]
+fn ten_million_keys_stay_within_the_memory_of_those_that_have_room() {
+    let _watchdog = Watchdog::of("ten million keys", 1_800);
+    // On a clock that stands still nobody is evicted; on one that moves, every key is, and the policy has no say.
+    for (policy, step) in
+        [(WhenFull::Share, 0), (WhenFull::Deny, 0), (WhenFull::Allow, 0), (WhenFull::Share, 100_000)]
+    {
+        let (clock, mock) = Clock::mock();
+        let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock);
+        let limiter = limiter.max_keys(ROOM as usize).when_full(policy).build();
+        let flood = |keys: Range<u64>| {
+            measure(|| {
+                for key in keys {
+                    let _ = limiter.try_acquire(&key);
+                    mock.advance(Duration::from_nanos(step));
+                }
+            })
+        };
+        let bytes = |n: u64| i64::try_from(n).expect("bytes");
+        let empty = resident();
+        let first = flood(0..FIRST);
+        let early = resident();
+        let rest = flood(FIRST..KEYS);
+        let late = resident();
+        let most = [bytes(first.bytes_max), first.bytes_current + bytes(rest.bytes_max)];
+        let grown = early.zip(empty).map(|(early, empty)| early - empty);
+        let more = late.zip(early).map(|(late, early)| late - early);
+        println!(
+            "{policy:?}, {step} ns a key: {most:?} bytes allocated at most, {grown:?} in memory, then {more:?} more; {:?}",
+            limiter.stats()
+        );
+        assert!(limiter.len() as u64 <= ROOM);
+        assert_eq!(limiter.stats().evicted > KEYS / 2, step > 0);
+        assert!(most[1] * 10 <= most[0] * 11, "{policy:?}, {step}: {most:?}");
+        assert!(most[1] <= 200 * bytes(ROOM), "{policy:?}, {step}: {most:?} bytes for {ROOM} keys");
+        // What the allocator keeps for later is not counted above.
+        assert!(more.is_none_or(|more| more <= 50 * bytes(ROOM)), "{policy:?}, {step}: {more:?} more");
+    }
+}
