@@ -1,4 +1,7 @@
 //! What holds of every step: from any word and at any reading, under any quota or plan that is accepted.
+//!
+//! A million cases of each, in a release build that looks for overflow:
+//! `CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true PROPTEST_CASES=1000000 cargo test --release --lib properties`
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -139,7 +142,9 @@ fn words() -> impl Strategy<Value = Result<State, (f64, Since)>> {
 }
 
 fn scenes() -> impl Strategy<Value = Scene> {
-    let asked = prop_oneof![3 => 1..4_u64, 2 => spread(42), 1 => spread(64)];
+    // Of numbers far above every burst, those of which the low bits are a few tokens.
+    let far = prop_oneof![Just(u64::MAX), (1..4_u64, 40..64_u32).prop_map(|(n, bit)| n + (1 << bit))];
+    let asked = prop_oneof![3 => 1..4_u64, 2 => spread(42), 1 => spread(64), 1 => far];
     let patience = prop_oneof![Just(0), Just(u64::MAX), spread(63)];
     (paces(), spread(62), words(), asked, patience).prop_map(|(pace, nanos, word, n, patience)| {
         let (reading, terms, capacity) = (Reading { pace, nanos }, *pace.terms(), pace.capacity());
@@ -169,9 +174,11 @@ proptest! {
     fn no_reserved_value_is_ever_committed(scene in scenes()) {
         let begun = scene.run(Begin).1;
         let taken = scene.takes().map(|((_, next), _)| next);
+        // Nor a word that is one at another tick: the field of both is all ones.
+        let stamp = scene.terms().layout.stamp;
         for next in taken.into_iter().chain(scene.gives()).chain([begun]).flatten() {
-            prop_assert!(next.is_level(), "{:#x}", next.word());
-            prop_assert!(next.word() >> scene.terms().layout.stamp <= scene.pace().capacity());
+            prop_assert!(next.is_level() && next.word() >> stamp < u64::MAX >> stamp, "{:#x}", next.word());
+            prop_assert!(next.word() >> stamp <= scene.pace().capacity());
         }
     }
 
@@ -197,6 +204,10 @@ proptest! {
             if let Some(next) = next {
                 prop_assert_eq!(next.word() >> scene.terms().layout.stamp, outcome.level);
             }
+        }
+        let Scene { n, patience, .. } = scene;
+        for (outcome, _) in [scene.run(Take(n)), scene.run(Reserve { n, patience })] {
+            prop_assert!(!outcome.granted || scene.terms().tokens(outcome.taken) == n, "all or nothing: {:?}", outcome);
         }
     }
 

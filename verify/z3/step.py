@@ -322,7 +322,7 @@ THEOREMS = [
     (no_more_than_there_is, ["capacity"]),
     (nothing_overflows, ["clamp of n", "room to earn", "below all ones"]),
     (a_later_tick_never_refuses, ["wrap", "jitter", "jump"]),
-    (the_stamp_never_moves_back, ["jitter", "stamp", "jump"]),
+    (the_stamp_never_moves_back, ["jitter", "stamp"]),
     (the_law_of_one_step, ["jitter", "jump"]),
     (a_refusal_writes_nothing, ["adoption"]),
     (a_wait_is_exact, ["rounding up", "lag"]),
@@ -332,11 +332,10 @@ THEOREMS = [
 ]
 
 
-# Stamp bits, fraction, scale: those of the table in the design, and edges.
-LAYOUTS = [
-    (46, 16, 0), (44, 11, 0), (45, 8, 0), (46, 7, 0), (51, 6, 0), (42, 1, 0), (53, 0, 0), (43, 0, 6), (36, 0, 17), (34, 0, 22),
-    (62, 0, 0), (22, 0, 35),
-]
+# Stamp bits, fraction, scale: rows of the table in the design, and an edge.
+LAYOUTS = [(46, 16, 0), (45, 8, 0), (42, 1, 0), (53, 0, 0), (43, 0, 6), (36, 0, 17), (34, 0, 22), (62, 0, 0)]
+# One that is never chosen: only a control may have it.
+TOO_WIDE = (60, 0, 6)
 
 
 def solve(claim, without):
@@ -363,8 +362,9 @@ def prove():
         for control in [None, *controls]:
             began, answers = time.monotonic(), []
             # A control need not be found in each: without a scale, say, nothing overflows.
-            for layout in LAYOUTS:
+            for layout in LAYOUTS if control is None else [*LAYOUTS, TOO_WIDE]:
                 T.fix(*layout)
+                assert control is not None or solve(BoolVal(False), ()) == sat, "there are such terms"
                 answers.append(judge(theorem, control))
                 if control is not None and answers[-1] == "refuted":
                     break
