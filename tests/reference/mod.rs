@@ -18,6 +18,8 @@ use std::ops::RangeInclusive;
 
 /// Fixed-point bits of a level.
 const POINT: u32 = 16;
+/// Nanoseconds are told in 64 bits. What was owed under a faster quota may take longer under a slow one.
+const LONGEST: i128 = u64::MAX as i128;
 /// A burst and a debt together.
 const MOST_TOKENS: i128 = 1 << 41;
 
@@ -131,6 +133,7 @@ struct Bounds {
 
 impl Ideal {
     /// A full bucket of `tokens` (under 2^44) every `nanos`.
+    #[allow(dead_code, reason = "not for who chooses the unit")]
     pub(crate) fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
         Ideal::in_unit(tokens, nanos, burst, unit)
@@ -358,7 +361,7 @@ impl Ideal {
     fn is_due(&self, goal: i128, levels: RangeInclusive<i128>, lag: i128, nanos: u64) -> bool {
         let (rate, nanos) = (self.rate.tokens << POINT, i128::from(nanos));
         let (ahead, least) = levels.into_inner();
-        let not_early = goal <= ahead || (nanos + 1) * rate >= goal - ahead + lag;
+        let not_early = goal <= ahead || nanos == LONGEST || (nanos + 1) * rate >= goal - ahead + lag;
         let not_late = nanos == 0 || goal > least && (nanos - 1) * rate < goal - least + lag;
         not_early && not_late
     }
@@ -369,7 +372,7 @@ impl Ideal {
             return 0;
         }
         let rate = self.rate.tokens << POINT;
-        (goal - level + lag + rate - 1) / rate
+        ((goal - level + lag + rate - 1) / rate).min(LONGEST)
     }
 }
 
