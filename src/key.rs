@@ -1,6 +1,6 @@
 //! Keys: how they are looked up by what was borrowed of them, and stored with their hash.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use equivalent::Equivalent;
@@ -145,14 +145,20 @@ impl<K> Equivalent<Stored<K>> for Tag {
 /// Counts the entries of one hash: a lookup that meets them all and finds none.
 pub(crate) struct Alike {
     hash: u32,
-    met: Cell<usize>,
+    met: RefCell<Vec<Tag>>,
 }
 
 impl Alike {
     pub(crate) fn count<K: Eq>(map: &Map<K>, hash: u32, guard: &LocalGuard<'_>) -> usize {
-        let alike = Alike { hash, met: Cell::new(0) };
+        let alike = Alike { hash, met: RefCell::default() };
         let _ = map.get(&alike, guard);
-        alike.met.get()
+        // While papaya grows its table, an entry is met in the old one and the new, or only in the old one that it has
+        // gone from.
+        let mut met = alike.met.into_inner();
+        met.sort_unstable_by_key(|tag| tag.ticket);
+        met.dedup();
+        met.retain(|tag| map.contains_key(tag, guard));
+        met.len()
     }
 }
 
@@ -164,7 +170,9 @@ impl Hash for Alike {
 
 impl<K> Equivalent<Stored<K>> for Alike {
     fn equivalent(&self, stored: &Stored<K>) -> bool {
-        self.met.set(self.met.get() + usize::from(stored.tag.hash == self.hash));
+        if stored.tag.hash == self.hash {
+            self.met.borrow_mut().push(stored.tag);
+        }
         false
     }
 }

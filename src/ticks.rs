@@ -80,7 +80,8 @@ impl TickClock {
     /// nanosecond earlier they have not.
     pub(crate) fn nanos_until(&self, nanos: u64, ticks: u64) -> u64 {
         let bits = 64 + self.shift();
-        // A wait is a fill time and a jitter window at most, well below 2^63 ns of 2^64 units each.
+        // A wait is a fill time and a jitter window at most, well below 2^63 ns of 2^64 units each; but what was owed before
+        // a change to a slow quota may take longer, and is told as the longest there is.
         let goal = match u128::from(ticks).checked_shl(bits) {
             Some(goal) if goal >> bits == u128::from(ticks) => goal,
             _ => return u64::MAX,

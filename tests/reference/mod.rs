@@ -14,8 +14,14 @@ pub(crate) mod verbs;
 
 pub(crate) use unit::Unit;
 
+use std::ops::RangeInclusive;
+
 /// Fixed-point bits of a level.
 const POINT: u32 = 16;
+/// Nanoseconds are told in 64 bits. What was owed under a faster quota may take longer under a slow one.
+const LONGEST: i128 = u64::MAX as i128;
+/// A burst and a debt together.
+const MOST_TOKENS: i128 = 1 << 41;
 
 /// What the crate answered.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +47,7 @@ pub(crate) struct Ideal {
     at: Option<Moment>,
     /// Tokens that it began with, if not full.
     initial: Option<u64>,
+    windows: Windows,
     jumps: i128,
     changes: i128,
     /// Commits so far.
@@ -66,10 +73,29 @@ impl Rate {
     fn new(tokens: u64, nanos: i128, unit: Unit) -> Rate {
         let (earned, tick) = (i128::from(tokens) << unit.fraction, nanos << unit.scale);
         let shift = (0..).find(|shift| earned << (shift + 1) >= tick).unwrap();
-        let rest = (0..64 + shift).fold(earned % tick, |rest, _| rest * 2 % tick);
+        // Long division: doubled, a rest is below twice the divisor.
+        let doubled = |rest: i128| if rest * 2 >= tick { rest * 2 - tick } else { rest * 2 };
+        let rest = (0..64 + shift).fold(earned % tick, |rest, _| doubled(rest));
         let excess = (tick - rest) % tick;
         Rate { tokens: i128::from(tokens), excess, shift, earned: 0, tick: 0, later: false }
     }
+}
+
+/// Ticks by which a reading is behind.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    /// Up to so many it is jitter.
+    jitter: i128,
+    /// And up to so many more, a clock that was set back.
+    jump: i128,
+}
+
+/// Whether something may be so, and may be otherwise, as far as it can be told from outside.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "who sees the word need not ask")]
+pub(crate) struct Maybe {
+    pub(crate) yes: bool,
+    pub(crate) no: bool,
 }
 
 /// A moment by what was earned until then, at which nothing is rounded, and by its tick.
@@ -107,6 +133,7 @@ struct Bounds {
 
 impl Ideal {
     /// A full bucket of `tokens` (under 2^44) every `nanos`.
+    #[allow(dead_code, reason = "not for who chooses the unit")]
     pub(crate) fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
         Ideal::in_unit(tokens, nanos, burst, unit)
@@ -115,7 +142,7 @@ impl Ideal {
     /// As [`new`](Ideal::new), counted in a given unit.
     pub(crate) fn in_unit(tokens: u64, nanos: u64, burst: u64, unit: Unit) -> Ideal {
         let nanos = i128::from(nanos);
-        Ideal {
+        let ideal = Ideal {
             rate: Rate::new(tokens, nanos, unit),
             nanos,
             burst,
@@ -123,10 +150,12 @@ impl Ideal {
             level: 0,
             at: None,
             initial: None,
+            windows: Windows { jitter: 0, jump: 0 },
             jumps: 0,
             changes: 0,
             serial: 0,
-        }
+        };
+        Ideal { windows: ideal.windows(), ..ideal }
     }
 
     fn units(&self, n: u64) -> i128 {
@@ -143,8 +172,11 @@ impl Ideal {
     }
 
     fn moment(&self, now: u64) -> Moment {
-        let Rate { tokens, earned, tick, .. } = self.rate;
-        Moment { earned: earned + ((i128::from(now) * tokens) << POINT), tick: tick + self.ticks(now) }
+        Moment { earned: self.earned(now), tick: self.rate.tick + self.ticks(now) }
+    }
+
+    fn earned(&self, now: u64) -> i128 {
+        self.rate.earned + ((i128::from(now) * self.rate.tokens) << POINT)
     }
 
     /// The whole ticks until a moment, as section 2 of the design counts them. Only the windows need them: a
@@ -154,7 +186,15 @@ impl Ideal {
         let Rate { tokens, excess, shift, .. } = self.rate;
         let (high, low) = (excess >> 64, excess & i128::from(u64::MAX));
         let excess = (now * high + ((now * low) >> 64)) >> shift;
-        (((now * tokens) << self.unit.fraction) + excess) / (self.nanos << self.unit.scale)
+        // Without signs a division is cheaper.
+        let earned = (((now * tokens) << self.unit.fraction) + excess).unsigned_abs();
+        (earned / (self.nanos << self.unit.scale).unsigned_abs()) as i128
+    }
+
+    /// After a faster rate its jitter is many ticks; all that the range can spare is a clock that was set back.
+    fn windows(&self) -> Windows {
+        let jump = if self.rate.later { self.share(64) } else { self.window(3_600_000_000_000, 64) };
+        Windows { jitter: self.window(4_000_000_000, 4096), jump }
     }
 
     /// A span of time in ticks, rounded up, but at most `share` of the range and at least 2.
@@ -175,7 +215,7 @@ impl Ideal {
 
     /// Nanoseconds that are jitter when the clock is behind by them, whatever the rounding.
     pub(crate) fn jitter(&self) -> u64 {
-        let ticks = self.window(4_000_000_000, 4096) - 1;
+        let ticks = self.windows.jitter - 1;
         u64::try_from((ticks * self.tick() / (self.rate.tokens << POINT)).min(1 << 62)).unwrap()
     }
 
@@ -191,14 +231,10 @@ impl Ideal {
         let Some(at) = self.at else {
             return Seen { level: self.initial.map_or(self.capacity(), |n| self.units(n)), ..stands };
         };
-        let range = 1_i128 << self.unit.stamp;
-        let jitter = self.window(4_000_000_000, 4096);
-        // After a faster rate its jitter is many ticks; all that the range can spare is a clock that was set back.
-        let jump = if self.rate.later { self.share(64) } else { self.window(3_600_000_000_000, 64) };
-
+        let Windows { jitter, jump } = self.windows;
         let passed = now.tick - at.tick;
-        let shown = passed.rem_euclid(range);
-        let behind = range - shown;
+        let shown = self.shown(passed);
+        let behind = self.range() - shown;
         if behind <= jitter {
             if behind == -passed {
                 return Seen { at, ..stands };
@@ -220,6 +256,16 @@ impl Ideal {
         Seen { level: self.level + earned, jumped: true, ..stands }
     }
 
+    /// Ticks in which the stamp wraps.
+    fn range(&self) -> i128 {
+        1 << self.unit.stamp
+    }
+
+    /// What a difference of ticks is to the word: modulo the range.
+    fn shown(&self, ticks: i128) -> i128 {
+        ticks & (self.range() - 1)
+    }
+
     fn bounds(&self, now: u64) -> Bounds {
         let Seen { level, at, jumped, adopted } = self.seen(now);
         let jumps = self.jumps + i128::from(jumped);
@@ -233,7 +279,7 @@ impl Ideal {
             level,
             at,
             adopts: adopted && self.at.is_some(),
-            lag: at.earned - self.moment(now).earned,
+            lag: at.earned - self.earned(now),
             jumps,
             least: level - jumps * self.tick() - late,
             ahead,
@@ -250,11 +296,6 @@ impl Ideal {
             (self.jumps, self.changes) = (0, 0);
         }
         self.serial += 1;
-    }
-
-    /// Whole tokens.
-    fn whole(&self, level: i128) -> u64 {
-        u64::try_from(level.max(0) / self.units(1)).unwrap()
     }
 
     /// Holds an answer against the ideal, and follows it. The error says what is wrong with it.
@@ -281,8 +322,7 @@ impl Ideal {
         }
         if !answer.granted && n <= self.burst {
             let Some(retry) = answer.retry_after else { return wrong("it is not refused for ever") };
-            let late = self.wait(need, seen.least, seen.lag);
-            if !self.wait(need, seen.ahead, seen.lag).contains_to(late, retry) {
+            if !self.is_due(need, seen.ahead..=seen.least, seen.lag, retry) {
                 return wrong("retry_after is not when it is due");
             }
         }
@@ -303,12 +343,27 @@ impl Ideal {
         reset_after: Option<u64>,
     ) -> Option<&'static str> {
         let Bounds { least, most, ahead, lag, .. } = *seen;
-        if !(self.whole(least - left)..=self.whole(most - left)).contains(&remaining) {
+        if !self.are_whole(remaining, least - left, most - left) {
             return Some("remaining is not what remains");
         }
-        let full = |level| self.wait(self.capacity(), level - left, lag);
-        let wrong = reset_after.is_some_and(|reset| !full(ahead).contains_to(full(least), reset));
-        wrong.then_some("reset_after is not when it is full")
+        let full = |reset| self.is_due(self.capacity(), ahead - left..=least - left, lag, reset);
+        (!reset_after.is_none_or(full)).then_some("reset_after is not when it is full")
+    }
+
+    /// Whether a level between two has `n` whole tokens. By products: a quotient of 128 bits takes many times as long.
+    fn are_whole(&self, n: u64, least: i128, most: i128) -> bool {
+        let (one, n) = (self.units(1), i128::from(n));
+        n <= MOST_TOKENS && (n == 0 || n * one <= most) && (n + 1) * one > least
+    }
+
+    /// Whether `nanos` is [how long](Ideal::wait) it takes to `goal` from a level between two, the higher one first (or the
+    /// nanosecond less that it was rounded up by).
+    fn is_due(&self, goal: i128, levels: RangeInclusive<i128>, lag: i128, nanos: u64) -> bool {
+        let (rate, nanos) = (self.rate.tokens << POINT, i128::from(nanos));
+        let (ahead, least) = levels.into_inner();
+        let not_early = goal <= ahead || nanos == LONGEST || (nanos + 1) * rate >= goal - ahead + lag;
+        let not_late = nanos == 0 || goal > least && (nanos - 1) * rate < goal - least + lag;
+        not_early && not_late
     }
 
     /// Nanoseconds until `level` has become `goal`, if it is the level only when `lag` more is earned.
@@ -317,7 +372,7 @@ impl Ideal {
             return 0;
         }
         let rate = self.rate.tokens << POINT;
-        (goal - level + lag + rate - 1) / rate
+        ((goal - level + lag + rate - 1) / rate).min(LONGEST)
     }
 }
 

@@ -74,6 +74,19 @@ impl Unit {
             .or_else(|| fine(46))
     }
 
+    /// Whether a word that counts in it takes a sound quota: the levels fit, a tick is at most 1/128 of a bucket, and the
+    /// stamp's range is long enough.
+    #[allow(dead_code, reason = "not every user of the reference changes quotas")]
+    pub(crate) fn takes(&self, quota @ (_, _, burst): Asked) -> bool {
+        let debt = if self.fixed { self.debt } else { self.debt.min(burst) };
+        // The reserved words are above every level.
+        let levels = (u64::MAX >> self.stamp) - 1;
+        fills(quota, burst + debt)
+            && u128::from(burst + self.debt) << self.fraction <= u128::from(levels)
+            && (self.scale == 0 || burst >= 128 << self.scale)
+            && self.holds(quota, burst + self.debt, 46)
+    }
+
     /// The stamp's range is at least 2^range ns, and 64 fill times or 2^62 ns.
     pub(crate) fn holds(&self, quota: Asked, burst: u64, range: u32) -> bool {
         self.range_is_at_least(quota, range)

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "not every user of the reference has every verb")]
 
-use super::{Answer, Bounds, Ideal, Moment, Rate, Span};
+use super::{Answer, Bounds, Ideal, MOST_TOKENS, Maybe, Moment, Rate, Span, Windows};
 
 /// What the crate answered to a reservation.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,8 @@ impl Ideal {
         self.units(if self.unit.fixed { self.unit.debt } else { self.unit.debt.min(self.burst) })
     }
 
-    fn complaint<T>(&self, what: &str, step: &str, seen: &Bounds) -> Result<T, String> {
+    fn complaint<T>(&self, what: &str, step: impl FnOnce() -> String, seen: &Bounds) -> Result<T, String> {
+        let step = step();
         Err(format!("{what}: {step}, ideal {} of {} a token, {self:?}", seen.level, self.units(1)))
     }
 
@@ -55,31 +56,38 @@ impl Ideal {
             since: seen.at,
             mark: seen.at.earned - seen.level + self.units(n),
             jumps: seen.jumps,
-            serial: self.serial + 1,
+            // Nothing is not committed.
+            serial: if n > 0 { self.serial + 1 } else { u64::MAX },
+        }
+    }
+
+    /// Whether a level between two has `taken` whole tokens, or more where `n` of them were asked for.
+    fn are_up_to(&self, n: u64, taken: u64, least: i128, most: i128) -> bool {
+        match taken == n {
+            true => n == 0 || i128::from(n) <= MOST_TOKENS && self.units(n) <= most,
+            false => taken < n && self.are_whole(taken, least, most),
         }
     }
 
     /// Takes what is there, up to `n`; `taken` of it were.
     pub(crate) fn take_up_to(&mut self, now: u64, n: u64, taken: u64, answer: Answer) -> Result<(), String> {
         let seen = self.bounds(now);
-        let step = format!("up to {n} at {now} ns, {taken} taken, {answer:?}");
-        let there = self.whole(seen.least).min(n)..=self.whole(seen.most).min(n);
-        if !there.contains(&taken) {
-            return self.complaint("it is not what is there", &step, &seen);
+        let step = || format!("up to {n} at {now} ns, {taken} taken, {answer:?}");
+        if !self.are_up_to(n, taken, seen.least, seen.most) {
+            return self.complaint("it is not what is there", step, &seen);
         }
         if answer.granted != (taken > 0 || n == 0) {
-            return self.complaint("none is a refusal, some are a grant", &step, &seen);
+            return self.complaint("none is a refusal, some are a grant", step, &seen);
         }
         let left = self.units(taken);
         if let Some(what) = self.misstates(&seen, left, answer.remaining, answer.reset_after) {
-            return self.complaint(what, &step, &seen);
+            return self.complaint(what, step, &seen);
         }
         if !answer.granted {
-            let one = |level| self.wait(self.units(1), level, seen.lag);
-            let due =
-                answer.retry_after.is_some_and(|retry| one(seen.ahead).contains_to(one(seen.least), retry));
-            if !due {
-                return self.complaint("retry_after is not when one is there", &step, &seen);
+            let one = self.units(1);
+            let due = |retry| self.is_due(one, seen.ahead..=seen.least, seen.lag, retry);
+            if !answer.retry_after.is_some_and(due) {
+                return self.complaint("retry_after is not when one is there", step, &seen);
             }
         }
         if taken > 0 || (n > 0 && seen.adopts) {
@@ -98,10 +106,10 @@ impl Ideal {
     ) -> Result<(), String> {
         let seen = self.bounds(now);
         let Promise { answer, delay, indebted } = promise;
-        let step = format!("{n} reserved at {now} ns, patience {patience:?}, {promise:?}");
+        let step = || format!("{n} reserved at {now} ns, patience {patience:?}, {promise:?}");
         if n > self.burst || n == 0 {
             if delay.unwrap_or(0) > 0 {
-                return self.complaint("nothing is due at once", &step, &seen);
+                return self.complaint("nothing is due at once", step, &seen);
             }
             return self.take(now, n, answer);
         }
@@ -112,26 +120,26 @@ impl Ideal {
         let left = if answer.granted { need } else { 0 };
         if answer.granted {
             if seen.most < floor {
-                return self.complaint("the debt is over its bound", &step, &seen);
+                return self.complaint("the debt is over its bound", step, &seen);
             }
             let (early, late) = (wait(need, seen.ahead), wait(need, seen.least));
             if !delay.is_some_and(|delay| early.contains_to(late, delay) && i128::from(delay) <= patience) {
-                return self.complaint("the delay is not until it is earned", &step, &seen);
+                return self.complaint("the delay is not until it is earned", step, &seen);
             }
         } else {
             if seen.least >= floor && wait(need, seen.least) <= patience {
-                return self.complaint("the ideal bucket promises this", &step, &seen);
+                return self.complaint("the ideal bucket promises this", step, &seen);
             }
             if indebted && seen.least >= floor || !indebted && seen.most < floor {
-                return self.complaint("it is for the other reason", &step, &seen);
+                return self.complaint("it is for the other reason", step, &seen);
             }
             let due = |level| wait(floor, level).max(wait(need, level).saturating_sub(patience));
             if !answer.retry_after.is_some_and(|retry| due(seen.ahead).contains_to(due(seen.least), retry)) {
-                return self.complaint("retry_after is not when it can be made", &step, &seen);
+                return self.complaint("retry_after is not when it can be made", step, &seen);
             }
         }
         if let Some(what) = self.misstates(&seen, left, answer.remaining, answer.reset_after) {
-            return self.complaint(what, &step, &seen);
+            return self.complaint(what, step, &seen);
         }
         if answer.granted || seen.adopts {
             self.commit(&seen, seen.level - left);
@@ -142,10 +150,9 @@ impl Ideal {
     /// Takes up to `n` on credit, as far as the debt is bounded; `taken` of it were.
     pub(crate) fn charge_up_to(&mut self, now: u64, n: u64, taken: u64) -> Result<(), String> {
         let seen = self.bounds(now);
-        let within = |level| self.whole(level + self.bound()).min(n);
-        if !(within(seen.least)..=within(seen.most)).contains(&taken) {
-            let step = format!("{n} charged at {now} ns, {taken} taken");
-            return self.complaint("it is not what may be owed", &step, &seen);
+        if !self.are_up_to(n, taken, seen.least + self.bound(), seen.most + self.bound()) {
+            let step = || format!("{n} charged at {now} ns, {taken} taken");
+            return self.complaint("it is not what may be owed", step, &seen);
         }
         if taken > 0 || seen.adopts {
             self.commit(&seen, seen.level - self.units(taken));
@@ -159,6 +166,24 @@ impl Ideal {
         self.give(now, self.units(n), 0, committed)
     }
 
+    /// Whether a refund is committed.
+    pub(crate) fn refunds(&self, now: u64, n: u64) -> Maybe {
+        match self.at {
+            // What it starts with is decided when it is used.
+            None => Maybe { yes: false, no: true },
+            Some(_) => self.gives(&self.bounds(now), self.units(n), 0),
+        }
+    }
+
+    /// Whether giving `more`, known to within so many ticks, is committed.
+    fn gives(&self, seen: &Bounds, more: i128, ticks: i128) -> Maybe {
+        let allowed = ticks * self.tick();
+        // The crate counts in whole units: less than one is nothing.
+        let surely = seen.adopts || (seen.ahead < self.capacity() && more - allowed >= self.tick());
+        let surely_not = !seen.adopts && (seen.least >= self.capacity() || more + allowed <= 0);
+        Maybe { yes: !surely_not, no: !surely }
+    }
+
     /// Gives `more` back, known to within so many ticks.
     fn give(&mut self, now: u64, more: i128, ticks: i128, committed: Option<bool>) -> Result<(), String> {
         if self.at.is_none() {
@@ -167,14 +192,11 @@ impl Ideal {
             return if none { Ok(()) } else { Err("a bucket that was never used was given to".to_owned()) };
         }
         let seen = self.bounds(now);
-        let (room, allowed) = (self.capacity() - seen.level, ticks * self.tick());
-        // The crate counts in whole units: less than one is nothing.
-        let surely = seen.adopts || (seen.ahead < self.capacity() && more - allowed >= self.tick());
-        let surely_not = !seen.adopts && (seen.least >= self.capacity() || more + allowed <= 0);
+        let (room, may) = (self.capacity() - seen.level, self.gives(&seen, more, ticks));
         let commits = committed.unwrap_or(seen.adopts || (room > 0 && more > 0));
-        if surely && !commits || surely_not && commits {
-            let step = format!("{more} given at {now} ns, {committed:?}");
-            return self.complaint("it was given, and it was not", &step, &seen);
+        if !(if commits { may.yes } else { may.no }) {
+            let step = || format!("{more} given at {now} ns, {committed:?}");
+            return self.complaint("it was given, and it was not", step, &seen);
         }
         if commits {
             self.commit(&seen, seen.level + more.min(room));
@@ -191,38 +213,72 @@ impl Ideal {
         slot: &Slot,
         back: Option<(bool, bool)>,
     ) -> Result<bool, String> {
-        let Some(at) = self.at else { return Ok(false) };
-        // The crate knows the place in line modulo the stamp's range: after a wrap it may see one that is long past.
-        let turn = self.tick() << self.unit.stamp;
-        let moved = (at.earned - self.level - slot.mark + turn / 2).rem_euclid(turn) - turn / 2;
-        let allowed = (self.jumps + slot.jumps + 3) * self.tick();
-        let last = back.map_or(moved == 0, |(last, _)| last);
-        let seen = self.bounds(now);
-        let step = format!("{slot:?} dropped at {now} ns, {back:?}");
-        if self.serial == slot.serial && !last {
-            return self.complaint("nobody has taken since", &step, &seen);
+        if self.at.is_none() {
+            return Ok(false);
         }
-        if moved.abs() > allowed && last {
-            return self.complaint("it was not the last in line", &step, &seen);
+        let may = self.is_last(slot);
+        let last = back.map_or_else(|| self.moved(slot) == 0, |(last, _)| last);
+        let seen = self.bounds(now);
+        let step = || format!("{slot:?} dropped at {now} ns, {back:?}");
+        if !last && !may.no {
+            return self.complaint("nobody has taken since", step, &seen);
+        }
+        if last && !may.yes {
+            return self.complaint("it was not the last in line", step, &seen);
         }
         if last {
             self.refund(now, slot.n, back.map(|(_, committed)| committed))?;
         } else if back.is_some_and(|(_, committed)| committed) {
-            return self.complaint("who is not the last changes nothing", &step, &seen);
+            return self.complaint("who is not the last changes nothing", step, &seen);
         }
         Ok(last)
+    }
+
+    /// How far the bucket has moved since it was left so. The crate knows that modulo the stamp's range: after a wrap
+    /// it may see a place that is long past.
+    fn moved(&self, slot: &Slot) -> i128 {
+        let earned = self.at.map_or(0, |at| at.earned);
+        let turn = self.tick() << self.unit.stamp;
+        (earned - self.level - slot.mark + turn / 2).rem_euclid(turn) - turn / 2
+    }
+
+    /// Whether a reservation is the last in line.
+    pub(crate) fn is_last(&self, slot: &Slot) -> Maybe {
+        let allowed = (self.jumps + slot.jumps + 3) * self.tick();
+        Maybe {
+            yes: self.at.is_some() && self.moved(slot).abs() <= allowed,
+            no: self.at.is_none() || self.serial != slot.serial,
+        }
+    }
+
+    /// Whether a reading from before may decide: it is jitter, or surely later than the stamp.
+    pub(crate) fn admits(&self, then: u64) -> bool {
+        let Some(at) = self.at else { return false };
+        let passed = self.shown(self.moment(then).tick - at.tick);
+        passed < self.range() / 2 || self.range() - passed <= self.windows.jitter
+    }
+
+    /// Whether it has been full for 2 s, so that an evictor may take it.
+    pub(crate) fn is_idle(&self, now: u64) -> Maybe {
+        // Whoever never used it has lost nothing.
+        let Some(at) = self.at else { return Maybe { yes: true, no: false } };
+        let passed = self.shown(self.moment(now).tick - at.tick);
+        let (tick, Windows { jitter, jump }) = (self.tick(), self.windows);
+        let back = self.range() - passed <= jitter + jump;
+        // Full to within as many ticks as the level is known; in whole ticks, and one more.
+        let known = self.jumps + self.changes + 2;
+        let fill = (self.capacity() - self.level).max(0) / tick;
+        let due = fill + self.ticks_up(2_000_000_000) + 1;
+        Maybe { yes: !back && passed >= due - known, no: back || passed < due + known + 1 }
     }
 
     /// Undoes a take: gives back what of it the bucket would still have.
     pub(crate) fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
         // The bucket is as it was at its stamp, if the reading is behind that.
         let reading = if self.at.is_some() { self.bounds(now).at } else { self.moment(now) };
-        let range = 1_i128 << self.unit.stamp;
         let passed = reading.tick - slot.since.tick;
-        let shown = passed.rem_euclid(range);
-        let back = self.window(4_000_000_000, 4096);
-        let back = back + if self.rate.later { self.share(64) } else { self.window(3_600_000_000_000, 64) };
-        let earned = if range - shown <= back {
+        let shown = self.shown(passed);
+        let earned = if self.range() - shown <= self.windows.jitter + self.windows.jump {
             0
         } else if shown == passed {
             (reading.earned - slot.since.earned).max(0)
@@ -245,6 +301,7 @@ impl Ideal {
         let other = self.moment(now);
         self.rate.earned = then.earned - other.earned;
         self.rate.tick = then.tick - other.tick;
+        self.windows = self.windows();
         self.burst = burst;
         if self.at.is_some() {
             self.jumps += 1;

@@ -1,0 +1,43 @@
+//! What the crate answered, in the reference's terms.
+
+use std::time::Duration;
+
+use tollgate::{Denied, Granted, Reason, Snapshot};
+
+use crate::reference::Answer;
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().expect("a wait is below 2^64 ns")
+}
+
+pub(crate) fn granted(granted: Granted) -> Answer {
+    grant(granted.remaining(), granted.reset_after())
+}
+
+/// A look is an answer to who takes nothing.
+pub(crate) fn look(snapshot: Snapshot) -> Answer {
+    grant(snapshot.remaining(), snapshot.reset_after())
+}
+
+fn grant(remaining: u64, reset_after: Duration) -> Answer {
+    Answer { granted: true, remaining, retry_after: None, reset_after: Some(nanos(reset_after)) }
+}
+
+pub(crate) fn denied(denied: Denied) -> Answer {
+    let retry_after = denied.retry_after().map(nanos);
+    Answer { granted: false, remaining: denied.remaining(), retry_after, reset_after: None }
+}
+
+/// A decision on a take of `n`, which a full bucket has `burst` for.
+pub(crate) fn taken(decision: Result<Granted, Denied>, n: u64, burst: u64) -> Answer {
+    match decision {
+        Ok(given) => {
+            assert_eq!(given.tokens(), n);
+            granted(given)
+        }
+        Err(refused) => {
+            assert_eq!(refused.reason(), if n > burst { Reason::TooMany } else { Reason::Empty });
+            denied(refused)
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Many keys: a small limiter, floods, evictions, all policies, on a clock that is moved both ways, against an exact bucket
+//! for each key that is held and for each that is shared.
+//!
+//! Whether a key is held is seen from outside: a look that finds its entry compares its key. So it is known after each
+//! step who was evicted, and that they might be; that a new key was turned away only for want of room; and which
+//! bucket an answer must be of.
+
+mod model;
+mod probe;
+
+use arbitrary::{Arbitrary, Unstructured};
+use tollgate::WhenFull;
+
+use self::model::Model;
+use self::probe::{Alike, Limiter};
+use crate::bytes::Bytes;
+use crate::reference::{Ideal, Unit};
+use crate::steps::{Amount, Asked, Move, Scale, asked, quota};
+use crate::time::{LAST, Time};
+
+const MOST_STEPS: usize = 64;
+
+#[derive(Debug)]
+pub struct Case {
+    quota: Asked,
+    policy: WhenFull,
+    max_keys: usize,
+    hasher: Alike,
+    initial: Option<Amount>,
+    start: u64,
+    steps: Vec<(Move, u64, Verb)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Take(Amount),
+    TakePinned(Amount),
+    UpTo(Amount),
+    /// Is used or dropped at once.
+    Reserve(Amount, bool),
+    /// And settled at once.
+    Hold(Amount, Amount),
+    Refund(Amount),
+    Peek,
+    Remove,
+    Clear,
+    EvictIdle,
+    /// So many new keys.
+    Flood(u8),
+    SetQuota(u8, u8),
+}
+
+impl Verb {
+    fn read(kind: u8, bytes: &mut Bytes<'_>) -> Verb {
+        match kind % 16 {
+            0..=3 => Verb::Take(Amount::read(bytes)),
+            4 => Verb::TakePinned(Amount::read(bytes)),
+            5 => Verb::UpTo(Amount::read(bytes)),
+            6 => Verb::Reserve(Amount::read(bytes), true),
+            7 => Verb::Reserve(Amount::read(bytes), false),
+            8 => Verb::Hold(Amount::read(bytes), Amount::read(bytes)),
+            9 => Verb::Refund(Amount::read(bytes)),
+            10 => Verb::Peek,
+            11 => Verb::Remove,
+            12 if bytes.byte() < 64 => Verb::Clear,
+            12 | 13 => Verb::EvictIdle,
+            14 => Verb::Flood(bytes.byte() % 16),
+            _ => Verb::SetQuota(bytes.byte(), bytes.byte()),
+        }
+    }
+}
+
+impl Case {
+    pub fn read(bytes: &[u8]) -> Case {
+        let mut bytes = Bytes::new(bytes);
+        let (quota, room) = (asked(&mut bytes), bytes.byte());
+        let mut case = Case {
+            quota,
+            policy: [WhenFull::Share, WhenFull::Deny, WhenFull::Allow, WhenFull::Share]
+                [usize::from(room % 4)],
+            hasher: Alike::ALL[usize::from(room / 4 % 4).saturating_sub(1)],
+            initial: (room / 16 % 4 == 3).then(|| Amount::read(&mut bytes)),
+            max_keys: usize::from(bytes.byte() % 65),
+            start: bytes.spread(62),
+            steps: Vec::with_capacity(MOST_STEPS),
+        };
+        while !bytes.is_empty() && case.steps.len() < MOST_STEPS {
+            let (kind, key) = (bytes.byte(), bytes.byte());
+            // Mostly one of a few.
+            let key = u64::from(if key >= 64 { key % 8 } else { key });
+            case.steps.push((Move::read(kind >> 4, &mut bytes), key, Verb::read(kind, &mut bytes)));
+        }
+        case
+    }
+
+    /// Tokens that a key starts with, if not full.
+    fn initial(&self) -> Option<u64> {
+        self.initial.map(|n| n.of(self.quota.2))
+    }
+
+    pub fn run(&self) {
+        let Some(quota) = quota(self.quota) else { return };
+        let (tokens, period, burst) = self.quota;
+        let unit = Unit::choose(tokens, period, burst).expect("the quota was accepted");
+        let mut unused = Ideal::in_unit(tokens, period, burst, unit);
+        let scale = Scale::new(self.quota, unit, &unused);
+        let (clock, time) = Time::at(self.start);
+        let mut builder = Limiter::builder(quota).clock(clock).hasher(self.hasher);
+        if let Some(n) = self.initial() {
+            builder = builder.initial_tokens(n);
+            unused = unused.starting_with(n.min(1 << 41), None);
+        }
+        let limiter = builder.max_keys(self.max_keys).when_full(self.policy).build();
+        let mut model = Model::new(limiter, self, unused, unit, scale, time);
+        let mut refused: Option<(u64, Verb, u64)> = None;
+        for &(by, key, verb) in &self.steps {
+            let before = model.time.now();
+            model.time.go_to(model.scale.moved(before, by));
+            let now = model.time.now();
+            if now < before {
+                model.begin_a_turn();
+            }
+            let due = refused.filter(|(_, _, due)| (now + 1..=LAST).contains(due));
+            if let (Move::Retry, Some((key, verb, due))) = (by, due) {
+                model.time.go_to(due - 1);
+                assert!(model.step(key, verb).is_some(), "{key}: {verb:?} before it was due at {due} ns");
+                model.time.go_to(due);
+                assert!(model.step(key, verb).is_none(), "{key}: {verb:?} when it was due at {due} ns");
+                refused = None;
+            } else {
+                let wait = model.step(key, verb).filter(|wait| *wait <= 1 << 61);
+                refused = wait.map(|wait| (key, verb, now + wait));
+            }
+            if model.is_lost() {
+                return;
+            }
+        }
+    }
+}
+
+impl<'a> Arbitrary<'a> for Case {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Case> {
+        Ok(Case::read(bytes.bytes(bytes.len())?))
+    }
+}

@@ -1,0 +1,511 @@
+//! What is known of a limiter from outside: who is held, with which bucket, and who shares one.
+
+use std::collections::HashMap;
+
+use tollgate::{Denied, Granted, Reason, WhenFull};
+
+use super::probe::{Alike, KEYS, Limiter, Probe, sharer};
+use super::{Case, Verb};
+use crate::answers::{denied, granted, look, nanos, taken};
+use crate::reference::verbs::Promise;
+use crate::reference::{Ideal, Unit};
+use crate::steps::{Asked, Scale, near, quota};
+use crate::time::Time;
+use crate::worlds::{World, Worlds};
+
+const MOST_CHANGES: usize = 16;
+/// New keys that the floods of one case bring.
+const MOST_FLOODED: usize = 96;
+/// A bucket is evicted that has been full for this long.
+const MARGIN: u64 = 2_000_000_000;
+/// Keys of one hash that are held.
+const MOST_ALIKE: usize = 8;
+/// Entries that a call looks at while none can be due.
+const LOOKS_AT_REST: usize = 4;
+
+struct Key {
+    key: u64,
+    worlds: Worlds,
+    /// New keys that were turned away while it had to be evicted.
+    passed_over: usize,
+}
+
+/// Which bucket a step was on.
+enum Place {
+    /// That of a key that is held, by its place among them.
+    Own(usize),
+    /// That of keys that share it, by the least of them.
+    Shared(u64),
+    /// None, and it was denied for that.
+    Denied,
+    /// None, and it was allowed.
+    Allowed,
+    /// Nothing was to be taken of any.
+    Vain,
+}
+
+pub(super) struct Model {
+    limiter: Limiter,
+    policy: WhenFull,
+    max_keys: usize,
+    hasher: Alike,
+    initial: Option<u64>,
+    /// What no key has used yet.
+    unused: Worlds,
+    held: Vec<Key>,
+    shared: HashMap<u64, Worlds, Alike>,
+    pub(super) time: Time,
+    quota: Asked,
+    unit: Unit,
+    pub(super) scale: Scale,
+    /// When the quota last changed.
+    changed: Option<u64>,
+    changes: usize,
+    flooded: usize,
+    /// New keys in a row that were turned away while fewer were held than there is room for.
+    turned_away: usize,
+    evicted: u64,
+    /// Decisions shared, refused and allowed for want of room.
+    counts: [u64; 3],
+}
+
+impl Model {
+    pub(super) fn new(
+        limiter: Limiter,
+        case: &Case,
+        unused: Ideal,
+        unit: Unit,
+        scale: Scale,
+        time: Time,
+    ) -> Model {
+        Model {
+            limiter,
+            policy: case.policy,
+            max_keys: case.max_keys,
+            hasher: case.hasher,
+            initial: case.initial(),
+            unused: Worlds::new(unused),
+            held: Vec::with_capacity(case.max_keys),
+            shared: HashMap::default(),
+            time,
+            quota: case.quota,
+            unit,
+            scale,
+            changed: None,
+            changes: 0,
+            flooded: 0,
+            turned_away: 0,
+            evicted: 0,
+            counts: [0; 3],
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.held.iter().any(|key| key.worlds.are_lost()) || self.shared.values().any(Worlds::are_lost)
+    }
+
+    /// Does it, and holds it and a look against the ideal. The wait of what was refused by the key's own bucket.
+    pub(super) fn step(&mut self, key: u64, verb: Verb) -> Option<u64> {
+        let burst = self.quota.2;
+        let wait = match verb {
+            Verb::Take(n) => self.take(key, n.of(burst), false),
+            Verb::TakePinned(n) => self.take(key, n.of(burst), true),
+            Verb::UpTo(n) => self.up_to(key, n.of(burst)),
+            Verb::Reserve(n, used) => self.reserve(key, n.of(burst), used),
+            // There must be something to settle.
+            Verb::Hold(n, actual) => self.hold(key, n.of(burst).max(1), actual.of(burst)),
+            Verb::Refund(n) => self.refund(key, n.of(burst)),
+            Verb::Peek => None,
+            Verb::Remove => self.remove(key),
+            Verb::Clear => self.clear(),
+            Verb::EvictIdle => self.evict_idle(),
+            Verb::Flood(keys) => self.flood(key, keys.into()),
+            Verb::SetQuota(rate, size) => self.set_quota(near(self.quota, rate, size)),
+        };
+        self.look(key);
+        self.count();
+        wait
+    }
+
+    fn find(&self, key: u64) -> Option<usize> {
+        self.held.iter().position(|held| held.key == key)
+    }
+
+    fn sharer(&self, key: u64) -> u64 {
+        sharer(self.hasher, key)
+    }
+
+    fn look(&mut self, key: u64) {
+        let probe = Probe::of(key);
+        let (now, seen) = (self.time.now(), look(self.limiter.peek(&probe)));
+        let held = self.find(key);
+        assert_eq!((probe.found.get(), probe.made.get()), (held.is_some(), false), "{key}");
+        // Changes nothing, not even of who was never used.
+        self.worlds_of(key, held).check(|world| world.ideal.take(now, 0, seen));
+    }
+
+    /// Those of its own bucket, of the shared one, or of one that was never used.
+    fn worlds_of(&mut self, key: u64, held: Option<usize>) -> &mut Worlds {
+        let sharer = self.sharer(key);
+        match held {
+            Some(index) => &mut self.held[index].worlds,
+            None => self.shared.get_mut(&sharer).unwrap_or(&mut self.unused),
+        }
+    }
+
+    fn count(&self) {
+        let stats = self.limiter.stats();
+        let held = self.held.len();
+        assert_eq!((stats.keys, self.limiter.len(), self.limiter.is_empty()), (held, held, held == 0));
+        assert!(held <= self.max_keys);
+        assert_eq!(stats.evicted, self.evicted);
+        assert_eq!([stats.shared, stats.refused_full, stats.allowed_full], self.counts);
+        assert_eq!(stats.overruled, 0);
+    }
+
+    /// Whether an evictor may have taken a key, and whether it must.
+    fn idle(&self, worlds: &Worlds) -> (bool, bool) {
+        let now = self.time.now();
+        let calm = self.changed.is_none_or(|changed| now >= changed.saturating_add(MARGIN));
+        let idle = worlds.may(|ideal| ideal.is_idle(now));
+        (calm && idle.yes, calm && !idle.no)
+    }
+
+    /// Those that are gone were full for the margin; of those that are not, one cannot be sure that they were.
+    fn note_evicted(&mut self, all: bool) -> usize {
+        let now = self.time.now();
+        let before = self.held.len();
+        for index in (0..before).rev() {
+            let probe = Probe::of(self.held[index].key);
+            let _ = self.limiter.peek(&probe);
+            let (may, must) = self.idle(&self.held[index].worlds);
+            match probe.found.get() {
+                true => {
+                    assert!(!(all && must), "{} was to be evicted at {now} ns", probe.key);
+                    if all && may {
+                        self.held[index].worlds.is_so(false, |ideal| ideal.is_idle(now));
+                    }
+                }
+                false => {
+                    assert!(may, "{} was evicted at {now} ns, and was not full", probe.key);
+                    self.held.swap_remove(index);
+                }
+            }
+        }
+        let evicted = before - self.held.len();
+        self.evicted += evicted as u64;
+        evicted
+    }
+
+    /// The bucket of a step that is done; `vain` if it could take nothing.
+    fn place(&mut self, probe: &Probe, vain: bool) -> Place {
+        if let Some(index) = self.find(probe.key) {
+            assert!(probe.found.get() && !probe.made.get(), "{} was held", probe.key);
+            self.held[index].passed_over = 0;
+            return Place::Own(index);
+        }
+        if vain {
+            assert!(!probe.made.get(), "nothing makes no entry");
+            return Place::Vain;
+        }
+        let sharer = self.sharer(probe.key);
+        if probe.made.get() {
+            return self.admitted(probe.key, sharer);
+        }
+        self.was_without_room(probe.key);
+        match self.policy {
+            WhenFull::Deny => {
+                self.counts[1] += 1;
+                Place::Denied
+            }
+            WhenFull::Allow => {
+                self.counts[2] += 1;
+                Place::Allowed
+            }
+            _ => {
+                self.counts[0] += 1;
+                let begun = self.begun(sharer);
+                self.shared.entry(sharer).or_insert(begun);
+                Place::Shared(sharer)
+            }
+        }
+    }
+
+    /// A bucket at its first use: as the shared one stands, or as all start.
+    fn begun(&self, sharer: u64) -> Worlds {
+        if let Some(shared) = self.shared.get(&sharer) {
+            return shared.clone();
+        }
+        let (mut begun, now) = (self.unused.clone(), self.time.now());
+        if let Some(n) = self.initial {
+            begun.each(|world| world.ideal = world.ideal.clone().starting_with(n.min(1 << 41), Some(now)));
+        }
+        begun
+    }
+
+    fn alike(&self, key: u64) -> usize {
+        let hash = |key| self.hasher.of(key);
+        self.held.iter().filter(|held| hash(held.key) == hash(key)).count()
+    }
+
+    fn admitted(&mut self, key: u64, sharer: u64) -> Place {
+        assert!(self.alike(key) < MOST_ALIKE, "a ninth key of one hash");
+        if self.limiter.stats().evicted > self.evicted {
+            assert_eq!(self.note_evicted(false), 1, "room is made for one key");
+        }
+        assert!(self.held.len() < self.max_keys, "there is no room");
+        self.turned_away = 0;
+        self.begin_a_turn();
+        self.held.push(Key { key, worlds: self.begun(sharer), passed_over: 0 });
+        Place::Own(self.held.len() - 1)
+    }
+
+    /// What the hand has passed over until now does not count.
+    pub(super) fn begin_a_turn(&mut self) {
+        self.held.iter_mut().for_each(|held| held.passed_over = 0);
+    }
+
+    /// A new key finds room that there is: at once, or after a whole turn of a few looks a call.
+    fn was_without_room(&mut self, key: u64) {
+        if self.alike(key) >= MOST_ALIKE {
+            return;
+        }
+        let turn = self.max_keys.div_ceil(LOOKS_AT_REST);
+        self.turned_away = if self.held.len() < self.max_keys { self.turned_away + 1 } else { 0 };
+        assert!(self.turned_away <= turn, "{} held of {}, and no room", self.held.len(), self.max_keys);
+        for index in 0..self.held.len() {
+            let (_, must) = self.idle(&self.held[index].worlds);
+            let held = &mut self.held[index];
+            held.passed_over = if must { held.passed_over + 1 } else { 0 };
+            assert!(held.passed_over <= turn, "{} was idle, and no room was made", held.key);
+        }
+    }
+
+    /// Holds an answer against the bucket that it is of.
+    fn check(&mut self, key: u64, place: &Place, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
+        match *place {
+            Place::Own(index) => self.held[index].worlds.check(answer),
+            Place::Shared(sharer) => {
+                self.shared.get_mut(&sharer).expect("it has begun").check(answer);
+            }
+            Place::Vain => self.worlds_of(key, None).check(|world| answer(&mut world.clone())),
+            Place::Denied | Place::Allowed => {}
+        }
+    }
+
+    fn take(&mut self, key: u64, n: u64, pinned: bool) -> Option<u64> {
+        let probe = Probe::of(key);
+        let decision = match pinned {
+            true => self.limiter.pin().try_acquire_n(&probe, n),
+            false => self.limiter.try_acquire_n(&probe, n),
+        };
+        self.taken(&probe, n, decision)
+    }
+
+    fn taken(&mut self, probe: &Probe, n: u64, decision: Result<Granted, Denied>) -> Option<u64> {
+        let (now, burst) = (self.time.now(), self.quota.2);
+        let place = self.place(probe, n == 0 || n > burst);
+        if let Place::Denied | Place::Allowed = place {
+            self.without_bucket(&place, n, decision);
+            return None;
+        }
+        let answer = taken(decision, n, burst);
+        self.check(probe.key, &place, |world| world.ideal.take(now, n.min(burst + 1), answer));
+        answer.retry_after
+    }
+
+    /// The answer to who has no bucket.
+    fn without_bucket(&self, place: &Place, n: u64, decision: Result<Granted, Denied>) {
+        let (now, (_, _, burst)) = (self.time.now(), self.quota);
+        match decision {
+            Ok(given) => {
+                assert!(matches!(place, Place::Allowed));
+                let mut full = self.full();
+                assert_eq!(given.tokens(), n);
+                full.check(|world| world.ideal.take(now, n, granted(given)));
+            }
+            Err(refused) => {
+                assert!(matches!(place, Place::Denied));
+                assert_eq!((refused.reason(), refused.remaining()), (Reason::Full, 0));
+                assert_eq!(refused.retry_after().is_none(), self.max_keys == 0);
+                assert!(n <= burst);
+            }
+        }
+    }
+
+    /// One that is full whatever new ones start with.
+    fn full(&self) -> Worlds {
+        let mut full = self.unused.clone();
+        if self.initial.is_some() {
+            full.each(|world| world.ideal = world.ideal.clone().starting_with(1 << 41, None));
+        }
+        full
+    }
+
+    fn up_to(&mut self, key: u64, n: u64) -> Option<u64> {
+        let probe = Probe::of(key);
+        let given = self.limiter.acquire_up_to(&probe, n);
+        let (now, burst) = (self.time.now(), self.quota.2);
+        let (tokens, mut answer) = (given.tokens(), granted(given));
+        match self.place(&probe, n == 0) {
+            Place::Denied => assert_eq!((tokens, answer.remaining), (0, 0)),
+            Place::Allowed => self.without_bucket(&Place::Allowed, n.min(burst), Ok(given)),
+            place if tokens > 0 || n == 0 => {
+                self.check(key, &place, |world| world.ideal.take_up_to(now, n, tokens, answer));
+            }
+            place => {
+                // When there is one is told to who asks for one.
+                let probe = Probe::of(key);
+                let decision = self.limiter.try_acquire_n(&probe, 1);
+                answer.granted = false;
+                answer.retry_after = decision.err().and_then(|refused| refused.retry_after().map(nanos));
+                self.check(key, &place, |world| world.ideal.take_up_to(now, n, 0, answer));
+                self.taken(&probe, 1, decision);
+            }
+        }
+        None
+    }
+
+    fn reserve(&mut self, key: u64, n: u64, used: bool) -> Option<u64> {
+        let probe = Probe::of(key);
+        let (now, burst) = (self.time.now(), self.quota.2);
+        let (answer, delay, decision) = match self.limiter.reserve(&probe, n) {
+            Ok(made) => {
+                let delay = Some(nanos(made.delay()));
+                if used {
+                    let given = made.commit();
+                    (granted(given), delay, Some(Ok(given)))
+                } else {
+                    // What it would say of the bucket a look says.
+                    (look(self.limiter.peek(&key)), delay, None)
+                }
+            }
+            Err(refused) => (denied(refused), None, Some(Err(refused))),
+        };
+        let indebted = matches!(decision, Some(Err(refused)) if refused.reason() == Reason::Debt);
+        let place = self.place(&probe, n == 0 || n > burst);
+        let n = n.min(burst + 1);
+        match (&place, decision) {
+            (Place::Denied | Place::Allowed, Some(decision)) => {
+                assert_eq!(delay.unwrap_or(0), 0);
+                self.without_bucket(&place, n, decision);
+                return None;
+            }
+            (Place::Denied, None) => unreachable!("it was denied"),
+            (Place::Allowed, None) => {
+                assert_eq!(delay, Some(0));
+                return None;
+            }
+            _ => {}
+        }
+        let promise = Promise { answer, delay, indebted };
+        self.check(key, &place, |world| {
+            world.slots.push(world.ideal.slot(now, n));
+            world.ideal.reserve(now, n, None, promise)
+        });
+        let worlds = match place {
+            Place::Own(index) => &mut self.held[index].worlds,
+            Place::Shared(sharer) => self.shared.get_mut(&sharer).expect("it has begun"),
+            _ => return answer.retry_after,
+        };
+        match decision {
+            None => worlds.give_back(now, 0, n),
+            Some(_) => worlds.forget(0),
+        }
+        answer.retry_after
+    }
+
+    fn hold(&mut self, key: u64, n: u64, actual: u64) -> Option<u64> {
+        let probe = Probe::of(key);
+        let now = self.time.now();
+        let (decision, rest) = match self.limiter.hold(&probe, n) {
+            Ok(hold) => (Ok(hold.granted()), Some(hold.settle(actual))),
+            Err(refused) => (Err(refused), None),
+        };
+        let before = self.counts;
+        let wait = self.taken(&probe, n, decision);
+        let Some(rest) = rest else { return wait };
+        assert!(rest == 0 || actual > n);
+        let shares = self.counts[0] > before[0];
+        match (self.find(key), actual.checked_sub(n)) {
+            _ if self.counts[2] > before[2] => assert_eq!(rest, actual.saturating_sub(n)),
+            (Some(index), None) if !shares => self.held[index].worlds.refund(now, (n - actual).min(1 << 41)),
+            (held, Some(more)) if more > 0 => {
+                let taken = more.checked_sub(rest).expect("the rest is a part");
+                let held = if shares { None } else { held };
+                self.worlds_of(key, held).check(|world| world.ideal.charge_up_to(now, more, taken));
+            }
+            // What comes back to a shared bucket is lost.
+            _ => {}
+        }
+        wait
+    }
+
+    fn refund(&mut self, key: u64, n: u64) -> Option<u64> {
+        self.limiter.refund(&Probe::of(key), n);
+        let now = self.time.now();
+        if let Some(index) = self.find(key) {
+            self.held[index].worlds.refund(now, n.min(1 << 41));
+        }
+        None
+    }
+
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        let held = self.find(key);
+        assert_eq!(self.limiter.remove(&Probe::of(key)), held.is_some(), "{key}");
+        held.map(|index| self.held.swap_remove(index));
+        None
+    }
+
+    fn clear(&mut self) -> Option<u64> {
+        self.limiter.clear();
+        self.held.clear();
+        None
+    }
+
+    fn evict_idle(&mut self) -> Option<u64> {
+        let evicted = self.limiter.evict_idle();
+        if self.initial.is_some() {
+            // They would start anew, with less.
+            assert_eq!(evicted, 0);
+            return None;
+        }
+        assert_eq!(self.note_evicted(true), evicted);
+        None
+    }
+
+    /// Keys that are not held, one after another.
+    fn flood(&mut self, first: u64, keys: usize) -> Option<u64> {
+        let new = (64..KEYS).cycle().skip(first as usize * 7).filter(|key| self.find(*key).is_none());
+        let most = keys.min(MOST_FLOODED - self.flooded);
+        let new: Vec<u64> = new.take(most).collect();
+        self.flooded += new.len();
+        for key in new {
+            self.take(key, 1, false);
+            self.look(key);
+            self.count();
+        }
+        None
+    }
+
+    fn set_quota(&mut self, asked @ (tokens, _, burst): Asked) -> Option<u64> {
+        let quota = quota(asked)?;
+        if self.changes == MOST_CHANGES {
+            return None;
+        }
+        let set = self.limiter.set_quota(quota).is_ok();
+        assert_eq!(set, self.unit.takes(asked), "{asked:?} after {:?}", self.quota);
+        if set {
+            let now = self.time.now();
+            let held = self.held.iter_mut().map(|held| &mut held.worlds);
+            for worlds in held.chain(self.shared.values_mut()).chain([&mut self.unused]) {
+                worlds.each(|world| world.ideal.set_quota(now, tokens, burst));
+            }
+            self.scale = Scale::new(asked, self.unit, self.unused.any());
+            (self.quota, self.changed) = (asked, Some(now));
+            self.begin_a_turn();
+            self.changes += 1;
+        }
+        None
+    }
+}

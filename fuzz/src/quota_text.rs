@@ -1,0 +1,253 @@
+//! The text form of a quota. Any text is read or refused by name, and what was read is told by a text that is read as the
+//! same; and of texts that the grammar makes, as a person may write them, it is known what they say.
+
+use std::time::Duration;
+
+use arbitrary::{Arbitrary, Unstructured};
+use tollgate::{InvalidQuota, Quota};
+
+use crate::bytes::Bytes;
+use crate::steps::quota;
+
+#[derive(Debug)]
+pub enum Case {
+    Any(String),
+    Made(Text),
+}
+
+/// A text of the grammar: a count, a period, a burst, each as it is written.
+#[derive(Debug)]
+pub struct Text {
+    tokens: Count,
+    number: Option<Count>,
+    unit: (&'static str, u64),
+    burst: Option<Count>,
+    spaces: u8,
+}
+
+/// A number with some zeros before it, or one that is too large, by digits.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    number: u128,
+    zeros: usize,
+}
+
+/// All that units are called, and their nanoseconds.
+const UNITS: [(&str, u64); 29] = [
+    ("ns", 1),
+    ("nanosecond", 1),
+    ("nanoseconds", 1),
+    ("us", 1_000),
+    ("microsecond", 1_000),
+    ("microseconds", 1_000),
+    ("ms", 1_000_000),
+    ("millisecond", 1_000_000),
+    ("milliseconds", 1_000_000),
+    ("s", 1_000_000_000),
+    ("sec", 1_000_000_000),
+    ("secs", 1_000_000_000),
+    ("second", 1_000_000_000),
+    ("seconds", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("min", 60_000_000_000),
+    ("mins", 60_000_000_000),
+    ("minute", 60_000_000_000),
+    ("minutes", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("hour", 3_600_000_000_000),
+    ("hours", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("day", 86_400_000_000_000),
+    ("days", 86_400_000_000_000),
+    // Those are none.
+    ("", 0),
+    ("ss", 0),
+    ("S", 0),
+    ("week", 0),
+];
+
+impl Count {
+    fn read(bytes: &mut Bytes<'_>) -> Count {
+        let kind = bytes.byte();
+        let number = match kind % 4 {
+            0 | 1 => bytes.byte().into(),
+            2 => bytes.spread(64).into(),
+            // Past the end of 64 bits, or just before it.
+            _ => u128::from(u64::MAX) + u128::from(bytes.byte()) - 128,
+        };
+        Count { number, zeros: usize::from(kind >> 6) }
+    }
+
+    fn value(self) -> Option<u64> {
+        self.number.try_into().ok()
+    }
+
+    fn write(self, text: &mut String) {
+        use std::fmt::Write;
+        let Count { number, zeros } = self;
+        write!(text, "{:0>zeros$}{number}", "").expect("a string takes all");
+    }
+}
+
+impl Text {
+    fn read(bytes: &mut Bytes<'_>) -> Text {
+        let shape = bytes.byte();
+        Text {
+            tokens: Count::read(bytes),
+            number: (shape & 1 > 0).then(|| Count::read(bytes)),
+            unit: UNITS[usize::from(bytes.byte()) % UNITS.len()],
+            burst: (shape & 2 > 0).then(|| Count::read(bytes)),
+            spaces: shape >> 2,
+        }
+    }
+
+    fn write(&self) -> String {
+        let mut text = String::with_capacity(128);
+        let space = |place: u8, text: &mut String| {
+            if self.spaces >> place & 1 > 0 {
+                text.push_str([" ", "\t", "  "][usize::from(place % 3)]);
+            }
+        };
+        space(0, &mut text);
+        self.tokens.write(&mut text);
+        space(1, &mut text);
+        text.push('/');
+        space(2, &mut text);
+        if let Some(number) = self.number {
+            number.write(&mut text);
+            space(3, &mut text);
+        }
+        text.push_str(self.unit.0);
+        if let Some(burst) = self.burst {
+            // Without a space as well: units have no b.
+            space(4, &mut text);
+            text.push_str("burst");
+            space(5, &mut text);
+            burst.write(&mut text);
+        }
+        text
+    }
+
+    /// What it says, if each part can be read; else the part and what it is not.
+    fn says(&self) -> Result<(u64, u128, u64), (String, &'static str)> {
+        let count = |count: Count| {
+            count.value().ok_or_else(|| {
+                let mut text = String::new();
+                count.write(&mut text);
+                (text, "a whole number under 2^64")
+            })
+        };
+        let tokens = count(self.tokens)?;
+        let burst = self.burst.map_or(Ok(tokens), count)?;
+        let number = self.number.map_or(Ok(1), count)?;
+        match self.unit {
+            (text, 0) => Err((text.to_owned(), "a unit: ns, us, ms, s, m, h, d or its word")),
+            (_, nanos) => Ok((tokens, u128::from(number) * u128::from(nanos), burst)),
+        }
+    }
+}
+
+impl Case {
+    pub fn read(bytes: &[u8]) -> Case {
+        let mut bytes = Bytes::new(bytes);
+        match bytes.byte() % 2 {
+            0 => Case::Any(String::from_utf8_lossy(bytes.rest()).into_owned()),
+            _ => Case::Made(Text::read(&mut bytes)),
+        }
+    }
+
+    pub fn run(&self) {
+        match self {
+            Case::Any(text) => match text.parse() {
+                Ok(quota) => reads_back(quota),
+                Err(error) => is_named(text, &error),
+            },
+            Case::Made(text) => made(text),
+        }
+    }
+}
+
+impl<'a> Arbitrary<'a> for Case {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Case> {
+        Ok(Case::read(bytes.bytes(bytes.len())?))
+    }
+}
+
+/// What a quota is written as is read as the same, and is the shortest to say it by whole units.
+fn reads_back(quota: Quota) {
+    let text = quota.to_string();
+    assert_eq!(text.parse(), Ok(quota), "{text:?}");
+    let again: Quota = text.parse().expect("it was read");
+    assert_eq!(again.to_string(), text);
+    // It is one that the constructor makes.
+    assert_eq!(Quota::try_per(quota.tokens(), quota.period(), quota.capacity()), Ok(quota), "{text:?}");
+}
+
+/// An error tells of a part of the text what it is not, or of its numbers which bound they are over.
+fn is_named(text: &str, error: &InvalidQuota) {
+    let message = error.to_string();
+    let unread =
+        ["\"100/s burst 200\"", "a whole number under 2^64", "a unit: ns, us, ms, s, m, h, d or its word"];
+    if let Some(wanted) = unread.iter().find(|wanted| message.ends_with(**wanted)) {
+        let quoted = message.strip_suffix(wanted).and_then(|rest| rest.strip_suffix(" is not "));
+        let quoted = quoted.expect("a part that is not what is wanted");
+        assert!(is_part(text, quoted), "{message:?} does not quote {text:?}");
+        return;
+    }
+    let bounds = ["the least is 1", "over the bound of ", "than the bound of ", "below the bound of "];
+    assert!(bounds.iter().any(|bound| message.contains(bound)), "{message:?} of {text:?} names no bound");
+}
+
+/// Whether a part of `text` is quoted so.
+fn is_part(text: &str, quoted: &str) -> bool {
+    let whole = format!("{text:?}");
+    let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    // Grapheme extenders are escaped only at the start of what is quoted.
+    inner.is_some_and(|part| whole.contains(part) || part.starts_with("\\u{"))
+}
+
+fn made(text: &Text) {
+    let (written, says) = (text.write(), text.says());
+    let parsed: Result<Quota, InvalidQuota> = written.parse();
+    let (tokens, nanos, burst) = match says {
+        Ok(says) => says,
+        Err((part, wanted)) => {
+            let error = parsed.expect_err("a part of it cannot be read");
+            assert_eq!(error.to_string(), format!("{part:?} is not {wanted}"), "{written:?}");
+            return;
+        }
+    };
+    let Ok(period) = u64::try_from(nanos) else {
+        let error = parsed.expect_err("the period is too long").to_string();
+        assert_eq!(error, format!("a period of {nanos} ns is over the bound of 2^62 ns (146 years)"));
+        return;
+    };
+    // Exactly when the numbers are those of a quota.
+    let wanted = quota((tokens, period, burst));
+    assert_eq!(parsed.as_ref().ok(), wanted.as_ref(), "{written:?}");
+    match parsed {
+        Ok(quota) => {
+            let said = (quota.tokens(), quota.period(), quota.capacity());
+            assert_eq!(said, (tokens, Duration::from_nanos(period), burst), "{written:?}");
+            reads_back(quota);
+        }
+        Err(error) => {
+            is_named(&written, &error);
+            let message = error.to_string();
+            assert!(names(&message, tokens, period, burst), "{message:?} names no number of {written:?}");
+        }
+    }
+}
+
+/// Whether it names the number that is out of its bound: nothing, or what was given.
+fn names(message: &str, tokens: u64, period: u64, burst: u64) -> bool {
+    let has = |number: u64| message.contains(&number.to_string());
+    match message {
+        _ if tokens == 0 => message.starts_with("a quota of 0 tokens"),
+        _ if period == 0 => message.starts_with("a period of 0 ns"),
+        _ if burst == 0 => message.starts_with("a burst of 0"),
+        _ if period > 1 << 62 => message.starts_with(&format!("a period of {period} ns")),
+        _ if burst > 1 << 40 => message.starts_with(&format!("a burst of {burst} is over")),
+        _ => has(tokens) && has(period),
+    }
+}

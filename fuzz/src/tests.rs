@@ -1,0 +1,34 @@
+//! The committed corpora, by any compiler.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{bucket, keyed, quota_text};
+
+fn each_of(target: &str, run: impl Fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let files = fs::read_dir(corpus).expect("there is a corpus of each target");
+    let mut cases = 0;
+    for file in files {
+        let path = file.expect("an entry").path();
+        println!("{}", path.display());
+        run(&fs::read(path).expect("a file"));
+        cases += 1;
+    }
+    assert!(cases > 50, "{cases} cases of {target}");
+}
+
+#[test]
+fn one_bucket() {
+    each_of("bucket", |bytes| bucket::Case::read(bytes).run());
+}
+
+#[test]
+fn many_keys() {
+    each_of("keyed", |bytes| keyed::Case::read(bytes).run());
+}
+
+#[test]
+fn texts() {
+    each_of("quota_text", |bytes| quota_text::Case::read(bytes).run());
+}

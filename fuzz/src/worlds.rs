@@ -1,0 +1,137 @@
+//! The ideal bucket where one cannot tell which of two it is.
+//!
+//! What is given back is told to nobody. Within a tick of a full bucket, or of a place in line, only who sees the word
+//! knows whether it was committed. Then there are two ideals from there on, and each answer must be right of one of
+//! them; those of which it is wrong are gone.
+
+use crate::reference::verbs::Slot;
+use crate::reference::{Ideal, Maybe};
+
+/// More are not followed.
+const MOST: usize = 8;
+
+/// One ideal, and what was taken from it that may be given back.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) ideal: Ideal,
+    pub(crate) slots: Vec<Slot>,
+}
+
+/// Never empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Worlds(Vec<World>);
+
+impl Maybe {
+    fn options(self) -> impl Iterator<Item = bool> {
+        [true, false].into_iter().filter(move |so| if *so { self.yes } else { self.no })
+    }
+}
+
+impl Worlds {
+    pub(crate) fn new(ideal: Ideal) -> Worlds {
+        Worlds(vec![World { ideal, slots: Vec::new() }])
+    }
+
+    /// They are too many to be followed.
+    pub(crate) fn are_lost(&self) -> bool {
+        self.0.len() > MOST
+    }
+
+    /// Holds an answer against each; it must be right of one.
+    pub(crate) fn check(&mut self, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
+        let mut wrong = None;
+        self.0.retain_mut(|world| match answer(world) {
+            Ok(()) => true,
+            Err(what) => {
+                wrong = Some(what);
+                false
+            }
+        });
+        if let (true, Some(what)) = (self.0.is_empty(), wrong) {
+            panic!("{what}");
+        }
+    }
+
+    pub(crate) fn any(&self) -> &Ideal {
+        &self.0[0].ideal
+    }
+
+    /// What is so of each.
+    pub(crate) fn each(&mut self, change: impl FnMut(&mut World)) {
+        self.0.iter_mut().for_each(change);
+    }
+
+    /// Whether something may be so of any.
+    pub(crate) fn may(&self, ask: impl Fn(&Ideal) -> Maybe) -> Maybe {
+        let all = self.0.iter().map(|world| ask(&world.ideal));
+        all.fold(Maybe { yes: false, no: false }, |one, other| Maybe {
+            yes: one.yes || other.yes,
+            no: one.no || other.no,
+        })
+    }
+
+    /// Leaves those of which it may be `so`.
+    pub(crate) fn is_so(&mut self, so: bool, ask: impl Fn(&Ideal) -> Maybe) {
+        self.0.retain(|world| ask(&world.ideal).options().any(|option| option == so));
+    }
+
+    /// `n` tokens are taken from each, and may be given back.
+    pub(crate) fn slot(&mut self, now: u64, n: u64) {
+        self.each(|World { ideal, slots }| slots.push(ideal.slot(now, n)));
+    }
+
+    pub(crate) fn forget(&mut self, slot: usize) {
+        self.each(|world| {
+            world.slots.swap_remove(slot);
+        });
+    }
+
+    pub(crate) fn refund(&mut self, now: u64, n: u64) {
+        self.split(
+            |ideal| ideal.refunds(now, n),
+            |world, committed| world.ideal.refund(now, n, Some(committed)),
+        );
+    }
+
+    /// What was reserved is dropped.
+    pub(crate) fn give_back(&mut self, now: u64, slot: usize, n: u64) {
+        for index in 0..self.0.len() {
+            let last = self.0[index].ideal.is_last(&self.0[index].slots[slot]);
+            let ways = last.options().flat_map(|last| {
+                let commits =
+                    if last { self.0[index].ideal.refunds(now, n) } else { Maybe { yes: false, no: true } };
+                commits.options().map(move |committed| (last, committed))
+            });
+            let ways: [Option<(bool, bool)>; 3] = first_three(ways);
+            for way in ways.iter().skip(1).flatten() {
+                let mut other = self.0[index].clone();
+                give_back(&mut other, now, slot, *way);
+                self.0.push(other);
+            }
+            give_back(&mut self.0[index], now, slot, ways[0].expect("it is one of them"));
+        }
+        self.forget(slot);
+    }
+
+    /// Each goes on in all ways that it may.
+    fn split(&mut self, ask: impl Fn(&Ideal) -> Maybe, go: impl Fn(&mut World, bool) -> Result<(), String>) {
+        for index in 0..self.0.len() {
+            let may = ask(&self.0[index].ideal);
+            if may.yes && may.no {
+                let mut other = self.0[index].clone();
+                go(&mut other, false).expect("it may be");
+                self.0.push(other);
+            }
+            go(&mut self.0[index], may.yes).expect("it may be");
+        }
+    }
+}
+
+fn first_three<T: Copy>(mut all: impl Iterator<Item = T>) -> [Option<T>; 3] {
+    [all.next(), all.next(), all.next()]
+}
+
+fn give_back(world: &mut World, now: u64, slot: usize, way: (bool, bool)) {
+    let slot = world.slots[slot];
+    world.ideal.give_back(now, &slot, Some(way)).expect("it may be");
+}
