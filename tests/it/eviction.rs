@@ -254,20 +254,6 @@ fn ten_thousand_keys_of_one_hash_share() {
     assert_eq!((granted, limiter.len()), (8 + 5, 8));
 }
 
-/// Their hashes differ in the uppermost bits only, of which papaya's place in the table once had none: the table grew
-/// until memory ended.
-#[test]
-fn ten_thousand_keys_that_differ_in_few_bits_of_their_hash_have_room() {
-    for shift in [0, 32, 40, 48, 50] {
-        let (clock, _time) = Time::new();
-        let limiter = RateLimiter::<Twin, Plain>::builder(Quota::per_hour(5)).clock(clock).build();
-        for id in 0..10_000 {
-            assert!(limiter.try_acquire(&Twin { hash: id << shift, id }).is_ok());
-        }
-        assert_eq!(limiter.len(), 10_000);
-    }
-}
-
 /// Outside of the map it took a burst; inside it does not get another.
 #[test]
 fn a_key_that_enters_the_map_brings_its_debts() {
