@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull};
 
-use super::{Size, counters, together};
+use super::{Size, counters, together, warm};
 use crate::random::Random;
 use crate::skewed::{Skewed, readings, set_skew, spread};
 
@@ -110,6 +110,7 @@ fn evictions(width: u64, policy: WhenFull, leaps: u64) -> u64 {
     let time = Skewed::at(START);
     let limiter =
         RateLimiter::<u64>::builder(quota).clock(time.clock()).max_keys(ROOM).when_full(policy).build();
+    warm(&limiter);
     let granted = counters(KEYS as usize);
     let in_one_leap = counters((KEYS * (leaps + 1)) as usize);
     let decisions = AtomicU64::new(1);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tollgate::{Quota, RateLimiter, TokenBucket};
 
 use super::target::{Key, Target};
-use super::{Size, counters, together};
+use super::{Size, counters, together, warm};
 use crate::random::Random;
 use crate::skewed::Skewed;
 
@@ -30,6 +30,7 @@ pub fn run(size: Size) {
         drain("a bucket", rounds, burst, |round, _| u64::from(plain[round].try_acquire().is_ok()));
 
         let limiter = RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
+        warm(&limiter);
         drain("a key", rounds, burst, |round, _| u64::from(limiter.try_acquire(&(round as u64)).is_ok()));
 
         // A debt of one burst is allowed, unless told otherwise.

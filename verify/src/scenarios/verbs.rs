@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull, all_of};
 
 use super::target::{Key, Target};
-use super::{Size, counters, together};
+use super::{Size, counters, together, warm};
 use crate::random::Random;
 use crate::skewed::{Skewed, set_skew, spread};
 
@@ -56,8 +56,9 @@ fn at_once(policy: WhenFull, calls: u64) {
     let bucket = TokenBucket::builder(FAST).max_debt(DEBT).expect("it fits").clock(time.clock()).build();
     let limiter = RateLimiter::<u64>::builder(FAST).headroom(GOLD).expect("it fits").clock(time.clock());
     let limiter = limiter.max_debt(DEBT).expect("it fits").max_keys(ROOM).when_full(policy).build();
-    // ThreadSanitizer does not see into std, so it would call a race what a `Mutex` or a `OnceLock` has ordered. What is made
-    // once is made here, and what takes a lock (another quota, a plan) is done by one thread.
+    warm(&limiter);
+    // For the same reason the buckets that a plan's keys share are made here; and what takes a lock, another quota or
+    // plan, is done by one thread below.
     let gold = limiter.plan(GOLD).expect("there is headroom");
     assert!(limiter.try_acquire_as(&0, 1, &gold).is_ok());
     let janitor = limiter.janitor(Duration::from_millis(1));
