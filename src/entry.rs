@@ -42,7 +42,7 @@ impl<P: Pace, S: Step> Advance<Reading<P>> for Run<S> {
     }
 }
 
-/// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `unborn` says.
+/// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `unborn` says, if it does.
 struct Charge<'a, R, S> {
     rules: &'a Rules<R>,
     unborn: Option<State>,
@@ -50,7 +50,7 @@ struct Charge<'a, R, S> {
 }
 
 impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
-    type Out = Result<Outcome, Met>;
+    type Out = Option<Outcome>;
 
     #[inline(always)]
     fn advance(&self, state: State, reading: &Reading<P>) -> (Self::Out, Option<State>) {
@@ -58,13 +58,12 @@ impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
             _ if state.is_level() => state,
             Some(State::FULL) if state == State::FULL => self.rules.start(reading),
             Some(start) if state == State::FULL => start,
-            None if state == State::FULL => return (Err(Met::Unborn), None),
-            _ => return (Err(Met::Sealed), None),
+            _ => return (None, None),
         };
         let (outcome, next) = self.step.run(from, reading);
         // Refused at birth: the bucket has a level and a stamp from here on all the same.
         let born = (from != state).then_some(from);
-        (Ok(outcome), next.or(born))
+        (Some(outcome), next.or(born))
     }
 }
 
@@ -119,13 +118,6 @@ pub(crate) trait Place<'a>: Copy {
 /// Whether an entry may be removed: if its bucket is sealed, never by key alone.
 pub(crate) fn is_removable(bucket: &Bucket) -> bool {
     bucket.state() == State::SEALED || broken(Control::NoSeal) || broken(Control::RemoveByKey)
-}
-
-/// Why a bucket in the map was not charged.
-enum Met {
-    /// Never charged: it starts as its overflow bucket stands.
-    Unborn,
-    Sealed,
 }
 
 /// Somebody else's insertion or eviction sends a call back to the start. So does a clock on which seconds pass between two
@@ -209,7 +201,7 @@ impl<R: Source> Rules<R> {
         let found = place.find();
         let read = stop(Control::NoRereadAfterSeal, early);
         if let Some(bucket) = found
-            && let Ok(done) = self.charge(bucket, None, read, step)
+            && let Some(done) = self.charge(bucket, None, read, step)
         {
             return Ok(done);
         }
@@ -231,14 +223,8 @@ impl<R: Source> Rules<R> {
                     None => continue,
                 }
             };
-            match self.charge(bucket, None, read, step) {
-                Ok(done) => return Ok(done),
-                Err(Met::Unborn) => {
-                    if let Some(done) = self.first_charge(bucket, place.overflow(), read, step) {
-                        return Ok(done);
-                    }
-                }
-                Err(Met::Sealed) => {}
+            if let Some(done) = self.first_charge(bucket, place.overflow(), read, step) {
+                return Ok(done);
             }
             place.bury();
         }
@@ -253,7 +239,7 @@ impl<R: Source> Rules<R> {
         unborn: Option<State>,
         read: impl Read<Reading<P>>,
         step: impl Step,
-    ) -> Result<(Outcome, Reading<P>), Met> {
+    ) -> Option<(Outcome, Reading<P>)> {
         let (outcome, reading) = bucket.advance(read, Charge { rules: self, unborn, step });
         outcome.map(|outcome| (outcome, reading))
     }
@@ -269,7 +255,7 @@ impl<R: Source> Rules<R> {
     ) -> Option<(Outcome, Reading<P>)> {
         fence(Ordering::SeqCst);
         let unborn = if broken(Control::DebtsForgotten) { State::FULL } else { overflow.state() };
-        self.charge(bucket, Some(unborn), read, step).ok()
+        self.charge(bucket, Some(unborn), read, step)
     }
 
     /// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.

@@ -80,8 +80,8 @@ impl Ring {
 
     fn ticket(&self, index: usize) -> &AtomicU32 {
         let segment = self.segments[index / SEGMENT].get_or_init(|| {
-            let len = SEGMENT.min(self.len - index / SEGMENT * SEGMENT);
-            (0..len).map(|_| AtomicU32::new(FREE)).collect()
+            // The last may have some that are never used.
+            (0..SEGMENT.min(self.len)).map(|_| AtomicU32::new(FREE)).collect()
         });
         &segment[index % SEGMENT]
     }

@@ -138,6 +138,17 @@ fn who_is_removed_while_it_is_charged_starts_anew() {
     assert_eq!(scene.limiter.try_acquire(&1).map(|granted| granted.remaining()), Ok(1));
     assert_eq!(scene.limiter.len(), 1);
     scene.is_over();
+
+    // Who helps to remove it does not remove the next.
+    let scene = Scene::new(HOURLY.burst(2), 9, WhenFull::Deny);
+    scene.at(1, takes);
+    scene.at(2, move |limiter| {
+        removes(limiter);
+        takes(limiter);
+        takes(limiter);
+    });
+    finds_nothing(&scene.limiter);
+    scene.is_over();
 }
 
 /// A bucket that was put there by somebody who died before its first charge.
@@ -150,8 +161,8 @@ fn a_first_use_that_never_came_to_be_is_made_up_for() {
         assert!(died.is_err() && scene.limiter.len() == 1);
         assert_eq!(scene.limiter.peek(&1).remaining(), 1);
         if removed {
-            // The third reading is that of the first charge.
-            scene.at(3, |limiter| assert!(limiter.remove(&1)));
+            // The second reading is that of the first charge.
+            scene.at(2, |limiter| assert!(limiter.remove(&1)));
         }
         takes(&scene.limiter);
         finds_nothing(&scene.limiter);

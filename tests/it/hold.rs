@@ -112,6 +112,31 @@ fn an_estimate_of_nothing_is_charged_when_it_is_known() {
     });
 }
 
+/// Its bucket is in use from then on, and not given to another key before it is settled.
+#[test]
+fn an_estimate_of_nothing_keeps_its_bucket() {
+    let (clock, mut time) = Time::new();
+    let limiter =
+        RateLimiter::<u64>::builder(BYTES).clock(clock).max_keys(1).when_full(WhenFull::Deny).build();
+    let hold = limiter.hold(&1, 0).unwrap();
+    time.advance(SECOND);
+    assert_eq!(limiter.try_acquire(&2).map_err(|denied| denied.reason()), Err(Reason::Full));
+    assert_eq!((hold.settle(400), limiter.peek(&1).remaining()), (0, 600));
+}
+
+/// Nor does it touch a bucket that has one: with a reading that is behind, it would earn the time again.
+#[test]
+fn an_estimate_of_nothing_moves_no_stamp() {
+    on_each_of(BYTES, |face, mut time| {
+        time.set(100 * SECOND);
+        assert!(face.try_n(1_000).is_ok());
+        time.set(99 * SECOND);
+        assert_eq!(face.hold(0).unwrap().settle(0), 0);
+        time.set(100 * SECOND);
+        assert!(face.try_n(1).is_err());
+    });
+}
+
 #[test]
 fn a_hold_of_a_key_that_was_forgotten_changes_nothing() {
     let (clock, mut time) = Time::new();
@@ -146,4 +171,7 @@ fn without_room_the_policy_says_what_is_settled() {
     let allow = built(WhenFull::Allow);
     let settled = [0, 300, 1_000].map(|actual| allow.hold(&1, 300).unwrap().settle(actual));
     assert_eq!(settled, [0, 0, 700], "nothing counts it");
+    for estimate in [0, 300] {
+        assert_eq!(allow.hold(&1, estimate).unwrap().granted().remaining(), 1_000 - estimate);
+    }
 }

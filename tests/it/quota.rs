@@ -105,9 +105,18 @@ fn every_error_names_the_value_and_the_bound() {
         assert!(error.source().is_none());
     }
     assert!(read(&format!("{over}/s")).to_string().contains(&over));
-    for text in
-        ["", "/", "10", "10/", "10/s burst", "10/s burst ten", "10/s burst 5 burst 6", "10/S", "10/s/s"]
-    {
+    for text in [
+        "",
+        "/",
+        "10",
+        "10/",
+        "10/s burst",
+        "10/s burst ten",
+        "10/s burst 5 burst 6",
+        "10/S",
+        "10/s/s",
+        "10/mss",
+    ] {
         assert!(text.parse::<Quota>().is_err(), "{text:?} is no quota");
     }
 }
