@@ -15,7 +15,7 @@ from z3 import (
     unsat,
 )
 
-SECONDS = 120
+SECONDS = 900
 
 
 def num(n):
@@ -23,7 +23,7 @@ def num(n):
 
 
 FULL, SEALED = num(2**64 - 1), num(2**64 - 2)
-MAX_UNITS = num(2 * 2**40 - 1)
+MAX_TOKENS = num(2 * 2**40)
 
 
 def umin(a, b):
@@ -49,7 +49,7 @@ class Terms:
         self.mask = num((1 << stamp) - 1)
 
     def units(self, n, clamped=True):
-        return (If(UGT(n, MAX_UNITS), MAX_UNITS, n) if clamped else n) << self.fraction
+        return (If(UGT(n, MAX_TOKENS), MAX_TOKENS, n) if clamped else n) << self.fraction
 
     def tokens(self, units):
         return LShR(units, self.fraction)
@@ -217,7 +217,7 @@ def nothing_overflows(without):
     sums = [
         Implies(view.on, LShR(view.earned, T.scale) == view.passed),
         UGE(view.stored + view.earned, view.stored),
-        T.tokens(need) == If(N == 0, num(1), umin(N, MAX_UNITS)) if "clamp of n" not in without else T.tokens(need) == N,
+        T.tokens(need) == If(N == 0, num(1), umin(N, MAX_TOKENS)) if "clamp of n" not in without else T.tokens(need) == N,
         UGE(need + T.floor, need),
         UGE(view.level + need, view.level),
         LShR(T.capacity << T.stamp, T.stamp) == T.capacity,
