@@ -53,39 +53,17 @@ pub(crate) const fn broken(_: Control) -> bool {
     false
 }
 
-/// Whether this is broken: what `TOLLGATE_CONTROL` names.
+/// Whether this is broken: what `TOLLGATE_CONTROL` names. Says so when it first matters.
 #[cfg(control)]
 pub(crate) fn broken(control: Control) -> bool {
-    use std::sync::LazyLock;
-
-    use self::Control::*;
-    const ALL: [Control; 18] = [
-        NoSeal,
-        SealByStore,
-        RemoveByKey,
-        ClockBeforeLookUp,
-        NoRereadAfterSeal,
-        NoRereadAfterRace,
-        StampMovesBack,
-        Unclamped,
-        NoMargin,
-        NotCalm,
-        PlansUnknown,
-        DebtsForgotten,
-        NoVoidGrants,
-        Unmarked,
-        AllUndone,
-        SealedIsGiven,
-        NoRecheck,
-        Unnumbered,
-    ];
-    static BROKEN: LazyLock<Option<Control>> = LazyLock::new(|| {
-        let name = std::env::var("TOLLGATE_CONTROL").unwrap_or_default();
-        let control = ALL.into_iter().find(|control| format!("{control:?}") == name);
-        println!("broken on purpose: {control:?}");
-        control
-    });
-    *BROKEN == Some(control)
+    use std::sync::{LazyLock, Once};
+    static NAME: LazyLock<String> = LazyLock::new(|| std::env::var("TOLLGATE_CONTROL").unwrap_or_default());
+    static SAID: Once = Once::new();
+    let broken = format!("{control:?}") == *NAME;
+    if broken {
+        SAID.call_once(|| println!("broken on purpose: {control:?}"));
+    }
+    broken
 }
 
 /// Whether this commit is one that is stored.
