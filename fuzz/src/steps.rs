@@ -70,6 +70,11 @@ pub(crate) fn quota((tokens, nanos, burst): Asked) -> Option<Quota> {
     quota
 }
 
+/// The quota, if there is one that the reference counts in 128 bits.
+pub(crate) fn counted(asked: Asked) -> Option<Quota> {
+    quota(asked).filter(|quota| quota.tokens() < 1 << 44)
+}
+
 /// How the clock moves before a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {
