@@ -11,7 +11,7 @@ use crate::answers::{denied, granted, look, nanos, taken};
 use crate::bytes::Bytes;
 use crate::reference::verbs::Promise;
 use crate::reference::{Answer, Ideal, Unit};
-use crate::steps::{Amount, Asked, Move, Scale, asked, near, quota};
+use crate::steps::{Amount, Asked, Move, Scale, asked, counted, near, quota};
 use crate::time::{LAST, Time};
 use crate::worlds::Worlds;
 
@@ -113,7 +113,7 @@ impl Case {
     }
 
     pub fn run(&self) {
-        let Some(quota) = quota(self.quota) else { return };
+        let Some(quota) = counted(self.quota) else { return };
         let initial = self.initial.map(|n| n.of(self.quota.2));
         let Some((bucket, unit, time)) = self.build(quota, initial) else { return };
         let (tokens, period, burst) = self.quota;

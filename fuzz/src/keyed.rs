@@ -15,7 +15,7 @@ use self::model::Model;
 use self::probe::{Alike, Limiter};
 use crate::bytes::Bytes;
 use crate::reference::{Ideal, Unit};
-use crate::steps::{Amount, Asked, Move, Scale, asked, quota};
+use crate::steps::{Amount, Asked, Move, Scale, asked, counted};
 use crate::time::{LAST, Time};
 
 const MOST_STEPS: usize = 64;
@@ -99,7 +99,7 @@ impl Case {
     }
 
     pub fn run(&self) {
-        let Some(quota) = quota(self.quota) else { return };
+        let Some(quota) = counted(self.quota) else { return };
         let (tokens, period, burst) = self.quota;
         let unit = Unit::choose(tokens, period, burst).expect("the quota was accepted");
         let mut unused = Ideal::in_unit(tokens, period, burst, unit);

@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use tollgate::{InvalidQuota, Quota};
 
 use crate::bytes::Bytes;
-use crate::steps::quota;
+use crate::steps::{Asked, asked, quota};
 
 #[derive(Debug)]
 pub enum Case {
@@ -101,6 +101,21 @@ impl Text {
         }
     }
 
+    /// A quota in numbers, in the largest unit up to the one that is asked for.
+    fn of((tokens, nanos, burst): Asked, bytes: &mut Bytes<'_>) -> Text {
+        let (shape, most) = (bytes.byte(), usize::from(bytes.byte()) % UNITS.len());
+        let fits = |unit: &&(&str, u64)| unit.1 > 0 && nanos.is_multiple_of(unit.1);
+        let unit = *UNITS[..=most].iter().rev().find(fits).expect("one is a nanosecond");
+        let count = |number: u64| Count { number: number.into(), zeros: usize::from(shape & 1) };
+        Text {
+            tokens: count(tokens),
+            number: (nanos != unit.1).then(|| count(nanos / unit.1)),
+            unit,
+            burst: (burst != tokens).then(|| count(burst)),
+            spaces: shape >> 2,
+        }
+    }
+
     fn write(&self) -> String {
         let mut text = String::with_capacity(128);
         let space = |place: u8, text: &mut String| {
@@ -150,9 +165,13 @@ impl Text {
 impl Case {
     pub fn read(bytes: &[u8]) -> Case {
         let mut bytes = Bytes::new(bytes);
-        match bytes.byte() % 2 {
+        match bytes.byte() % 3 {
             0 => Case::Any(String::from_utf8_lossy(bytes.rest()).into_owned()),
-            _ => Case::Made(Text::read(&mut bytes)),
+            1 => Case::Made(Text::read(&mut bytes)),
+            _ => {
+                let quota = asked(&mut bytes);
+                Case::Made(Text::of(quota, &mut bytes))
+            }
         }
     }
 

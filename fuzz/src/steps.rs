@@ -27,7 +27,22 @@ pub(crate) fn asked(bytes: &mut Bytes<'_>) -> Asked {
     };
     let tokens = if kind & 8 == 0 { bytes.spread(44) } else { u64::from(bytes.byte()) };
     let burst = if kind & 16 == 0 { bytes.spread(41) } else { u64::from(bytes.byte()) };
-    (tokens, period, burst)
+    match kind >> 5 {
+        // At a bound: the fastest rate, the largest burst, the longest period, the longest time to fill.
+        4 => (near_to(period.saturating_mul(1_000), bytes), period, burst),
+        5 => (tokens, period, near_to(1 << 40, bytes)),
+        6 => (tokens, near_to(1 << 62, bytes), burst),
+        7 => {
+            let most = (u128::from(tokens) << 62) / u128::from(period.max(1));
+            (tokens, period, near_to(u64::try_from(most).unwrap_or(u64::MAX), bytes))
+        }
+        _ => (tokens, period, burst),
+    }
+}
+
+/// A number, or up to two more or less.
+fn near_to(number: u64, bytes: &mut Bytes<'_>) -> u64 {
+    number.saturating_add_signed(i64::from(bytes.byte() % 5) - 2)
 }
 
 /// The same period, some times the rate and the burst.
@@ -53,6 +68,11 @@ pub(crate) fn quota((tokens, nanos, burst): Asked) -> Option<Quota> {
     assert_eq!(quota.is_some(), fits, "{tokens} every {nanos} ns, burst {burst}");
     assert!(fits || !bounded || rate > 500 * period, "{tokens} every {nanos} ns, burst {burst}");
     quota
+}
+
+/// The quota, if there is one that the reference counts in 128 bits.
+pub(crate) fn counted(asked: Asked) -> Option<Quota> {
+    quota(asked).filter(|quota| quota.tokens() < 1 << 44)
 }
 
 /// How the clock moves before a step.
