@@ -127,6 +127,9 @@ fn room_that_cannot_be_made_is_refused_by_name() {
     // A debt that takes longer than 2^62 ns to pay, if it was asked for; else there is none.
     let slow = (2, MAX_NANOS, 2);
     assert_eq!(of(slow, None, None), Ok(0));
+    let (slow_debt, fast) = ((8, MAX_NANOS, 5), (8, SECOND, 5));
+    assert_eq!(of(fast, None, None), Ok(5));
+    assert_eq!((of(slow_debt, Some(fast), None), of(fast, Some(slow_debt), None)), (Ok(0), Ok(0)));
     let flaw = Flaw::SlowFill { tokens: 2, nanos: MAX_NANOS, burst: 3 };
     assert_eq!(of(slow, None, Some(1)), Err(flaw));
     assert_eq!(of((2, 1, 2), Some(slow), Some(1)), Err(flaw));
