@@ -152,13 +152,28 @@ fn who_is_removed_while_it_is_charged_starts_anew() {
 }
 
 /// A bucket that was put there by somebody who died before its first charge.
+fn with_a_first_use_that_never_came_to_be(max_keys: usize) -> Scene {
+    let scene = Scene::new(HOURLY, max_keys, WhenFull::Deny);
+    scene.at(2, |_| panic!("the clock has stopped"));
+    let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.try_acquire(&1)));
+    assert!(died.is_err() && scene.limiter.len() == 1);
+    scene
+}
+
+/// Nobody needs it, whatever happened to the quota.
+#[test]
+fn a_first_use_that_never_came_to_be_makes_room() {
+    let scene = with_a_first_use_that_never_came_to_be(1);
+    scene.set(HOUR);
+    scene.limiter.set_quota(HOURLY).expect("it is the same");
+    assert!(scene.limiter.try_acquire(&2).is_ok());
+    assert_eq!((scene.limiter.len(), scene.limiter.stats().evicted), (1, 1));
+}
+
 #[test]
 fn a_first_use_that_never_came_to_be_is_made_up_for() {
     for removed in [false, true] {
-        let scene = Scene::new(HOURLY, 9, WhenFull::Deny);
-        scene.at(2, |_| panic!("the clock has stopped"));
-        let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.try_acquire(&1)));
-        assert!(died.is_err() && scene.limiter.len() == 1);
+        let scene = with_a_first_use_that_never_came_to_be(9);
         assert_eq!(scene.limiter.peek(&1).remaining(), 1);
         if removed {
             // The second reading is that of the first charge.
