@@ -313,3 +313,19 @@ fn a_plan_that_is_far_from_the_quota_is_named_so() {
     let refused = Pair::new((1_000, 1, 1), (1, 1 << 62, 1), None).unwrap_err();
     assert!(matches!(refused, Flaw::SlowPlan { .. }), "{refused:?}");
 }
+
+/// A tick is worth a 128th of the burst, or the bucket fills in a 64th of the range, to the last bit: that is accepted.
+#[test]
+fn a_plan_at_its_bounds_is_accepted() {
+    let own = (1, SECOND, 1);
+    let terms = Pair::new(own, own, None).unwrap().terms;
+    let bits = (terms.layout.fraction, terms.layout.stamp, terms.floor);
+    assert_eq!(bits, (16, 46, 1 << 16), "the bounds below are those of this layout");
+    // 2^9 times the units of a tick are 2^-7 of a token.
+    assert!(Pair::new(own, (512, SECOND, 1), None).is_ok());
+    assert!(matches!(Pair::new(own, (513, SECOND, 1), None), Err(Flaw::CoarsePlan { .. })));
+    // 2^17 units, with the debt, at 2^-23 of a unit a tick, are 2^40 ticks.
+    let period = SECOND << 23;
+    assert!(Pair::new(own, (1, period, 1), None).is_ok());
+    assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(Flaw::SlowPlan { .. })));
+}
