@@ -121,7 +121,7 @@ impl Plan {
 }
 
 /// `up / down * 2^scale` as `factor / 2^shift`, the factor rounded up to 64 bits; the shift is below 128. Nothing if
-/// it is too small for that. The terms are below 2^126.
+/// it is too small for that, or 2^64 and more. The terms are from 1 to below 2^126.
 fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
     let (mut quotient, mut rest) = (up / down, up % down);
     let mut shift = 0_u32;
@@ -133,18 +133,14 @@ fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
             rest -= down;
         }
         shift += 1;
-        if shift > 127 + scale {
-            return None;
-        }
     }
-    let round = |quotient: u128, rest: bool| quotient + u128::from(rest);
-    let mut factor = round(quotient, rest > 0);
-    while factor >> 64 != 0 {
-        factor = round(factor / 2, factor % 2 == 1);
-        // A plan of 2^64 units a tick is refused whatever the scale.
-        shift = shift.checked_sub(1)?;
-    }
-    Some((factor as u64, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
+    let factor = quotient + u128::from(rest > 0);
+    let (factor, shift) = match u64::try_from(factor) {
+        Ok(factor) => (factor, shift),
+        // Rounded up to 2^64, unless it had so many bits from the beginning.
+        Err(_) => (1 << 63, shift.checked_sub(1)?),
+    };
+    Some((factor, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
 }
 
 /// Ticks since the beginning are counted modulo 2^63. (They wrap where a nanosecond has more than two.)

@@ -329,3 +329,13 @@ fn a_plan_at_its_bounds_is_accepted() {
     assert!(Pair::new(own, (1, period, 1), None).is_ok());
     assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(Flaw::SlowPlan { .. })));
 }
+
+/// A ratio that is a 2^70th below 1 is rounded up to 1, which has a bit more than its factor.
+#[test]
+fn a_ratio_may_be_rounded_up_to_another_bit() {
+    let power = 1 << 35;
+    let pair = Pair::new((power, power + 1, 1 << 30), (power - 1, power, 1 << 30), None).unwrap();
+    assert_eq!(pair.ratio().0 + (1 << pair.terms.layout.scale), pair.ratio().1 << pair.terms.layout.scale);
+    let earned = pair.reading(0).pace.earned(1 << 20, 1 << 20);
+    assert_eq!(earned, 1 << (20 + pair.terms.layout.scale));
+}
