@@ -187,6 +187,21 @@ fn a_first_use_that_never_came_to_be_is_made_up_for() {
 }
 
 #[test]
+fn a_change_of_quota_whose_clock_stopped_is_made_up_for() {
+    let scene = Scene::new(HOURLY.burst(3), 9, WhenFull::Deny);
+    scene.at(1, |_| panic!("the clock has stopped"));
+    let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.set_quota(HOURLY)));
+    assert!(died.is_err());
+    // By the next change.
+    assert_eq!(scene.limiter.set_quota(HOURLY.burst(2)), Ok(()));
+    assert_eq!(scene.limiter.quota(), HOURLY.burst(2));
+    takes(&scene.limiter);
+    takes(&scene.limiter);
+    finds_nothing(&scene.limiter);
+    scene.is_over();
+}
+
+#[test]
 fn a_first_use_that_is_under_way_is_not_evicted() {
     let scene = Scene::new(HOURLY, 9, WhenFull::Deny);
     scene.at(2, |limiter| assert_eq!((limiter.evict_idle(), limiter.len()), (0, 1)));
