@@ -104,15 +104,16 @@ impl Plan {
 
     /// Ticks in which a bucket surely fills from its lowest level.
     pub(crate) fn ticks_to_fill(&self) -> u64 {
-        self.ticks(0, self.capacity).unwrap_or(u64::MAX >> 2)
+        self.ticks(0, self.capacity)
     }
 
-    /// The least number of ticks after `tick` that earn `units`.
-    fn ticks(&self, tick: u64, units: u64) -> Option<u64> {
+    /// The least number of ticks after `tick` that earn `units`; or many, if it is more than a plan may need.
+    fn ticks(&self, tick: u64, units: u64) -> u64 {
         let product = u128::from(tick) * u128::from(self.factor);
         let into = product & ((1 << self.shift) - 1);
-        let goal = u128::from(units).checked_mul(1 << self.shift)?;
-        u64::try_from(goal.saturating_sub(into).div_ceil(self.factor.into())).ok()
+        let goal = u128::from(units).checked_mul(1 << self.shift);
+        let ticks = goal.map(|goal| goal.saturating_sub(into).div_ceil(self.factor.into()));
+        ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(u64::MAX >> 2)
     }
 
     fn earned_until(&self, tick: u64) -> u128 {
@@ -183,8 +184,7 @@ impl Pace for Planned {
     }
 
     fn ticks_for(&self, now: u64, units: u64) -> u64 {
-        // Every plan fills within a 64th of the range.
-        self.plan.ticks(now & POSITIVE, units).unwrap_or(u64::MAX >> 2)
+        self.plan.ticks(now & POSITIVE, units)
     }
 
     fn mark(&self, stamp: u64, level: u64) -> u64 {

@@ -310,8 +310,10 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
 fn a_plan_that_is_far_from_the_quota_is_named_so() {
     let refused = Pair::new((1, 1 << 61, 1), (1_000_000_000_000, SECOND, 1), None).unwrap_err();
     assert!(matches!(refused, Flaw::CoarsePlan { .. }), "{refused:?}");
-    let refused = Pair::new((1_000, 1, 1), (1, 1 << 62, 1), None).unwrap_err();
-    assert!(matches!(refused, Flaw::SlowPlan { .. }), "{refused:?}");
+    for tokens in [1, 2, 4, 8, 16, 1_000] {
+        let refused = Pair::new((tokens, 1, 1), (1, 1 << 62, 1), None).unwrap_err();
+        assert!(matches!(refused, Flaw::SlowPlan { .. }), "{refused:?}");
+    }
 }
 
 /// A tick is worth a 128th of the burst, or the bucket fills in a 64th of the range, to the last bit: that is accepted.
