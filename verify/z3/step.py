@@ -129,15 +129,14 @@ class View:
         level = level if "brim" in without else umin(level, self.terms.capacity)
         return And(self.is_level, Or(self.adopt, UGT(level, self.level))), self.pack(level)
 
-    def spilt(self, before, since, without=()):
+    def spilt(self, before, since):
         then = self.now + self.lag
         passed = (then - since) & self.terms.mask
         earned = If(ULT(passed, self.terms.horizon), passed << self.terms.scale, num(0))
-        over = before + earned
-        return over - self.terms.capacity if "spilt" in without else less(over, self.terms.capacity)
+        return less(before + earned, self.terms.capacity)
 
     def undo(self, need, before, since, without=()):
-        return self.give(less(need, self.spilt(before, since, without)))
+        return self.give(need if "spilt" in without else less(need, self.spilt(before, since)))
 
     def mark(self):
         t = self.terms
