@@ -86,16 +86,9 @@ impl Bucket {
             let reading = read.read(state);
             let (result, next) = step.advance(state, &reading);
             let Some(next) = next else { return (result, reading) };
-            if control::is_stored(next) {
-                self.0.store(next.word(), Ordering::Release);
-                return (result, reading);
-            }
-            match self.0.compare_exchange_weak(
-                state.word(),
-                next.word(),
-                Ordering::Release,
-                Ordering::Acquire,
-            ) {
+            let (from, to) = (state.word(), next.word());
+            let swap = || self.0.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire);
+            match control::commit(&self.0, next, swap) {
                 Ok(_) => return (result, reading),
                 Err(word) => state = State::from_word(word),
             }

@@ -4,6 +4,7 @@
 
 use crate::bucket::Read;
 use crate::state::State;
+use crate::sync::{AtomicU64, Ordering};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +67,18 @@ pub(crate) fn broken(control: Control) -> bool {
     broken
 }
 
-/// Whether this commit is one that is stored.
+/// A commit, or a store of what is sealed if that is broken.
 #[inline(always)]
-pub(crate) fn is_stored(next: State) -> bool {
-    broken(Control::SealByStore) && next == State::SEALED
+pub(crate) fn commit(
+    word: &AtomicU64,
+    next: State,
+    swap: impl FnOnce() -> Result<u64, u64>,
+) -> Result<u64, u64> {
+    if broken(Control::SealByStore) && next == State::SEALED {
+        word.store(next.word(), Ordering::Release);
+        return Ok(next.word());
+    }
+    swap()
 }
 
 /// A reading, for a whole call if that is broken.

@@ -202,6 +202,21 @@ fn a_change_of_quota_whose_clock_stopped_is_made_up_for() {
 }
 
 #[test]
+fn a_plan_after_a_change_whose_clock_stopped_counts_from_now_on() {
+    let scene = Scene::new(HOURLY, 9, WhenFull::Deny);
+    takes(&scene.limiter);
+    scene.set(HOUR / 2);
+    scene.at(1, |_| panic!("the clock has stopped"));
+    assert!(catch_unwind(AssertUnwindSafe(|| scene.limiter.set_quota(HOURLY))).is_err());
+    let plan = scene.limiter.plan(Quota::per_minute(1)).unwrap();
+    assert!(scene.limiter.try_acquire_as(&1, 1, &plan).is_err());
+    // A minute, and a tick.
+    scene.set(HOUR / 2 + HOUR / 59);
+    assert!(scene.limiter.try_acquire_as(&1, 1, &plan).is_ok());
+    scene.is_over();
+}
+
+#[test]
 fn a_first_use_that_is_under_way_is_not_evicted() {
     let scene = Scene::new(HOURLY, 9, WhenFull::Deny);
     scene.at(2, |limiter| assert_eq!((limiter.evict_idle(), limiter.len()), (0, 1)));
