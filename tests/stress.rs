@@ -39,10 +39,15 @@ impl Random {
         match self.below(200) {
             0..4 => thread::yield_now(),
             4 => thread::park_timeout(Duration::from_micros(self.below(200))),
-            5 => thread::sleep(Duration::from_micros(self.below(100))),
+            5 => make_way(self.below(100)),
             _ => {}
         }
     }
+}
+
+/// Leaves the machine to the others for a while. How long it takes is nobody's verdict.
+fn make_way(micros: u64) {
+    thread::sleep(Duration::from_micros(micros));
 }
 
 /// Says that it is over, even if what it stands beside panics.
@@ -217,7 +222,7 @@ fn every_key_keeps_the_law_on_the_real_clock() {
         || {
             while watch.read() < Duration::from_millis(3_000) {
                 limiter.evict_idle();
-                thread::sleep(Duration::from_millis(2));
+                make_way(2_000);
             }
         },
     );
@@ -437,7 +442,7 @@ fn readings_behind_the_stamp_earn_nothing() {
                 for _ in 0..300 {
                     mock.advance(Duration::from_millis(1));
                     earned += 1;
-                    thread::sleep(Duration::from_millis(1));
+                    make_way(1_000);
                 }
             },
         );
@@ -504,7 +509,7 @@ fn no_key_leaks_and_the_bound_holds() {
             || {
                 while left.load(Relaxed) > 0 {
                     mock.advance(Duration::from_secs(3));
-                    thread::sleep(Duration::from_micros(500));
+                    make_way(500);
                 }
             },
         );

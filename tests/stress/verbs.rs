@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, Moment, Quota, RateLimiter, TokenBucket, all_of};
 
-use super::{Random, THREADS, oversubscribed};
+use super::{Random, THREADS, make_way, oversubscribed};
 
 // Bursts that never fill, from empty: what came is what was granted and what is left, and one token minted shows.
 const FAST: Quota = Quota::per_second(1_000_000).burst(2_000_000);
@@ -25,8 +25,8 @@ fn change_every_millisecond(
     let rate = |quota: Quota| u128::from(quota.tokens());
     let (mut least, mut most, mut since, mut quota) = (0, 0, start, FAST);
     for _ in 0..CHANGES {
-        // The pace of the changes; how long it took is read from the clock.
-        thread::sleep(Duration::from_millis(1));
+        // How long it took is read from the clock.
+        make_way(1_000);
         let before = now();
         let steady = rate(quota) * before.since(since).as_nanos();
         quota = if quota == FAST { SLOW } else { FAST };
