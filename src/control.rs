@@ -17,6 +17,8 @@ pub(crate) enum Control {
     RemoveByKey,
     /// The clock is read before the bucket is looked up.
     ClockBeforeLookUp,
+    /// A reading from before the look-up is used, whatever the bucket was charged at meanwhile.
+    Unadmitted,
     /// One reading is used before and after a seal was met.
     NoRereadAfterSeal,
     /// One reading is used before and after a race was lost.
@@ -43,6 +45,8 @@ pub(crate) enum Control {
     SealedIsGiven,
     /// Readers do not look whether the quota has changed.
     NoRecheck,
+    /// The first reader of the first regime works out the counts of whatever regime has the slot.
+    CountedAnyway,
     /// A helper decides for whatever regime has the slot.
     Unnumbered,
 }

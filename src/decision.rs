@@ -4,32 +4,42 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::state::{Outcome, ticks_until};
+use crate::clock::counted_nanos;
+use crate::state::Outcome;
 use crate::terms::{Pace, Reading};
 use crate::ticks::TickClock;
 
-/// Some ticks from a clock reading on.
+/// Until some units are earned, from a clock reading on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    ticks: u64,
+    units: u64,
     from: u64,
     clock: TickClock,
 }
 
 impl Wait {
     pub(crate) fn duration(self) -> Duration {
-        Duration::from_nanos(self.clock.nanos_until(self.from, self.ticks))
+        Duration::from_nanos(self.nanos())
     }
 
-    fn nanos(nanos: u64, from: u64) -> Wait {
-        Wait { ticks: nanos, from, clock: TickClock::NANOS }
+    pub(crate) fn nanos(self) -> u64 {
+        let counts = self.clock.nanos_for(self.from, self.units);
+        if self.clock.is_counted() { counted_nanos(counts) } else { counts }
+    }
+
+    pub(crate) fn of_ticks<P: Pace>(ticks: u64, reading: &Reading<P>) -> Wait {
+        Wait { units: ticks, from: reading.at, clock: reading.pace.terms().ticks.by_ticks() }
+    }
+
+    fn of_nanos(nanos: u64, from: u64) -> Wait {
+        Wait { units: nanos, from, clock: TickClock::NANOS }
     }
 
     /// Until the bucket has `goal` units, from what it has after an outcome.
     #[inline]
     pub(crate) fn until<P: Pace>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
-        let ticks = ticks_until(&reading.pace, reading.tick(), goal, level, lag);
-        Wait { ticks, from: reading.nanos, clock: reading.pace.terms().ticks }
+        let (units, clock) = reading.pace.wait(reading.tick, goal, level, lag);
+        Wait { units, from: reading.at, clock }
     }
 }
 
@@ -66,7 +76,7 @@ impl Granted {
 
     /// What was not taken from a bucket: granted by shadow mode, by no limit at all, or none of it.
     pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
-        Granted { tokens, remaining, reset: Wait::nanos(0, 0) }
+        Granted { tokens, remaining, reset: Wait::of_nanos(0, 0) }
     }
 
     /// The tokens that were taken: what was asked for, but for
@@ -186,19 +196,16 @@ impl Denied {
     /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
     pub(crate) fn in_debt<P: Pace>(n: u64, patience: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
         let terms = reading.pace.terms();
-        let wait = |above| {
-            let wait = Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading);
-            terms.ticks.nanos_until(wait.from, wait.ticks)
-        };
+        let wait = |above| Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading).nanos();
         let (debt, deadline) = (wait(reading.pace.lowest()), wait(terms.floor).saturating_sub(patience));
         let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
-        let retry = Some(Wait::nanos(debt.max(deadline), reading.nanos));
+        let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
         Denied { reason, remaining: terms.available(outcome.level), retry }
     }
 
     /// No room; there may be some at the clock reading `due`, if ever.
     pub(crate) fn full(from: u64, due: Option<u64>) -> Denied {
-        let wait = |due: u64| Wait::nanos(due.saturating_sub(from), from);
+        let wait = |due: u64| Wait::of_nanos(due.saturating_sub(from), from);
         Denied { reason: Reason::Full, remaining: 0, retry: due.map(wait) }
     }
 

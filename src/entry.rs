@@ -18,7 +18,7 @@
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket.rs` gives.
 
-use crate::bucket::{Advance, Bucket, Read};
+use crate::bucket::{Advance, Bucket, First, Missed, Once, Read, ReadOnce};
 use crate::clock::{Clock, Moment};
 use crate::control::{Control, broken, stop};
 use crate::decision::Denied;
@@ -78,6 +78,18 @@ impl<R: Source> Read<Reading> for Now<&Rules<R>> {
     }
 }
 
+impl<R: Source> ReadOnce for Now<&Rules<R>> {
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.0.clock.count()
+    }
+
+    #[inline(always)]
+    fn admitted(&self, state: State, count: u64) -> Option<Once> {
+        self.0.source.admitted(state, count, true)
+    }
+}
+
 /// A reading that was taken before, where it may decide; else a new one.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a>(pub(crate) &'a Rules, pub(crate) Moment);
@@ -87,7 +99,19 @@ impl Read<Reading> for At<'_> {
     fn read(&self, state: State) -> Reading {
         let At(rules, Moment(nanos)) = *self;
         let reading = rules.source.read(&rules.clock, Some(nanos));
-        if state.admits_reading(&reading.pace, reading.tick()) { reading } else { rules.read() }
+        if state.admits_reading(&reading.pace, reading.tick) { reading } else { rules.read() }
+    }
+}
+
+impl ReadOnce for At<'_> {
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.1.0
+    }
+
+    #[inline(always)]
+    fn admitted(&self, state: State, count: u64) -> Option<Once> {
+        self.0.source.admitted(state, count, false)
     }
 }
 
@@ -123,6 +147,9 @@ pub(crate) fn is_removable(bucket: &Bucket) -> bool {
 /// Somebody else's insertion or eviction sends a call back to the start. So does a clock on which seconds pass between two
 /// readings of a call, for ever: then there is no room.
 const MOST_ROUNDS: usize = 1_000;
+
+/// Attempts before the whole way is gone.
+const MOST_ATTEMPTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 16 };
 
 /// An outcome and the reading that counted, or a refusal without a bucket.
 pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
@@ -174,11 +201,30 @@ impl<R: Source> Rules<R> {
         let Some(tokens) = self.initial else { return State::FULL };
         let terms = reading.pace.terms();
         let level = (terms.floor + terms.units(tokens)).min(reading.pace.capacity());
-        State::pack(terms, level, reading.tick())
+        State::pack(terms, level, reading.tick)
+    }
+
+    /// Attempts again what came to nothing: the word first if the reading was unfit, the clock first if a race was lost.
+    /// Nothing if it is unfit again, or lost too often.
+    pub(crate) fn attempt_again(
+        &self,
+        bucket: &Bucket,
+        mut missed: Missed,
+        read: impl ReadOnce,
+        n: u64,
+    ) -> Option<(Outcome, Reading)> {
+        for _ in 0..MOST_ATTEMPTS {
+            let first = if missed == Missed::Lost { First::Clock } else { First::Word };
+            match bucket.attempt(first, read, n) {
+                Ok(done) => return Some(done),
+                Err(Missed::Unfit) if first == First::Word => break,
+                Err(again) => missed = again,
+            }
+        }
+        None
     }
 
     /// Runs a step on a bucket outside of a map.
-    #[inline(always)]
     pub(crate) fn run<P: Pace>(
         &self,
         bucket: &Bucket,
@@ -196,7 +242,6 @@ impl<R: Source> Rules<R> {
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
-        // What is common, apart: a loop around all of it costs 10 instructions more.
         let early = stop(Control::ClockBeforeLookUp, read);
         let found = place.find();
         let read = stop(Control::NoRereadAfterSeal, early);
@@ -322,10 +367,10 @@ impl<R: Source> Rules<R> {
 
     fn settle(&self, bucket: &Bucket, plan: Option<Plan>, step: impl Settle) {
         match plan {
-            None => bucket.drive(|_| self.read(), |state, r| ((), step.run(&r.pace, state, r.tick()))).0,
+            None => bucket.drive(|_| self.read(), |state, r| ((), step.run(&r.pace, state, r.tick))).0,
             Some(plan) => {
                 let read = |_| self.read().under(plan);
-                bucket.drive(read, |state, r| ((), step.run(&r.pace, state, r.tick()))).0
+                bucket.drive(read, |state, r| ((), step.run(&r.pace, state, r.tick))).0
             }
         }
     }
@@ -366,12 +411,13 @@ impl<R: Source> Rules<R> {
                 return (Ok(false), None);
             }
             let calm = changed.map_or(0, |changed| changed.saturating_add(MARGIN_NANOS));
-            let ticks = state.evictable_in(&reading.pace, reading.tick(), *longest);
-            let due = reading.nanos.saturating_add(reading.pace.ticks.nanos_until(reading.nanos, ticks));
+            let ticks = state.evictable_in(&reading.pace, reading.tick, *longest);
+            let now = reading.nanos();
+            let due = now.saturating_add(reading.pace.ticks.nanos_until(now, ticks));
             let waits = state.is_level() && !broken(Control::NotCalm);
             let due = if waits { due.max(calm) } else { due };
             let seal = (!broken(Control::NoSeal)).then_some(State::SEALED);
-            if due <= reading.nanos { (Ok(true), seal) } else { (Err(due), None) }
+            if due <= now { (Ok(true), seal) } else { (Err(due), None) }
         };
         bucket.drive(read, step).0
     }

@@ -77,7 +77,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     /// [`Denied`] says when to come back, if ever.
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         let shared = self.shared();
-        shared.try_acquire_n(&shared.map.guard(), self.key, self.n, self.ask())
+        shared.try_acquire_as(&shared.map.guard(), self.key, self.n, self.ask())
     }
 
     /// Takes the tokens at a reading that was taken before; see [`RateLimiter::try_acquire_at`].
@@ -88,7 +88,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
         let shared = self.shared();
         let ask = Ask { now: Some(now), ..self.ask() };
-        shared.try_acquire_n(&shared.map.guard(), self.key, self.n, ask)
+        shared.try_acquire_as(&shared.map.guard(), self.key, self.n, ask)
     }
 
     /// Takes what is there of the tokens; see [`RateLimiter::acquire_up_to`].

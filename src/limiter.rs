@@ -96,7 +96,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.shared.map.guard(), key, n, Ask::NOW)
+        self.shared.try_acquire_n(&self.shared.map.guard(), key, n)
     }
 
     /// As [`try_acquire_n`](RateLimiter::try_acquire_n), at a reading of the clock that was taken before: one
@@ -125,7 +125,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let ask = Ask { now: Some(now), ..Ask::NOW };
-        self.shared.try_acquire_n(&self.shared.map.guard(), key, n, ask)
+        self.shared.try_acquire_as(&self.shared.map.guard(), key, n, ask)
     }
 
     /// As [`try_acquire_n`](RateLimiter::try_acquire_n), under a plan instead of the limiter's own quota.
@@ -153,7 +153,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         plan: &Plan,
     ) -> Result<Granted, Denied> {
         let ask = Ask { plan: Some(plan), ..Ask::NOW };
-        self.shared.try_acquire_n(&self.shared.map.guard(), key, n, ask)
+        self.shared.try_acquire_as(&self.shared.map.guard(), key, n, ask)
     }
 
     /// Takes what is there of `n` tokens of the key's bucket, from none to all of them, in one step.

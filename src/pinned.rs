@@ -65,7 +65,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.guard, key, n, Ask::NOW)
+        self.shared.try_acquire_n(&self.guard, key, n)
     }
 
     /// As [`RateLimiter::try_acquire_at`].
@@ -80,7 +80,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.guard, key, n, Ask { now: Some(now), ..Ask::NOW })
+        self.shared.try_acquire_as(&self.guard, key, n, Ask { now: Some(now), ..Ask::NOW })
     }
 
     /// As [`RateLimiter::try_acquire_as`].
@@ -95,7 +95,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         n: u64,
         plan: &Plan,
     ) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.guard, key, n, Ask { plan: Some(plan), ..Ask::NOW })
+        self.shared.try_acquire_as(&self.guard, key, n, Ask { plan: Some(plan), ..Ask::NOW })
     }
 
     /// As [`RateLimiter::acquire_up_to`].

@@ -156,7 +156,7 @@ pub(crate) struct Planned {
 
 impl Reading {
     pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
-        Reading { pace: Planned { terms: self.pace, plan }, nanos: self.nanos }
+        Reading { pace: Planned { terms: self.pace, plan }, at: self.at, tick: self.tick }
     }
 }
 

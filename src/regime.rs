@@ -12,14 +12,13 @@
 //!
 //! # Orderings
 //!
-//! A reader loads `started`, then the clock and the slot, then `published`; a setter stores to a slot only after
+//! A reader loads `started`, then the clock (or that before), and the slot, then `published`; a setter stores to a slot only after
 //! `published` has left it. Each slot's word is stored with `Release` and loaded with `Acquire`: who sees a later
 //! regime's word sees, after it, that `published` has moved, and starts over.
 //!
 //! The last load and the publication are `SeqCst`, as is the mock clock: in the one order of these, either the reader
 //! sees the publication, or its reading is no later than the start. This rests on the argument: loom takes `SeqCst`
-//! accesses for `AcqRel`, so its models cannot tell. A clock of the user's or quanta's recent time may be kept with
-//! weaker orderings; a fence before the start is read, and a locked instruction, make up for it on the machines there are. A
+//! accesses for `AcqRel`, so its models cannot tell. A coarse clock, or one of the user's, may be kept with weaker orderings; a fence before the start is read, and a locked instruction, make up for it on the machines there are. A
 //! hardware counter may be read late or early by the processor, by less than a microsecond, and counters of cores may
 //! differ: who is ahead by so much may earn that time at the faster rate, once a change.
 //!
@@ -29,17 +28,23 @@
 
 use std::sync::PoisonError;
 
+use crate::bucket::Once;
 use crate::clock::Clock;
 use crate::control::{Control, broken};
 use crate::frame::{Flaw, Frame, Layout};
 use crate::plan::Plan;
 use crate::quota::Quota;
+use crate::state::State;
 use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
 use crate::terms::{Reading, Terms};
 use crate::ticks::TickClock;
 
 /// Set in what is undecided; the regime's number is beside it. A reading and a base are below.
 const UNDECIDED: u64 = 1 << 63;
+
+/// Says that a branch is one to be kept.
+#[cold]
+fn rarely() {}
 
 /// What stands for a value of this regime that is not agreed on yet.
 fn undecided(number: u64) -> u64 {
@@ -50,6 +55,9 @@ fn undecided(number: u64) -> u64 {
 pub(crate) trait Source {
     /// The terms and a reading of the clock that belong together, or a reading that was taken before.
     fn read(&self, clock: &Clock, before: Option<u64>) -> Reading;
+    /// What was read, under the terms in force, if they are not changing and the state admits it: if it is `counted`, as the
+    /// clock counts and just now; else in nanoseconds, whenever that was.
+    fn admitted(&self, state: State, count: u64, counted: bool) -> Option<Once>;
     /// The reading at which the terms came into force, if they are not the first.
     fn changed(&self) -> Option<u64>;
 }
@@ -69,14 +77,18 @@ pub(crate) struct Regimes {
     quota: Mutex<Quota>,
 }
 
-/// What differs between regimes. Of 64 bytes, so that one is found by a shift.
+/// What differs between regimes. What an attempt needs is on one line.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Slot {
-    part: AtomicU64,
-    gear: AtomicU64,
+    /// `part` and `gear` by the counts of the limiter's clock; 0 until they are known.
+    counted_part: AtomicU64,
+    counted_gear: AtomicU64,
     base: AtomicU64,
     capacity: AtomicU64,
+    near: AtomicU64,
+    part: AtomicU64,
+    gear: AtomicU64,
     horizon: AtomicU64,
     start: AtomicU64,
 }
@@ -85,10 +97,13 @@ impl Slot {
     const_fn! {
         const fn new(terms: &Terms) -> Slot {
             Slot {
-                part: AtomicU64::new(terms.ticks.part),
-                gear: AtomicU64::new(terms.ticks.gear),
+                counted_part: AtomicU64::new(0),
+                counted_gear: AtomicU64::new(0),
                 base: AtomicU64::new(terms.base),
                 capacity: AtomicU64::new(terms.capacity),
+                near: AtomicU64::new(terms.near()),
+                part: AtomicU64::new(terms.ticks.part),
+                gear: AtomicU64::new(terms.ticks.gear),
                 horizon: AtomicU64::new(terms.horizon),
                 start: AtomicU64::new(0),
             }
@@ -98,6 +113,21 @@ impl Slot {
     #[inline]
     fn ticks(&self) -> TickClock {
         TickClock { part: self.part.load(Ordering::Acquire), gear: self.gear.load(Ordering::Acquire) }
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> Option<TickClock> {
+        let gear = self.counted_gear.load(Ordering::Acquire);
+        let part = self.counted_part.load(Ordering::Acquire);
+        if gear == 0 { None } else { Some(TickClock { part, gear }) }
+    }
+
+    /// Works out the ticks of a clock's counts, the part before the gear. `put` stores it.
+    fn count(&self, ticks: TickClock, clock: &Clock, put: impl Fn(&AtomicU64, u64)) {
+        let (whole, part) = clock.scale();
+        let TickClock { part, gear } = ticks.counted(whole, part);
+        put(&self.counted_part, part);
+        put(&self.counted_gear, gear);
     }
 }
 
@@ -127,7 +157,7 @@ impl Regimes {
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
         let mut current = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
-        self.publish(number, quota)?;
+        self.publish(number, quota, clock)?;
         *current = quota;
         self.start_after(number, clock);
         Ok(())
@@ -135,7 +165,7 @@ impl Regimes {
 
     /// Publishes a quota, if the frame can hold it, as the regime after this one, which is the latest. The caller holds
     /// the mutex.
-    pub(crate) fn publish(&self, number: u64, quota: Quota) -> Result<(), Flaw> {
+    pub(crate) fn publish(&self, number: u64, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
         let frame = self.frame();
         frame.check(quota.numbers())?;
         let terms = Terms::in_frame(quota.numbers(), frame).after_others();
@@ -143,7 +173,12 @@ impl Regimes {
         let slot = self.slot(next);
         slot.part.store(terms.ticks.part, Ordering::Release);
         slot.gear.store(terms.ticks.gear, Ordering::Release);
+        // Swapped: of a store that races with that of the first reader, loom may take either for the later one.
+        slot.count(terms.ticks, clock, |word, value| {
+            word.swap(value, Ordering::AcqRel);
+        });
         slot.capacity.store(terms.capacity, Ordering::Release);
+        slot.near.store(terms.near(), Ordering::Release);
         slot.horizon.store(terms.horizon, Ordering::Release);
         slot.base.store(undecided(next), Ordering::Release);
         slot.start.store(undecided(next), Ordering::Release);
@@ -177,9 +212,15 @@ impl Regimes {
         Frame { layout: self.layout, debt: self.floor >> self.layout.fraction }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, number: u64) -> &Slot {
-        &self.slots[(number % 2) as usize]
+        // A branch, which is predicted, and no index, which would have to be loaded first: 2 ns.
+        if number.is_multiple_of(2) {
+            &self.slots[0]
+        } else {
+            rarely();
+            &self.slots[1]
+        }
     }
 
     #[inline(always)]
@@ -194,6 +235,14 @@ impl Regimes {
             capacity: slot.capacity.load(Ordering::Acquire),
             horizon: slot.horizon.load(Ordering::Acquire),
         }
+    }
+
+    /// Whether the counts of the latest regime are its own.
+    #[cfg(all(test, any(loom, shuttle)))]
+    pub(crate) fn counts_as_it_ticks(&self, clock: &Clock) -> bool {
+        let slot = self.slot(self.published.load(Ordering::SeqCst));
+        let (whole, part) = clock.scale();
+        slot.counted() == Some(slot.ticks().counted(whole, part))
     }
 
     /// Starts the regime after this one, if it is published and nobody else does.
@@ -224,11 +273,43 @@ impl Source for Regimes {
             // The clock first: what is loaded before it would have to be kept in memory over the call.
             let nanos = before.unwrap_or_else(|| clock.nanos());
             let pace = self.terms(number);
+            if number == 0 && self.slots[0].counted_gear.load(Ordering::Acquire) == 0 {
+                // Never in place of a later regime's: neither word of those is 0.
+                let unless_known = |word: &AtomicU64, value| {
+                    if broken(Control::CountedAnyway) {
+                        return word.store(value, Ordering::Release);
+                    }
+                    let _ = word.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed);
+                };
+                self.slots[0].count(pace.ticks, clock, unless_known);
+            }
             if self.published.load(Ordering::SeqCst) == number || broken(Control::NoRecheck) {
-                return Reading { pace, nanos };
+                return Reading::new(pace, nanos);
             }
             self.start_after(number, clock);
         }
+    }
+
+    #[inline(always)]
+    fn admitted(&self, state: State, count: u64, counted: bool) -> Option<Once> {
+        let number = self.started.load(Ordering::Acquire);
+        let slot = self.slot(number);
+        let pace = Terms {
+            layout: self.layout,
+            ticks: if counted { slot.counted()? } else { slot.ticks() },
+            base: slot.base.load(Ordering::Acquire),
+            mask: self.mask,
+            floor: self.floor,
+            capacity: slot.capacity.load(Ordering::Acquire),
+            // Whatever is admitted is below it.
+            horizon: self.mask,
+        };
+        let near = if counted { slot.near.load(Ordering::Acquire) } else { u64::MAX };
+        if self.published.load(Ordering::SeqCst) != number && !broken(Control::NoRecheck) {
+            return None;
+        }
+        let reading = Reading::new(pace, count);
+        if state.admits_once(&pace, reading.tick) { Some(Once { reading, near }) } else { None }
     }
 
     fn changed(&self) -> Option<u64> {

@@ -29,7 +29,7 @@ pub struct Receipt {
 impl Receipt {
     pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>, plan: Option<Plan>) -> Receipt {
         let Outcome { taken, level, lag, spot, .. } = outcome;
-        let (pace, since) = (&reading.pace, reading.tick().wrapping_add(lag));
+        let (pace, since) = (&reading.pace, reading.tick.wrapping_add(lag));
         // Nothing is due at once, whoever waits for the rest.
         let due = if taken > 0 { pace.terms().floor } else { 0 };
         Receipt {
@@ -40,7 +40,7 @@ impl Receipt {
             before: level + taken,
             since,
             delay: Wait::until(due, level, lag, reading).duration(),
-            made: Moment(reading.nanos),
+            made: Moment(reading.nanos()),
         }
     }
 

@@ -73,7 +73,16 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         guard: &'a LocalGuard<'a>,
         key: &'a Q,
     ) -> Slot<'a, K, S, Q> {
-        Slot { shared: self, guard, key: ByKey::new(&self.hasher, key), share: Share::Own }
+        self.place_of(guard, ByKey::new(&self.hasher, key))
+    }
+
+    #[inline]
+    pub(crate) fn place_of<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        guard: &'a LocalGuard<'a>,
+        key: ByKey<'a, Q>,
+    ) -> Slot<'a, K, S, Q> {
+        Slot { shared: self, guard, key, share: Share::Own }
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
@@ -90,7 +99,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         if step.is_vain(&reading.pace) {
             return Some(Ok(self.rules.peek(place, read, step)));
         }
-        let now = reading.nanos;
+        let now = reading.nanos();
         // Whoever took the last room may have done so for this very key.
         let no_room = |due| match place.find() {
             Some(_) => None,
@@ -128,7 +137,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             }
             WhenFull::Share | WhenFull::Deny => {
                 self.counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(reading.nanos, due)))
+                Some(Err(Denied::full(reading.nanos(), due)))
             }
             WhenFull::Allow => {
                 self.counters.allowed_full.fetch_add(1, Ordering::Relaxed);

@@ -68,6 +68,11 @@ impl View {
         Outcome { granted: true, taken: 0, level: self.level, lag: self.lag, spot: Spot::Own }
     }
 
+    #[inline(always)]
+    fn take(self, terms: &Terms, need: u64) -> (Outcome, Option<State>) {
+        if self.level >= need + terms.floor { self.took(terms, need) } else { self.refused(terms) }
+    }
+
     #[inline]
     fn took(self, terms: &Terms, units: u64) -> (Outcome, Option<State>) {
         let level = self.level - units;
@@ -116,13 +121,20 @@ impl State {
         let terms = pace.terms();
         let passed = self.passed(terms, now);
         if passed < terms.horizon || broken(Control::Unclamped) {
-            // No overflow: what is earned is below 2^63, and the tokens field has 58 bits at the most. A reserved
-            // word's field is above the capacity: it reads as full.
-            let level = (self.0 >> terms.layout.stamp) + pace.earned(now, passed);
-            View { level: level.min(pace.capacity()), stamp: now & terms.mask, lag: 0, adopt: false }
+            self.ahead(pace, now)
         } else {
             self.at_an_earlier_time(*pace, now, passed)
         }
+    }
+
+    /// As [`at`](State::at), at a reading that [it admits](State::admits_once): all of the difference has passed.
+    #[inline(always)]
+    fn ahead(self, pace: &impl Pace, now: u64) -> View {
+        let terms = pace.terms();
+        // No overflow: what is earned is below 2^63, and the tokens field has 58 bits at the most. A reserved word's field is
+        // above the capacity: it reads as full.
+        let level = (self.0 >> terms.layout.stamp) + pace.earned(now, self.passed(terms, now));
+        View { level: level.min(pace.capacity()), stamp: now & terms.mask, lag: 0, adopt: false }
     }
 
     // By value: a reference to them would keep the terms in memory in the paths that are hot.
@@ -139,6 +151,22 @@ impl State {
         }
     }
 
+    /// Whether a reading is surely not behind the stamp, of a bucket that was charged: it is within half the range ahead.
+    #[inline(always)]
+    pub(crate) fn admits_once(self, terms: &Terms, now: u64) -> bool {
+        (self.is_level() && self.passed(terms, now) <= terms.mask / 2) || broken(Control::Unadmitted)
+    }
+
+    /// Whether a reading that the state admits may take though it is from before the word was loaded: it is ahead of the
+    /// stamp by no more than a clock may be ahead of another.
+    ///
+    /// If the clock was set back since, further ahead would be time that did not pass. Within that it is earned once, as that
+    /// of a core whose counter is ahead. (A refusal takes nothing: with less time passed it is one all the more.)
+    #[inline(always)]
+    pub(crate) fn is_near(self, reading: &Reading, near: u64) -> bool {
+        self.passed(&reading.pace, reading.tick) <= near || broken(Control::Unadmitted)
+    }
+
     /// Whether a reading from before the word was loaded may decide: it is jitter, or surely later than the stamp.
     pub(crate) fn admits_reading(self, terms: &Terms, now: u64) -> bool {
         let passed = self.passed(terms, now);
@@ -148,8 +176,17 @@ impl State {
     /// Takes `need` units, above 0, if they are there.
     #[inline(always)]
     pub(crate) fn take(self, pace: &impl Pace, now: u64, need: u64) -> (Outcome, Option<State>) {
-        let (terms, view) = (pace.terms(), self.at(pace, now));
-        if view.level >= need + terms.floor { view.took(terms, need) } else { view.refused(terms) }
+        self.at(pace, now).take(pace.terms(), need)
+    }
+
+    /// As [`Take`](crate::step::Take), at a reading that [it admits](State::admits_once).
+    #[inline(always)]
+    pub(crate) fn take_ahead(self, reading: &Reading, n: u64) -> (Outcome, Option<State>) {
+        let (terms, view) = (&reading.pace, self.ahead(&reading.pace, reading.tick));
+        match n {
+            0 => (view.untouched(), None),
+            n => view.take(terms, terms.units(n)),
+        }
     }
 
     /// Takes up to `most` units in whole tokens: those that are there.
@@ -262,6 +299,6 @@ impl<P: Pace> Reading<P> {
     /// The bucket at this reading.
     #[inline]
     pub(crate) fn view(&self, state: State) -> View {
-        state.at(&self.pace, self.tick())
+        state.at(&self.pace, self.tick)
     }
 }

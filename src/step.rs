@@ -1,6 +1,6 @@
 //! The verbs that take, each as a step on the word. Pure, as [`State`] is.
 
-use crate::decision::{Denied, Granted};
+use crate::decision::{Denied, Granted, Wait};
 use crate::state::{Outcome, State};
 use crate::terms::{Pace, Reading};
 
@@ -46,7 +46,7 @@ impl Step for Take {
     fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         match self.0 {
             0 => nothing(state, reading),
-            n => state.take(&reading.pace, reading.tick(), reading.pace.terms().units(n)),
+            n => state.take(&reading.pace, reading.tick, reading.pace.terms().units(n)),
         }
     }
 
@@ -74,7 +74,7 @@ pub(crate) struct Begin;
 impl Step for Begin {
     fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         let (outcome, _) = nothing(state, reading);
-        let begun = || State::pack(reading.pace.terms(), outcome.level, reading.tick());
+        let begun = || State::pack(reading.pace.terms(), outcome.level, reading.tick);
         (outcome, (!state.is_level()).then(begun))
     }
 
@@ -95,7 +95,7 @@ impl Step for TakeUpTo {
     fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         match self.0 {
             0 => nothing(state, reading),
-            n => state.take_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(n)),
+            n => state.take_up_to(&reading.pace, reading.tick, reading.pace.terms().units(n)),
         }
     }
 
@@ -110,7 +110,7 @@ impl Step for TakeUpTo {
 
 /// So many tokens, as far as the debt allows: for what was used already, so nobody is refused.
 pub(crate) fn charge_up_to<P: Pace>(n: u64, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-    state.charge_up_to(&reading.pace, reading.tick(), reading.pace.terms().units(n))
+    state.charge_up_to(&reading.pace, reading.tick, reading.pace.terms().units(n))
 }
 
 /// All of so many tokens, if they are earned within `patience` nanoseconds.
@@ -118,12 +118,6 @@ pub(crate) fn charge_up_to<P: Pace>(n: u64, state: State, reading: &Reading<P>) 
 pub(crate) struct Reserve {
     pub(crate) n: u64,
     pub(crate) patience: u64,
-}
-
-impl Reserve {
-    fn waits<P: Pace>(&self, ticks: u64, reading: &Reading<P>) -> u64 {
-        reading.pace.terms().ticks.nanos_until(reading.nanos, ticks)
-    }
 }
 
 impl Step for Reserve {
@@ -136,8 +130,9 @@ impl Step for Reserve {
             // More than there ever is: refused as a take is.
             return Take(self.n).run(state, reading);
         }
-        let patient = |ticks| self.patience == u64::MAX || self.waits(ticks, reading) <= self.patience;
-        state.reserve(pace, reading.tick(), pace.terms().units(self.n), patient)
+        let patient =
+            |ticks| self.patience == u64::MAX || Wait::of_ticks(ticks, reading).nanos() <= self.patience;
+        state.reserve(pace, reading.tick, pace.terms().units(self.n), patient)
     }
 
     fn most(self) -> u64 {

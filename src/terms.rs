@@ -5,9 +5,11 @@
 //!
 //! No sum or shift of the hot path overflows (proofs at the lines).
 
+use crate::clock::counted_nanos;
 #[cfg(test)]
 use crate::frame::{Flaw, Room};
 use crate::frame::{Frame, Layout, MAX_BURST, Numbers};
+use crate::state::ticks_until;
 use crate::ticks::TickClock;
 
 /// Readings that are behind the stamp by up to this much are jitter between cores: 4 s.
@@ -66,6 +68,11 @@ impl Terms {
     /// many ticks of a slow one: whatever the range can spare is a clock that was set back.
     pub(crate) const fn after_others(self) -> Terms {
         Terms { horizon: self.jitter() - self.mask.div_ceil(64), ..self }
+    }
+
+    /// So many ticks a clock may be ahead of another: 4 s, or the 4096th part of the stamp's range.
+    pub(crate) const fn near(&self) -> u64 {
+        self.mask + 1 - self.jitter()
     }
 
     /// From this many ticks on, a difference to the stamp is jitter.
@@ -136,6 +143,12 @@ pub(crate) trait Pace: Copy {
     fn earned(&self, now: u64, passed: u64) -> u64;
     /// The least number of ticks, from the tick `now` on, that earn `units`.
     fn ticks_for(&self, now: u64, units: u64) -> u64;
+    /// What is to be earned, from the tick `now` on, until a level is `goal`, and the clock by which it is. A stamp is `lag`
+    /// ticks ahead of now.
+    #[inline]
+    fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickClock) {
+        (ticks_until(self, now, goal, level, lag), self.terms().ticks.by_ticks())
+    }
     /// What a bucket will have earned when it is empty of debt: a number that only takes and refunds move.
     fn mark(&self, stamp: u64, level: u64) -> u64;
 }
@@ -167,6 +180,14 @@ impl Pace for Terms {
         (units + (1 << self.layout.scale) - 1) >> self.layout.scale
     }
 
+    // Ticks are left to whoever asks how long that takes.
+    #[inline(always)]
+    fn wait(&self, _: u64, goal: u64, level: u64, lag: u64) -> (u64, TickClock) {
+        // Below 2^58 and 2^62.
+        let units = if goal <= level { 0 } else { goal - level + (lag << self.layout.scale) };
+        (units, self.ticks)
+    }
+
     fn mark(&self, stamp: u64, level: u64) -> u64 {
         // Stamps are known modulo the range, so marks are as well.
         (stamp << self.layout.scale).wrapping_sub(level) & (((self.mask + 1) << self.layout.scale) - 1)
@@ -177,12 +198,18 @@ impl Pace for Terms {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<P = Terms> {
     pub(crate) pace: P,
-    pub(crate) nanos: u64,
+    /// In nanoseconds or, where [a clock's counts](TickClock::counted) are asked for ticks, in those.
+    pub(crate) at: u64,
+    pub(crate) tick: u64,
 }
 
 impl<P: Pace> Reading<P> {
-    #[inline]
-    pub(crate) fn tick(&self) -> u64 {
-        self.pace.terms().tick(self.nanos)
+    #[inline(always)]
+    pub(crate) fn new(pace: P, at: u64) -> Reading<P> {
+        Reading { tick: pace.terms().tick(at), pace, at }
+    }
+
+    pub(crate) fn nanos(&self) -> u64 {
+        if self.pace.terms().ticks.is_counted() { counted_nanos(self.at) } else { self.at }
     }
 }

@@ -9,13 +9,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickClock {
     pub(crate) part: u64,
-    /// `whole * 256 + shift`: one word, so that a change of quota has few to store.
+    /// `whole * 2^16 + scale * 2^8 + shift`: one word, so that a change of quota has few to store. A tick earns `2^scale`
+    /// units.
     pub(crate) gear: u64,
 }
 
 impl TickClock {
+    /// In the gear of a clock that was made for counts: it is never 0.
+    const KNOWN: u64 = 1 << 7;
+    /// Those counts are not nanoseconds.
+    const COUNTED: u64 = 1 << 6;
+
     /// One tick a nanosecond.
-    pub(crate) const NANOS: TickClock = TickClock { part: 0, gear: 1 << 8 };
+    pub(crate) const NANOS: TickClock = TickClock { part: 0, gear: 1 << 16 };
 
     /// `tokens * 2^(fraction - scale)` ticks every `nanos`.
     pub(crate) const fn new(tokens: u64, nanos: u64, fraction: u32, scale: u32) -> Self {
@@ -45,7 +51,36 @@ impl TickClock {
         }
         // At most 1,000 * 2^3 ticks a nanosecond (a faster tick leaves no range): `whole` has 13 bits.
         let whole = (quotient >> 64) as u64;
-        TickClock { part: quotient as u64, gear: whole << 8 | shift }
+        TickClock { part: quotient as u64, gear: whole << 16 | (scale as u64) << 8 | shift }
+    }
+
+    /// The same ticks, by a counter that has so many nanoseconds a count: `whole + part / 2^64`. Neither word of it is 0.
+    ///
+    /// It is ahead of the ticks of those nanoseconds, which are rounded down, by those of a nanosecond at most.
+    pub(crate) const fn counted(&self, whole: u64, part: u64) -> TickClock {
+        // At most 13 and 12 bits above the 64.
+        let (more, less) = ((self.gear >> 16) as u128, self.part as u128);
+        let least = (less * part as u128).div_ceil(1 << 64);
+        let product = self.multiplier() * whole as u128 + more * part as u128 + least;
+        let (above, below) = ((product >> 64) as u64, product as u64);
+        let counted = if whole == 1 && part == 0 { 0 } else { TickClock::COUNTED };
+        let gear = above << 16 | self.gear & 0xffff | TickClock::KNOWN | counted;
+        // A 2^-64th of a tick a count makes no difference to whole ones.
+        TickClock { part: if below == 0 { 1 } else { below }, gear }
+    }
+
+    /// Whether what it is asked for is not nanoseconds, but counts of the processor.
+    pub(crate) const fn is_counted(&self) -> bool {
+        self.gear & TickClock::COUNTED != 0
+    }
+
+    const fn scale(&self) -> u32 {
+        (self.gear >> 8 & 63) as u32
+    }
+
+    /// Of the same ticks, each worth one unit.
+    pub(crate) const fn by_ticks(&self) -> TickClock {
+        TickClock { part: self.part, gear: self.gear & !0xff00 }
     }
 
     const fn shift(&self) -> u32 {
@@ -53,7 +88,7 @@ impl TickClock {
     }
 
     const fn multiplier(&self) -> u128 {
-        ((self.gear >> 8) as u128) << 64 | self.part as u128
+        ((self.gear >> 16) as u128) << 64 | self.part as u128
     }
 
     /// The tick at a clock reading, modulo 2^64.
@@ -62,7 +97,7 @@ impl TickClock {
     #[inline]
     pub(crate) const fn tick(&self, nanos: u64) -> u64 {
         let part = ((nanos as u128 * self.part as u128) >> 64) as u64;
-        nanos.wrapping_mul(self.gear >> 8).wrapping_add(part) >> self.shift()
+        nanos.wrapping_mul(self.gear >> 16).wrapping_add(part) >> self.shift()
     }
 
     /// How far into its tick a reading is, exact in units of `2^-(64 + shift)` ticks.
@@ -74,6 +109,11 @@ impl TickClock {
     pub(crate) const fn ticks_in(&self, nanos: u64) -> u64 {
         // The multiplier is less than 1 too large, the product less than `nanos`.
         self.tick(nanos) + (self.into(nanos) >= nanos as u128) as u64
+    }
+
+    /// As [`nanos_until`](TickClock::nanos_until), by the units that the ticks earn: at most 2^63.
+    pub(crate) fn nanos_for(&self, nanos: u64, units: u64) -> u64 {
+        self.nanos_until(nanos, (units + ((1 << self.scale()) - 1)) >> self.scale())
     }
 
     /// The least time after the reading `nanos` at which `ticks` more ticks have passed: one

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::{Bucket, Read};
+use crate::bucket::{Bucket, First, Missed, Read, ReadOnce};
 use crate::builder::BucketBuilder;
 use crate::clock::{Clock, Moment, nanos_of};
 use crate::decision::{Denied, Granted, Snapshot};
@@ -110,7 +110,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, Now(&self.rules), Take(n))
+        self.decide(n, Now(&self.rules))
     }
 
     /// As [`try_acquire_n`](TokenBucket::try_acquire_n), at a reading of the clock that was taken before: one
@@ -137,7 +137,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, At(&self.rules, now), Take(n))
+        self.decide(n, At(&self.rules, now))
     }
 
     /// Takes what is there of `n` tokens, from none to all of them, in one step.
@@ -333,17 +333,28 @@ impl TokenBucket {
         }
     }
 
-    #[inline(always)]
     fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
         self.rules.run(&self.bucket, read, step)
     }
 
     #[inline(always)]
-    fn decide(&self, n: u64, read: impl Read<Reading>, step: impl Step) -> Result<Granted, Denied> {
-        if self.extras.observer.is_none() {
-            return step.decision(self.run(read, step));
-        }
-        self.extras.observe(n, step.decision(self.run(read, step)))
+    fn decide(&self, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+        let missed = match self.extras.observer.is_none() {
+            true => match self.bucket.attempt(First::Clock, read, n) {
+                Ok(done) => return Take(n).decision(done),
+                Err(missed) => missed,
+            },
+            false => Missed::Unfit,
+        };
+        self.decide_anyhow(missed, n, read)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_anyhow(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+        let again = self.rules.attempt_again(&self.bucket, missed, read, n);
+        let done = again.unwrap_or_else(|| self.run(read, Take(n)));
+        self.extras.observe(n, Take(n).decision(done))
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
@@ -352,7 +363,7 @@ impl TokenBucket {
         let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None),
-            false => Receipt::void(Moment(reading.nanos)),
+            false => Receipt::void(Moment(reading.nanos())),
         };
         Ok((granted, receipt))
     }

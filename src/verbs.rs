@@ -4,11 +4,11 @@ use std::hash::{BuildHasher, Hash};
 
 use papaya::LocalGuard;
 
-use crate::bucket::{Bucket, Read};
+use crate::bucket::{Bucket, First, Missed, Read};
 use crate::clock::Moment;
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{At, Done, Now, Place, Under};
-use crate::key::ToKey;
+use crate::key::{ByKey, ToKey};
 use crate::plan::Plan;
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::shared::{Plans, Shared};
@@ -96,12 +96,67 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         guard: &LocalGuard<'_>,
         key: &Q,
         n: u64,
+    ) -> Result<Granted, Denied> {
+        let place = self.place(guard, key);
+        let mut missed = Missed::Unfit;
+        if self.plain
+            && let Some(bucket) = place.find()
+        {
+            match bucket.attempt(First::Word, Now(&self.rules), n) {
+                Ok(done) => return Take(n).decision(done),
+                Err(again) => missed = again,
+            }
+        }
+        self.try_acquire_anyhow(guard, place.key, missed, n)
+    }
+
+    /// With what became of an attempt.
+    #[cold]
+    #[inline(never)]
+    fn try_acquire_anyhow<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: ByKey<'_, Q>,
+        missed: Missed,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let place = self.place_of(guard, key);
+        if missed == Missed::Lost
+            && let Some(bucket) = place.find()
+            && let Some(done) = self.rules.attempt_again(bucket, missed, Now(&self.rules), n)
+        {
+            return Take(n).decision(done);
+        }
+        self.decide(place, n, Ask::NOW)
+    }
+
+    /// As [`try_acquire_n`](Shared::try_acquire_n), as it is asked for.
+    pub(crate) fn try_acquire_as<Q: ToKey<K> + ?Sized>(
+        &self,
+        guard: &LocalGuard<'_>,
+        key: &Q,
+        n: u64,
         ask: Ask<'_>,
     ) -> Result<Granted, Denied> {
-        let (place, step) = (self.place(guard, key), Take(n));
-        if let (Ask { plan: None, now: None }, true) = (ask, self.plain) {
-            return self.run(place, Now(&self.rules), step).and_then(|done| step.decision(done));
+        let place = self.place(guard, key);
+        if self.plain
+            && let Ask { plan: None, now: Some(now) } = ask
+            && let Some(bucket) = place.find()
+            && let Ok(done) = bucket.attempt(First::Word, At(&self.rules, now), n)
+        {
+            return Take(n).decision(done);
         }
+        self.decide(place, n, ask)
+    }
+
+    #[cold]
+    fn decide<Q: ToKey<K> + ?Sized>(
+        &self,
+        place: Slot<'_, K, S, Q>,
+        n: u64,
+        ask: Ask<'_>,
+    ) -> Result<Granted, Denied> {
+        let step = Take(n);
         self.extras.observe(n, self.take(place, ask, step, Decide(step)))
     }
 

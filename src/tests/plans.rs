@@ -40,7 +40,7 @@ impl Pair {
     }
 
     fn reading(&self, nanos: u64) -> Reading<Planned> {
-        Reading { pace: self.terms, nanos }.under(self.plan)
+        Reading::new(self.terms, nanos).under(self.plan)
     }
 
     /// Units a tick, as `up / down`.
@@ -267,7 +267,7 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     assert_eq!(silver.take(&mut state, now, 0).remaining, 100);
     assert_eq!(gold.take(&mut state, now, 0).remaining, 700);
     // Its own quota is one of them.
-    let reading = Reading { pace: gold.terms, nanos: now };
+    let reading = Reading::new(gold.terms, now);
     let (outcome, next) = Take(650).run(state, &reading);
     assert!(outcome.granted);
     state = next.unwrap();
@@ -293,8 +293,7 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
     let pair = Pair::new(own, asked, None).unwrap();
     let since = (u64::MAX >> 1) - 1_000;
     let late = Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, since).unwrap();
-    let earned =
-        |plan, now, passed| Reading { pace: pair.terms, nanos: 0 }.under(plan).pace.earned(now, passed);
+    let earned = |plan, now, passed| Reading::new(pair.terms, 0).under(plan).pace.earned(now, passed);
     let tick = 1 << 20;
     assert_eq!(
         earned(late, since + 500, 1 << 15),

@@ -65,7 +65,7 @@ impl Scene {
 
     /// Every verb that gives.
     fn gives(&self) -> [Option<State>; 3] {
-        let (state, now) = (self.state, self.reading.tick());
+        let (state, now) = (self.state, self.reading.tick);
         let units = self.terms().units(self.n).min(self.pace().capacity());
         let mark = state.mark(self.pace(), now);
         let undo = Undo { units, mark, before: self.level(), since: now.wrapping_sub(self.patience) };
@@ -78,19 +78,19 @@ impl Scene {
 
     /// The same so much later.
     fn after(self, nanos: u64) -> Scene {
-        Scene { reading: Reading { nanos: self.reading.nanos + nanos, ..self.reading }, ..self }
+        Scene { reading: Reading::new(self.reading.pace, self.reading.at + nanos), ..self }
     }
 
     /// Whether time from here on is read as time that passed: no wrap of the stamp, no clock that was set back.
     fn counts(&self, nanos: u64) -> bool {
         let terms = self.terms();
-        if nanos >= terms.ticks.nanos_until(self.reading.nanos, terms.mask + 1) {
+        if nanos >= terms.ticks.nanos_until(self.reading.at, terms.mask + 1) {
             return false;
         }
         // Where a nanosecond has more than two ticks they wrap, and so may the difference.
-        let tick = |nanos| terms.ticks.tick(self.reading.nanos + nanos);
+        let tick = |nanos| terms.ticks.tick(self.reading.at + nanos);
         let ticks = tick(nanos).wrapping_sub(tick(0));
-        let passed = self.reading.tick().wrapping_sub(self.state.word()) & terms.mask;
+        let passed = self.reading.tick.wrapping_sub(self.state.word()) & terms.mask;
         // Behind the stamp by so much.
         let lag = if passed >= terms.jitter() { terms.mask - passed + 1 } else { 0 };
         let passed = if lag > 0 { 0 } else { passed };
@@ -147,17 +147,17 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let asked = prop_oneof![3 => 1..4_u64, 2 => spread(42), 1 => spread(64), 1 => far];
     let patience = prop_oneof![Just(0), Just(u64::MAX), spread(63)];
     (paces(), spread(62), words(), asked, patience).prop_map(|(pace, nanos, word, n, patience)| {
-        let (reading, terms, capacity) = (Reading { pace, nanos }, *pace.terms(), pace.capacity());
+        let (reading, terms, capacity) = (Reading::new(pace, nanos), *pace.terms(), pace.capacity());
         let state = word.unwrap_or_else(|(level, since)| {
             let part = |part: f64, of: u64| (part * of as f64) as u64;
             let ticks = match since {
                 Since::Ticks(ticks) => ticks,
-                Since::Fills(fills) => part(fills, pace.ticks_for(reading.tick(), capacity)),
+                Since::Fills(fills) => part(fills, pace.ticks_for(reading.tick, capacity)),
                 Since::Ranges(ranges) => part(ranges, terms.mask),
                 Since::Ahead(windows) => part(windows, terms.mask - terms.horizon).wrapping_neg(),
             };
             let most = (u64::MAX >> terms.layout.stamp) - 1;
-            State::pack(&terms, part(level, capacity).min(most), reading.tick().wrapping_sub(ticks))
+            State::pack(&terms, part(level, capacity).min(most), reading.tick.wrapping_sub(ticks))
         });
         Scene { reading, state, n, patience }
     })
@@ -213,9 +213,9 @@ proptest! {
 
     #[test]
     fn a_later_clock_never_refuses_what_an_earlier_one_grants(scene in scenes(), by in spread(62)) {
-        let by = by.min(MAX_NANOS - 1 - scene.reading.nanos);
+        let by = by.min(MAX_NANOS - 1 - scene.reading.at);
         // Under a plan ticks are counted modulo 2^63.
-        let wraps = matches!(scene.pace(), Either::Plan(_)) && scene.after(by).reading.tick() >> 63 != 0;
+        let wraps = matches!(scene.pace(), Either::Plan(_)) && scene.after(by).reading.tick >> 63 != 0;
         if scene.state.is_level() && (wraps || !scene.counts(by)) {
             return Ok(());
         }
@@ -238,7 +238,7 @@ proptest! {
     #[test]
     fn nothing_overflows(scene in scenes(), longest in 0.0..1.0_f64) {
         let Scene { n, patience, state, reading } = scene;
-        let Reading { pace, nanos } = reading;
+        let Reading { pace, at: nanos, .. } = reading;
         fn durations(step: impl Step, scene: &Scene) {
             let outcome = scene.run(step).0;
             match step.decision((outcome, scene.reading)) {
@@ -252,9 +252,9 @@ proptest! {
         durations(Begin, &scene);
         black_box(charge_up_to(n, state, &reading));
         black_box(scene.gives());
-        black_box(state.admits_reading(pace.terms(), reading.tick()));
+        black_box(state.admits_reading(pace.terms(), reading.tick));
         let longest = ((scene.terms().mask / 64) as f64 * longest) as u64;
-        let ticks = state.evictable_in(pace.terms(), reading.tick(), longest);
+        let ticks = state.evictable_in(pace.terms(), reading.tick, longest);
         black_box(pace.terms().ticks.nanos_until(nanos, ticks));
     }
 }
@@ -266,9 +266,9 @@ fn exact(scene: Scene, step: impl Step) -> Result<(), TestCaseError> {
     let wait = super::state::nanos(denied.retry_after().expect("no more than the burst"));
     prop_assert!(wait > 0, "it is refused, and due at once");
     let then = Scene { state: next.unwrap_or(scene.state), ..scene };
-    let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.nanos + nanos);
+    let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.at + nanos);
     // Beyond these the clock has ended, the stamp wraps, or the ticks of a plan do.
-    if wait >= MAX_NANOS - scene.reading.nanos || !then.counts(wait) || ticks(wait) >> 62 != 0 {
+    if wait >= MAX_NANOS - scene.reading.at || !then.counts(wait) || ticks(wait) >> 62 != 0 {
         return Ok(());
     }
     let granted = |nanos: u64| then.after(nanos).run(step).0.granted;
@@ -296,7 +296,7 @@ fn steps_for_z3() {
     while lines.lines().count() < 2_000 {
         let scene = scenes().new_tree(&mut runner).expect("a scene").current();
         let Either::Own(terms) = scene.reading.pace else { continue };
-        let (now, state) = (scene.reading.tick(), scene.state);
+        let (now, state) = (scene.reading.tick, scene.state);
         let (need, since) = (terms.units(scene.n), now.wrapping_sub(scene.patience));
         let before = scene.level();
         let layout = terms.layout;

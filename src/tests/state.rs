@@ -24,7 +24,7 @@ impl Plain {
     }
 
     fn reading(&self, nanos: u64) -> Reading {
-        Reading { pace: self.terms, nanos }
+        Reading::new(self.terms, nanos)
     }
 
     fn take(&mut self, now: u64, n: u64) -> Answer {

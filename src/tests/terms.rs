@@ -191,4 +191,32 @@ proptest! {
         prop_assert!(reached(wait) >= ticks && reached(wait) < u64::MAX / 2);
         prop_assert!(reached(wait - 1) < ticks);
     }
+
+    /// Ticks by a clock's counts are those of its nanoseconds, or of the next nanosecond at most; those of a clock that counts
+    /// nanoseconds are the same ones.
+    #[test]
+    fn ticks_by_counts_are_those_of_nanoseconds(
+        (tokens, nanos, burst) in quotas(),
+        now in 0..MAX_NANOS,
+        // From a counter of 5 GHz to one of a MHz.
+        scale in prop_oneof![Just(1_u128 << 64), 1_u128 << 61..1 << 64, 1_u128 << 64..1000 << 64],
+    ) {
+        let Ok(terms) = compile((tokens, nanos, burst)) else { return Ok(()) };
+        let ticks = terms.ticks;
+        let (whole, part) = ((scale >> 64) as u64, scale as u64);
+        let counted = ticks.counted(whole, part);
+        prop_assert!(counted.part != 0 && counted.gear != 0);
+        prop_assert_eq!(counted.is_counted(), scale != 1 << 64);
+        let count = now / (whole + 1);
+        let exact = count * whole + ((u128::from(count) * u128::from(part)) >> 64) as u64;
+        let least = ticks.tick(exact);
+        // The excess of the two roundings is under half a tick.
+        let ahead = counted.tick(count).wrapping_sub(least);
+        let nanosecond = ticks.tick(exact + 1).wrapping_sub(least);
+        prop_assert!(ahead <= nanosecond + 1, "{ahead} {nanosecond}");
+        if scale == 1 << 64 {
+            prop_assert_eq!(counted.tick(now), ticks.tick(now));
+            prop_assert_eq!(counted.nanos_until(now, 5), ticks.nanos_until(now, 5));
+        }
+    }
 }

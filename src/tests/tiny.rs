@@ -87,7 +87,7 @@ fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let limiters = quota(own.burst());
     let plans = Numbers { tokens, nanos: limiters.nanos * times, burst };
     let plan = Plan::however_coarse(0, public(plans), public(limiters), &terms, since).expect("it fits");
-    let pace = Either::Plan(Reading { pace: terms, nanos: 0 }.under(plan).pace);
+    let pace = Either::Plan(Reading::new(terms, 0).under(plan).pace);
     let capacity = i128::from(terms.floor) + own.units(burst.into());
     let (up, down) = (i128::from(tokens) << terms.layout.scale, times.into());
     Tiny { pace, terms, up, down, capacity, since: since.into(), turn: 1 << 64 }
@@ -282,8 +282,8 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
 fn every_beginning_is_the_one_spelled_out() {
     try_all("begin", |tiny, state, now, spelled| {
         let nanos = tiny.terms.ticks.nanos_until(0, now);
-        let reading = Reading { pace: tiny.pace, nanos };
-        assert_eq!(reading.tick(), now);
+        let reading = Reading::new(tiny.pace, nanos);
+        assert_eq!(reading.tick, now);
         let (outcome, next) = Begin.run(state, &reading);
         assert_eq!((outcome.granted, outcome.taken), (true, 0));
         assert_eq!((i128::from(outcome.level), i128::from(outcome.lag)), (spelled.level, spelled.lag));
@@ -312,8 +312,23 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
         let admits = state.admits_reading(&tiny.terms, now);
         assert_eq!(admits, early && !spelled.reserved, "{state:?} {now} {spelled:?}");
 
-        // The evictor goes by the limiter's own quota.
+        // The evictor and a first attempt go by the limiter's own quota.
         let Either::Own(terms) = tiny.pace else { return 1 };
+        let ahead = |most: u64| {
+            matches!(difference, Difference::Passed(passed) if passed <= most.into()) && !spelled.reserved
+        };
+        assert_eq!(terms.near(), 2);
+        let reading = Reading { pace: terms, at: 0, tick: now };
+        assert_eq!(state.admits_once(&terms, now), ahead(terms.mask / 2), "{state:?} {now} {spelled:?}");
+        let near = state.admits_once(&terms, now) && state.is_near(&reading, terms.near());
+        assert_eq!(near, ahead(terms.near()), "{state:?} {now} {spelled:?}");
+        for n in (0..4).filter(|_| ahead(terms.mask / 2)) {
+            assert_eq!(
+                state.take_ahead(&reading, n),
+                crate::step::Take(n).run(state, &reading),
+                "{state:?} {now} {n}"
+            );
+        }
         let stored = i128::from(state.word() >> terms.layout.stamp).min(tiny.capacity);
         let missing = tiny.capacity - stored;
         for longest in [0, 1, terms.mask / 3, terms.mask] {

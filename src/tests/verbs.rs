@@ -83,7 +83,7 @@ impl Bench {
     pub(super) fn promised_on(&self, receipt: &Receipt) -> bool {
         let (state, reading) = (self.bucket.state(), self.rules.read());
         let in_debt = reading.view(state).level < reading.pace.floor;
-        in_debt && state.mark(&reading.pace, reading.tick()) != receipt.mark
+        in_debt && state.mark(&reading.pace, reading.tick) != receipt.mark
     }
 
     /// Whether the word was changed by it.
@@ -222,8 +222,8 @@ impl Pair {
                 let then = now.saturating_sub((back * self.token()) as u64);
                 let at = At(&bench.rules, Moment(then));
                 let (outcome, reading) = bench.rules.run(&bench.bucket, at, Take(n));
-                assert!(reading.nanos == then || reading.nanos == now);
-                self.ideal.take(reading.nanos, n, answer(Take(n).decision((outcome, reading))))?;
+                assert!(reading.at == then || reading.at == now);
+                self.ideal.take(reading.at, n, answer(Take(n).decision((outcome, reading))))?;
                 Ok(None)
             }
             Verb::Reserve(_) => {
@@ -253,7 +253,7 @@ impl Pair {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
                 let reading = bench.rules.read();
-                let last = bench.bucket.state().mark(&reading.pace, reading.tick()) == receipt.mark;
+                let last = bench.bucket.state().mark(&reading.pace, reading.tick) == receipt.mark;
                 let ((), committed) = bench.committed(|| bench.rules.give_back(&bench.bucket, &receipt));
                 self.ideal.give_back(now, &slot, Some((last, committed)))?;
                 Ok(None)

@@ -41,7 +41,7 @@ struct Behind<'a>(&'a World);
 impl Read<Reading> for Behind<'_> {
     fn read(&self, state: State) -> Reading {
         let reading = self.0.now().read(state);
-        Reading { nanos: reading.nanos - 2 * SECOND, ..reading }
+        Reading::new(reading.pace, reading.at - 2 * SECOND)
     }
 }
 
@@ -84,8 +84,9 @@ fn a_reading_from_before_a_lost_race_is_not_used() {
         let world = World::new(2);
         world.mock.advance(Duration::from_secs(100));
         world.take_alone();
-        world
-            .run(&[World::take_alone, World::take_alone, |world| world.mock.advance(Duration::from_secs(9))]);
+        world.run(&[World::take_alone_at_length, World::take_alone_at_length, |world| {
+            world.mock.advance(Duration::from_secs(9));
+        }]);
         world.take_alone();
         assert_eq!(world.granted(), 2);
     });

@@ -40,6 +40,17 @@ fn a_taker_and_an_evictor() {
 }
 
 #[test]
+fn a_taker_at_length_and_an_evictor() {
+    explore("two takers at length, an evictor", || {
+        let world = World::new(1);
+        world.take();
+        world.run(&[pass_and_evict, World::take_at_length, World::take_at_length]);
+        world.take();
+        assert!(world.granted() <= 2, "{} grants", world.granted());
+    });
+}
+
+#[test]
 fn two_evictors() {
     explore("two evictors, a taker", || {
         let world = World::new(1);
@@ -65,7 +76,7 @@ fn an_evictor_that_is_ahead_waits_for_the_margin() {
                     |_| world.rules.read(),
                     |state, reading| {
                         let terms = &reading.pace;
-                        let ahead = terms.tick(reading.nanos + 1_900_000_000);
+                        let ahead = terms.tick(reading.nanos() + 1_900_000_000);
                         let idle = state.evictable_in(terms, ahead, 0) == 0;
                         (idle, idle.then_some(State::SEALED))
                     },

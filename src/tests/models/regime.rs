@@ -73,7 +73,7 @@ fn slow_down(world: &Live) {
 
 /// As far as a setter comes that is stopped before it starts the regime.
 fn publish_slow(world: &Live) {
-    world.rules.source.publish(0, slow()).unwrap();
+    world.rules.source.publish(0, slow(), &world.rules.clock).unwrap();
 }
 
 /// The setter goes on.
@@ -232,6 +232,24 @@ fn a_helper_that_was_stopped_decides_for_no_later_regime() {
         step_and_drain(&world);
         at.join();
         assert_eq!(earned(&world), MEDIUM + FAST);
+    });
+}
+
+/// The second change has the slot of the first regime.
+#[test]
+fn a_first_reader_that_was_stopped_counts_for_no_later_regime() {
+    explore("a first reader, two changes", || {
+        let world = World::of(regimes(fast(), slow()));
+        world.run(&[
+            |world| {
+                world.rules.read();
+            },
+            |world| {
+                set(world, slow());
+                set(world, medium());
+            },
+        ]);
+        assert!(world.rules.source.counts_as_it_ticks(&world.rules.clock));
     });
 }
 

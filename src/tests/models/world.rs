@@ -6,14 +6,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::{Bucket, Read};
+use crate::bucket::{Bucket, First, Once, Read};
 use crate::clock::{Clock, MockClock};
 use crate::decision::Granted;
 use crate::entry::{Done, Now, Place, Rules, is_removable};
 use crate::frame::{Numbers, Room};
 use crate::regime::Source;
 use crate::reservation::{Ledger, Receipt, Reservation};
-use crate::state::Outcome;
+use crate::state::{Outcome, State};
 use crate::step::{Reserve, Step, Take};
 use crate::sync::{AtomicU64, Ordering};
 use crate::terms::{Pace, Reading, Terms};
@@ -27,7 +27,13 @@ pub(super) struct Fixed(pub(super) Terms);
 
 impl Source for Fixed {
     fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
-        Reading { pace: self.0, nanos: before.unwrap_or_else(|| clock.nanos()) }
+        Reading::new(self.0, before.unwrap_or_else(|| clock.nanos()))
+    }
+
+    // A mock clock counts nanoseconds.
+    fn admitted(&self, state: State, count: u64, _: bool) -> Option<Once> {
+        let reading = Reading::new(self.0, count);
+        state.admits_once(&self.0, reading.tick).then_some(Once { reading, near: self.0.near() })
     }
 
     fn changed(&self) -> Option<u64> {
@@ -87,7 +93,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 
     pub(super) fn note<P: Pace>(&self, (outcome, reading): (Outcome, Reading<P>)) -> bool {
         let tokens = reading.pace.terms().tokens(outcome.taken);
-        self.grants().push((reading.nanos, tokens));
+        self.grants().push((reading.nanos(), tokens));
         outcome.granted
     }
 
@@ -120,14 +126,38 @@ impl<R: Source + Send + Sync + 'static> World<R> {
     }
 
     /// Takes a token of the key, which gets an entry if it has none.
+    /// As a decision begins.
+    fn attempt(&self, first: First, bucket: &Bucket) -> Option<(Outcome, Reading)> {
+        match bucket.attempt(first, self.now(), 1) {
+            Ok(done) => Some(done),
+            Err(missed) => self.rules.attempt_again(bucket, missed, self.now(), 1),
+        }
+    }
+
     pub(super) fn take(&self) {
-        self.take_as(self.now());
+        let seat = Seat { world: self, room: true };
+        match seat.find().and_then(|bucket| self.attempt(First::Word, bucket)) {
+            Some(done) => {
+                self.note(done);
+            }
+            None => self.take_as(self.now()),
+        }
     }
 
     pub(super) fn take_as<P: Pace>(&self, read: impl Read<Reading<P>>) {
         if let Ok(done) = self.rules.acquire(Seat { world: self, room: true }, read, Take(1)) {
             self.note(done);
         }
+    }
+
+    /// Takes a token of the key, without an attempt ahead: whatever an attempt decides does not come this way.
+    pub(super) fn take_at_length(&self) {
+        self.take_as(self.now());
+    }
+
+    /// As [`take_alone`](World::take_alone), without an attempt ahead.
+    pub(super) fn take_alone_at_length(&self) {
+        self.note(self.rules.run(&self.overflow, self.now(), Take(1)));
     }
 
     /// Takes a token of the key, for which there is no room in the map.
@@ -143,7 +173,8 @@ impl<R: Source + Send + Sync + 'static> World<R> {
     }
 
     pub(super) fn take_from(&self, bucket: &Bucket) {
-        self.note(self.rules.run(bucket, self.now(), Take(1)));
+        let done = self.attempt(First::Clock, bucket);
+        self.note(done.unwrap_or_else(|| self.rules.run(bucket, self.now(), Take(1))));
     }
 
     /// The bucket of the key, if it has one.
