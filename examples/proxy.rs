@@ -43,7 +43,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tollgate::{Denied, Quota, RateLimiter};
+use tollgate::{Denied, InvalidQuota, Quota, RateLimiter};
 use upstream::{Body, accept, text};
 
 mod upstream;
@@ -63,13 +63,17 @@ struct Options {
     /// Where requests go, as http://HOST[:PORT]; a server in this process if not given
     #[arg(long, value_name = "URL", value_parser = upstream::url)]
     upstream: Option<Authority>,
-    /// What each key may do
-    #[arg(long, value_name = "QUOTA", default_value = "100/s burst 200")]
-    limit: Quota,
+    /// What each key may do; `none` lets everything through, to compare with
+    #[arg(long, value_name = "QUOTA", default_value = "100/s burst 200", value_parser = limit)]
+    limit: Limit,
     /// What is limited: `peer` for each client address, `header:NAME` for each value of a header
     #[arg(long, value_name = "KEY", default_value = "peer", value_parser = key)]
     key: Key,
 }
+
+/// A quota, unless nobody is limited.
+#[derive(Clone)]
+struct Limit(Option<Quota>);
 
 /// The header whose values are limited; without one, addresses are.
 #[derive(Clone)]
@@ -102,12 +106,15 @@ async fn run(options: Options) -> Result<(), String> {
     };
     let (clients, connections) = share_sockets(sockets_each);
     let whom = key.0.as_ref().map_or("client address".to_owned(), |name| format!("value of {name}"));
+    let limited = limit.0.map_or("no limit".to_owned(), |quota| format!("{quota} for each {whom}"));
     say(format_args!(
-        "tollgate proxy on http://{address} to http://{upstream}, {limit} for each {whom}: \
-         curl -i http://{address}/"
+        "tollgate proxy on http://{address} to http://{upstream}, {limited}: curl -i http://{address}/"
     ));
-    let proxy = Arc::new(Proxy { gate: Gate::new(limit, key), pool: Pool::new(upstream, connections) });
-    tokio::spawn(report_every_second(proxy.clone()));
+    let gate = limit.0.map(|quota| Arc::new(Gate::new(quota, key)));
+    if let Some(gate) = gate.clone() {
+        tokio::spawn(report_every_second(gate));
+    }
+    let proxy = Arc::new(Proxy { gate, pool: Pool::new(upstream, connections) });
     serve(proxy, listener, clients, stop).await;
     Ok(())
 }
@@ -148,14 +155,16 @@ async fn serve(proxy: Arc<Proxy>, listener: TcpListener, clients: usize, stop: i
 
 /// What every connection shares.
 struct Proxy {
-    gate: Gate,
+    gate: Option<Arc<Gate>>,
     pool: Pool,
 }
 
 impl Proxy {
     async fn answer(&self, peer: IpAddr, mut request: Request<Incoming>) -> Response<Body> {
-        if let Err(denied) = self.gate.decide(peer, request.headers()) {
-            return self.gate.refusal(&denied);
+        if let Some(gate) = &self.gate
+            && let Err(denied) = gate.decide(peer, request.headers())
+        {
+            return gate.refusal(&denied);
         }
         if request.method() == Method::CONNECT {
             return text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n");
@@ -222,8 +231,7 @@ impl Gate {
     }
 }
 
-async fn report_every_second(proxy: Arc<Proxy>) {
-    let gate = &proxy.gate;
+async fn report_every_second(gate: Arc<Gate>) {
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
     loop {
         seconds.tick().await;
@@ -414,6 +422,13 @@ fn open_files_limit() -> usize {
 
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8080")
+}
+
+fn limit(text: &str) -> Result<Limit, InvalidQuota> {
+    match text {
+        "none" => Ok(Limit(None)),
+        quota => quota.parse().map(|quota| Limit(Some(quota))),
+    }
 }
 
 fn key(text: &str) -> Result<Key, String> {
