@@ -1,26 +1,28 @@
-//! The two outcomes that are timed apart.
+//! The outcomes that are timed apart.
 
 use tollgate::Quota;
 
-/// What a timed loop gets: nothing but grants, or nothing but refusals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a timed loop gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
-    /// 10^9 tokens/s into a bucket of 10^6: refills faster than 2 threads can take.
+    /// Nothing but grants: 10^9 tokens/s into a bucket of 10^9, which refills faster than the threads of one machine take.
+    /// It takes a second to fill, as some peers refuse a thread that paused for longer than that between its reading of the
+    /// clock and its decision.
     Granted,
-    /// A token an hour into a bucket of 1, which was taken before: empty for as long as a run lasts.
+    /// Nothing but refusals: a token an hour into a bucket of 1, which was taken before.
     Refused,
+    /// Some of both: so many tokens a second, into a bucket that is empty most of the time.
+    Mixed(u64),
 }
 
 impl Path {
-    /// Both.
-    pub const ALL: [Path; 2] = [Path::Granted, Path::Refused];
-
     /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Path::Granted => "granted",
             Path::Refused => "refused",
+            Path::Mixed(_) => "90 % refused",
         }
     }
 
@@ -28,21 +30,19 @@ impl Path {
     #[must_use]
     pub fn quota(self) -> Quota {
         match self {
-            Path::Granted => Quota::per_second(1_000_000_000).burst(1_000_000),
+            Path::Granted => Quota::per_second(1_000_000_000).burst(1_000_000_000),
             Path::Refused => Quota::per_hour(1).burst(1),
+            Path::Mixed(rate) => Quota::per_second(rate).burst(100),
         }
     }
 
-    /// Checks that all of `decisions`, made after a first token was taken, went this way.
-    ///
-    /// # Panics
-    ///
-    /// If one did not.
-    pub fn check(self, decisions: u64, granted: u64) {
-        let expected = match self {
-            Path::Granted => decisions,
-            Path::Refused => 0,
-        };
-        assert_eq!(granted, expected, "granted, of {decisions} decisions that should all be {}", self.name());
+    /// Whether all of `decisions`, made after a first token was taken, went this way.
+    #[must_use]
+    pub fn was_kept(self, decisions: u64, granted: u64) -> bool {
+        match self {
+            Path::Granted => granted == decisions,
+            Path::Refused => granted == 0,
+            Path::Mixed(_) => true,
+        }
     }
 }

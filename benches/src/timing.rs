@@ -1,107 +1,124 @@
-//! The timed loops: every thread makes the same number of decisions, and the slowest one's time counts.
+//! The timed loops: every thread decides for a while, and what it decided is counted.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::hint::black_box;
+use std::num::NonZero;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::start_line::StartLine;
-use crate::{KeyedLimiter, Limiter, Path};
+use crate::{Limiter, Path};
 
-/// How many keys a keyed limiter holds.
-pub const KEYS: usize = 1_000;
+/// Decisions between two looks at the time.
+pub const BATCH: usize = 1_000;
 
-/// Decisions of each thread ahead of the timing: they fill the caches, and set up what a thread has at first use.
-const WARM_UP: u64 = KEYS as u64;
+/// The keys that threads ask for, drawn before any timing: a round of them each, which they walk again and again.
+pub struct Draws<K>(Vec<Draw<K>>);
 
-/// A limiter that is ready to be timed: given a number of decisions, the time in which each thread made as many.
-pub type Timer = Box<dyn Fn(u64) -> Duration>;
+struct Draw<K> {
+    keys: Vec<K>,
+    /// Where the thread goes on.
+    next: AtomicUsize,
+}
 
-/// The same for any number of decisions: of fewer than 10,000 the time is taken as their part of that of 10,000, as
-/// otherwise it would be that of starting the threads.
-pub fn in_proportion(timer: Timer) -> impl Fn(u64) -> Duration {
-    move |decisions| {
-        let timed = decisions.max(10_000);
-        timer(timed).mul_f64(decisions as f64 / timed as f64)
+/// What a thread did.
+#[derive(Clone, Copy, Debug)]
+pub struct Lap {
+    /// How many.
+    pub decisions: u64,
+    /// How many of them were granted.
+    pub granted: u64,
+    /// From its own start to its own end.
+    pub elapsed: Duration,
+}
+
+impl<K: Send + Sync> Draws<K> {
+    /// By `draw`, for so many threads.
+    pub fn new(threads: usize, draw: impl Fn(usize) -> Vec<K>) -> Draws<K> {
+        let draw = |thread| Draw { keys: draw(thread), next: AtomicUsize::new(0) };
+        Draws((0..threads).map(draw).collect())
     }
-}
 
-/// Times `threads` threads on one bucket.
-#[must_use]
-pub fn one_bucket<L: Limiter + 'static>(path: Path, threads: usize) -> Timer {
-    let bucket = OwnLines(L::new(path.quota()));
-    assert!(bucket.0.try_acquire(), "a bucket starts full");
-    Box::new(move |decisions| {
-        slowest(threads, decisions, |_thread, decisions| {
-            // The black box keeps what the bucket holds from being loaded once for all decisions.
-            let granted = (0..decisions).map(|_| u64::from(black_box(&bucket.0).try_acquire())).sum();
-            path.check(decisions, granted);
-        })
-    })
-}
-
-/// Times `threads` threads on [`KEYS`] keys, all of which the limiter has seen before.
-#[must_use]
-pub fn keyed<L: KeyedLimiter + 'static>(path: Path, threads: usize) -> Timer {
-    let limiter = OwnLines(L::new(path.quota(), KEYS));
-    let orders: Vec<Vec<u64>> = (0..threads).map(shuffled_keys).collect();
-    for &key in &orders[0] {
-        assert!(limiter.0.try_acquire(key), "a key's bucket starts full");
-    }
-    Box::new(move |decisions| {
-        slowest(threads, decisions, |thread, decisions| {
-            let keys = orders[thread].iter().copied().cycle();
-            let granted = limiter.0.count_granted((0..decisions).zip(keys).map(|(_, key)| key));
-            path.check(decisions, granted);
-        })
-    })
-}
-
-/// Times `threads` threads that do no more than read a clock: they share nothing, so that more threads should not
-/// take longer than 1.
-#[must_use]
-pub fn clock<T>(threads: usize, read: impl Fn() -> T + Sync + 'static) -> Timer {
-    Box::new(move |readings| {
-        slowest(threads, readings, |_thread, readings| {
-            for _ in 0..readings {
-                black_box(read());
+    /// Lets a thread for each draw decide for `window`, after some decisions that are not counted: they fill the
+    /// caches, and set up what a thread has at first use.
+    ///
+    /// Threads that find a processor each are let go once all are seen to run at the same time. Nothing comes of it if a
+    /// decision was not on the path.
+    pub fn run(&self, limiter: &dyn Limiter<K>, path: Path, window: Duration) -> Option<Vec<Lap>> {
+        let threads = self.0.len();
+        let line = Start::new(threads);
+        let run = |thread: usize| {
+            let draw: &Draw<K> = &self.0[thread];
+            let warm_up = draw.keys.len().clamp(BATCH, 100 * BATCH);
+            let (mut warm, mut kept) = (0, true);
+            while warm < warm_up {
+                warm += draw.batch(limiter).0;
             }
+            line.wait(thread);
+            let start = Instant::now();
+            let (mut decisions, mut granted) = (0, 0);
+            loop {
+                let (made, were) = draw.batch(limiter);
+                kept &= path.was_kept(made as u64, were);
+                decisions += made as u64;
+                granted += were;
+                let elapsed = start.elapsed();
+                if elapsed >= window {
+                    return kept.then_some(Lap { decisions, granted, elapsed });
+                }
+            }
+        };
+        let run = &run;
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a decision does not panic")).collect()
         })
-    })
+    }
 }
 
-/// Keeps a limiter off its neighbours' cache lines: 2 of them, as processors fetch lines in pairs.
-#[repr(align(128))]
-struct OwnLines<T>(T);
-
-/// The same keys for every thread, in an order of its own.
-fn shuffled_keys(thread: usize) -> Vec<u64> {
-    let mut keys: Vec<u64> = (0..KEYS).map(mix).collect();
-    keys.sort_by_key(|key| mix((thread, key)));
-    keys
+impl<K> Draw<K> {
+    fn batch(&self, limiter: &dyn Limiter<K>) -> (usize, u64) {
+        let from = self.next.load(Relaxed);
+        let keys = &self.keys[from..(from + BATCH).min(self.keys.len())];
+        let next = from + keys.len();
+        self.next.store(if next == self.keys.len() { 0 } else { next }, Relaxed);
+        let granted = limiter.count_granted(keys);
+        (keys.len(), granted)
+    }
 }
 
-/// Random enough, and the same in every run.
-fn mix(seed: impl Hash) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(seed)
+/// Nanoseconds from decision to decision of one thread.
+#[must_use]
+pub fn nanos(laps: &[Lap]) -> f64 {
+    let elapsed: Duration = laps.iter().map(|lap| lap.elapsed).sum();
+    elapsed.as_secs_f64() * 1e9 / laps.iter().map(|lap| lap.decisions).sum::<u64>() as f64
 }
 
-/// The time from the first thread's start to the last one's end. `decide` makes some decisions, given the thread's
-/// number and theirs.
-fn slowest(threads: usize, decisions: u64, decide: impl Fn(usize, u64) + Sync) -> Duration {
-    let line = &StartLine::new(threads);
-    let run = |thread| {
-        decide(thread, WARM_UP);
-        line.wait(thread);
-        let start = Instant::now();
-        decide(thread, decisions);
-        (start, Instant::now())
-    };
-    let spans: Vec<(Instant, Instant)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("all decisions are on the path")).collect()
-    });
-    let start = spans.iter().map(|(start, _)| *start).min().expect("there is at least 1 thread");
-    let end = spans.iter().map(|(_, end)| *end).max().expect("there is at least 1 thread");
-    end - start
+/// Whether so many threads have a processor each.
+pub(crate) fn have_processors(threads: usize) -> bool {
+    threads <= thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Where threads wait for each other.
+pub(crate) enum Start {
+    AtOnce(StartLine),
+    InTurns(Barrier),
+}
+
+impl Start {
+    pub(crate) fn new(threads: usize) -> Start {
+        match have_processors(threads) {
+            true => Start::AtOnce(StartLine::new(threads)),
+            false => Start::InTurns(Barrier::new(threads)),
+        }
+    }
+
+    pub(crate) fn wait(&self, thread: usize) {
+        match self {
+            Start::AtOnce(line) => line.wait(thread),
+            Start::InTurns(barrier) => {
+                barrier.wait();
+            }
+        }
+    }
 }

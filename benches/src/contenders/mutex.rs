@@ -5,27 +5,32 @@ use std::time::Instant;
 
 use tollgate::Quota;
 
-use crate::Limiter;
+use crate::{Limiter, Setup};
 
 /// One bucket behind `std`'s mutex, on `std`'s clock.
 #[derive(Debug)]
-pub struct MutexBucket {
-    /// Tokens, and when there were that many.
-    level: Mutex<(f64, Instant)>,
+pub(crate) struct MutexBucket {
+    bucket: Mutex<Level>,
     terms: Terms,
 }
 
-impl Limiter for MutexBucket {
-    const NAME: &'static str = "mutex";
-
-    fn new(quota: Quota) -> Self {
-        let terms = Terms::new(quota);
-        MutexBucket { level: terms.full(), terms }
+impl Limiter<()> for MutexBucket {
+    fn new(setup: Setup) -> Self {
+        let terms = Terms::new(setup.quota);
+        MutexBucket { bucket: Mutex::new(terms.full(Instant::now())), terms }
     }
 
-    fn try_acquire(&self) -> bool {
-        self.terms.try_acquire(&self.level)
+    #[inline(always)]
+    fn try_acquire(&self, (): &()) -> bool {
+        self.terms.lock_and_take(&self.bucket)
     }
+}
+
+/// Tokens, and when there were that many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level<T = Instant> {
+    tokens: f64,
+    stamp: T,
 }
 
 /// A quota in floating point.
@@ -33,6 +38,23 @@ impl Limiter for MutexBucket {
 pub(crate) struct Terms {
     tokens_per_second: f64,
     burst: f64,
+}
+
+/// A reading of some clock.
+pub(crate) trait Time: Copy + PartialOrd {
+    fn seconds_since(self, earlier: Self) -> f64;
+}
+
+impl Time for Instant {
+    fn seconds_since(self, earlier: Self) -> f64 {
+        (self - earlier).as_secs_f64()
+    }
+}
+
+impl Time for quanta::Instant {
+    fn seconds_since(self, earlier: Self) -> f64 {
+        (self - earlier).as_secs_f64()
+    }
 }
 
 impl Terms {
@@ -43,25 +65,35 @@ impl Terms {
         }
     }
 
-    pub(crate) fn full(&self) -> Mutex<(f64, Instant)> {
-        Mutex::new((self.burst, Instant::now()))
+    pub(crate) fn full<T>(&self, now: T) -> Level<T> {
+        Level { tokens: self.burst, stamp: now }
     }
 
-    pub(crate) fn try_acquire(&self, level: &Mutex<(f64, Instant)>) -> bool {
+    /// Takes a token from what the caller has locked.
+    pub(crate) fn take<T: Time>(&self, level: &mut Level<T>, now: T) -> bool {
+        if now > level.stamp {
+            let earned = now.seconds_since(level.stamp) * self.tokens_per_second;
+            level.tokens = (level.tokens + earned).min(self.burst);
+            level.stamp = now;
+        }
+        let granted = level.tokens >= 1.0;
+        if granted {
+            level.tokens -= 1.0;
+        }
+        granted
+    }
+
+    /// Whether nothing is lost if the bucket is made anew.
+    pub(crate) fn is_full<T: Time>(&self, level: &Level<T>, now: T) -> bool {
+        let earned =
+            if now > level.stamp { now.seconds_since(level.stamp) * self.tokens_per_second } else { 0.0 };
+        level.tokens + earned >= self.burst
+    }
+
+    pub(crate) fn lock_and_take(&self, bucket: &Mutex<Level>) -> bool {
         // Ahead of the lock, as golang.org/x/time/rate does: 1.1 to 1.3 times as fast as under it. A faster thread may
         // have stamped a later time by then, which must not move back (golang/go#71360).
         let now = Instant::now();
-        let mut level = level.lock().expect("no holder of the lock panics");
-        let (tokens, stamp) = &mut *level;
-        if now > *stamp {
-            let earned = (now - *stamp).as_secs_f64() * self.tokens_per_second;
-            *tokens = (*tokens + earned).min(self.burst);
-            *stamp = now;
-        }
-        let granted = *tokens >= 1.0;
-        if granted {
-            *tokens -= 1.0;
-        }
-        granted
+        self.take(&mut bucket.lock().expect("no holder of the lock panics"), now)
     }
 }

@@ -8,42 +8,55 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
-use tollgate::Quota;
-
-use super::mutex::Terms;
-use crate::KeyedLimiter;
-
-type Bucket = Mutex<(f64, Instant)>;
+use super::Key;
+use super::mutex::{Level, Terms};
+use crate::{Limiter, Setup};
 
 /// Buckets behind `std`'s mutex in a map behind `std`'s read-write lock.
 #[derive(Debug)]
-pub struct RwLockMap<S> {
-    buckets: RwLock<HashMap<u64, Arc<Bucket>, S>>,
+pub(crate) struct RwLockMap<K, S> {
+    buckets: RwLock<HashMap<K, Arc<Mutex<Level>>, S>>,
     terms: Terms,
 }
 
-impl<S: BuildHasher + Default + Send + Sync> KeyedLimiter for RwLockMap<S> {
-    const NAME: &'static str = "rwlock map";
-
-    fn new(quota: Quota, keys: usize) -> Self {
-        let buckets = HashMap::with_capacity_and_hasher(keys, S::default());
-        RwLockMap { buckets: RwLock::new(buckets), terms: Terms::new(quota) }
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Limiter<K> for RwLockMap<K, S> {
+    fn new(setup: Setup) -> Self {
+        let buckets = HashMap::with_capacity_and_hasher(setup.keys, S::default());
+        RwLockMap { buckets: RwLock::new(buckets), terms: Terms::new(setup.quota) }
     }
 
-    fn try_acquire(&self, key: u64) -> bool {
+    #[inline(always)]
+    fn try_acquire(&self, key: &K) -> bool {
         let bucket = self.get(key).unwrap_or_else(|| self.get_or_insert(key));
-        self.terms.try_acquire(&bucket)
+        self.terms.lock_and_take(&bucket)
+    }
+
+    fn evict_idle(&self) -> bool {
+        let now = Instant::now();
+        let in_use = |bucket: &mut Arc<Mutex<Level>>| match Arc::get_mut(bucket) {
+            Some(bucket) => !self.terms.is_full(bucket.get_mut().expect("no holder of the lock panics"), now),
+            // Somebody is about to charge it.
+            None => true,
+        };
+        let mut buckets = self.buckets.write().expect("no holder of the lock panics");
+        buckets.retain(|_, bucket| in_use(bucket));
+        true
+    }
+
+    fn keys_held(&self) -> usize {
+        self.buckets.read().expect("no holder of the lock panics").len()
     }
 }
 
-impl<S: BuildHasher> RwLockMap<S> {
-    fn get(&self, key: u64) -> Option<Arc<Bucket>> {
-        self.buckets.read().expect("no holder of the lock panics").get(&key).cloned()
+impl<K: Key, S: BuildHasher> RwLockMap<K, S> {
+    fn get(&self, key: &K) -> Option<Arc<Mutex<Level>>> {
+        self.buckets.read().expect("no holder of the lock panics").get(key).cloned()
     }
 
     /// Looks again under the write lock: another thread may have inserted the key since [`get`](Self::get).
-    fn get_or_insert(&self, key: u64) -> Arc<Bucket> {
+    fn get_or_insert(&self, key: &K) -> Arc<Mutex<Level>> {
+        let full = || Arc::new(Mutex::new(self.terms.full(Instant::now())));
         let mut buckets = self.buckets.write().expect("no holder of the lock panics");
-        Arc::clone(buckets.entry(key).or_insert_with(|| Arc::new(self.terms.full())))
+        Arc::clone(buckets.entry(key.clone()).or_insert_with(full))
     }
 }

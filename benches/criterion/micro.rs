@@ -1,0 +1,48 @@
+//! Every contender by itself on one thread: how fast, and whether that changed since the last time.
+
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, SamplingMode, criterion_group, criterion_main};
+use tollgate_benches::keys::Popularity;
+use tollgate_benches::timing::BATCH;
+use tollgate_benches::{Contender, Path, Setup, contenders};
+
+fn micro(criterion: &mut Criterion) {
+    for path in [Path::Granted, Path::Refused] {
+        let group = format!("one bucket, {}", path.name());
+        bench(criterion, &group, path, &contenders::one_bucket(), &[()], &[(); BATCH]);
+        let (group, all) = (format!("1,000 keys, {}", path.name()), Vec::from_iter(0..1_000));
+        let keys = Popularity::Uniform.draw(1_000, 0);
+        bench(criterion, &group, path, &contenders::keyed(), &all, &keys[..BATCH]);
+    }
+}
+
+fn bench<K>(
+    criterion: &mut Criterion,
+    group: &str,
+    path: Path,
+    contenders: &[Contender<K>],
+    all: &[K],
+    keys: &[K],
+) {
+    let mut group = criterion.benchmark_group(group);
+    group.sampling_mode(SamplingMode::Flat);
+    for contender in contenders {
+        let limiter = (contender.make)(Setup { quota: path.quota(), keys: all.len() });
+        assert_eq!(limiter.count_granted(all), all.len() as u64, "a bucket starts full");
+        group.bench_function(contender.name, |bencher| {
+            bencher.iter_custom(|decisions| {
+                // Of fewer than a batch the time is their part of that of a batch.
+                let batches = decisions.div_ceil(BATCH as u64);
+                let start = Instant::now();
+                let granted: u64 = (0..batches).map(|_| limiter.count_granted(keys)).sum();
+                let elapsed: Duration = start.elapsed();
+                assert!(path.was_kept(batches * BATCH as u64, granted), "{granted} granted");
+                elapsed.mul_f64(decisions as f64 / (batches * BATCH as u64) as f64)
+            });
+        });
+    }
+}
+
+criterion_group!(benches, micro);
+criterion_main!(benches);

@@ -1,0 +1,142 @@
+//! Measures everything and writes `docs/performance.md` with its plots.
+//!
+//! ```text
+//! cargo run --release --manifest-path benches/Cargo.toml --bin performance             # all
+//! cargo run --release --manifest-path benches/Cargo.toml --bin performance -- --quick  # three minutes
+//! ```
+//!
+//! With `--only NAME` one part is measured anew, and the others are taken from the run before; with `--page` none is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tollgate_benches::contenders;
+use tollgate_benches::report;
+use tollgate_benches::results::Results;
+use tollgate_benches::scenarios::{self, Effort};
+
+const PARTS: &[&str] =
+    &["one-bucket", "mixed", "keyed", "strings", "latency", "flood", "memory", "start", "proxy"];
+
+struct Options {
+    quick: bool,
+    /// All of them if there is none.
+    only: Vec<String>,
+    page: bool,
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| run(&options).map_err(|error| error.to_string())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { quick: false, only: Vec::new(), page: false };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--quick" => options.quick = true,
+            "--page" => options.page = true,
+            "--only" => match args.next() {
+                Some(part) if PARTS.contains(&part.as_str()) => options.only.push(part),
+                part => return Err(format!("--only needs one of {PARTS:?}, not {part:?}")),
+            },
+            _ => return Err(format!("{arg} is none of --quick, --only PART, --page")),
+        }
+    }
+    Ok(options)
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the project");
+    // A quick run is for whoever looks; it does not replace what is published.
+    let (kept, docs) = match options.quick {
+        true => (project.join("benches/target/quick.json"), project.join("benches/target/quick")),
+        false => (project.join("benches/target/performance.json"), project.join("docs")),
+    };
+    let mut results = match options.page || !options.only.is_empty() {
+        true => serde_json::from_reader(io::BufReader::new(std::fs::File::open(&kept)?))?,
+        false => Results::default(),
+    };
+    if !options.page {
+        let start = Instant::now();
+        // A part that is measured anew does not make it another run.
+        let seconds = results.about.seconds;
+        measure(options, &mut results)?;
+        results.about.seconds = if options.only.is_empty() { start.elapsed().as_secs() } else { seconds };
+        std::fs::write(&kept, serde_json::to_vec(&results)?)?;
+    }
+    std::fs::create_dir_all(&docs)?;
+    report::write(&results, &docs)?;
+    println!("{}", shown(&docs.join("performance.md"), project).display());
+    Ok(())
+}
+
+fn shown(path: &Path, project: &Path) -> PathBuf {
+    path.strip_prefix(project).unwrap_or(path).to_owned()
+}
+
+fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let wanted = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
+
+    let mut one_bucket = contenders::one_bucket();
+    let mut keyed = contenders::keyed::<u64>();
+    let mut strings = contenders::keyed::<String>();
+    results.about = scenarios::about(options.quick)?;
+    results.laws = scenarios::who_limits("one bucket", &mut one_bucket, &());
+    results.laws.extend(scenarios::who_limits("keyed", &mut keyed, &7));
+    strings.retain(|contender| keyed.iter().any(|other| other.name == contender.name));
+
+    if wanted("one-bucket") {
+        results.times.retain(|times| times.case.what != "one bucket" || times.case.path.contains('%'));
+        let (times, shares) = scenarios::one_bucket(&effort, &one_bucket);
+        results.times.extend(times);
+        results.shares = shares;
+    }
+    if wanted("mixed") {
+        results.times.retain(|times| !times.case.path.contains('%'));
+        results.times.extend(scenarios::mixed(&effort, &one_bucket));
+    }
+    if wanted("keyed") {
+        results.times.retain(|times| !times.case.what.starts_with("keyed"));
+        results.times.extend(scenarios::keyed(&effort, &keyed));
+    }
+    if wanted("strings") {
+        results.times.retain(|times| !times.case.what.starts_with("strings"));
+        results.times.extend(scenarios::strings(&effort, &strings));
+    }
+    if wanted("latency") {
+        results.latencies.retain(|latencies| latencies.case.what != "one bucket");
+        results.latencies.extend(scenarios::one_by_one(&effort, &one_bucket));
+    }
+    if wanted("flood") {
+        results.latencies.retain(|latencies| latencies.case.what == "one bucket");
+        results.latencies.extend(scenarios::flooded(&effort, &keyed));
+        results.latencies.extend(scenarios::evicted(&effort, &keyed));
+        results.latencies.extend(scenarios::swept(&effort, &keyed));
+    }
+    if wanted("memory") {
+        results.memory = scenarios::memory(&effort, &keyed)?;
+    }
+    if wanted("start") {
+        results.starts = scenarios::starts(&effort, &one_bucket)?;
+    }
+    if wanted("proxy") {
+        match scenarios::proxies(&effort) {
+            Ok(proxies) => results.proxies = proxies,
+            Err(error) => {
+                eprintln!("the proxies did not run (wrk is Debian's package of that name): {error}")
+            }
+        }
+    }
+    results.levels = scenarios::tokens_over_time();
+    Ok(())
+}

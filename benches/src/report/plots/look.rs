@@ -1,0 +1,120 @@
+//! Colours and markers: a contender has the same in every plot.
+
+use plotters::prelude::RGBColor;
+
+/// A filled shape, told from others without its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    Circle,
+    Square,
+    Up,
+    Down,
+    Diamond,
+    Cross,
+}
+
+/// Of a contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) colour: RGBColor,
+    pub(super) marker: Marker,
+}
+
+// Okabe and Ito's, which the colour-blind tell apart, but for the yellow, which is pale on white.
+const BLACK: RGBColor = RGBColor(0, 0, 0);
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const SKY: RGBColor = RGBColor(86, 180, 233);
+const GREEN: RGBColor = RGBColor(0, 158, 115);
+const ORANGE: RGBColor = RGBColor(230, 159, 0);
+const VERMILION: RGBColor = RGBColor(213, 94, 0);
+const PURPLE: RGBColor = RGBColor(204, 121, 167);
+const GREY: RGBColor = RGBColor(136, 136, 136);
+
+/// Ours are blue, governor's red, the designs with a mutex black and grey.
+const LOOKS: &[(&str, RGBColor, Marker)] = &[
+    ("tollgate", BLUE, Marker::Circle),
+    ("tollgate, pinned", SKY, Marker::Square),
+    ("tollgate, coarse clock", SKY, Marker::Up),
+    ("tollgate, reading at hand", SKY, Marker::Diamond),
+    ("governor", VERMILION, Marker::Circle),
+    ("governor, upkeep clock", ORANGE, Marker::Up),
+    ("governor, its hasher", ORANGE, Marker::Square),
+    ("std mutex", BLACK, Marker::Square),
+    ("parking_lot + quanta", GREY, Marker::Square),
+    ("one mutex", BLACK, Marker::Diamond),
+    ("rwlock map", GREY, Marker::Up),
+    ("dashmap + mutex", GREY, Marker::Down),
+    ("ratelimit", GREEN, Marker::Diamond),
+    ("ratelimit, quanta", GREEN, Marker::Up),
+    ("leaky-bucket", GREEN, Marker::Cross),
+    ("better-bucket", PURPLE, Marker::Circle),
+    ("better-bucket, quanta", PURPLE, Marker::Up),
+    ("better-bucket, reading at hand", PURPLE, Marker::Diamond),
+    ("rate-net", PURPLE, Marker::Down),
+    ("rate-net, coarse clock", PURPLE, Marker::Cross),
+    ("rate-net, its hasher", PURPLE, Marker::Square),
+    ("pingora-limits", GREEN, Marker::Square),
+    ("pingora-limits, its hasher", GREEN, Marker::Down),
+    ("none: the two readings", BLACK, Marker::Circle),
+];
+
+/// Whoever is not known is a black cross.
+pub(super) fn of(contender: &str) -> Look {
+    let found = LOOKS.iter().find(|(name, ..)| *name == contender);
+    found
+        .map_or(Look { colour: BLACK, marker: Marker::Cross }, |&(_, colour, marker)| Look { colour, marker })
+}
+
+impl Marker {
+    /// Its corners, in pixels from its middle.
+    pub(super) fn corners(self) -> Vec<(i32, i32)> {
+        match self {
+            // Of 12 corners.
+            Marker::Circle => vec![
+                (5, 0),
+                (4, 3),
+                (3, 4),
+                (0, 5),
+                (-3, 4),
+                (-4, 3),
+                (-5, 0),
+                (-4, -3),
+                (-3, -4),
+                (0, -5),
+                (3, -4),
+                (4, -3),
+            ],
+            Marker::Square => vec![(-4, -4), (4, -4), (4, 4), (-4, 4)],
+            Marker::Up => vec![(0, -6), (5, 4), (-5, 4)],
+            Marker::Down => vec![(0, 6), (5, -4), (-5, -4)],
+            Marker::Diamond => vec![(0, -6), (6, 0), (0, 6), (-6, 0)],
+            Marker::Cross => vec![
+                (0, -2),
+                (3, -5),
+                (5, -3),
+                (2, 0),
+                (5, 3),
+                (3, 5),
+                (0, 2),
+                (-3, 5),
+                (-5, 3),
+                (-2, 0),
+                (-5, -3),
+                (-3, -5),
+            ],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_look_alike() {
+        for (n, (name, colour, marker)) in LOOKS.iter().enumerate() {
+            let other = LOOKS[..n].iter().find(|other| (other.1, other.2) == (*colour, *marker));
+            assert!(other.is_none(), "{name} looks like {other:?}");
+        }
+    }
+}

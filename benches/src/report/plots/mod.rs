@@ -1,0 +1,158 @@
+//! The plots, each an SVG of 800 pixels' width.
+
+mod axis;
+mod look;
+mod panel;
+
+use std::io;
+
+use self::axis::Axis;
+use self::panel::{Line, Panel, draw};
+use super::compare::net;
+use super::numbers::{Spread, grouped};
+use crate::results::{Case, Latencies, Results};
+
+/// A plot, and what it shows.
+pub(super) struct Plot {
+    name: &'static str,
+    /// For who cannot see it.
+    about: &'static str,
+    pub(super) svg: String,
+}
+
+impl Plot {
+    /// From the directory of the page.
+    pub(super) fn file(&self) -> String {
+        format!("performance/{}.svg", self.name)
+    }
+
+    /// In the page.
+    pub(super) fn link(&self) -> String {
+        format!("{}:\n\n![{0}]({})", self.about, self.file())
+    }
+}
+
+/// All that there is data for.
+pub(super) fn all(results: &Results) -> io::Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    let mut add = |name, about, panels: Vec<Panel>| -> io::Result<()> {
+        if !panels.is_empty() {
+            plots.push(Plot { name, about, svg: draw(&panels)? });
+        }
+        Ok(())
+    };
+    add("throughput", "Decisions a second in total, by threads on one bucket", throughput(results))?;
+    add(
+        "latency",
+        "The part of decisions that took longer than a time, 16 threads on one bucket",
+        latency(results),
+    )?;
+    add("keys", "Nanoseconds a decision by the number of keys", keys(results))?;
+    add("memory", "Bytes a key by the number of keys", memory(results))?;
+    add("tokens", "Tokens of a bucket over time", tokens(results))?;
+    Ok(plots)
+}
+
+fn throughput(results: &Results) -> Vec<Panel> {
+    let total = |case: &Case, net: f64| (case.threads as f64, case.threads as f64 / net * 1_000.0);
+    let panel = |path: &str| {
+        let lines = times(results, total, |case| case.what == "one bucket" && case.path == path);
+        let x = Axis::log_at("threads on one bucket", &[1.0, 2.0, 4.0, 8.0, 16.0]);
+        let y = Axis::log("million decisions/s, all threads", values(&lines));
+        Panel::new(path, x, y, lines)
+    };
+    ["granted", "refused"].into_iter().filter_map(panel).collect()
+}
+
+fn keys(results: &Results) -> Vec<Panel> {
+    let lines = times(
+        results,
+        |case, net| (case.keys as f64, net),
+        |case| case.what == "keyed, uniform" && case.path == "granted" && case.threads == 1,
+    );
+    let x = Axis::log("keys", numbers(&lines));
+    let y = Axis::log("ns a decision, net", values(&lines));
+    Panel::new("granted, 1 thread, uniform keys", x, y, lines).into_iter().collect()
+}
+
+/// Medians of net times of the cases that are wanted, a line for each contender.
+fn times(
+    results: &Results,
+    point: impl Fn(&Case, f64) -> (f64, f64),
+    is_wanted: impl Fn(&Case) -> bool,
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for of in results.times.iter().filter(|of| is_wanted(&of.case)) {
+        let Some(net) = Spread::of(&net(of)).map(|net| net.median).filter(|&net| net > 0.0) else { continue };
+        add_point(&mut lines, &of.contender, false, point(&of.case, net));
+    }
+    lines
+}
+
+fn add_point(lines: &mut Vec<Line>, contender: &str, is_dashed: bool, point: (f64, f64)) {
+    let mut places = 0..lines.len();
+    let of = places.find(|&n| lines[n].contender == contender && lines[n].is_dashed == is_dashed);
+    let line = match of {
+        Some(place) => &mut lines[place],
+        None => {
+            lines.push(Line::new(contender, is_dashed));
+            lines.last_mut().expect("it was just added")
+        }
+    };
+    line.points.push(point);
+    line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+}
+
+/// The rarest that is shown: fewer are too few to make a line.
+const RAREST: f64 = 1e-5;
+
+fn latency(results: &Results) -> Vec<Panel> {
+    let is_wanted = |case: &Case| case.what == "one bucket" && case.path == "granted" && case.threads == 16;
+    let lines: Vec<Line> = results.latencies.iter().filter(|of| is_wanted(&of.case)).map(tail).collect();
+    let x = Axis::log("a decision took longer than", numbers(&lines)).in_time();
+    let y = Axis::log("part of decisions", [RAREST, 1.0].into_iter()).in_powers();
+    let panel = Panel::new("one bucket, granted, 16 threads", x, y, lines);
+    panel.map(|panel| panel.with_rule(1e-3, "p99.9")).into_iter().collect()
+}
+
+fn tail(of: &Latencies) -> Line {
+    let mut line = Line::new(&of.contender, false);
+    let slower = of.quantiles.iter().map(|&(part, ns)| (ns.max(1.0), 1.0 - part));
+    line.points = slower.filter(|&(_, part)| part >= RAREST * 0.999).collect();
+    line.marks = Some(super::tables::quantile(of, 0.999).map(|ns| (ns.max(1.0), 1e-3)).into_iter().collect());
+    line
+}
+
+fn memory(results: &Results) -> Vec<Panel> {
+    let mut lines = Vec::new();
+    for of in results.memory.iter().filter(|of| of.keys > 0 && of.kind == "u64") {
+        for (is_dashed, bytes) in [(false, of.counted), (true, of.resident)] {
+            let a_key = bytes as f64 / of.keys as f64;
+            if a_key > 0.0 {
+                add_point(&mut lines, &of.contender, is_dashed, (of.keys as f64, a_key));
+            }
+        }
+    }
+    let x = Axis::log("u64 keys", numbers(&lines));
+    let y = Axis::log("bytes a key", values(&lines));
+    Panel::new("solid: asked of the allocator; dashed: resident", x, y, lines).into_iter().collect()
+}
+
+fn tokens(results: &Results) -> Vec<Panel> {
+    let mut line = Line::new("tollgate", false);
+    line.points = results.levels.clone();
+    line.marks = Some(Vec::new());
+    let lines = vec![line];
+    let x = Axis::linear("seconds on a mock clock", numbers(&lines));
+    let y = Axis::linear("tokens", values(&lines));
+    let most = values(&lines).fold(0.0, f64::max);
+    Panel::new(&format!("one bucket of {}", grouped(most as u64)), x, y, lines).into_iter().collect()
+}
+
+fn numbers(lines: &[Line]) -> impl Iterator<Item = f64> {
+    lines.iter().flat_map(|line| &line.points).map(|point| point.0)
+}
+
+fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
+    lines.iter().flat_map(|line| &line.points).map(|point| point.1)
+}

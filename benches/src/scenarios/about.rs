@@ -1,0 +1,57 @@
+//! What it runs on.
+
+use std::io;
+use std::num::NonZero;
+use std::process::Command;
+use std::thread;
+
+use crate::results::About;
+
+/// The machine, and the versions of the compiler and of all contenders.
+///
+/// # Errors
+///
+/// If a command that tells it is not there.
+pub fn about(quick: bool) -> io::Result<About> {
+    let told = |program: &str, args: &[&str]| -> io::Result<String> {
+        let output = Command::new(program).args(args).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Ok(About {
+        processor: name.map_or("unknown", |(_, name)| name).to_owned(),
+        processors: thread::available_parallelism().map_or(1, NonZero::get),
+        kernel: told("uname", &["-sr"])?,
+        rustc: told("rustc", &["--version"])?,
+        versions: versions(),
+        date: told("date", &["-u", "+%Y-%m-%d"])?,
+        quick,
+        seconds: 0,
+    })
+}
+
+/// Those that the lock file has of whom is compared, and of what they stand on.
+fn versions() -> Vec<(String, String)> {
+    const WHOM: &[&str] = &[
+        "better-bucket",
+        "dashmap",
+        "governor",
+        "leaky-bucket",
+        "papaya",
+        "parking_lot",
+        "pingora-limits",
+        "quanta",
+        "rate-net",
+        "ratelimit",
+        "tollgate",
+    ];
+    let lock = include_str!("../../Cargo.lock");
+    let value = |line: &str, key| Some(line.strip_prefix(key)?.trim_matches('"').to_owned());
+    let package = |text: &str| {
+        let name = text.lines().find_map(|line| value(line, "name = "))?;
+        let version = text.lines().find_map(|line| value(line, "version = "))?;
+        WHOM.contains(&name.as_str()).then_some((name, version))
+    };
+    lock.split("[[package]]").filter_map(package).collect()
+}

@@ -1,0 +1,95 @@
+//! What is measured, and how much of it.
+
+mod about;
+mod flood;
+mod levels;
+mod processes;
+mod proxy;
+mod single;
+mod throughput;
+
+use std::time::Duration;
+
+pub use about::about;
+pub use flood::{evicted, flooded, swept};
+pub use levels::tokens_over_time;
+pub use processes::{memory, print_memory, print_start, starts};
+pub use proxy::proxies;
+pub use single::one_by_one;
+pub use throughput::{keyed, mixed, one_bucket, strings};
+
+use crate::results::Law;
+use crate::{Contender, law};
+
+/// How thorough a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Times that all contenders are timed in turn, where each thread has a processor.
+    pub rounds: usize,
+    /// How long each time.
+    pub window: Duration,
+    /// Where threads share processors: some turns of each.
+    pub long_rounds: usize,
+    /// As above.
+    pub long_window: Duration,
+    /// Numbers of keys.
+    pub keys: &'static [usize],
+    /// Threads on one bucket.
+    pub threads: &'static [usize],
+    /// Keys that a flood may fill, and whose buckets are swept.
+    pub flood: usize,
+    /// Processes for each first decision.
+    pub processes: usize,
+    /// Seconds of load on each proxy.
+    pub seconds: u32,
+}
+
+impl Effort {
+    /// All of it.
+    pub const FULL: Effort = Effort {
+        rounds: 41,
+        window: Duration::from_millis(5),
+        long_rounds: 11,
+        long_window: Duration::from_millis(120),
+        keys: &[1, 1_000, 16_000, 100_000, 1_000_000, 10_000_000],
+        threads: &[1, 2, 4, 8, 16],
+        flood: 1 << 18,
+        processes: 11,
+        seconds: 3,
+    };
+
+    /// Three minutes.
+    pub const QUICK: Effort = Effort {
+        rounds: 11,
+        window: Duration::from_millis(2),
+        long_rounds: 3,
+        long_window: Duration::from_millis(60),
+        keys: &[1, 1_000, 16_000, 1_000_000],
+        threads: &[1, 2, 16],
+        flood: 1 << 16,
+        processes: 3,
+        seconds: 1,
+    };
+}
+
+/// What each contender grants, with 1 thread at it and with 2; and those who do not limit, or do not grant what they owe,
+/// taken out: what they do need not be timed.
+pub fn who_limits<K: Clone + Sync>(kind: &str, contenders: &mut Vec<Contender<K>>, key: &K) -> Vec<Law> {
+    let mut laws = Vec::new();
+    contenders.retain(|contender| {
+        say(format_args!("{}: does it limit?", contender.name));
+        let measured = [1, 2].map(|threads| {
+            let law = law::with_patience(contender, key, threads, Duration::from_millis(200));
+            Law { kind: kind.to_owned(), ..law }
+        });
+        let kept = measured.iter().all(Law::holds);
+        laws.extend(measured);
+        kept
+    });
+    laws
+}
+
+/// Says on stderr how far it is.
+pub(crate) fn say(what: impl std::fmt::Display) {
+    eprintln!("{what}");
+}

@@ -1,0 +1,155 @@
+//! What needs a process for each contender: its first decision, and its memory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use serde::de::DeserializeOwned;
+
+use super::{Effort, say};
+use crate::contenders::{self, Key};
+use crate::results::{Memory, Start};
+use crate::{Contender, Setup};
+
+/// Builds what runs a contender in a process of its own. It is put beside this program.
+fn build() -> io::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--locked", "--bin", "alone", "--manifest-path"])
+        .arg(manifest)
+        .status()?;
+    match built.success() {
+        true => Ok(std::env::current_exe()?.with_file_name("alone")),
+        false => Err(io::Error::other("the program `alone` cannot be built")),
+    }
+}
+
+fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
+    let output = Command::new(alone).args(args).output()?;
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout)?),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
+/// The first decision of each contender's process.
+///
+/// # Errors
+///
+/// If one cannot be run.
+pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<Start>> {
+    let alone = build()?;
+    let start = |contender: &Contender<()>| {
+        say(format_args!("first decision, {}", contender.name));
+        let mut start =
+            Start { contender: contender.name.to_owned(), made: vec![], first: vec![], second: vec![] };
+        for _ in 0..effort.processes {
+            let [made, first, second] = run(&alone, &["start", contender.name])?;
+            start.made.push(made);
+            start.first.push(first);
+            start.second.push(second);
+        }
+        Ok(start)
+    };
+    contenders.iter().map(start).collect()
+}
+
+/// Makes one, decides twice, and prints how long each took.
+///
+/// # Panics
+///
+/// If there is no such contender.
+pub fn print_start(name: &str) {
+    let contender = find(contenders::one_bucket(), name);
+    let setup = Setup { quota: crate::Path::Granted.quota(), keys: 1 };
+    let begun = Instant::now();
+    let limiter = (contender.make)(setup);
+    let made = begun.elapsed();
+    let begun = Instant::now();
+    assert!(limiter.try_acquire(&()), "a bucket starts full");
+    let first = begun.elapsed();
+    let begun = Instant::now();
+    assert!(limiter.try_acquire(&()), "there is more than one token");
+    let second = begun.elapsed();
+    println!("{:?}", [made, first, second].map(|time| time.as_secs_f64() * 1e9));
+}
+
+fn find<K>(contenders: Vec<Contender<K>>, name: &str) -> Contender<K> {
+    let found = contenders.into_iter().find(|contender| contender.name == name);
+    found.unwrap_or_else(|| panic!("no contender is called {name}"))
+}
+
+/// Memory of each contender's keys.
+///
+/// # Errors
+///
+/// If a process cannot be run.
+pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<Memory>> {
+    let kinds = effort.keys.iter().filter(|&&keys| keys >= 1_000).map(|&keys| ("u64", keys));
+    let (alone, mut memory) = (build()?, Vec::new());
+    for (kind, keys) in kinds.chain([("string", 1_000_000)]) {
+        say(format_args!("memory of {keys} keys, {kind}"));
+        for contender in contenders {
+            let [counted, resident, allocations] =
+                run(&alone, &["memory", contender.name, kind, &keys.to_string()])?;
+            let (contender, kind) = (contender.name.to_owned(), kind.to_owned());
+            memory.push(Memory { contender, kind, keys, counted, resident, allocations });
+        }
+    }
+    Ok(memory)
+}
+
+/// Has so many keys, and prints the bytes that it asked the allocator for, by how many the process grew, and how often a
+/// million decisions on those keys asked for more. `count` says the first and the last of what is done.
+///
+/// # Panics
+///
+/// If there is no such contender or kind of keys.
+pub fn print_memory(name: &str, kind: &str, keys: usize, count: fn(&mut dyn FnMut()) -> (u64, u64)) {
+    match kind {
+        "u64" => print_memory_of(find(contenders::keyed(), name), keys, |key| key, count),
+        "string" => {
+            print_memory_of(find(contenders::keyed(), name), keys, |key| format!("client-{key:08}"), count);
+        }
+        _ => panic!("keys are u64 or string, not {kind}"),
+    }
+}
+
+fn print_memory_of<K: Key>(
+    contender: Contender<K>,
+    keys: usize,
+    key: fn(u64) -> K,
+    count: fn(&mut dyn FnMut()) -> (u64, u64),
+) {
+    let quota = crate::Path::Granted.quota();
+    // What a process has at first use is no key's: clocks, threads' records.
+    assert!((contender.make)(Setup { quota, keys: 1 }).try_acquire(&key(0)), "a bucket starts full");
+    let mut limiter = None;
+    let before = resident();
+    let (counted, _) = count(&mut || {
+        let made = (contender.make)(Setup { quota, keys });
+        for number in 0..keys as u64 {
+            assert!(made.try_acquire(&key(number)), "a key's bucket starts full");
+        }
+        limiter = Some(made);
+    });
+    let grown = resident() - before;
+    let limiter = limiter.expect("it was made");
+    let known: Vec<K> = (0..keys.min(1_000) as u64).map(key).collect();
+    let (_, allocations) = count(&mut || {
+        for _ in 0..1_000_000 / known.len() {
+            assert_eq!(limiter.count_granted(&known), known.len() as u64, "there are tokens");
+        }
+    });
+    println!("{:?}", [counted, grown, allocations]);
+}
+
+/// Bytes of the process that are in memory: proc(5), `VmRSS`.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .map_or(0, |kibibytes: u64| kibibytes * 1024)
+}

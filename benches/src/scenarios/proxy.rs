@@ -1,0 +1,100 @@
+//! A whole proxy, under load by wrk.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{Effort, say};
+use crate::results::Proxy;
+
+/// Rounds of each.
+const ROUNDS: usize = 5;
+
+/// The proxy of the examples, which is stopped when dropped.
+struct Running {
+    child: Child,
+    url: String,
+}
+
+impl Running {
+    fn start(limit: &str) -> io::Result<Running> {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/examples/proxy");
+        let mut child = Command::new(program)
+            .args(["--listen", "127.0.0.1:0", "--limit", limit])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        lines.read_line(&mut line)?;
+        // It goes on telling what it does; somebody has to read it.
+        std::thread::spawn(move || lines.lines().for_each(drop));
+        let url = line.rsplit_once("curl -i ").map(|(_, url)| url.trim().to_owned());
+        Ok(Running { child, url: url.ok_or_else(|| io::Error::other(format!("it said {line:?}")))? })
+    }
+
+    /// Requests a second, and microseconds of p50 and p99.
+    fn load(&self, seconds: u32) -> io::Result<[f64; 3]> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scenarios/wrk.lua");
+        let output = Command::new("wrk")
+            .args(["-t1", "-c32", &format!("-d{seconds}s"), "-s"])
+            .arg(script)
+            .arg(&self.url)
+            .output()?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let numbers = told.lines().find_map(|line| line.strip_prefix("tollgate "));
+        let numbers: Vec<f64> =
+            numbers.unwrap_or_default().split(' ').filter_map(|number| number.parse().ok()).collect();
+        numbers.try_into().map_err(|_| io::Error::other(told))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already, or does now; either way nothing is left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The example's proxy without a limiter, with one that grants all, and with one that refuses nearly all.
+///
+/// # Errors
+///
+/// If wrk is not there, or the proxy cannot be built.
+pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--locked", "--example", "proxy", "--manifest-path"])
+        .arg(manifest)
+        .arg("--target-dir")
+        .arg(target)
+        .status()?;
+    if !built.success() {
+        return Err(io::Error::other("the example's proxy cannot be built"));
+    }
+    let kinds = [
+        ("none", "none"),
+        ("tollgate, granting all", "1000000/s"),
+        ("tollgate, refusing nearly all", "100/s"),
+    ];
+    let mut proxies = Vec::new();
+    let mut running = Vec::new();
+    for (name, limit) in kinds {
+        let (requests, p50, p99) = Default::default();
+        proxies.push(Proxy { limiter: name.to_owned(), requests, p50, p99 });
+        running.push(Running::start(limit)?);
+    }
+    for round in 0..ROUNDS {
+        say(format_args!("proxies, round {} of {ROUNDS}", round + 1));
+        for turn in 0..running.len() {
+            let turn = (turn + round) % running.len();
+            let [requests, p50, p99] = running[turn].load(effort.seconds)?;
+            proxies[turn].requests.push(requests);
+            proxies[turn].p50.push(p50);
+            proxies[turn].p99.push(p99);
+        }
+    }
+    Ok(proxies)
+}

@@ -1,0 +1,190 @@
+//! Decisions back to back.
+
+use std::time::Duration;
+
+use super::{Effort, say};
+use crate::contenders::{Key, Nothing};
+use crate::keys::Popularity;
+use crate::results::{Case, Shares, Times};
+use crate::timing::{self, BATCH, Draws, Lap, have_processors};
+use crate::{Contender, Limiter, Path, Setup};
+
+/// Someone on the track: a limiter that has seen all of its keys.
+struct Runner<K> {
+    name: &'static str,
+    limiter: Box<dyn Limiter<K>>,
+    path: Path,
+}
+
+impl<K> Runner<K> {
+    fn new(contender: &Contender<K>, path: Path, all: &[K]) -> Runner<K> {
+        let limiter = (contender.make)(Setup { quota: path.quota(), keys: all.len() });
+        assert_eq!(limiter.count_granted(all), all.len() as u64, "a key's bucket starts full");
+        Runner { name: contender.name, limiter, path }
+    }
+}
+
+/// Times all in turn, in each round, and nothing at all as well.
+fn time<K: Send + Sync>(
+    case: &Case,
+    effort: &Effort,
+    runners: &[Runner<K>],
+    draws: &Draws<K>,
+) -> (Vec<Times>, Vec<Shares>) {
+    say(format_args!("{}, {}, {} threads, {} keys", case.what, case.path, case.threads, case.keys));
+    let (rounds, window) = match have_processors(case.threads) {
+        true => (effort.rounds, effort.window),
+        false => (effort.long_rounds, effort.long_window),
+    };
+    let mut loops = Vec::new();
+    let mut laps: Vec<Vec<Vec<Lap>>> = runners.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        let nothing = draws.run(&Nothing, Path::Granted, window / 4);
+        loops.push(timing::nanos(&nothing.expect("it grants all")));
+        // Nobody always comes after the same one.
+        for turn in 0..runners.len() {
+            let turn = (turn + round) % runners.len();
+            let runner = &runners[turn];
+            // A thread that lost its processor between its reading and its decision may find another outcome.
+            let mut tries = (0..5).map(|_| draws.run(&*runner.limiter, runner.path, window));
+            laps[turn].extend(tries.find_map(|laps| laps));
+        }
+    }
+    let of = |runner: &Runner<K>| runner.name.to_owned();
+    let on_path = |(runner, laps): &(&Runner<K>, &Vec<Vec<Lap>>)| {
+        let all = laps.len() == rounds;
+        if !all {
+            say(format_args!("{}: not all of its decisions are {}", runner.name, case.path));
+        }
+        all
+    };
+    let timed: Vec<_> = runners.iter().zip(&laps).filter(on_path).collect();
+    let times = timed.iter().map(|(runner, laps)| Times {
+        case: case.clone(),
+        contender: of(runner),
+        raw: laps.iter().map(|laps| timing::nanos(laps)).collect(),
+        loops: loops.clone(),
+    });
+    let shares = timed.iter().filter(|_| case.threads > 1).map(|(runner, laps)| Shares {
+        case: case.clone(),
+        contender: of(runner),
+        jain: laps.iter().map(|laps| jain(laps)).collect(),
+        least: laps.iter().map(|laps| least(laps)).collect(),
+    });
+    (times.collect(), shares.collect())
+}
+
+/// Decisions a second of each thread.
+fn speeds(laps: &[Lap]) -> impl Iterator<Item = f64> {
+    laps.iter().map(|lap| lap.decisions as f64 / lap.elapsed.as_secs_f64())
+}
+
+/// Jain's index of fairness: <https://doi.org/10.48550/arXiv.cs/9809099>.
+fn jain(laps: &[Lap]) -> f64 {
+    let (sum, squares) = speeds(laps).fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    sum * sum / (laps.len() as f64 * squares)
+}
+
+fn least(laps: &[Lap]) -> f64 {
+    let fair = speeds(laps).sum::<f64>() / laps.len() as f64;
+    speeds(laps).fold(f64::MAX, f64::min) / fair
+}
+
+fn case(what: impl Into<String>, path: Path, threads: usize, keys: usize) -> Case {
+    Case { what: what.into(), path: path.name().to_owned(), threads, keys }
+}
+
+/// One bucket that all threads are at.
+#[must_use]
+pub fn one_bucket(effort: &Effort, contenders: &[Contender<()>]) -> (Vec<Times>, Vec<Shares>) {
+    let (mut times, mut shares) = (Vec::new(), Vec::new());
+    for path in [Path::Granted, Path::Refused] {
+        let runners: Vec<_> =
+            contenders.iter().map(|contender| Runner::new(contender, path, &[()])).collect();
+        for &threads in effort.threads {
+            let draws = Draws::new(threads, |_| vec![(); BATCH]);
+            let done = time(&case("one bucket", path, threads, 1), effort, &runners, &draws);
+            times.extend(done.0);
+            shares.extend(done.1);
+        }
+    }
+    (times, shares)
+}
+
+/// One bucket whose quota is a tenth of what the contender decides by itself.
+#[must_use]
+pub fn mixed(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Times> {
+    [1, 2].into_iter().flat_map(|threads| mixed_on(threads, effort, contenders)).collect()
+}
+
+fn mixed_on(threads: usize, effort: &Effort, contenders: &[Contender<()>]) -> Vec<Times> {
+    let draws = Draws::new(threads, |_| vec![(); BATCH]);
+    let share = |runner: &Runner<()>, window| {
+        let laps = draws.run(&*runner.limiter, runner.path, window).expect("any outcome is on its path");
+        let (granted, decisions) =
+            laps.iter().fold((0, 0), |(g, d), lap| (g + lap.granted, d + lap.decisions));
+        (granted as f64 / decisions as f64, decisions as f64 / laps[0].elapsed.as_secs_f64())
+    };
+    let runner = |contender: &Contender<()>| {
+        let mut rate = 1_000_000.0;
+        // Its own speed depends on the share.
+        for _ in 0..8 {
+            let path = Path::Mixed(rate as u64);
+            let runner = Runner::new(contender, path, &[()]);
+            let (granted, speed) = share(&runner, Duration::from_millis(50));
+            if (0.07..0.13).contains(&granted) {
+                return Some(runner);
+            }
+            rate = speed / 10.0;
+        }
+        say(format_args!("{}: no quota has it refuse 90 %", contender.name));
+        None
+    };
+    let runners: Vec<_> = contenders.iter().filter_map(runner).collect();
+    time(&case("one bucket", Path::Mixed(0), threads, 1), effort, &runners, &draws).0
+}
+
+/// A bucket for each key.
+#[must_use]
+pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
+    let mut times = Vec::new();
+    for &keys in effort.keys {
+        times.extend(with_keys(effort, contenders, keys, "keyed", |key| key));
+    }
+    times
+}
+
+/// A bucket for each of 1,000 strings.
+#[must_use]
+pub fn strings(effort: &Effort, contenders: &[Contender<String>]) -> Vec<Times> {
+    with_keys(effort, contenders, 1_000, "strings", |key| format!("client-{key:08}"))
+}
+
+fn with_keys<K: Key>(
+    effort: &Effort,
+    contenders: &[Contender<K>],
+    keys: usize,
+    what: &str,
+    name: fn(u64) -> K,
+) -> Vec<Times> {
+    let all: Vec<K> = (0..keys as u64).map(name).collect();
+    let mut times = Vec::new();
+    // Of many keys the refusals are no other than the grants: what takes the time is to find them.
+    let paths: &[Path] = if keys == 1_000 { &[Path::Granted, Path::Refused] } else { &[Path::Granted] };
+    for &path in paths {
+        let runners: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &all)).collect();
+        for popularity in [Popularity::Uniform, Popularity::Zipf] {
+            if popularity == Popularity::Zipf && (keys == 1 || what == "strings") {
+                continue;
+            }
+            for threads in [1, 2] {
+                let what = format!("{what}, {}", popularity.name());
+                let draws = Draws::new(threads, |thread| {
+                    popularity.draw(keys, thread).into_iter().map(name).collect()
+                });
+                times.extend(time(&case(what, path, threads, keys), effort, &runners, &draws).0);
+            }
+        }
+    }
+    times
+}
