@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tollgate::{Clock, Quota, RateLimiter, Reason, WhenFull};
+use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
 use crate::support::{HOUR, SECOND, ns};
 
@@ -77,6 +77,44 @@ fn takes(limiter: &Limiter) {
 
 fn finds_nothing(limiter: &Limiter) {
     assert_eq!(limiter.try_acquire(&1).map_err(|denied| denied.reason()), Err(Reason::Empty));
+}
+
+/// A decision that reads the clock first, and finds a bucket that was charged meanwhile by a clock that was set back: what it
+/// has read is no time that passed.
+#[test]
+fn a_clock_that_is_set_back_within_a_decision_mints_nothing() {
+    for changed in [false, true] {
+        let now = Arc::new(AtomicU64::new(3 * HOUR));
+        let late = Arc::new(Mutex::new(None::<Arc<TokenBucket>>));
+        let clock = Clock::from_fn({
+            let (now, late) = (Arc::clone(&now), Arc::clone(&late));
+            move || {
+                let read = now.load(Ordering::Relaxed);
+                let taken = late.lock().unwrap().take();
+                if let Some(bucket) = taken {
+                    now.store(2 * HOUR + HOUR / 2, Ordering::Relaxed);
+                    // The bucket goes with the clock.
+                    assert!(bucket.try_acquire().is_err());
+                }
+                ns(read)
+            }
+        });
+        // By a faster quota, 4 s are more tokens than the half hour is by that of after the change.
+        let first = if changed { Quota::per_second(1_000).burst(1) } else { Quota::per_minute(1) };
+        let bucket = Arc::new(TokenBucket::with_clock(first, clock));
+        assert!(bucket.try_acquire().is_ok());
+        if changed {
+            now.fetch_add(HOUR, Ordering::Relaxed);
+            bucket.set_quota(Quota::per_minute(1)).unwrap();
+            now.fetch_add(HOUR, Ordering::Relaxed);
+            assert!(bucket.try_acquire().is_ok());
+            now.store(3 * HOUR, Ordering::Relaxed);
+            assert!(bucket.try_acquire().is_err());
+        }
+        assert!(bucket.try_acquire().is_err());
+        *late.lock().unwrap() = Some(Arc::clone(&bucket));
+        assert!(bucket.try_acquire().is_err(), "changed: {changed}");
+    }
 }
 
 #[test]

@@ -125,7 +125,6 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         }
     }
 
-    /// Takes a token of the key, which gets an entry if it has none.
     /// As a decision begins.
     fn attempt(&self, first: First, bucket: &Bucket) -> Option<(Outcome, Reading)> {
         match bucket.attempt(first, self.now(), 1) {
@@ -134,6 +133,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         }
     }
 
+    /// Takes a token of the key, which gets an entry if it has none.
     pub(super) fn take(&self) {
         let seat = Seat { world: self, room: true };
         match seat.find().and_then(|bucket| self.attempt(First::Word, bucket)) {
