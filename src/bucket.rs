@@ -32,15 +32,19 @@ pub(crate) trait Read<T>: Copy {
 pub(crate) trait ReadOnce: Read<Reading> {
     /// As the clock counts, or from before.
     fn count(&self) -> u64;
-    /// What was read, as a reading for a state, if the state admits it. A take by a reading from before the word was loaded
-    /// goes `near` the stamp only.
-    fn admitted(&self, state: State, count: u64) -> Option<Once>;
+    /// What was read, as a reading for a state. A take by a reading from before the word was loaded goes `near` the stamp
+    /// only.
+    fn admitted(&self, state: State, count: u64) -> Once;
 }
 
 /// A reading, and by how many ticks a take may be ahead of the stamp if the clock was read before the word was loaded.
+///
+/// Not an option of one: whoever takes that apart looks for its tag among the terms, at run time.
 pub(crate) struct Once {
     pub(crate) reading: Reading,
     pub(crate) near: u64,
+    /// Whether the state admits it.
+    pub(crate) fits: bool,
 }
 
 /// What an attempt does first.
@@ -122,7 +126,10 @@ impl Bucket {
         let early = if first == First::Clock { read.count() } else { 0 };
         let state = self.state();
         let count = if first == First::Clock { early } else { read.count() };
-        let Once { reading, near } = read.admitted(state, count).ok_or(Missed::Unfit)?;
+        let Once { reading, near, fits } = read.admitted(state, count);
+        if !fits {
+            return Err(Missed::Unfit);
+        }
         let (outcome, next) = state.take_ahead(&reading, n);
         let Some(next) = next else { return Ok((outcome, reading)) };
         if first == First::Clock && !state.is_near(&reading, near) {

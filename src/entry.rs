@@ -85,7 +85,7 @@ impl<R: Source> ReadOnce for Now<&Rules<R>> {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> Option<Once> {
+    fn admitted(&self, state: State, count: u64) -> Once {
         self.0.source.admitted(state, count, true)
     }
 }
@@ -110,7 +110,7 @@ impl ReadOnce for At<'_> {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> Option<Once> {
+    fn admitted(&self, state: State, count: u64) -> Once {
         self.0.source.admitted(state, count, false)
     }
 }

@@ -55,9 +55,9 @@ fn undecided(number: u64) -> u64 {
 pub(crate) trait Source {
     /// The terms and a reading of the clock that belong together, or a reading that was taken before.
     fn read(&self, clock: &Clock, before: Option<u64>) -> Reading;
-    /// What was read, under the terms in force, if they are not changing and the state admits it: if it is `counted`, as the
+    /// What was read, under the terms in force. It fits if they are not changing and the state admits it: if it is `counted`, as the
     /// clock counts and just now; else in nanoseconds, whenever that was.
-    fn admitted(&self, state: State, count: u64, counted: bool) -> Option<Once>;
+    fn admitted(&self, state: State, count: u64, counted: bool) -> Once;
     /// The reading at which the terms came into force, if they are not the first.
     fn changed(&self) -> Option<u64>;
 }
@@ -65,8 +65,9 @@ pub(crate) trait Source {
 #[derive(Debug)]
 pub(crate) struct Regimes {
     layout: Layout,
-    /// `2^stamp - 1` and the floor, as the terms have them.
+    /// `2^stamp - 1`, half of it, and the floor, as the terms have them.
     mask: u64,
+    half: u64,
     floor: u64,
     /// Number of the regime that is read.
     started: AtomicU64,
@@ -115,11 +116,11 @@ impl Slot {
         TickClock { part: self.part.load(Ordering::Acquire), gear: self.gear.load(Ordering::Acquire) }
     }
 
+    /// In the gear 0, they are not known yet.
     #[inline(always)]
-    fn counted(&self) -> Option<TickClock> {
+    fn counted(&self) -> TickClock {
         let gear = self.counted_gear.load(Ordering::Acquire);
-        let part = self.counted_part.load(Ordering::Acquire);
-        if gear == 0 { None } else { Some(TickClock { part, gear }) }
+        TickClock { part: self.counted_part.load(Ordering::Acquire), gear }
     }
 
     /// Works out the ticks of a clock's counts, the part before the gear. `put` stores it.
@@ -139,6 +140,7 @@ impl Regimes {
             Regimes {
                 layout: terms.layout,
                 mask: terms.mask,
+                half: terms.mask / 2,
                 floor: terms.floor,
                 started: AtomicU64::new(0),
                 published: AtomicU64::new(0),
@@ -242,7 +244,7 @@ impl Regimes {
     pub(crate) fn counts_as_it_ticks(&self, clock: &Clock) -> bool {
         let slot = self.slot(self.published.load(Ordering::SeqCst));
         let (whole, part) = clock.scale();
-        slot.counted() == Some(slot.ticks().counted(whole, part))
+        slot.counted() == slot.ticks().counted(whole, part)
     }
 
     /// Starts the regime after this one, if it is published and nobody else does.
@@ -291,25 +293,24 @@ impl Source for Regimes {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64, counted: bool) -> Option<Once> {
+    fn admitted(&self, state: State, count: u64, counted: bool) -> Once {
         let number = self.started.load(Ordering::Acquire);
         let slot = self.slot(number);
-        let pace = Terms {
-            layout: self.layout,
-            ticks: if counted { slot.counted()? } else { slot.ticks() },
-            base: slot.base.load(Ordering::Acquire),
-            mask: self.mask,
-            floor: self.floor,
-            capacity: slot.capacity.load(Ordering::Acquire),
-            // Whatever is admitted is below it.
-            horizon: self.mask,
-        };
+        let ticks = if counted { slot.counted() } else { slot.ticks() };
+        let base = slot.base.load(Ordering::Acquire);
+        let capacity = slot.capacity.load(Ordering::Acquire);
         let near = if counted { slot.near.load(Ordering::Acquire) } else { u64::MAX };
-        if self.published.load(Ordering::SeqCst) != number && !broken(Control::NoRecheck) {
-            return None;
-        }
+        let known = !counted || ticks.gear != 0;
+        let in_force = self.published.load(Ordering::SeqCst) == number || broken(Control::NoRecheck);
+        // What never changes comes last, and the layout by its fields: so each is loaded where it is needed, if it is. Loaded
+        // before the rest they were kept in memory, and the layout as a whole was taken apart again: 9 instructions.
+        let Layout { fraction, scale, stamp, fixed_debt } = self.layout;
+        let layout = Layout { fraction, scale, stamp, fixed_debt };
+        let (mask, floor) = (self.mask, self.floor);
+        // Whatever is admitted is below the horizon.
+        let pace = Terms { layout, ticks, base, mask, floor, capacity, horizon: mask };
         let reading = Reading::new(pace, count);
-        if state.admits_once(&pace, reading.tick) { Some(Once { reading, near }) } else { None }
+        Once { reading, near, fits: known && in_force && state.admits_once(&reading, self.half) }
     }
 
     fn changed(&self) -> Option<u64> {

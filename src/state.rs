@@ -151,10 +151,10 @@ impl State {
         }
     }
 
-    /// Whether a reading is surely not behind the stamp, of a bucket that was charged: it is within half the range ahead.
+    /// Whether a reading is surely not behind the stamp, of a bucket that was charged: it is within `half` the range ahead.
     #[inline(always)]
-    pub(crate) fn admits_once(self, terms: &Terms, now: u64) -> bool {
-        (self.is_level() && self.passed(terms, now) <= terms.mask / 2) || broken(Control::Unadmitted)
+    pub(crate) fn admits_once(self, reading: &Reading, half: u64) -> bool {
+        (self.is_level() && self.passed(&reading.pace, reading.tick) <= half) || broken(Control::Unadmitted)
     }
 
     /// Whether a reading that the state admits may take though it is from before the word was loaded: it is ahead of the

@@ -319,8 +319,12 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
         };
         assert_eq!(terms.near(), 2);
         let reading = Reading { pace: terms, at: 0, tick: now };
-        assert_eq!(state.admits_once(&terms, now), ahead(terms.mask / 2), "{state:?} {now} {spelled:?}");
-        let near = state.admits_once(&terms, now) && state.is_near(&reading, terms.near());
+        assert_eq!(
+            state.admits_once(&reading, terms.mask / 2),
+            ahead(terms.mask / 2),
+            "{state:?} {now} {spelled:?}"
+        );
+        let near = state.admits_once(&reading, terms.mask / 2) && state.is_near(&reading, terms.near());
         assert_eq!(near, ahead(terms.near()), "{state:?} {now} {spelled:?}");
         for n in (0..4).filter(|_| ahead(terms.mask / 2)) {
             assert_eq!(

@@ -31,9 +31,9 @@ impl Source for Fixed {
     }
 
     // A mock clock counts nanoseconds.
-    fn admitted(&self, state: State, count: u64, _: bool) -> Option<Once> {
+    fn admitted(&self, state: State, count: u64, _: bool) -> Once {
         let reading = Reading::new(self.0, count);
-        state.admits_once(&self.0, reading.tick).then_some(Once { reading, near: self.0.near() })
+        Once { reading, near: self.0.near(), fits: state.admits_once(&reading, self.0.mask / 2) }
     }
 
     fn changed(&self) -> Option<u64> {
