@@ -49,7 +49,7 @@ const ROOM: &str = "it makes room for the new key, looking at up to 64 others; w
 const EVICTS: &str = "each new key evicts another in the call itself; a peer is told to sweep them all, once, in its first decision";
 
 /// Of one bucket.
-pub(super) const TIME: &str = "a peer's word is one time, compared with and added to; ours is a level and a stamp: a shift to and fro,     a clamp, and a look whether the quota is being changed";
+pub(super) const TIME: &str = "a peer's word is one time, compared with and added to; ours is a level and a stamp: a shift to and fro, a clamp, and a look whether the quota is being changed";
 
 /// Of one bucket and several threads.
 pub(super) const LINE: &str =
