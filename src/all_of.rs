@@ -25,7 +25,7 @@ pub trait Limits: sealed::Limits {}
 
 impl<T: sealed::Limits + ?Sized> Limits for T {}
 
-mod sealed {
+pub(crate) mod sealed {
     use super::*;
 
     pub trait Limit {
@@ -93,42 +93,47 @@ impl<L: Limits> AllOf<L> {
     ///
     /// [`AllDenied`] says which refused, the one that takes longest, and for how long.
     pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
-        self.look()?;
-        self.take_from(0)
+        take_all(&self.limits).map(|(granted, _)| granted)
     }
+}
 
-    /// Looks at each limit, at one reading.
-    fn look(&self) -> Result<(), AllDenied> {
-        let Some(first) = self.limits.get(0) else { return Ok(()) };
-        if self.limits.get(MOST).is_some() {
-            return Err(AllDenied { which: MOST, denied: Denied::too_many_limits() });
-        }
-        let now = first.clock().moment();
-        let mut longest: Option<AllDenied> = None;
-        for (which, limit) in (0..).map_while(|index| Some((index, self.limits.get(index)?))) {
-            let same = which == 0 || limit.clock().is_same(first.clock());
-            let now = if same { now } else { limit.clock().moment() };
-            if let Err(denied) = limit.look(now) {
-                let denied = AllDenied { which, denied };
-                if longest.is_none_or(|longest| denied.wait() > longest.wait()) {
-                    longest = Some(denied);
-                }
+/// Takes of all or of none. Tells what the one granted that has the least left, and which it is.
+pub(crate) fn take_all<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
+    look(limits)?;
+    take_from(limits, 0)
+}
+
+/// Looks at each limit, at one reading.
+fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
+    let Some(first) = limits.get(0) else { return Ok(()) };
+    if limits.get(MOST).is_some() {
+        return Err(AllDenied { which: MOST, denied: Denied::too_many_limits() });
+    }
+    let now = first.clock().moment();
+    let mut longest: Option<AllDenied> = None;
+    for (which, limit) in (0..).map_while(|index| Some((index, limits.get(index)?))) {
+        let same = which == 0 || limit.clock().is_same(first.clock());
+        let now = if same { now } else { limit.clock().moment() };
+        if let Err(denied) = limit.look(now) {
+            let denied = AllDenied { which, denied };
+            if longest.is_none_or(|longest| denied.wait() > longest.wait()) {
+                longest = Some(denied);
             }
         }
-        longest.map_or(Ok(()), Err)
     }
+    longest.map_or(Ok(()), Err)
+}
 
-    /// Takes this limit and those after it. One call deep for each, so that receipts need no room of their own.
-    fn take_from(&self, which: usize) -> Result<Granted, AllDenied> {
-        let Some(limit) = self.limits.get(which) else { return Ok(Granted::anyway(0, u64::MAX)) };
-        let (granted, receipt) = limit.take().map_err(|denied| AllDenied { which, denied })?;
-        match self.take_from(which + 1) {
-            Ok(others) if others.remaining() < granted.remaining() => Ok(others),
-            Ok(_) => Ok(granted),
-            Err(denied) => {
-                limit.undo(&receipt);
-                Err(denied)
-            }
+/// Takes this limit and those after it. One call deep for each, so that receipts need no room of their own.
+fn take_from<L: sealed::Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
+    let Some(limit) = limits.get(which) else { return Ok((Granted::anyway(0, u64::MAX), which)) };
+    let (granted, receipt) = limit.take().map_err(|denied| AllDenied { which, denied })?;
+    match take_from(limits, which + 1) {
+        Ok(others) if others.0.remaining() < granted.remaining() => Ok(others),
+        Ok(_) => Ok((granted, which)),
+        Err(denied) => {
+            limit.undo(&receipt);
+            Err(denied)
         }
     }
 }

@@ -31,6 +31,12 @@ impl Wait {
         Wait { units: ticks, from: reading.at, clock: reading.pace.terms().ticks.by_ticks() }
     }
 
+    /// Until the bucket is full.
+    #[inline]
+    fn reset<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Wait {
+        Wait::until(reading.pace.capacity(), outcome.level, outcome.lag, reading)
+    }
+
     fn of_nanos(nanos: u64, from: u64) -> Wait {
         Wait { units: nanos, from, clock: TickClock::NANOS }
     }
@@ -68,9 +74,8 @@ pub struct Granted {
 impl Granted {
     #[inline]
     pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Granted {
-        let Outcome { taken, level, lag, .. } = outcome;
-        let terms = reading.pace.terms();
-        let reset = Wait::until(reading.pace.capacity(), level, lag, reading);
+        let Outcome { taken, level, .. } = outcome;
+        let (terms, reset) = (reading.pace.terms(), Wait::reset(outcome, reading));
         Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
     }
 
@@ -156,6 +161,7 @@ pub struct Denied {
     reason: Reason,
     remaining: u64,
     retry: Option<Wait>,
+    reset: Wait,
 }
 
 /// Why tokens were [`Denied`].
@@ -184,13 +190,14 @@ impl Denied {
     pub(crate) fn empty<P: Pace>(need: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
         let terms = reading.pace.terms();
         let retry = Wait::until(need + terms.floor, outcome.level, outcome.lag, reading);
-        Denied { reason: Reason::Empty, remaining: terms.available(outcome.level), retry: Some(retry) }
+        let remaining = terms.available(outcome.level);
+        Denied { reason: Reason::Empty, remaining, retry: Some(retry), reset: Wait::reset(outcome, reading) }
     }
 
     #[cold]
     pub(crate) fn too_many<P: Pace>(outcome: Outcome, reading: Reading<P>) -> Denied {
         let remaining = reading.pace.terms().available(outcome.level);
-        Denied { reason: Reason::TooMany, remaining, retry: None }
+        Denied { reason: Reason::TooMany, remaining, retry: None, reset: Wait::reset(outcome, &reading) }
     }
 
     /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
@@ -200,21 +207,30 @@ impl Denied {
         let (debt, deadline) = (wait(reading.pace.lowest()), wait(terms.floor).saturating_sub(patience));
         let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
         let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
-        Denied { reason, remaining: terms.available(outcome.level), retry }
+        Denied {
+            reason,
+            remaining: terms.available(outcome.level),
+            retry,
+            reset: Wait::reset(outcome, reading),
+        }
     }
 
     /// No room; there may be some at the clock reading `due`, if ever.
     pub(crate) fn full(from: u64, due: Option<u64>) -> Denied {
         let wait = |due: u64| Wait::of_nanos(due.saturating_sub(from), from);
-        Denied { reason: Reason::Full, remaining: 0, retry: due.map(wait) }
+        Denied { retry: due.map(wait), ..Denied::without_bucket(Reason::Full) }
     }
 
     pub(crate) fn foreign_plan() -> Denied {
-        Denied { reason: Reason::ForeignPlan, remaining: 0, retry: None }
+        Denied::without_bucket(Reason::ForeignPlan)
     }
 
     pub(crate) fn too_many_limits() -> Denied {
-        Denied { reason: Reason::TooManyLimits, remaining: 0, retry: None }
+        Denied::without_bucket(Reason::TooManyLimits)
+    }
+
+    fn without_bucket(reason: Reason) -> Denied {
+        Denied { reason, remaining: 0, retry: None, reset: Wait::of_nanos(0, 0) }
     }
 
     /// How long after the decision the same request is granted, if nobody takes tokens in between.
@@ -237,6 +253,12 @@ impl Denied {
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.remaining
+    }
+
+    /// From the decision until the bucket is full, if nobody takes more; 0 if there is no bucket.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.reset.duration()
     }
 }
 

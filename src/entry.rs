@@ -196,6 +196,11 @@ impl<R: Source> Rules<R> {
         self.initial.is_none()
     }
 
+    /// The state of a bucket that may never have been charged.
+    pub(crate) fn begun<P: Pace>(&self, state: State, reading: &Reading<P>) -> State {
+        if state == State::FULL { self.start(reading) } else { state }
+    }
+
     /// What a bucket that was never charged starts from.
     pub(crate) fn start<P: Pace>(&self, reading: &Reading<P>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };
@@ -303,6 +308,24 @@ impl<R: Source> Rules<R> {
         self.charge(bucket, Some(unborn), read, step)
     }
 
+    /// Runs a step on a bucket that is in no map, and so never sealed.
+    pub(crate) fn run_shared<P: Pace>(
+        &self,
+        bucket: &Bucket,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
+    ) -> (Outcome, Reading<P>) {
+        bucket.drive(
+            |state| read.read(state),
+            |state, reading| {
+                let from = self.begun(state, reading);
+                let (outcome, next) = step.run(from, reading);
+                // Refused at first: it has a level and a stamp from here on all the same.
+                (outcome, next.or((from != state).then_some(from)))
+            },
+        )
+    }
+
     /// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.
     ///
     /// The decision is void, and tokens it took are lost to those who share the bucket, if the key has an
@@ -318,15 +341,7 @@ impl<R: Source> Rules<R> {
         if place.find().is_some() {
             return None;
         }
-        let done = place.overflow().drive(
-            |state| read.read(state),
-            |state, reading| {
-                let from = if state == State::FULL { self.start(reading) } else { state };
-                let (outcome, next) = step.run(from, reading);
-                // Refused at first: it has a level and a stamp from here on all the same.
-                (outcome, next.or((from != state).then_some(from)))
-            },
-        );
+        let done = self.run_shared(place.overflow(), read, step);
         fence(Ordering::SeqCst);
         let absent = place.find().is_none() && self.clock.nanos().saturating_sub(before) < MARGIN_NANOS;
         (absent || broken(Control::NoVoidGrants)).then_some(done)

@@ -28,6 +28,8 @@
 
 use std::sync::PoisonError;
 
+use crossbeam_utils::atomic::AtomicCell;
+
 use crate::bucket::Once;
 use crate::clock::Clock;
 use crate::control::{Control, broken};
@@ -74,8 +76,10 @@ pub(crate) struct Regimes {
     /// Number of the latest. Regime `n` is in slot `n % 2`.
     published: AtomicU64,
     slots: [Slot; 2],
+    /// That was set last.
+    quota: AtomicCell<Quota>,
     /// Held by a setter.
-    quota: Mutex<Quota>,
+    setting: Mutex<()>,
 }
 
 /// What differs between regimes. What an attempt needs is on one line.
@@ -145,22 +149,23 @@ impl Regimes {
                 started: AtomicU64::new(0),
                 published: AtomicU64::new(0),
                 slots: [Slot::new(&terms), Slot::new(&terms)],
-                quota: Mutex::new(quota),
+                quota: AtomicCell::new(quota),
+                setting: Mutex::new(()),
             }
         }
     }
 
     /// The quota that was set last.
     pub(crate) fn quota(&self) -> Quota {
-        *self.quota.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quota.load()
     }
 
     /// Puts another quota into force, if the frame can hold it.
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
-        let mut current = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
         self.publish(number, quota, clock)?;
-        *current = quota;
+        self.quota.store(quota);
         self.start_after(number, clock);
         Ok(())
     }
@@ -201,12 +206,12 @@ impl Regimes {
 
     /// A plan on top of the quota in force.
     pub(crate) fn plan(&self, limiter: u64, quota: Quota, clock: &Clock) -> Result<Plan, Flaw> {
-        let own = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
         let terms = self.terms(number);
         let start = self.slot(number).start.load(Ordering::Acquire);
         let since = if number == 0 { 0 } else { terms.tick(start) };
-        Plan::compile(limiter, quota, *own, &terms, since)
+        Plan::compile(limiter, quota, self.quota(), &terms, since)
     }
 
     /// That of the word, which no change of quota touches.
