@@ -36,7 +36,9 @@
 //!
 //! # Features
 //!
-//! None by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a stream.
+//! None by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a stream. `http`: who asks, and what
+//! a response says. `ipnet`: proxies to trust by network. `tower`: a layer over HTTP and gRPC. `metrics`: its statistics through
+//! the facade of that name.
 //!
 //! # The law
 //!
@@ -71,12 +73,16 @@ mod decision;
 mod entry;
 mod eviction;
 mod frame;
+#[cfg(feature = "http")]
+pub mod http;
 mod janitor;
 mod jitter;
 mod key;
 mod key_limit;
 mod limited;
 mod limiter;
+#[cfg(feature = "tower")]
+mod no_key;
 mod observer;
 mod pinned;
 mod plan;
@@ -99,6 +105,8 @@ mod ticks;
 mod token_bucket;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod verbs;
 mod waiting;
 

@@ -7,6 +7,8 @@ mod api;
 mod between;
 #[cfg(feature = "tokio")]
 mod client;
+#[cfg(feature = "http")]
+mod client_ip;
 mod conformance;
 mod dropped;
 mod edges;
@@ -15,9 +17,13 @@ mod face;
 mod flood;
 #[cfg(feature = "tokio")]
 mod futures;
+#[cfg(feature = "http")]
+mod headers;
 mod hold;
 mod janitor;
 mod json;
+#[cfg(feature = "tower")]
+mod layer;
 mod moments;
 mod plans;
 mod proxy;

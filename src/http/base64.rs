@@ -1,0 +1,32 @@
+//! Base64 without padding (RFC 4648, 4 and 3.2), as binary metadata of gRPC has it.
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// The bytes as text.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 3);
+    for three in bytes.chunks(3) {
+        let byte = |index| u32::from(three.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        // As many digits as hold the bits that there are.
+        for digit in 0..=three.len() {
+            text.push(char::from(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::encode;
+
+    #[test]
+    fn the_vectors_of_rfc_4648() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE")]
+        {
+            assert_eq!(encode(bytes.as_bytes()), text);
+        }
+        assert_eq!(encode(&[0xfb, 0xff]), "+/8");
+    }
+}

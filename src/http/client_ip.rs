@@ -1,0 +1,294 @@
+//! Whose request it is, by address: the peer's, or what proxies say that are to be believed.
+
+use std::error::Error;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::Extensions;
+use http::header::HeaderName;
+#[cfg(feature = "ipnet")]
+use ipnet::IpNet;
+
+use super::forwarded::{List, address};
+use super::head::{Head, KeyFrom, only};
+
+/// The address of the client, as a key.
+///
+/// Without more it is the peer's, and no header is looked at. Behind proxies, say which header they write and which of them
+/// are believed. There is no fallback from one header to another: the first that a proxy does not strip is the
+/// client's to write.
+///
+/// | | who is the client |
+/// |---|---|
+/// | [`peer_from`](ClientIp::peer_from) | who has the connection |
+/// | [`header`](ClientIp::header) | what one header says, which is there once |
+/// | [`xff_trusted`](ClientIp::xff_trusted), [`forwarded_trusted`](ClientIp::forwarded_trusted) | from the peer leftwards, the first that is not a trusted proxy |
+/// | [`xff_hops`](ClientIp::xff_hops), [`forwarded_hops`](ClientIp::forwarded_hops) | the `n`-th from the right |
+///
+/// A hop that says no address (`unknown`, `_hidden`, nothing, garbage) ends the walk: the client is whoever was found up to
+/// there. A list from a peer that is not trusted is ignored, and [counted](ClientIp::stats).
+///
+/// The key is canonical: `::ffff:192.0.2.1` is `192.0.2.1`. One of version 6 is its /64, which one subscriber has;
+/// see [`ipv6_prefix`](ClientIp::ipv6_prefix). So `::1` is `::`, and all users of a NAT64 are one;
+/// see [`unwrap_nat64`](ClientIp::unwrap_nat64).
+///
+/// # Examples
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use http::Request;
+/// use tollgate::http::{ClientIp, Head, KeyFrom};
+///
+/// // As axum has it in `ConnectInfo`.
+/// #[derive(Clone)]
+/// struct ConnectInfo(SocketAddr);
+///
+/// let by_peer = ClientIp::peer_from(|info: &ConnectInfo| info.0.ip());
+/// let mut request = Request::get("/").header("X-Forwarded-For", "203.0.113.9").body(()).unwrap();
+/// request.extensions_mut().insert(ConnectInfo("198.51.100.7:4711".parse().unwrap()));
+/// assert_eq!(by_peer.key_from(Head::from(&request)), Some("198.51.100.7".parse().unwrap()));
+///
+/// // Behind one proxy, which appends.
+/// let by_client = by_peer.xff_hops(1);
+/// assert_eq!(by_client.key_from(Head::from(&request)), Some("203.0.113.9".parse().unwrap()));
+/// ```
+#[derive(Clone)]
+pub struct ClientIp {
+    peer: Peer,
+    source: Source,
+    prefix: u8,
+    nat64: bool,
+    counters: Arc<Counters>,
+}
+
+/// Finds the peer's address.
+type Peer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
+
+#[derive(Clone, Debug)]
+enum Source {
+    Peer,
+    Header(HeaderName),
+    List(List, Trust),
+}
+
+#[derive(Clone, Debug)]
+enum Trust {
+    Hops(usize),
+    #[cfg(feature = "ipnet")]
+    Nets(Arc<[IpNet]>),
+}
+
+#[derive(Default)]
+struct Counters {
+    untrusted: AtomicU64,
+    short: AtomicU64,
+    unreadable: AtomicU64,
+}
+
+/// What was odd about the addresses of requests, from [`ClientIp::stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientIpStats {
+    /// Requests with a list from a peer that is not trusted: it was ignored.
+    pub forwarded_from_untrusted: u64,
+    /// Requests with fewer hops than were to be there: the peer counts.
+    pub too_few_hops: u64,
+    /// Requests with a hop that says no address, where the walk ended; or with a header that is not one address.
+    pub unreadable: u64,
+}
+
+impl ClientIp {
+    /// The peer's address, which the server has put into the request's extensions as a `SocketAddr` or an `IpAddr`.
+    #[must_use]
+    pub fn peer() -> ClientIp {
+        let of = |extensions: &Extensions| {
+            let socket = || extensions.get::<SocketAddr>().map(SocketAddr::ip);
+            extensions.get::<IpAddr>().copied().or_else(socket)
+        };
+        ClientIp::by(Arc::new(of))
+    }
+
+    /// The peer's address, in whatever the server has put into the request's extensions.
+    #[must_use]
+    pub fn peer_from<T: Send + Sync + 'static>(
+        of: impl Fn(&T) -> IpAddr + Send + Sync + 'static,
+    ) -> ClientIp {
+        ClientIp::by(Arc::new(move |extensions| extensions.get::<T>().map(&of)))
+    }
+
+    fn by(peer: Peer) -> ClientIp {
+        ClientIp { peer, source: Source::Peer, prefix: 64, nat64: false, counters: Arc::default() }
+    }
+
+    /// What one header says, such as `cf-connecting-ip`: whatever stands in front must set or strip it always. A request
+    /// that does not have it just once, as one address, has no key.
+    #[must_use]
+    pub fn header(self, name: HeaderName) -> ClientIp {
+        self.from(Source::Header(name))
+    }
+
+    /// The `n`-th address of `X-Forwarded-For` from the right, for as many proxies that append to it: 1 with one, which notes its
+    /// peer. (Google's load balancer needs 2: it notes itself as well.) If there are fewer, it is the peer. 0 is the peer.
+    #[must_use]
+    pub fn xff_hops(self, n: usize) -> ClientIp {
+        self.from(Source::List(List::Xff, Trust::Hops(n)))
+    }
+
+    /// As [`xff_hops`](ClientIp::xff_hops), of the header `Forwarded`.
+    #[must_use]
+    pub fn forwarded_hops(self, n: usize) -> ClientIp {
+        self.from(Source::List(List::Forwarded, Trust::Hops(n)))
+    }
+
+    /// By `X-Forwarded-For`: from the peer on leftwards, the first that is in none of the networks.
+    #[cfg(feature = "ipnet")]
+    #[must_use]
+    pub fn xff_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
+        self.from(Source::List(List::Xff, Trust::Nets(proxies.into_iter().collect())))
+    }
+
+    /// As [`xff_trusted`](ClientIp::xff_trusted), by the header `Forwarded`.
+    #[cfg(feature = "ipnet")]
+    #[must_use]
+    pub fn forwarded_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
+        self.from(Source::List(List::Forwarded, Trust::Nets(proxies.into_iter().collect())))
+    }
+
+    fn from(self, source: Source) -> ClientIp {
+        ClientIp { source, ..self }
+    }
+
+    /// So many leading bits of an address of version 6 are a client: 64 if it is not given. Providers give customers 64 to 48
+    /// of their own, some 44.
+    ///
+    /// # Errors
+    ///
+    /// Fewer than 32 bits would make a client of a whole provider, more than 64 as many clients of one as it likes.
+    pub fn ipv6_prefix(self, bits: u8) -> Result<ClientIp, InvalidPrefix> {
+        if (32..=64).contains(&bits) {
+            Ok(ClientIp { prefix: bits, ..self })
+        } else {
+            Err(InvalidPrefix(bits))
+        }
+    }
+
+    /// Takes an address of 64:ff9b::/96 for the one of version 4 in it (RFC 6052).
+    #[must_use]
+    pub fn unwrap_nat64(self, unwrap: bool) -> ClientIp {
+        ClientIp { nat64: unwrap, ..self }
+    }
+
+    /// What was odd so far. A clone counts for the same.
+    #[must_use]
+    pub fn stats(&self) -> ClientIpStats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ClientIpStats {
+            forwarded_from_untrusted: of(&self.counters.untrusted),
+            too_few_hops: of(&self.counters.short),
+            unreadable: of(&self.counters.unreadable),
+        }
+    }
+
+    /// The client's address, canonical but whole.
+    #[must_use]
+    pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
+        let peer = || (self.peer)(head.extensions).map(|address| address.to_canonical());
+        let Counters { short, unreadable, .. } = &*self.counters;
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        match &self.source {
+            Source::Peer => peer(),
+            Source::Header(name) => {
+                let text = only(head.headers, name).and_then(|value| std::str::from_utf8(value).ok());
+                let found = text.and_then(|text| address(text.trim_matches([' ', '\t'])));
+                if found.is_none() && head.headers.contains_key(name) {
+                    count(unreadable);
+                }
+                found.map(|address| address.to_canonical())
+            }
+            Source::List(list, Trust::Hops(n)) => {
+                let (mut client, mut hops) = (None, list.hops(head.headers));
+                for _ in 0..*n {
+                    match hops.next() {
+                        Some(Some(hop)) => client = Some(hop.to_canonical()),
+                        Some(None) => {
+                            count(unreadable);
+                            break;
+                        }
+                        // Whoever is in the list was not counted on: it is not the client's place.
+                        None => {
+                            count(short);
+                            client = None;
+                            break;
+                        }
+                    }
+                }
+                client.or_else(peer)
+            }
+            #[cfg(feature = "ipnet")]
+            Source::List(list, Trust::Nets(nets)) => {
+                let is_trusted = |address: IpAddr| nets.iter().any(|net| net.contains(&address));
+                let mut client = peer()?;
+                if !is_trusted(client) {
+                    if list.is_in(head.headers) {
+                        count(&self.counters.untrusted);
+                    }
+                    return Some(client);
+                }
+                for hop in list.hops(head.headers) {
+                    let Some(hop) = hop else {
+                        count(unreadable);
+                        break;
+                    };
+                    client = hop.to_canonical();
+                    if !is_trusted(client) {
+                        break;
+                    }
+                }
+                Some(client)
+            }
+        }
+    }
+}
+
+impl KeyFrom for ClientIp {
+    type Key = IpAddr;
+
+    fn key_from(&self, head: Head<'_>) -> Option<IpAddr> {
+        let address = match self.address(head)? {
+            IpAddr::V6(address) => address,
+            four => return Some(four),
+        };
+        if let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments()
+            && self.nat64
+        {
+            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+            return Some(IpAddr::from([a, b, c, d]));
+        }
+        let mask = u128::MAX << (128 - u32::from(self.prefix));
+        Some(IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask)))
+    }
+}
+
+impl fmt::Debug for ClientIp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientIp")
+            .field("source", &self.source)
+            .field("prefix", &self.prefix)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// As many bits of an address as no client is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidPrefix(u8);
+
+impl Error for InvalidPrefix {}
+
+impl fmt::Display for InvalidPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a prefix of {} bits is out of the bounds of 32 and 64", self.0)
+    }
+}

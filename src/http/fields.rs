@@ -1,0 +1,149 @@
+//! The headers of a response that tell of a decision.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+
+use super::policy::{Policy, Told, value};
+use crate::decision::{Denied, Granted};
+
+pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Which headers a response gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Headers {
+    /// None, not even `Retry-After`.
+    None,
+    /// `Retry-After`, with refusals.
+    RetryAfterOnly,
+    /// That, `RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.
+    #[default]
+    Ietf,
+    /// `Retry-After`, `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`, and `X-RateLimit-Reset` (until the bucket is
+    /// full).
+    Legacy,
+    /// All of them.
+    Both,
+}
+
+impl Headers {
+    fn retry_after(self) -> bool {
+        self != Headers::None
+    }
+
+    pub(crate) fn ietf(self) -> bool {
+        matches!(self, Headers::Ietf | Headers::Both)
+    }
+
+    fn legacy(self) -> bool {
+        matches!(self, Headers::Legacy | Headers::Both)
+    }
+}
+
+/// What `X-RateLimit-Reset` counts: servers differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResetFormat {
+    /// Seconds from now on, as Envoy has it.
+    #[default]
+    DeltaSeconds,
+    /// Seconds since 1970, as GitHub has it. The system's clock is read for each response.
+    UnixSeconds,
+}
+
+/// The headers that tell of a decision: an iterator, for any framework.
+///
+/// See [`Policy`].
+#[derive(Clone, Debug)]
+pub struct Fields {
+    fields: [Option<(HeaderName, HeaderValue)>; 6],
+}
+
+impl Fields {
+    fn new(policy: &Policy, told: Told) -> Fields {
+        let Told { rest, time, reset, retry, granted } = told;
+        let (burst, window) = policy.limits();
+        let retry = retry.filter(|_| policy.form.retry_after());
+        let scarce = !granted
+            || policy.below >= 100
+            || u128::from(rest) * 100 < u128::from(window) * u128::from(policy.below);
+        let ietf = scarce && policy.form.ietf();
+        let legacy = scarce && policy.form.legacy();
+        let reset = || match policy.reset {
+            ResetFormat::DeltaSeconds => reset,
+            ResetFormat::UnixSeconds => {
+                // A full second more than has begun: never early.
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                reset.saturating_add(now.as_secs()).saturating_add(u64::from(now.subsec_nanos() > 0))
+            }
+        };
+        Fields {
+            fields: [
+                retry.map(|seconds| (RETRY_AFTER, seconds.into())),
+                policy.form.ietf().then(|| (POLICY, policy.field.clone())),
+                ietf.then(|| (LIMIT, value(format!("{};r={rest};t={time}", policy.quoted())))),
+                legacy.then(|| (X_LIMIT, burst.into())),
+                legacy.then(|| (X_REMAINING, rest.into())),
+                legacy.then(|| (X_RESET, reset().into())),
+            ],
+        }
+    }
+
+    /// Without `RateLimit`: for a redirection when nothing is left, since a client might wait with what it is sent on to do
+    /// (section 6 of the draft).
+    #[must_use]
+    pub fn without_rest(mut self) -> Fields {
+        self.fields[2] = None;
+        self
+    }
+
+    /// Adds them to a response. Lists are added to: an upstream may have limits of its own. Of two `X-RateLimit-Remaining` the
+    /// lower one stays, with what belongs to it.
+    pub fn append_to(self, headers: &mut HeaderMap) {
+        let [retry, policy, limit, legacy @ ..] = self.fields;
+        for (name, value) in [policy, limit].into_iter().flatten() {
+            headers.append(name, value);
+        }
+        if let Some((name, value)) = retry {
+            headers.insert(name, value);
+        }
+        let remaining = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
+        let theirs = headers.get(X_REMAINING).and_then(remaining);
+        let ours = legacy[1].as_ref().and_then(|(_, value)| remaining(value));
+        if theirs.is_none() || ours < theirs {
+            for (name, value) in legacy.into_iter().flatten() {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+impl IntoIterator for Fields {
+    type Item = (HeaderName, HeaderValue);
+    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<(HeaderName, HeaderValue)>, 6>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.fields.into_iter().flatten()
+    }
+}
+
+impl Granted {
+    /// What a response says of this decision. See [`Policy`].
+    #[must_use]
+    pub fn headers(&self, policy: &Policy) -> Fields {
+        Fields::new(policy, policy.granted(self))
+    }
+}
+
+impl Denied {
+    /// What a response says of this decision: with `Retry-After`, unless it never passes. See [`Policy`].
+    #[must_use]
+    pub fn headers(&self, policy: &Policy) -> Fields {
+        Fields::new(policy, policy.denied(self))
+    }
+}

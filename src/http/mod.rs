@@ -1,0 +1,18 @@
+//! Limits over HTTP, whatever the framework: who asks, and what a response says of it.
+
+mod base64;
+mod client_ip;
+mod fields;
+mod forwarded;
+mod grpc;
+mod head;
+mod policy;
+mod refusal;
+mod secret;
+
+pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
+pub use fields::{Fields, Headers, ResetFormat};
+pub use head::{Extension, Head, HeaderKey, KeyFrom};
+pub use policy::{InvalidName, Policy};
+pub use refusal::{Bare, Problem, Refusal, Reject};
+pub use secret::Digest;

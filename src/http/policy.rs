@@ -1,0 +1,296 @@
+//! A limit as it is told to clients: its name, and its quota in whole seconds.
+//!
+//! The numbers are those of draft-ietf-httpapi-ratelimit-headers-11
+//! (<https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/>), for a bucket as by
+//! <https://dotat.at/@/2026-01-13-http-ratelimit.html>: what a client may do by them, the bucket allows.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+
+use super::fields::{Headers, POLICY, ResetFormat};
+use crate::decision::{Denied, Granted};
+use crate::quota::Quota;
+
+/// The largest integer of a structured field (RFC 9651, 3.3.1).
+const MOST: u64 = 999_999_999_999_999;
+/// Longer waits are told as this one: 68 years, as RFC 9111, 1.2.2 has it for delta-seconds.
+const LONGEST: u64 = 1 << 31;
+const SECOND: u128 = 1_000_000_000;
+
+/// A limit's name and quota, and the form in which clients are told of them.
+///
+/// | parameter | of a quota of `count` in `period`, with a burst |
+/// |---|---|
+/// | `w` | the period or the time to fill the bucket, whichever is longer, in whole seconds, at least 1 |
+/// | `q` | the tokens that come in `w`, rounded down; at least the burst |
+/// | `r` | tokens that are left, in whole ones |
+/// | `t` | seconds that these took to come, rounded up, at least 1; after a refusal, those of `Retry-After` |
+///
+/// So `q / w` and `r / t` are at most the rate, and a client that goes by either is not refused if it is alone.
+///
+/// # Examples
+///
+/// Without any framework:
+///
+/// ```
+/// use http::Response;
+/// use tollgate::http::{Headers, Policy};
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let quota = Quota::per_second(100).burst(200);
+/// let policy = Policy::new("default", quota)?;
+/// let (clock, _mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(quota, clock);
+///
+/// let mut response = Response::new(());
+/// match bucket.try_acquire_n(51) {
+///     Ok(granted) => granted.headers(&policy).append_to(response.headers_mut()),
+///     Err(denied) => denied.headers(&policy).append_to(response.headers_mut()),
+/// }
+/// assert_eq!(response.headers()["ratelimit-policy"], r#""default";q=200;w=2"#);
+/// assert_eq!(response.headers()["ratelimit"], r#""default";r=149;t=2"#);
+///
+/// let refused = bucket.try_acquire_n(200).unwrap_err().headers(&policy);
+/// let fields: Vec<_> = refused.into_iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
+/// assert_eq!(fields[0], r#"retry-after: "1""#);
+/// # Ok::<(), tollgate::http::InvalidName>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Policy {
+    name: Arc<str>,
+    /// As a string of structured fields, and of JSON: both escape alike.
+    quoted: Arc<str>,
+    quota: Quota,
+    pub(crate) field: HeaderValue,
+    unit: Option<Arc<str>>,
+    pub(crate) form: Headers,
+    pub(crate) reset: ResetFormat,
+    pub(crate) below: u8,
+    longest: u64,
+}
+
+/// What a response says of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// `r` and `t`.
+    pub(crate) rest: u64,
+    pub(crate) time: u64,
+    /// Seconds until the bucket is full.
+    pub(crate) reset: u64,
+    /// `Retry-After`, of a refusal that is not for ever.
+    pub(crate) retry: Option<u64>,
+    pub(crate) granted: bool,
+}
+
+impl Policy {
+    /// A policy, in the [default form](Headers::Ietf).
+    ///
+    /// # Errors
+    ///
+    /// The name has a character that is neither printable ASCII nor a space, or it is empty or longer than 64.
+    pub fn new(name: &str, quota: Quota) -> Result<Policy, InvalidName> {
+        let quoted = quoted(name)?;
+        let field = field(&quoted, quota, None);
+        let (form, reset) = (Headers::default(), ResetFormat::default());
+        Ok(Policy {
+            name: name.into(),
+            quoted,
+            quota,
+            field,
+            unit: None,
+            form,
+            reset,
+            below: 100,
+            longest: LONGEST,
+        })
+    }
+
+    /// Which headers there are.
+    #[must_use]
+    pub fn form(self, form: Headers) -> Policy {
+        Policy { form, ..self }
+    }
+
+    /// What `X-RateLimit-Reset` counts from.
+    #[must_use]
+    pub fn reset_format(self, reset: ResetFormat) -> Policy {
+        Policy { reset, ..self }
+    }
+
+    /// Tells `RateLimit` and its like only when less than so many hundredths of `q` are left: a header less in most
+    /// responses (section 6.2 of the draft). 100 and more is always.
+    #[must_use]
+    pub fn only_below(self, percent: u8) -> Policy {
+        Policy { below: percent.min(100), ..self }
+    }
+
+    /// The longest wait that clients are told, in whole seconds, at least 1: who waits that long in vain is told again. 68 years
+    /// if it is not given.
+    #[must_use]
+    pub fn longest_wait(self, longest: Duration) -> Policy {
+        Policy { longest: longest.as_secs().clamp(1, LONGEST), ..self }
+    }
+
+    /// What is counted, if not requests: `content-bytes`, or `concurrent-requests`, or a name of your own.
+    ///
+    /// # Errors
+    ///
+    /// As for the name of a policy.
+    pub fn unit(self, unit: &str) -> Result<Policy, InvalidName> {
+        let unit = quoted(unit)?;
+        Ok(Policy { field: field(&self.quoted, self.quota, Some(&unit)), unit: Some(unit), ..self })
+    }
+
+    /// The same for another quota.
+    #[must_use]
+    pub fn with_quota(&self, quota: Quota) -> Policy {
+        let field = field(&self.quoted, quota, self.unit.as_ref());
+        Policy { quota, field, ..self.clone() }
+    }
+
+    /// Adds `RateLimit-Policy` to a response: of a limit that is told of beside the one that decided.
+    pub fn append_to(&self, headers: &mut HeaderMap) {
+        if self.form.ietf() {
+            headers.append(POLICY, self.field.clone());
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The quota that is told.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The name, in quotes.
+    pub(crate) fn quoted(&self) -> &str {
+        &self.quoted
+    }
+
+    pub(crate) fn granted(&self, granted: &Granted) -> Told {
+        let (rest, reset) = (granted.remaining(), granted.reset_after());
+        let Window { count, period, burst } = Window::of(self.quota);
+        // What is in the bucket, as the time it took to come: `reset` is rounded up, so this is rounded down, and must not be
+        // below that of the whole tokens.
+        let fill = u128::from(burst) * period / count;
+        let came = fill.saturating_sub(reset.as_nanos()).max((u128::from(rest) * period).div_ceil(count));
+        Told {
+            rest,
+            time: seconds(came).max(1),
+            reset: seconds(reset.as_nanos()),
+            retry: None,
+            granted: true,
+        }
+    }
+
+    pub(crate) fn denied(&self, denied: &Denied) -> Told {
+        let retry = denied.retry_after().map(|wait| self.wait(wait));
+        let (rest, time) = match retry {
+            Some(retry) => (0, retry),
+            // It asked for more than there ever is; others need not wait.
+            None => {
+                let Window { count, period, .. } = Window::of(self.quota);
+                let rest = denied.remaining();
+                (rest, seconds((u128::from(rest) * period).div_ceil(count)).max(1))
+            }
+        };
+        Told { rest, time, reset: seconds(denied.reset_after().as_nanos()), retry, granted: false }
+    }
+
+    /// `Retry-After` of a wait: whole seconds, rounded up, at least 1.
+    pub(crate) fn wait(&self, wait: Duration) -> u64 {
+        seconds(wait.as_nanos()).clamp(1, self.longest)
+    }
+
+    /// Tokens of a full bucket, and of a whole window.
+    pub(crate) fn limits(&self) -> (u64, u64) {
+        (self.quota.capacity(), Window::of(self.quota).told().0)
+    }
+}
+
+/// A quota's numbers, for sums that do not overflow: a count and a burst are below 2^64, a period below 2^62.
+struct Window {
+    count: u128,
+    /// In nanoseconds.
+    period: u128,
+    burst: u64,
+}
+
+impl Window {
+    fn of(quota: Quota) -> Window {
+        Window { count: quota.tokens().into(), period: quota.period().as_nanos(), burst: quota.capacity() }
+    }
+
+    /// `q` and `w`.
+    fn told(&self) -> (u64, u64) {
+        let Window { count, period, burst } = *self;
+        let fill = (u128::from(burst) * period).div_ceil(count);
+        let window = seconds(period).max(seconds(fill)).max(1);
+        let tokens = count * u128::from(window) * SECOND / period;
+        (u64::try_from(tokens).unwrap_or(MOST).min(MOST), window)
+    }
+}
+
+fn seconds(nanos: u128) -> u64 {
+    u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MOST).min(MOST)
+}
+
+/// The value of `RateLimit-Policy`.
+fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
+    let (tokens, window) = Window::of(quota).told();
+    let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
+    value(format!("{quoted};q={tokens}{unit};w={window}"))
+}
+
+/// What is made of names that were checked, and of numbers.
+pub(crate) fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("it is visible ASCII")
+}
+
+/// A string of structured fields (RFC 9651, 3.3.3).
+fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
+    let bad = name.chars().position(|c| !(' '..='~').contains(&c));
+    if let Some(at) = bad {
+        return Err(InvalidName(Fault::Character { at, name: name.into() }));
+    }
+    if !(1..=LONGEST_NAME).contains(&name.len()) {
+        return Err(InvalidName(Fault::Length(name.len())));
+    }
+    Ok(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")).into())
+}
+
+const LONGEST_NAME: usize = 64;
+
+/// What no policy or unit can be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidName(Fault);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    Length(usize),
+    Character { at: usize, name: Box<str> },
+}
+
+impl Error for InvalidName {}
+
+impl fmt::Display for InvalidName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Fault::Length(length) => {
+                write!(f, "a name of {length} characters is out of the bounds of 1 and {LONGEST_NAME}")
+            }
+            Fault::Character { at, name } => {
+                write!(f, "character {at} of the name {name:?} is not printable ASCII")
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The response to a request that is refused.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+
+use super::grpc;
+use super::head::Head;
+use super::policy::Policy;
+use crate::decision::{Denied, Reason};
+
+/// What is known of a refusal when its response is made.
+#[derive(Debug)]
+pub struct Refusal<'a> {
+    pub(crate) head: Head<'a>,
+    pub(crate) why: Option<&'a Denied>,
+    pub(crate) policy: &'a Policy,
+    pub(crate) grpc: Option<HeaderValue>,
+}
+
+impl<'a> Refusal<'a> {
+    /// Of a request, by a limit. Without a decision, the request had no key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::http::{Bare, Policy, Refusal, Reject};
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// let quota = Quota::per_second(1);
+    /// let (bucket, policy) = (TokenBucket::new(quota), Policy::new("default", quota)?);
+    /// let request = Request::new(());
+    /// let response = |denied| -> http::Response<String> {
+    ///     Bare.reject(&Refusal::new(&request, Some(denied), &policy))
+    /// };
+    /// assert!(bucket.try_acquire().is_ok());
+    /// assert_eq!(response(&bucket.try_acquire().unwrap_err()).status(), 429);
+    /// # Ok::<(), tollgate::http::InvalidName>(())
+    /// ```
+    pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
+        let head = head.into();
+        Refusal { head, why, policy, grpc: grpc::content_type(head.headers) }
+    }
+
+    /// The head of the request.
+    #[must_use]
+    pub fn head(&self) -> Head<'a> {
+        self.head
+    }
+
+    /// The decision. `None` if the request had no key, and needs one.
+    #[must_use]
+    pub fn denied(&self) -> Option<&'a Denied> {
+        self.why
+    }
+
+    /// The limit that refused it.
+    #[must_use]
+    pub fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// What `Retry-After` says, if it is told: whole seconds.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.why?.retry_after().map(|wait| Duration::from_secs(self.policy.wait(wait)))
+    }
+
+    /// Whether more was asked for than the limit ever allows: there is no use in trying again.
+    #[must_use]
+    pub fn is_over_capacity(&self) -> bool {
+        self.why.is_some_and(|denied| denied.reason() == Reason::TooMany)
+    }
+
+    /// Whether gRPC is spoken: the response is HTTP 200, and the refusal in its headers.
+    #[must_use]
+    pub fn is_grpc(&self) -> bool {
+        self.grpc.is_some()
+    }
+
+    /// 429 Too Many Requests, or 400 Bad Request without a key; with gRPC what [`grpc_response`](Refusal::grpc_response) says.
+    pub fn response<B>(&self, body: B) -> Response<B> {
+        let mut response = Response::new(body);
+        match self.why {
+            Some(_) => *response.status_mut() = StatusCode::TOO_MANY_REQUESTS,
+            None => *response.status_mut() = StatusCode::BAD_REQUEST,
+        }
+        response
+    }
+
+    /// `RESOURCE_EXHAUSTED` with the wait, as clients of gRPC read it: trailers only, so the body is to be empty. `None` if the request
+    /// is not one of gRPC.
+    ///
+    /// The wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`, without which some clients never try
+    /// again.
+    pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
+        let content_type = self.grpc.clone()?;
+        let mut response = Response::new(empty());
+        let wait = self.why.and_then(Denied::retry_after);
+        *response.headers_mut() = grpc::headers(content_type, wait);
+        Some(response)
+    }
+}
+
+/// Makes the response to a refused request. A closure does.
+///
+/// Headers that tell of the limit are added to it. Whoever serves gRPC begins with
+/// [`grpc_response`](Refusal::grpc_response); [`Bare`] and [`Problem`] do.
+///
+/// # Examples
+///
+/// A cost in bytes that no bucket holds:
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use tollgate::http::Refusal;
+///
+/// let reject = |refusal: &Refusal<'_>| {
+///     let mut response = refusal.response("Too many requests.\n");
+///     if refusal.is_over_capacity() {
+///         *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+///     }
+///     response
+/// };
+/// # fn takes(_: impl tollgate::http::Reject<&'static str>) {}
+/// # takes(reject);
+/// ```
+pub trait Reject<B>: Send + Sync {
+    /// The response.
+    fn reject(&self, refusal: &Refusal<'_>) -> Response<B>;
+}
+
+impl<B, F: Fn(&Refusal<'_>) -> Response<B> + Send + Sync> Reject<B> for F {
+    fn reject(&self, refusal: &Refusal<'_>) -> Response<B> {
+        self(refusal)
+    }
+}
+
+/// An empty body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bare;
+
+impl<B: Default> Reject<B> for Bare {
+    fn reject(&self, refusal: &Refusal<'_>) -> Response<B> {
+        refusal.grpc_response(B::default).unwrap_or_else(|| refusal.response(B::default()))
+    }
+}
+
+/// A body of `application/problem+json` (RFC 9457) that names the policy.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::Request;
+/// use tollgate::http::{Policy, Problem, Refusal, Reject};
+/// use tollgate::{Quota, TokenBucket};
+///
+/// let quota = Quota::per_second(1);
+/// let (bucket, policy) = (TokenBucket::new(quota), Policy::new("default", quota)?);
+/// let _ = bucket.try_acquire();
+/// let denied = bucket.try_acquire().unwrap_err();
+/// let request = Request::new(());
+/// let response: http::Response<Bytes> =
+///     Problem::QUOTA_EXCEEDED.reject(&Refusal::new(&request, Some(&denied), &policy));
+/// assert_eq!(response.headers()["content-type"], "application/problem+json");
+/// assert!(response.body().ends_with(br#""violated-policies":["default"]}"#));
+/// # Ok::<(), tollgate::http::InvalidName>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    kind: &'static str,
+    title: &'static str,
+    status: StatusCode,
+}
+
+impl Problem {
+    /// 429: the client is over its quota.
+    pub const QUOTA_EXCEEDED: Problem = Problem {
+        kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        title: "Request cannot be satisfied as assigned quota has been exceeded",
+        status: StatusCode::TOO_MANY_REQUESTS,
+    };
+
+    /// 503: the server does less for a while, whoever asks.
+    pub const TEMPORARY_REDUCED_CAPACITY: Problem = Problem {
+        kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        title: "Request cannot be satisfied due to temporary server capacity constraints",
+        status: StatusCode::SERVICE_UNAVAILABLE,
+    };
+
+    /// 429: the client behaves as none should.
+    pub const ABNORMAL_USAGE_DETECTED: Problem = Problem {
+        kind: "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+        title: "Request not satisfied due to detection of abnormal request pattern",
+        status: StatusCode::TOO_MANY_REQUESTS,
+    };
+
+    /// The same of another type, a URI.
+    #[must_use]
+    pub const fn of_kind(self, kind: &'static str) -> Problem {
+        Problem { kind, ..self }
+    }
+
+    /// The same with another title.
+    #[must_use]
+    pub const fn titled(self, title: &'static str) -> Problem {
+        Problem { title, ..self }
+    }
+}
+
+impl Default for Problem {
+    fn default() -> Problem {
+        Problem::QUOTA_EXCEEDED
+    }
+}
+
+impl<B: From<Bytes>> Reject<B> for Problem {
+    fn reject(&self, refusal: &Refusal<'_>) -> Response<B> {
+        refusal.grpc_response(|| B::from(Bytes::new())).unwrap_or_else(|| {
+            let mut response = refusal.response(());
+            if refusal.why.is_some() {
+                *response.status_mut() = self.status;
+            }
+            let status = response.status().as_u16();
+            let (kind, title, policy) = (quoted(self.kind), quoted(self.title), refusal.policy.quoted());
+            let body = match refusal.why {
+                Some(_) => {
+                    format!(r#"{{"type":{kind},"title":{title},"status":{status},"violated-policies":[{policy}]}}"#)
+                }
+                None => format!(r#"{{"title":"Request has nothing to limit it by","status":{status}}}"#),
+            };
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+            response.map(|()| B::from(Bytes::from(body)))
+        })
+    }
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

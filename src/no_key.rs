@@ -1,0 +1,84 @@
+//! Requests that have no key: all of them share one bucket of a limiter.
+
+use std::hash::{BuildHasher, Hash};
+
+use crate::all_of::sealed;
+use crate::bucket::{Bucket, Read};
+use crate::clock::{Clock, Moment};
+use crate::decision::{Denied, Granted};
+use crate::entry::{At, Now};
+use crate::limiter::RateLimiter;
+use crate::reservation::Receipt;
+use crate::shared::Shared;
+use crate::shares::Share;
+use crate::state::{Outcome, State};
+use crate::step::{Step, Take};
+use crate::terms::Reading;
+
+/// A request for `n` tokens without a key.
+///
+/// The bucket is the first of those that keys without room share, under the limiter's own quota.
+pub(crate) struct NoKey<'a, K, S> {
+    shared: &'a Shared<K, S>,
+    n: u64,
+}
+
+impl<K, S> RateLimiter<K, S> {
+    pub(crate) fn no_key(&self, n: u64) -> NoKey<'_, K, S> {
+        NoKey { shared: &self.shared, n }
+    }
+
+    /// As its map has it, before it is mixed.
+    pub(crate) fn hash(&self, key: &K) -> u64
+    where
+        K: Hash,
+        S: BuildHasher,
+    {
+        self.shared.hasher.hash_one(key)
+    }
+}
+
+impl<'a, K, S> NoKey<'a, K, S> {
+    fn bucket(&self) -> &'a Bucket {
+        self.shared.shares.bucket(Share::Own, 0)
+    }
+
+    fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
+        self.shared.rules.run_shared(self.bucket(), read, Take(self.n))
+    }
+
+    pub(crate) fn refund(&self) {
+        self.shared.rules.refund(self.bucket(), self.n, None);
+    }
+}
+
+impl<K, S> sealed::Limit for NoKey<'_, K, S> {
+    fn clock(&self) -> &Clock {
+        &self.shared.rules.clock
+    }
+
+    fn look(&self, now: Moment) -> Result<(), Denied> {
+        let rules = &self.shared.rules;
+        if !rules.starts_full() && self.bucket().state() == State::FULL {
+            // It begins to earn when it is first taken from: a look would refuse it for ever.
+            return Ok(());
+        }
+        let read = At(rules, now);
+        let step = Take(self.n);
+        let (outcome, reading) = self.bucket().drive(
+            |state| read.read(state),
+            |state, reading: &Reading| (step.run(rules.begun(state, reading), reading).0, None),
+        );
+        self.shared.extras.preview(self.n, step.decision((outcome, reading)))
+    }
+
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        let (outcome, reading) = self.run(Now(&self.shared.rules));
+        let granted = self.shared.extras.observe(self.n, Take(self.n).decision((outcome, reading)))?;
+        Ok((granted, Receipt::new(outcome, &reading, None)))
+    }
+
+    fn undo(&self, receipt: &Receipt) {
+        self.shared.rules.undo(self.bucket(), receipt);
+    }
+}

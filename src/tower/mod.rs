@@ -1,0 +1,63 @@
+//! A layer of [tower](https://docs.rs/tower) that limits requests over HTTP, and over gRPC.
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tollgate::http::ClientIp;
+//! use tollgate::tower::RateLimitLayer;
+//! use tollgate::{Quota, RateLimiter};
+//! # use std::future::{Ready, ready};
+//! # use std::task::{Context, Poll};
+//! # #[derive(Clone)]
+//! # struct Hello;
+//! # impl tower_service::Service<Request<()>> for Hello {
+//! #     type Response = Response<String>;
+//! #     type Error = std::convert::Infallible;
+//! #     type Future = Ready<Result<Response<String>, Self::Error>>;
+//! #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> { Poll::Ready(Ok(())) }
+//! #     fn call(&mut self, _: Request<()>) -> Self::Future { ready(Ok(Response::new("hello".to_owned()))) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use tower_layer::Layer;
+//! use tower_service::Service;
+//!
+//! let limiter = RateLimiter::new(Quota::per_second(1));
+//! let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+//! let mut service = layer.layer(Hello);
+//!
+//! let mut request = Request::new(());
+//! request.extensions_mut().insert(std::net::IpAddr::from([192, 0, 2, 1]));
+//! let granted = service.call(request.clone()).await.unwrap();
+//! assert_eq!(granted.headers()["ratelimit"], r#""default";r=0;t=1"#);
+//! let refused = service.call(request).await.unwrap();
+//! assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &1.into()));
+//! # }
+//! ```
+//!
+//! # Where it goes
+//!
+//! The state is in the layer, behind an `Arc`: all services that one layer makes, and all of their clones, count together.
+//!
+//! What is before a limiter costs what an attacker likes; what is behind it is spared. By address it goes outermost, before
+//! anything that is dear. By a key that a client sends it goes behind what authenticates the key (see
+//! [`Extension`](crate::http::Extension)), or every value that somebody makes up is a new bucket; with a limit by address in front of
+//! that, lest authentication be what is flooded. [`by_address_and_key`](RateLimitLayer::by_address_and_key) is both in one layer.
+//!
+//! # What happens when
+//!
+//! The decision is made when the service is called, before the request is passed on: at once, without waiting. `poll_ready` is that of
+//! the service within. A request that is passed on has a [`Decision`] among its extensions; if it has one already of another
+//! layer, a limiter that has counted it there does not count it again.
+
+mod counters;
+mod decision;
+mod gate;
+mod layer;
+mod service;
+mod top;
+
+pub use counters::{LayerStats, prometheus};
+pub use decision::Decision;
+pub use gate::{LimitBy, OnMissingKey};
+pub use layer::{LayerBuilder, RateLimitLayer};
+pub use service::{RateLimit, ResponseFuture};

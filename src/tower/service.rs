@@ -1,0 +1,247 @@
+//! The service, and the response to come.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::counters::{Counters, count};
+use super::decision::{Counted, Decision};
+use super::gate::{Asked, Gate, Outcome, Refund, Verdict};
+use super::layer::{RefundOn, State};
+use crate::decision::Granted;
+use crate::http::{Bare, Fields, Head, Policy, Refusal, Reject};
+
+/// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
+///
+/// A clone counts together with it.
+pub struct RateLimit<T, K, R = Bare, S = RandomState> {
+    pub(crate) inner: T,
+    pub(crate) state: Arc<State<K, R, S>>,
+}
+
+impl<T, K, R, S> RateLimit<T, K, R, S> {
+    /// The service within.
+    pub fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// The service within.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// The service within.
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
+impl<T: Clone, K, R, S> Clone for RateLimit<T, K, R, S> {
+    fn clone(&self) -> Self {
+        RateLimit { inner: self.inner.clone(), state: self.state.clone() }
+    }
+}
+
+impl<T: fmt::Debug, K, R, S> fmt::Debug for RateLimit<T, K, R, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+/// What is to be done with a request.
+enum Ruling<B> {
+    /// It is passed on, with what is said of the decision, to it and to its response.
+    Pass(Option<Decision>, After),
+    Refuse(Response<B>),
+}
+
+impl<K, R, S> State<K, R, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn rule<B>(&self, head: Head<'_>) -> Ruling<B>
+    where
+        R: Reject<B>,
+    {
+        if self.skip.as_ref().is_some_and(|skip| skip(head)) {
+            count(&self.counters.skipped);
+            return Ruling::Pass(None, After::NOTHING);
+        }
+        let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
+        let asked = Asked {
+            head,
+            cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
+            counted: before,
+            refundable: self.refund_on.is_some(),
+        };
+        let verdict = self.first.decide(&asked, &self.others, None);
+        if verdict.hash.is_none() {
+            count(&self.counters.keyless);
+        }
+        let Verdict { outcome, policy, also, refunds, hash, .. } = verdict;
+        // The upper half: the map's buckets have the same hash.
+        let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
+        let (Some(policy), Outcome::Decided(result)) = (policy.clone(), &outcome) else {
+            return match (policy, outcome) {
+                (Some(policy), Outcome::NoKey) if enforced => {
+                    count(&self.counters.rejected);
+                    Ruling::Refuse(self.reject.reject(&Refusal::new(head, None, &policy)))
+                }
+                _ => {
+                    count(&self.counters.skipped);
+                    Ruling::Pass(None, After::NOTHING)
+                }
+            };
+        };
+        let before = before.map(|counted| Arc::new(counted.clone()));
+        let counted = Counted { ids: self.ids.clone(), before };
+        let decision = Decision { result: *result, cost: asked.cost, counted };
+        if let Some(hook) = &self.hook {
+            hook(head, &decision);
+        }
+        let tell = Tell { policy, also };
+        match (&decision.result, enforced) {
+            (Ok(granted), _) => {
+                count(&self.counters.granted);
+                let refund = self.refund_on.clone().map(|on| (on, refunds, self.counters.clone()));
+                let tell = enforced.then_some((tell, *granted));
+                Ruling::Pass(Some(decision), After { tell, refund })
+            }
+            (Err(denied), true) => {
+                count(&self.counters.refused);
+                let refusal = Refusal::new(head, Some(denied), &tell.policy);
+                let mut response = self.reject.reject(&refusal);
+                if !refusal.is_grpc() {
+                    tell.add(&mut response, denied.headers(&tell.policy));
+                }
+                Ruling::Refuse(response)
+            }
+            (Err(_), false) => {
+                count(&self.counters.shadow_refused);
+                Ruling::Pass(Some(decision), After::NOTHING)
+            }
+        }
+    }
+}
+
+impl<T, K, R, S, A, B> Service<Request<A>> for RateLimit<T, K, R, S>
+where
+    T: Service<Request<A>, Response = Response<B>>,
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    R: Reject<B>,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    type Response = Response<B>;
+    type Error = T::Error;
+    type Future = ResponseFuture<T::Future, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        match self.state.rule(Head::from(&request)) {
+            Ruling::Refuse(response) => ResponseFuture { kind: Kind::Refused { response: Some(response) } },
+            Ruling::Pass(decision, after) => {
+                if let Some(decision) = decision {
+                    request.extensions_mut().insert(decision);
+                }
+                ResponseFuture { kind: Kind::Passed { inner: self.inner.call(request), after } }
+            }
+        }
+    }
+}
+
+/// What clients are told of, beside the decision.
+struct Tell {
+    policy: Arc<Policy>,
+    also: Vec<Arc<Policy>>,
+}
+
+impl Tell {
+    fn add<B>(&self, response: &mut Response<B>, fields: Fields) {
+        for policy in self.also.iter().rev() {
+            policy.append_to(response.headers_mut());
+        }
+        fields.append_to(response.headers_mut());
+    }
+}
+
+/// What is done when the response is there.
+struct After {
+    tell: Option<(Tell, Granted)>,
+    refund: Option<(RefundOn, Vec<Refund>, Arc<Counters>)>,
+}
+
+impl After {
+    const NOTHING: After = After { tell: None, refund: None };
+
+    fn act<B>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        if let Some((on, refunds, counters)) = self.refund.take()
+            && on(status)
+        {
+            count(&counters.refunded);
+            refunds.into_iter().for_each(|refund| refund());
+        }
+        if let Some((tell, granted)) = self.tell.take() {
+            let fields = granted.headers(&tell.policy);
+            // Whoever is told to wait would wait before it goes where it is sent.
+            let waits = status.is_redirection() && granted.remaining() == 0;
+            tell.add(response, if waits { fields.without_rest() } else { fields });
+        }
+    }
+}
+
+pin_project! {
+    /// The response of a [`RateLimit`]: that of the service within, or a refusal, which is ready.
+    #[must_use = "futures do nothing unless they are polled"]
+    pub struct ResponseFuture<F, B> {
+        #[pin]
+        kind: Kind<F, B>,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum Kind<F, B> {
+        Passed {
+            #[pin]
+            inner: F,
+            after: After,
+        },
+        Refused {
+            response: Option<Response<B>>,
+        },
+    }
+}
+
+impl<F: Future<Output = Result<Response<B>, E>>, B, E> Future for ResponseFuture<F, B> {
+    type Output = Result<Response<B>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match self.project().kind.project() {
+            Projected::Passed { inner, after } => ready!(inner.poll(context)).map(|mut response| {
+                after.act(&mut response);
+                response
+            }),
+            Projected::Refused { response } => {
+                Ok(response.take().expect("it is not polled when it is ready"))
+            }
+        })
+    }
+}
+
+impl<F, B> fmt::Debug for ResponseFuture<F, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! Who is refused most: a sketch of bounded size.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+const SETS: usize = 64;
+const WAYS: usize = 8;
+
+/// Keys and how often each was refused, by Space-Saving (Metwally et al., 2005,
+/// <https://doi.org/10.1007/978-3-540-30570-5_27>) in each of some sets.
+///
+/// A key that is refused more often than all others of its set that are not among the first 8 is there; its count may
+/// be too high by that of the key whose place it took.
+pub(crate) struct Top<K> {
+    sets: Box<[Mutex<Set<K>>]>,
+    hasher: RandomState,
+}
+
+type Set<K> = Vec<(K, u64)>;
+
+impl<K: Hash + Eq + Clone> Top<K> {
+    pub(crate) fn new() -> Top<K> {
+        Top { sets: (0..SETS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+    }
+
+    /// Nobody waits: while another thread is at the set, a refusal goes uncounted.
+    pub(crate) fn note(&self, key: &K) {
+        let set = &self.sets[self.hasher.hash_one(key) as usize % SETS];
+        let mut keys = match set.try_lock() {
+            Ok(keys) => keys,
+            Err(TryLockError::Poisoned(keys)) => keys.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if let Some((_, count)) = keys.iter_mut().find(|(known, _)| known == key) {
+            *count += 1;
+        } else if keys.len() < WAYS {
+            keys.push((key.clone(), 1));
+        } else if let Some(least) = keys.iter_mut().min_by_key(|(_, count)| *count) {
+            *least = (key.clone(), least.1 + 1);
+        }
+    }
+
+    /// Up to `n` keys, the most refused first.
+    pub(crate) fn most(&self, n: usize) -> Vec<(K, u64)> {
+        let of = |set: &Mutex<Set<K>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut keys: Vec<_> = self.sets.iter().flat_map(of).collect();
+        keys.sort_by(|(_, one), (_, other)| other.cmp(one));
+        keys.truncate(n);
+        keys
+    }
+}

@@ -1,0 +1,205 @@
+//! Whose request it is: whom to believe, row by row.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::Request;
+use http::header::HeaderName;
+use tollgate::http::{ClientIp, ClientIpStats, Head, KeyFrom};
+
+/// As axum's `ConnectInfo`.
+#[derive(Clone)]
+struct Peer(SocketAddr);
+
+fn by_peer() -> ClientIp {
+    ClientIp::peer_from(|peer: &Peer| peer.0.ip())
+}
+
+/// A proxy in 10.0.0.0/8 and one of version 6 are trusted.
+#[cfg(feature = "ipnet")]
+fn nets() -> Vec<ipnet::IpNet> {
+    ["10.0.0.0/8", "2001:db8:aa::/48"].map(|net| net.parse().unwrap()).to_vec()
+}
+
+fn request(peer: &str, lines: &[(&str, &[u8])]) -> Request<()> {
+    let mut request = Request::new(());
+    if !peer.is_empty() {
+        request.extensions_mut().insert(Peer(SocketAddr::new(peer.parse().unwrap(), 4711)));
+    }
+    for (name, value) in lines {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        request.headers_mut().append(name, http::HeaderValue::from_bytes(value).unwrap());
+    }
+    request
+}
+
+/// The client's address, whole.
+fn client(by: &ClientIp, peer: &str, lines: &[(&str, &str)]) -> String {
+    let lines: Vec<_> = lines.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    let address = by.address(Head::from(&request(peer, &lines)));
+    address.map_or("none".to_owned(), |address| address.to_string())
+}
+
+const XFF: &str = "x-forwarded-for";
+
+#[test]
+fn without_more_headers_are_ignored() {
+    let lines = [(XFF, "203.0.113.9"), ("forwarded", "for=203.0.113.9"), ("x-real-ip", "203.0.113.9")];
+    assert_eq!(client(&by_peer(), "198.51.100.7", &lines), "198.51.100.7");
+    assert_eq!(client(&by_peer(), "::ffff:198.51.100.7", &lines), "198.51.100.7");
+    assert_eq!(client(&by_peer(), "", &lines), "none");
+    let mut request = Request::new(());
+    request.extensions_mut().insert(IpAddr::from([192, 0, 2, 1]));
+    assert_eq!(ClientIp::peer().address(Head::from(&request)), Some(IpAddr::from([192, 0, 2, 1])));
+}
+
+#[cfg(feature = "ipnet")]
+#[test]
+fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
+    let by = by_peer().xff_trusted(nets());
+    for (peer, lines, expected) in [
+        // No list: the peer.
+        ("10.0.0.1", &[][..], "10.0.0.1"),
+        ("10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
+        ("10.0.0.1", &["203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+        // What the client has written itself is on the left.
+        ("10.0.0.1", &["1.1.1.1, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+        // Two lines are one list.
+        ("10.0.0.1", &["1.1.1.1, 203.0.113.9", "10.0.0.2"], "203.0.113.9"),
+        ("10.0.0.1", &["203.0.113.9", "198.51.100.1, 10.0.0.2"], "198.51.100.1"),
+        // All are proxies: the first of them.
+        ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+        // A hop that says no address ends the walk.
+        ("10.0.0.1", &["203.0.113.9, unknown"], "10.0.0.1"),
+        ("10.0.0.1", &["203.0.113.9, _hidden, 10.0.0.2"], "10.0.0.2"),
+        ("10.0.0.1", &["203.0.113.9, , 10.0.0.2"], "10.0.0.2"),
+        ("10.0.0.1", &["203.0.113.9,"], "10.0.0.1"),
+        ("10.0.0.1", &[""], "10.0.0.1"),
+        ("10.0.0.1", &["203.0.113.9, 010.0.0.2"], "10.0.0.1"),
+        ("10.0.0.1", &["203.0.113.9, fe80::1%eth0"], "10.0.0.1"),
+        ("10.0.0.1", &["203.0.113.9, [fe80::1%1]:80"], "10.0.0.1"),
+        ("10.0.0.1", &["203.0.113.9, 10.0.0.2:99999"], "10.0.0.1"),
+        // Ports and brackets.
+        ("10.0.0.1", &["203.0.113.9:4711"], "203.0.113.9"),
+        ("10.0.0.1", &["[2001:db8::1]:4711"], "2001:db8::1"),
+        ("10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
+        ("10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
+        ("10.0.0.1", &["203.0.113.9,\t10.0.0.2:80 "], "203.0.113.9"),
+        // Mapped addresses are what they map, of proxies too.
+        ("::ffff:10.0.0.1", &["::ffff:203.0.113.9, ::ffff:10.0.0.2"], "203.0.113.9"),
+        ("2001:db8:aa::1", &["203.0.113.9"], "203.0.113.9"),
+        // The peer is not trusted: nothing that it says counts.
+        ("198.51.100.7", &["203.0.113.9"], "198.51.100.7"),
+        ("198.51.100.7", &["203.0.113.9, 10.0.0.2"], "198.51.100.7"),
+        ("", &["203.0.113.9"], "none"),
+    ] {
+        let lines: Vec<_> = lines.iter().map(|line| (XFF, *line)).collect();
+        assert_eq!(client(&by, peer, &lines), expected, "{peer} {lines:?}");
+    }
+    let ClientIpStats { forwarded_from_untrusted, too_few_hops, unreadable, .. } = by.stats();
+    assert_eq!((forwarded_from_untrusted, too_few_hops, unreadable), (2, 0, 9));
+    // Not of the other header.
+    assert_eq!(client(&by, "10.0.0.1", &[("forwarded", "for=203.0.113.9")]), "10.0.0.1");
+}
+
+#[test]
+fn the_nth_hop_from_the_right() {
+    let one = by_peer().xff_hops(1);
+    let two = by_peer().xff_hops(2);
+    for (list, first, second) in [
+        ("203.0.113.9, 198.51.100.1", "198.51.100.1", "203.0.113.9"),
+        ("1.1.1.1, 203.0.113.9, 198.51.100.1", "198.51.100.1", "203.0.113.9"),
+        // Fewer than there should be: the peer.
+        ("203.0.113.9", "203.0.113.9", "192.0.2.1"),
+        // Unreadable: whoever was found up to there.
+        ("203.0.113.9, unknown", "192.0.2.1", "192.0.2.1"),
+        ("unknown, 198.51.100.1", "198.51.100.1", "198.51.100.1"),
+    ] {
+        assert_eq!(client(&one, "192.0.2.1", &[(XFF, list)]), first, "{list}");
+        assert_eq!(client(&two, "192.0.2.1", &[(XFF, list)]), second, "{list}");
+    }
+    assert_eq!((one.stats().too_few_hops, two.stats().too_few_hops), (0, 1));
+    assert_eq!((one.stats().unreadable, two.stats().unreadable), (1, 2));
+    assert_eq!(client(&one, "192.0.2.1", &[]), "192.0.2.1");
+    // Through a socket without addresses.
+    assert_eq!(client(&one, "", &[(XFF, "203.0.113.9")]), "203.0.113.9");
+    assert_eq!(client(&by_peer().xff_hops(0), "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
+}
+
+#[test]
+fn the_forms_of_forwarded() {
+    let by = by_peer().forwarded_hops(1);
+    for (value, expected) in [
+        ("for=203.0.113.9", "203.0.113.9"),
+        ("For=203.0.113.9;proto=http;by=10.0.0.1", "203.0.113.9"),
+        ("proto=http; for=203.0.113.9", "203.0.113.9"),
+        ("for=\"203.0.113.9:4711\"", "203.0.113.9"),
+        ("for=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
+        ("for=\"[2001:db8:cafe::17]\"", "2001:db8:cafe::17"),
+        ("for=\"\\[2001:db8::1\\]\"", "2001:db8::1"),
+        // Separators in quotes are none.
+        ("for=1.1.1.1;by=\"a,b;for=9.9.9.9\", for=203.0.113.9;host=\"x,y;for=2.2.2.2\"", "203.0.113.9"),
+        // An unclosed quote takes the rest with it.
+        ("for=203.0.113.9, by=\"a, for=1.1.1.1", "192.0.2.1"),
+        ("for=unknown", "192.0.2.1"),
+        ("for=_hidden", "192.0.2.1"),
+        ("for=\"203.0.113.9", "192.0.2.1"),
+        ("for=\"203.0.113.9\"x", "192.0.2.1"),
+        ("for=203.0.113.9;for=1.1.1.1", "192.0.2.1"),
+        ("proto=http", "192.0.2.1"),
+        ("", "192.0.2.1"),
+    ] {
+        assert_eq!(client(&by, "192.0.2.1", &[("forwarded", value)]), expected, "{value}");
+    }
+    assert_eq!(client(&by, "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
+}
+
+#[cfg(feature = "ipnet")]
+#[test]
+fn trusted_proxies_by_forwarded() {
+    let by = by_peer().forwarded_trusted(nets());
+    let lines = [("forwarded", "for=1.1.1.1, for=203.0.113.9"), ("forwarded", "for=\"[2001:db8:aa::7]:1\"")];
+    assert_eq!(client(&by, "10.0.0.1", &lines), "203.0.113.9");
+    assert_eq!(client(&by, "192.0.2.1", &lines), "192.0.2.1");
+    assert_eq!(by.stats().forwarded_from_untrusted, 1);
+}
+
+#[test]
+fn a_single_header_is_there_once() {
+    let by = by_peer().header(HeaderName::from_static("cf-connecting-ip"));
+    let name = "cf-connecting-ip";
+    assert_eq!(client(&by, "192.0.2.1", &[(name, "203.0.113.9")]), "203.0.113.9");
+    assert_eq!(client(&by, "192.0.2.1", &[(name, "203.0.113.9"), (name, "203.0.113.9")]), "none");
+    assert_eq!(client(&by, "192.0.2.1", &[(name, "203.0.113.9, 1.1.1.1")]), "none");
+    assert_eq!(client(&by, "192.0.2.1", &[]), "none");
+    assert_eq!(by.stats().unreadable, 2);
+}
+
+#[test]
+fn garbage_is_nobody() {
+    let by = by_peer().xff_hops(1);
+    for garbage in [&b"\xff\xfe"[..], b"203.0.113.9\xc3\xa9", &[b'1'; 100_000]] {
+        let request = request("192.0.2.1", &[(XFF, garbage)]);
+        assert_eq!(by.address(Head::from(&request)), Some(IpAddr::from([192, 0, 2, 1])));
+    }
+    let many = vec![(XFF, &b"203.0.113.9"[..]); 10_000];
+    assert_eq!(by.address(Head::from(&request("192.0.2.1", &many))), Some(IpAddr::from([203, 0, 113, 9])));
+}
+
+#[test]
+fn keys_are_canonical_and_those_of_version_6_are_networks() {
+    let key = |by: &ClientIp, peer: &str| by.key_from(Head::from(&request(peer, &[]))).unwrap().to_string();
+    let by = by_peer();
+    assert_eq!(key(&by, "::ffff:1.2.3.4"), key(&by, "1.2.3.4"));
+    assert_ne!(key(&by, "::ffff:9.9.9.9"), key(&by, "::ffff:1.2.3.4"));
+    assert_eq!(key(&by, "2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    assert_eq!(key(&by, "::1"), "::");
+    let wide = by_peer().ipv6_prefix(56).unwrap();
+    assert_eq!(key(&wide, "2001:db8:1:2ff:3:4:5:6"), "2001:db8:1:200::");
+    assert_eq!(key(&wide, "1.2.3.4"), "1.2.3.4");
+    assert_eq!(key(&by, "64:ff9b::102:304"), "64:ff9b::");
+    assert_eq!(key(&by_peer().unwrap_nat64(true), "64:ff9b::102:304"), "1.2.3.4");
+    for bits in [0, 31, 65, 128, 255] {
+        let error = by_peer().ipv6_prefix(bits).unwrap_err().to_string();
+        assert_eq!(error, format!("a prefix of {bits} bits is out of the bounds of 32 and 64"));
+    }
+}

@@ -1,0 +1,192 @@
+//! What responses say of a decision: whole seconds that keep their promises.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use proptest::prelude::*;
+use tollgate::http::{Headers, Policy, ResetFormat};
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
+
+use crate::support::{cases, quotas};
+
+fn policy(quota: &str) -> (Quota, Policy) {
+    let quota = quota.parse().unwrap();
+    (quota, Policy::new("default", quota).unwrap())
+}
+
+fn told(fields: impl IntoIterator<Item = (http::HeaderName, http::HeaderValue)>) -> HeaderMap {
+    fields.into_iter().collect()
+}
+
+/// A parameter of the only item of a list.
+fn number(headers: &HeaderMap, name: &str, parameter: &str) -> u64 {
+    let text = headers[name].to_str().unwrap();
+    let found = text.split(';').skip(1).find_map(|part| part.strip_prefix(parameter)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no {parameter} in {text}")).parse().unwrap()
+}
+
+#[test]
+fn windows_of_some_quotas() {
+    for (quota, expected) in [
+        ("100/s", "q=100;w=1"),
+        ("100/s burst 200", "q=200;w=2"),
+        ("100/s burst 5", "q=100;w=1"),
+        ("1000/15m burst 50", "q=1000;w=900"),
+        ("2/s burst 7", "q=8;w=4"),
+        ("1/1500ms", "q=1;w=2"),
+    ] {
+        let (quota, policy) = policy(quota);
+        let headers = told(TokenBucket::new(quota).try_acquire().unwrap().headers(&policy));
+        assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
+    }
+}
+
+#[test]
+fn waits_are_rounded_up_to_whole_seconds() {
+    for (millis, expected) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (1_900, 2), (86_400_001, 86_401)] {
+        let quota = Quota::every(Duration::from_millis(millis));
+        let (clock, _mock) = Clock::mock();
+        let bucket = TokenBucket::with_clock(quota, clock);
+        assert!(bucket.try_acquire().is_ok());
+        let policy = Policy::new("p", quota).unwrap();
+        let denied = bucket.try_acquire().unwrap_err();
+        assert_eq!(told(denied.headers(&policy))["retry-after"], expected.to_string());
+        let capped = policy.longest_wait(Duration::from_secs(60));
+        assert_eq!(told(denied.headers(&capped))["retry-after"], expected.min(60).to_string());
+    }
+    // No room for a key: no bucket says when.
+    let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1))
+        .max_keys(1)
+        .when_full(tollgate::WhenFull::Deny)
+        .build();
+    assert!(limiter.try_acquire(&1).is_ok());
+    let denied = limiter.try_acquire(&2).unwrap_err();
+    let wait: u64 = told(denied.headers(&policy("1/h").1))["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(wait >= 1);
+}
+
+#[test]
+fn the_classic_three() {
+    let (quota, policy) = policy("100/s burst 200");
+    let policy = policy.form(Headers::Both);
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(quota, clock);
+    let granted = bucket.try_acquire_n(51).unwrap();
+    let headers = told(granted.headers(&policy));
+    let three = |headers: &HeaderMap| {
+        ["limit", "remaining", "reset"]
+            .map(|name| headers[&format!("x-ratelimit-{name}")].to_str().unwrap().to_owned())
+    };
+    assert_eq!(three(&headers), ["200", "149", "1"]);
+    assert_eq!((&headers["ratelimit"], headers.len()), (&"\"default\";r=149;t=2".parse().unwrap(), 5));
+    let _ = bucket.try_acquire_n(149).unwrap();
+    assert_eq!(three(&told(bucket.try_acquire().unwrap_err().headers(&policy))), ["200", "0", "2"]);
+    mock.advance(Duration::from_secs(9));
+    assert_eq!(three(&told(bucket.try_acquire_n(0).unwrap().headers(&policy))), ["200", "200", "0"]);
+    let since_1970 = policy.reset_format(ResetFormat::UnixSeconds);
+    assert!(three(&told(granted.headers(&since_1970)))[2].parse::<u64>().unwrap() > 1_700_000_000);
+}
+
+#[test]
+fn an_upstream_has_limits_of_its_own() {
+    let (quota, policy) = policy("10/s");
+    let policy = policy.form(Headers::Both);
+    let granted = TokenBucket::new(quota).try_acquire_n(5).unwrap();
+    for (theirs, remaining, limit) in [("3", "3", "7"), ("6", "5", "10"), ("many", "5", "10")] {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ratelimit-remaining", theirs.parse().unwrap());
+        headers.insert("x-ratelimit-limit", "7".parse().unwrap());
+        headers.insert("ratelimit", "\"theirs\";r=3;t=1".parse().unwrap());
+        granted.headers(&policy).append_to(&mut headers);
+        assert_eq!(
+            (&headers["x-ratelimit-remaining"], &headers["x-ratelimit-limit"]),
+            (&remaining.parse().unwrap(), &limit.parse().unwrap())
+        );
+        assert_eq!(headers.get_all("ratelimit").iter().count(), 2);
+    }
+}
+
+#[test]
+fn only_when_little_is_left() {
+    let (quota, policy) = policy("10/s");
+    let policy = policy.only_below(30);
+    let (clock, _mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(quota, clock);
+    let told: Vec<_> = (0..10).map(|_| told(bucket.try_acquire().unwrap().headers(&policy))).collect();
+    let with = told.iter().map(|headers| headers.contains_key("ratelimit"));
+    assert_eq!(with.filter(|with| *with).count(), 3);
+    assert!(told.iter().all(|headers| headers.contains_key("ratelimit-policy")));
+}
+
+#[test]
+fn names_and_units_are_printable() {
+    let quota = Quota::per_second(65_536).burst(10 * 65_536);
+    let policy = Policy::new(r#"a "b" \c"#, quota).unwrap().unit("content-bytes").unwrap();
+    let headers = told(TokenBucket::new(quota).try_acquire().unwrap().headers(&policy));
+    assert_eq!(headers["ratelimit-policy"], r#""a \"b\" \\c";q=655360;qu="content-bytes";w=10"#);
+    for (name, error) in [
+        ("", "a name of 0 characters is out of the bounds of 1 and 64"),
+        (&"x".repeat(65), "a name of 65 characters is out of the bounds of 1 and 64"),
+        ("a\nb", "character 1 of the name \"a\\nb\" is not printable ASCII"),
+        ("é", "character 0 of the name \"é\" is not printable ASCII"),
+    ] {
+        assert_eq!(Policy::new(name, quota).unwrap_err().to_string(), error);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(20_000))]
+
+    /// `q / w` and `r / t` are no more than the rate, `q` is no less than the burst, and nothing is longer than 15 digits.
+    #[test]
+    fn what_clients_are_told_they_may_do(quota in quotas(), takes in proptest::collection::vec((1_u64..50, 0_u64..1 << 40), 1..6)) {
+        let policy = Policy::new("default", quota).unwrap().form(Headers::Both);
+        let (clock, mock) = Clock::mock();
+        let bucket = TokenBucket::with_clock(quota, clock);
+        let (count, period) = (u128::from(quota.tokens()), quota.period().as_nanos());
+        let at_most_the_rate = |tokens: u64, seconds: u64| {
+            u128::from(tokens) * period <= count * u128::from(seconds) * 1_000_000_000
+        };
+        for (n, nanos) in takes {
+            mock.advance(Duration::from_nanos(nanos));
+            let headers = match bucket.try_acquire_n(n.min(quota.capacity())) {
+                Ok(granted) => told(granted.headers(&policy)),
+                Err(denied) => told(denied.headers(&policy)),
+            };
+            let [q, w] = ["q", "w"].map(|name| number(&headers, "ratelimit-policy", name));
+            let [r, t] = ["r", "t"].map(|name| number(&headers, "ratelimit", name));
+            prop_assert!(w >= 1 && t >= 1 && r <= quota.capacity());
+            prop_assert!(q >= quota.capacity() && q < 1_000_000_000_000_000);
+            prop_assert!(at_most_the_rate(q, w), "{q} in {w} s of {quota}");
+            prop_assert!(at_most_the_rate(r, t), "{r} in {t} s of {quota}");
+            if let Some(wait) = headers.get("retry-after") {
+                prop_assert_eq!((r, t.to_string()), (0, wait.to_str().unwrap().to_owned()));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200_000))]
+
+    /// Alone on the key, who waits for as long as `Retry-After` says is granted.
+    #[test]
+    fn after_retry_after_the_next_one_passes(quota in quotas(), n in 1_u64..1_000, lead in 0_u64..1 << 50) {
+        let policy = Policy::new("default", quota).unwrap();
+        let (clock, mock) = Clock::mock();
+        mock.advance(Duration::from_nanos(lead));
+        let bucket = TokenBucket::with_clock(quota, clock);
+        let n = n.min(quota.capacity());
+        let _ = bucket.try_acquire_n(quota.capacity()).unwrap();
+        mock.advance(Duration::from_nanos(lead / 1_000));
+        if let Err(denied) = bucket.try_acquire_n(n) {
+            let wait = told(denied.headers(&policy))["retry-after"].to_str().unwrap().parse().unwrap();
+            if wait == 1 << 31 {
+                // The longest that is told.
+                return Ok(());
+            }
+            mock.advance(Duration::from_secs(wait));
+            prop_assert!(bucket.try_acquire_n(n).is_ok(), "{n} of {quota} after {wait} s");
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The layer of tower: what is passed on, what is refused, and what is said of it.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, Refusal};
+use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, prometheus};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Answers with the status that the path names, and says what the decision was.
+#[derive(Clone, Default)]
+struct Echo {
+    calls: Arc<AtomicU64>,
+}
+
+impl Service<Request<()>> for Echo {
+    type Response = Response<Bytes>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Bytes>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        self.calls.fetch_add(1, Relaxed);
+        let status = request.uri().path()[1..].parse().unwrap_or(StatusCode::OK);
+        let decision = request.extensions().get::<Decision>().map(|decision| decision.result().is_ok());
+        let mut response = Response::new(Bytes::from(format!("{decision:?}")));
+        *response.status_mut() = status;
+        ready(Ok(response))
+    }
+}
+
+/// Its response, which is ready at once.
+fn call<S: Service<Request<()>, Response = Response<Bytes>, Error = Infallible>>(
+    service: &mut S,
+    request: Request<()>,
+) -> Response<Bytes> {
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(service.poll_ready(&mut context).is_ready());
+    match pin!(service.call(request)).poll(&mut context) {
+        Poll::Ready(response) => response.unwrap(),
+        Poll::Pending => panic!("nothing is waited for"),
+    }
+}
+
+fn from(peer: &str, path: &str) -> Request<()> {
+    let mut request = Request::get(path).body(()).unwrap();
+    request.extensions_mut().insert(peer.parse::<IpAddr>().unwrap());
+    request
+}
+
+const A: &str = "192.0.2.1";
+const B: &str = "192.0.2.2";
+
+fn limiter(quota: Quota) -> (Arc<RateLimiter<IpAddr>>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    (Arc::new(RateLimiter::builder(quota).clock(clock).build()), mock)
+}
+
+fn status(response: &Response<Bytes>) -> u16 {
+    response.status().as_u16()
+}
+
+fn says<'a>(response: &'a Response<Bytes>, name: &str) -> Option<&'a str> {
+    response.headers().get(name).map(|value| value.to_str().unwrap())
+}
+
+#[test]
+fn each_address_has_its_own_bucket_and_all_clones_count_together() {
+    let (limiter, mock) = limiter(Quota::per_second(2));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    let echo = Echo::default();
+    // As axum does: a service for each route, and a clone for each connection.
+    let (mut one, mut two) = (layer.layer(echo.clone()), layer.layer(echo.clone()));
+    let mut clone = one.clone();
+    assert_eq!(says(&call(&mut one, from(A, "/")), "ratelimit"), Some(r#""default";r=1;t=1"#));
+    assert_eq!(status(&call(&mut two, from(A, "/"))), 200);
+    let refused = call(&mut clone, from(A, "/"));
+    assert_eq!((status(&refused), says(&refused, "retry-after")), (429, Some("1")));
+    assert_eq!(says(&refused, "ratelimit-policy"), Some(r#""default";q=2;w=1"#));
+    assert_eq!(says(&refused, "ratelimit"), Some(r#""default";r=0;t=1"#));
+    assert_eq!(status(&call(&mut clone, from(B, "/"))), 200);
+    assert_eq!(echo.calls.load(Relaxed), 3);
+    mock.advance(Duration::from_millis(500));
+    assert_eq!(status(&call(&mut one, from(A, "/"))), 200);
+    let stats = layer.stats();
+    assert_eq!((stats.granted, stats.refused, stats.keys, stats.skipped), (4, 1, 2, 0));
+    assert_eq!(layer.top_refused(10), [(A.parse().unwrap(), 1)]);
+}
+
+#[test]
+fn the_decision_is_told_to_those_behind() {
+    let (limiter, _mock) = limiter(Quota::per_second(1));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    assert_eq!(call(&mut layer.layer(Echo::default()), from(A, "/")).body(), "Some(true)");
+    let skip = |head: Head<'_>| head.uri.path() == "/health";
+    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_hour(1))).skip(skip).build();
+    let mut service = layer.layer(Echo::default());
+    for _ in 0..3 {
+        let response = call(&mut service, from(A, "/health"));
+        assert_eq!((response.body().as_ref(), response.headers().len()), (&b"None"[..], 0));
+    }
+    assert_eq!(layer.stats().skipped, 3);
+}
+
+#[test]
+fn two_layers_on_one_limiter_count_once() {
+    let (limiter, _mock) = limiter(Quota::per_second(2));
+    let outer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
+    let inner = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
+    let other = RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_hour(9))).build();
+    let mut service = outer.layer(other.layer(inner.layer(Echo::default())));
+    assert_eq!(status(&call(&mut service, from(A, "/"))), 200);
+    assert_eq!(limiter.peek(&A.parse::<IpAddr>().unwrap()).remaining(), 1);
+    assert_eq!((inner.stats().skipped, inner.stats().granted, other.stats().granted), (1, 0, 1));
+    let response = call(&mut service, from(A, "/"));
+    assert_eq!(response.headers().get_all("ratelimit-policy").iter().count(), 2);
+    assert_eq!(status(&call(&mut service, from(A, "/"))), 429);
+    assert_eq!(other.stats().granted, 2);
+}
+
+#[test]
+fn shadow_mode_refuses_nobody_and_counts_what_enforcement_refuses() {
+    let mut refused = Vec::new();
+    for shadow in [false, true] {
+        let (limiter, mock) = limiter(Quota::per_second(10).burst(3));
+        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).shadow(shadow).build();
+        let mut service = layer.layer(Echo::default());
+        for i in 0..1_000_u64 {
+            let response = call(&mut service, from(if i % 3 == 0 { B } else { A }, "/"));
+            assert!(!shadow || (status(&response) == 200 && response.headers().is_empty()));
+            mock.advance(Duration::from_millis(i * 37 % 101));
+        }
+        let stats = layer.stats();
+        refused.push(stats.refused + stats.shadow_refused);
+        assert_eq!(if shadow { stats.refused } else { stats.shadow_refused }, 0);
+    }
+    assert_eq!(refused[0], refused[1]);
+    assert!(refused[0] > 100, "{refused:?}");
+}
+
+#[test]
+fn a_share_of_keys_is_enforced_and_always_the_same() {
+    let (limiter, _mock) = limiter(Quota::per_hour(1));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).enforce_percent(30).build();
+    let mut service = layer.layer(Echo::default());
+    let mut refused = 0;
+    for i in 0..1_000_u32 {
+        let peer = IpAddr::from(i.to_be_bytes()).to_string();
+        assert_eq!(status(&call(&mut service, from(&peer, "/"))), 200);
+        let twice = [(); 2].map(|()| status(&call(&mut service, from(&peer, "/"))));
+        assert_eq!(twice[0], twice[1]);
+        refused += u32::from(twice[0] == 429);
+    }
+    assert!((200..400).contains(&refused), "{refused}");
+    let stats = layer.stats();
+    assert_eq!(
+        (stats.refused, stats.shadow_refused),
+        (u64::from(2 * refused), u64::from(2_000 - 2 * refused))
+    );
+}
+
+#[test]
+fn what_succeeds_is_refunded() {
+    let (limiter, _mock) = limiter(Quota::per_hour(2));
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .refund_on(|status| status.is_success())
+        .build();
+    let mut service = layer.layer(Echo::default());
+    for _ in 0..5 {
+        assert_eq!(status(&call(&mut service, from(A, "/200"))), 200);
+    }
+    assert_eq!([(); 3].map(|()| status(&call(&mut service, from(A, "/401")))), [401, 401, 429]);
+    assert_eq!(layer.stats().refunded, 5);
+}
+
+#[test]
+fn a_cost_and_a_plan_for_each_request() {
+    let builder = RateLimiter::<IpAddr>::builder(Quota::per_second(10)).clock(Clock::mock().0);
+    let limiter = builder.headroom(Quota::per_second(100)).unwrap().build();
+    let gold = limiter.plan(Quota::per_second(100)).unwrap();
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .cost(|head| head.headers.get("cost").map_or(1, |cost| cost.to_str().unwrap().parse().unwrap()))
+        .plan(move |head| head.headers.contains_key("gold").then_some(gold))
+        .build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |peer: &str, cost: &'static str, gold: bool| {
+        let mut request = from(peer, "/");
+        request.headers_mut().insert("cost", cost.parse().unwrap());
+        if gold {
+            request.headers_mut().insert("gold", 1.into());
+        }
+        call(&mut service, request)
+    };
+    assert_eq!(says(&asks(A, "7", false), "ratelimit"), Some(r#""default";r=3;t=1"#));
+    assert_eq!(status(&asks(A, "7", false)), 429);
+    let rich = asks(B, "70", true);
+    assert_eq!(says(&rich, "ratelimit-policy"), Some(r#""default";q=100;w=1"#));
+    assert_eq!(says(&rich, "ratelimit"), Some(r#""default";r=30;t=1"#));
+    // Never: no `Retry-After`.
+    let never = asks(B, "101", true);
+    assert_eq!((status(&never), says(&never, "retry-after")), (429, None));
+}
+
+#[test]
+fn requests_without_a_key() {
+    let anonymous = || Request::get("/").body(()).unwrap();
+    for (missing, expected) in [
+        (OnMissingKey::Shared, [200, 429]),
+        (OnMissingKey::Allow, [200, 200]),
+        (OnMissingKey::Reject, [400, 400]),
+    ] {
+        let (limiter, _mock) = limiter(Quota::per_hour(1));
+        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).on_missing_key(missing).build();
+        let mut service = layer.layer(Echo::default());
+        assert_eq!([(); 2].map(|()| status(&call(&mut service, anonymous()))), expected, "{missing:?}");
+        let stats = layer.stats();
+        assert_eq!(stats.keyless, 2);
+        assert_eq!(stats.granted + stats.refused + stats.skipped + stats.rejected, 2, "{stats:?}");
+        assert_eq!(stats.keys, 0);
+    }
+}
+
+#[test]
+fn several_limits_are_taken_all_or_none() {
+    let (addresses, _mock) = limiter(Quota::per_hour(5));
+    let (clock, _mock) = Clock::mock();
+    let keys = Arc::new(RateLimiter::<Digest>::builder(Quota::per_hour(2)).clock(clock).build());
+    let header = HeaderKey::new("x-api-key").unwrap();
+    let layer =
+        RateLimitLayer::by_address_and_key(addresses.clone(), ClientIp::peer(), keys.clone(), header).build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |key: Option<&'static str>| {
+        let mut request = from(A, "/");
+        if let Some(key) = key {
+            request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        }
+        call(&mut service, request)
+    };
+    let left = || addresses.peek(&A.parse::<IpAddr>().unwrap()).remaining();
+    let first = asks(Some("one"));
+    // The one that has less left is told, and both policies.
+    assert_eq!(says(&first, "ratelimit"), Some(r#""key";r=1;t=1800"#));
+    let policies: Vec<_> = first.headers().get_all("ratelimit-policy").iter().collect();
+    assert_eq!(policies, [r#""address";q=5;w=3600"#, r#""key";q=2;w=3600"#]);
+    assert_eq!((status(&asks(Some("one"))), left()), (200, 3));
+    let refused = asks(Some("one"));
+    assert_eq!(
+        (status(&refused), says(&refused, "ratelimit"), left()),
+        (429, Some(r#""key";r=0;t=1800"#), 3)
+    );
+    // Whoever makes up keys is still one address; so is who has none.
+    assert_eq!([(); 2].map(|()| status(&asks(None))), [200, 200]);
+    assert_eq!([(status(&asks(Some("two")))), status(&asks(Some("three")))], [200, 429]);
+    assert_eq!(keys.peek(&Digest::of(b"three")).remaining(), 2);
+    assert_eq!(layer.stats().refused, 2);
+}
+
+#[test]
+fn a_changed_quota_is_told_at_once() {
+    let (limiter, _mock) = limiter(Quota::per_second(100));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    let mut service = layer.layer(Echo::default());
+    layer.limiter().set_quota(Quota::per_second(50).burst(10)).unwrap();
+    let response = call(&mut service, from(A, "/"));
+    assert_eq!(says(&response, "ratelimit-policy"), Some(r#""default";q=50;w=1"#));
+    assert_eq!(says(&response, "ratelimit"), Some(r#""default";r=9;t=1"#));
+}
+
+#[test]
+fn forms_of_headers() {
+    let told = |form| {
+        let (limiter, _mock) = limiter(Quota::per_second(2).burst(7));
+        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).headers(form).build();
+        let mut service = layer.layer(Echo::default());
+        let names = |response: Response<Bytes>| {
+            let mut names: Vec<_> = response.headers().keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort();
+            names
+        };
+        let granted = names(call(&mut service, from(A, "/")));
+        (0..6).for_each(|_| drop(call(&mut service, from(A, "/"))));
+        (granted, names(call(&mut service, from(A, "/"))))
+    };
+    let ietf = ["ratelimit", "ratelimit-policy"];
+    let legacy = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    for (form, with) in [
+        (Headers::None, vec![]),
+        (Headers::RetryAfterOnly, vec![]),
+        (Headers::Ietf, ietf.to_vec()),
+        (Headers::Legacy, legacy.to_vec()),
+        (Headers::Both, [&ietf[..], &legacy].concat()),
+    ] {
+        let (granted, refused) = told(form);
+        assert_eq!(granted, with, "{form:?}");
+        let mut with = with;
+        if form != Headers::None {
+            with.push("retry-after");
+            with.sort();
+        }
+        assert_eq!(refused, with, "{form:?}");
+    }
+}
+
+#[test]
+fn a_redirection_is_not_delayed() {
+    let (limiter, _mock) = limiter(Quota::per_second(2));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    let mut service = layer.layer(Echo::default());
+    assert!(says(&call(&mut service, from(A, "/302")), "ratelimit").is_some());
+    let last = call(&mut service, from(A, "/302"));
+    assert_eq!((status(&last), says(&last, "ratelimit")), (302, None));
+    assert!(says(&last, "ratelimit-policy").is_some());
+}
+
+#[test]
+fn refusals_have_the_response_that_was_asked_for() {
+    let (limiter, _mock) = limiter(Quota::per_second(1));
+    let problem = RateLimitLayer::builder(limiter.clone())
+        .key(ClientIp::peer())
+        .reject_with(Problem::QUOTA_EXCEEDED)
+        .build();
+    let own = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .reject_with(|refusal: &Refusal<'_>| {
+            assert_eq!(refusal.denied().unwrap().reason(), Reason::Empty);
+            refusal.response(Bytes::from(format!("wait {:?}", refusal.retry_after().unwrap())))
+        })
+        .build();
+    let (mut problem, mut own) = (problem.layer(Echo::default()), own.layer(Echo::default()));
+    assert_eq!(status(&call(&mut problem, from(A, "/"))), 200);
+    let response = call(&mut problem, from(A, "/"));
+    assert_eq!(says(&response, "content-type"), Some("application/problem+json"));
+    let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!((&body["status"], &body["violated-policies"][0]), (&429.into(), &"default".into()));
+    let response = call(&mut own, from(A, "/"));
+    assert_eq!((response.body().as_ref(), says(&response, "retry-after")), (&b"wait 1s"[..], Some("1")));
+}
+
+#[test]
+fn grpc_is_refused_in_its_own_way() {
+    let (limiter, _mock) = limiter(Quota::per_second(4).burst(1));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    let mut service = layer.layer(Echo::default());
+    let grpc = || {
+        let mut request = from(A, "/");
+        request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
+        request
+    };
+    assert_eq!(status(&call(&mut service, grpc())), 200);
+    let refused = call(&mut service, grpc());
+    assert_eq!((status(&refused), refused.body().len()), (200, 0));
+    assert_eq!(says(&refused, "content-type"), Some("application/grpc"));
+    assert_eq!(
+        (says(&refused, "grpc-status"), says(&refused, "grpc-retry-pushback-ms")),
+        (Some("8"), Some("250"))
+    );
+    assert!(says(&refused, "grpc-status-details-bin").is_some());
+    assert!(says(&refused, "ratelimit").is_none() && says(&refused, "retry-after").is_none());
+}
+
+#[test]
+fn decisions_are_shown() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (limiter, _mock) = limiter(Quota::per_second(1));
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .on_decision({
+            let seen = seen.clone();
+            move |head, decision| {
+                seen.lock().unwrap().push((
+                    head.uri.path().to_owned(),
+                    decision.result().is_ok(),
+                    decision.cost(),
+                ));
+            }
+        })
+        .build();
+    let mut service = layer.layer(Echo::default());
+    call(&mut service, from(A, "/a"));
+    call(&mut service, from(A, "/b"));
+    assert_eq!(*seen.lock().unwrap(), [("/a".to_owned(), true, 1), ("/b".to_owned(), false, 1)]);
+}
+
+#[test]
+fn series_are_few_whatever_clients_do() {
+    let (limiter, _mock) = limiter(Quota::per_second(1));
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .name(r#"a "b" \c"#)
+        .unwrap()
+        .and(LimitBy::new(RateLimiter::<String>::new(Quota::per_second(1_000_000))))
+        .build();
+    let mut service = layer.layer(Echo::default());
+    let lines = || prometheus(&[layer.stats()]).lines().count();
+    let before = lines();
+    for i in 0..2_000_u32 {
+        call(&mut service, from(&IpAddr::from(i.to_be_bytes()).to_string(), &format!("/{i}")));
+    }
+    let text = prometheus(&[layer.stats()]);
+    assert_eq!(lines(), before);
+    assert!(
+        text.contains("tollgate_decisions_total{policy=\"a \\\"b\\\" \\\\c\",result=\"granted\"} 2000\n"),
+        "{text}"
+    );
+    assert!(text.contains("tollgate_keys{policy=\"a \\\"b\\\" \\\\c\"} 2000\n"), "{text}");
+}
+
+/// A service that says whether the one that was polled is the one that is called.
+#[derive(Default)]
+struct Polled(bool);
+
+impl Clone for Polled {
+    fn clone(&self) -> Polled {
+        Polled(false)
+    }
+}
+
+impl Service<Request<()>> for Polled {
+    type Response = Response<Bytes>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Bytes>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(self.0, "another was polled");
+        ready(Ok(Response::default()))
+    }
+}
+
+#[test]
+fn the_service_that_was_polled_is_called() {
+    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_second(1))).build();
+    assert_eq!(status(&call(&mut layer.layer(Polled::default()), from(A, "/"))), 200);
+}
+
+#[test]
+fn all_is_sent_and_shared() {
+    fn is<T: Clone + Send + Sync + 'static>(_: &T) {}
+    let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1))).build();
+    is(&layer);
+    is(&layer.layer(Echo::default()));
+}
