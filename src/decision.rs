@@ -31,12 +31,6 @@ impl Wait {
         Wait { units: ticks, from: reading.at, clock: reading.pace.terms().ticks.by_ticks() }
     }
 
-    /// Until the bucket is full.
-    #[inline]
-    fn reset<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Wait {
-        Wait::until(reading.pace.capacity(), outcome.level, outcome.lag, reading)
-    }
-
     fn of_nanos(nanos: u64, from: u64) -> Wait {
         Wait { units: nanos, from, clock: TickClock::NANOS }
     }
@@ -74,8 +68,9 @@ pub struct Granted {
 impl Granted {
     #[inline]
     pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Granted {
-        let Outcome { taken, level, .. } = outcome;
-        let (terms, reset) = (reading.pace.terms(), Wait::reset(outcome, reading));
+        let Outcome { taken, level, lag, .. } = outcome;
+        let terms = reading.pace.terms();
+        let reset = Wait::until(reading.pace.capacity(), level, lag, reading);
         Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
     }
 
@@ -160,8 +155,8 @@ impl From<Granted> for Snapshot {
 pub struct Denied {
     reason: Reason,
     remaining: u64,
+    asked: u64,
     retry: Option<Wait>,
-    reset: Wait,
 }
 
 /// Why tokens were [`Denied`].
@@ -187,17 +182,17 @@ pub enum Reason {
 
 impl Denied {
     #[inline]
-    pub(crate) fn empty<P: Pace>(need: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
+    pub(crate) fn empty<P: Pace>(asked: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
         let terms = reading.pace.terms();
-        let retry = Wait::until(need + terms.floor, outcome.level, outcome.lag, reading);
-        let remaining = terms.available(outcome.level);
-        Denied { reason: Reason::Empty, remaining, retry: Some(retry), reset: Wait::reset(outcome, reading) }
+        let need = terms.units(asked) + terms.floor;
+        let retry = Some(Wait::until(need, outcome.level, outcome.lag, reading));
+        Denied { reason: Reason::Empty, remaining: terms.available(outcome.level), asked, retry }
     }
 
     #[cold]
-    pub(crate) fn too_many<P: Pace>(outcome: Outcome, reading: Reading<P>) -> Denied {
+    pub(crate) fn too_many<P: Pace>(asked: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
         let remaining = reading.pace.terms().available(outcome.level);
-        Denied { reason: Reason::TooMany, remaining, retry: None, reset: Wait::reset(outcome, &reading) }
+        Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }
 
     /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
@@ -207,30 +202,21 @@ impl Denied {
         let (debt, deadline) = (wait(reading.pace.lowest()), wait(terms.floor).saturating_sub(patience));
         let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
         let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
-        Denied {
-            reason,
-            remaining: terms.available(outcome.level),
-            retry,
-            reset: Wait::reset(outcome, reading),
-        }
+        Denied { reason, remaining: terms.available(outcome.level), asked: n, retry }
     }
 
     /// No room; there may be some at the clock reading `due`, if ever.
-    pub(crate) fn full(from: u64, due: Option<u64>) -> Denied {
+    pub(crate) fn full(asked: u64, from: u64, due: Option<u64>) -> Denied {
         let wait = |due: u64| Wait::of_nanos(due.saturating_sub(from), from);
-        Denied { retry: due.map(wait), ..Denied::without_bucket(Reason::Full) }
+        Denied { reason: Reason::Full, remaining: 0, asked, retry: due.map(wait) }
     }
 
     pub(crate) fn foreign_plan() -> Denied {
-        Denied::without_bucket(Reason::ForeignPlan)
+        Denied { reason: Reason::ForeignPlan, remaining: 0, asked: 0, retry: None }
     }
 
     pub(crate) fn too_many_limits() -> Denied {
-        Denied::without_bucket(Reason::TooManyLimits)
-    }
-
-    fn without_bucket(reason: Reason) -> Denied {
-        Denied { reason, remaining: 0, retry: None, reset: Wait::of_nanos(0, 0) }
+        Denied { reason: Reason::TooManyLimits, remaining: 0, asked: 0, retry: None }
     }
 
     /// How long after the decision the same request is granted, if nobody takes tokens in between.
@@ -255,10 +241,10 @@ impl Denied {
         self.remaining
     }
 
-    /// From the decision until the bucket is full, if nobody takes more; 0 if there is no bucket.
+    /// The tokens that were asked for; 0 if it was no bucket that refused them.
     #[must_use]
-    pub fn reset_after(&self) -> Duration {
-        self.reset.duration()
+    pub fn asked(&self) -> u64 {
+        self.asked
     }
 }
 

@@ -279,7 +279,7 @@ impl<R: Source> Rules<R> {
             place.bury();
         }
         let now = self.clock.nanos();
-        Err(Denied::full(now, Some(now)))
+        Err(Denied::full(step.most(), now, Some(now)))
     }
 
     #[inline(always)]

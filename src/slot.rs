@@ -137,7 +137,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             }
             WhenFull::Share | WhenFull::Deny => {
                 self.counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(reading.nanos(), due)))
+                Some(Err(Denied::full(step.most(), reading.nanos(), due)))
             }
             WhenFull::Allow => {
                 self.counters.allowed_full.fetch_add(1, Ordering::Relaxed);

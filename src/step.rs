@@ -16,7 +16,7 @@ pub(crate) trait Step: Copy {
 
     /// Why, and for how long, it was not granted: not one token is there.
     fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        Denied::empty(reading.pace.terms().units(1), outcome, &reading)
+        Denied::empty(1, outcome, &reading)
     }
 
     #[inline(always)]
@@ -61,9 +61,9 @@ impl Step for Take {
     #[inline(always)]
     fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         if over_the_burst(self.0, &reading.pace) {
-            return Denied::too_many(outcome, reading);
+            return Denied::too_many(self.0, outcome, reading);
         }
-        Denied::empty(reading.pace.terms().units(self.0), outcome, &reading)
+        Denied::empty(self.0, outcome, &reading)
     }
 }
 
@@ -145,7 +145,7 @@ impl Step for Reserve {
 
     fn denied<P: Pace>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         if over_the_burst(self.n, &reading.pace) {
-            return Denied::too_many(outcome, reading);
+            return Denied::too_many(self.n, outcome, reading);
         }
         Denied::in_debt(self.n, self.patience, outcome, &reading)
     }

@@ -193,17 +193,24 @@ impl Policy {
     }
 
     pub(crate) fn denied(&self, denied: &Denied) -> Told {
-        let retry = denied.retry_after().map(|wait| self.wait(wait));
-        let (rest, time) = match retry {
-            Some(retry) => (0, retry),
+        let Window { count, period, burst } = Window::of(self.quota);
+        // The time that so many tokens take.
+        let time_of = |tokens: u64| (u128::from(tokens) * period).div_ceil(count);
+        let (rest, asked) = (denied.remaining(), denied.asked());
+        match denied.retry_after() {
+            Some(wait) => {
+                let retry = self.wait(wait);
+                // Full when those are there that were asked for, and the rest has come.
+                let reset = seconds(wait.as_nanos() + time_of(burst.saturating_sub(asked)));
+                Told { rest: 0, time: retry, reset, retry: Some(retry), granted: false }
+            }
             // It asked for more than there ever is; others need not wait.
             None => {
-                let Window { count, period, .. } = Window::of(self.quota);
-                let rest = denied.remaining();
-                (rest, seconds((u128::from(rest) * period).div_ceil(count)).max(1))
+                let (time, reset) =
+                    (seconds(time_of(rest)).max(1), seconds(time_of(burst.saturating_sub(rest))));
+                Told { rest, time, reset, retry: None, granted: false }
             }
-        };
-        Told { rest, time, reset: seconds(denied.reset_after().as_nanos()), retry, granted: false }
+        }
     }
 
     /// `Retry-After` of a wait: whole seconds, rounded up, at least 1.
