@@ -1,7 +1,5 @@
 //! Requests that have no key: all of them share one bucket of a limiter.
 
-use std::hash::{BuildHasher, Hash};
-
 use crate::all_of::sealed;
 use crate::bucket::{Bucket, Read};
 use crate::clock::{Clock, Moment};
@@ -26,15 +24,6 @@ pub(crate) struct NoKey<'a, K, S> {
 impl<K, S> RateLimiter<K, S> {
     pub(crate) fn no_key(&self, n: u64) -> NoKey<'_, K, S> {
         NoKey { shared: &self.shared, n }
-    }
-
-    /// As its map has it, before it is mixed.
-    pub(crate) fn hash(&self, key: &K) -> u64
-    where
-        K: Hash,
-        S: BuildHasher,
-    {
-        self.shared.hasher.hash_one(key)
     }
 }
 

@@ -15,18 +15,3 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::encode;
-
-    #[test]
-    fn the_vectors_of_rfc_4648() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE")]
-        {
-            assert_eq!(encode(bytes.as_bytes()), text);
-        }
-        assert_eq!(encode(&[0xfb, 0xff]), "+/8");
-    }
-}

@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Extensions;
 use http::header::HeaderName;
-#[cfg(feature = "ipnet")]
-use ipnet::IpNet;
 
 use super::forwarded::{List, address};
 use super::head::{Head, KeyFrom, only};
@@ -24,7 +22,7 @@ use super::head::{Head, KeyFrom, only};
 /// |---|---|
 /// | [`peer_from`](ClientIp::peer_from) | who has the connection |
 /// | [`header`](ClientIp::header) | what one header says, which is there once |
-/// | [`xff_trusted`](ClientIp::xff_trusted), [`forwarded_trusted`](ClientIp::forwarded_trusted) | from the peer leftwards, the first that is not a trusted proxy |
+/// | [`xff_trusted_by`](ClientIp::xff_trusted_by), [`forwarded_trusted_by`](ClientIp::forwarded_trusted_by) | from the peer leftwards, the first that is not a trusted proxy |
 /// | [`xff_hops`](ClientIp::xff_hops), [`forwarded_hops`](ClientIp::forwarded_hops) | the `n`-th from the right |
 ///
 /// A hop that says no address (`unknown`, `_hidden`, nothing, garbage) ends the walk: the client is whoever was found up to
@@ -66,18 +64,12 @@ pub struct ClientIp {
 /// Finds the peer's address.
 type Peer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     Peer,
     Header(HeaderName),
-    List(List, Trust),
-}
-
-#[derive(Clone, Debug)]
-enum Trust {
-    Hops(usize),
-    #[cfg(feature = "ipnet")]
-    Nets(Arc<[IpNet]>),
+    Hops(List, usize),
+    Trusted(List, Arc<dyn Fn(IpAddr) -> bool + Send + Sync>),
 }
 
 #[derive(Default)]
@@ -133,27 +125,29 @@ impl ClientIp {
     /// peer. (Google's load balancer needs 2: it notes itself as well.) If there are fewer, it is the peer. 0 is the peer.
     #[must_use]
     pub fn xff_hops(self, n: usize) -> ClientIp {
-        self.from(Source::List(List::Xff, Trust::Hops(n)))
+        self.from(Source::Hops(List::Xff, n))
     }
 
     /// As [`xff_hops`](ClientIp::xff_hops), of the header `Forwarded`.
     #[must_use]
     pub fn forwarded_hops(self, n: usize) -> ClientIp {
-        self.from(Source::List(List::Forwarded, Trust::Hops(n)))
+        self.from(Source::Hops(List::Forwarded, n))
     }
 
-    /// By `X-Forwarded-For`: from the peer on leftwards, the first that is in none of the networks.
-    #[cfg(feature = "ipnet")]
+    /// By `X-Forwarded-For`: from the peer on leftwards, the first that is not a proxy to trust. Feature `ipnet` has it by networks:
+    /// `xff_trusted`.
     #[must_use]
-    pub fn xff_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
-        self.from(Source::List(List::Xff, Trust::Nets(proxies.into_iter().collect())))
+    pub fn xff_trusted_by(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
+        self.from(Source::Trusted(List::Xff, Arc::new(is_trusted)))
     }
 
-    /// As [`xff_trusted`](ClientIp::xff_trusted), by the header `Forwarded`.
-    #[cfg(feature = "ipnet")]
+    /// As [`xff_trusted_by`](ClientIp::xff_trusted_by), by the header `Forwarded`.
     #[must_use]
-    pub fn forwarded_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
-        self.from(Source::List(List::Forwarded, Trust::Nets(proxies.into_iter().collect())))
+    pub fn forwarded_trusted_by(
+        self,
+        is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+    ) -> ClientIp {
+        self.from(Source::Trusted(List::Forwarded, Arc::new(is_trusted)))
     }
 
     fn from(self, source: Source) -> ClientIp {
@@ -195,7 +189,7 @@ impl ClientIp {
     #[must_use]
     pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
         let peer = || (self.peer)(head.extensions).map(|address| address.to_canonical());
-        let Counters { short, unreadable, .. } = &*self.counters;
+        let Counters { untrusted, short, unreadable } = &*self.counters;
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         match &self.source {
             Source::Peer => peer(),
@@ -207,7 +201,7 @@ impl ClientIp {
                 }
                 found.map(|address| address.to_canonical())
             }
-            Source::List(list, Trust::Hops(n)) => {
+            Source::Hops(list, n) => {
                 let (mut client, mut hops) = (None, list.hops(head.headers));
                 for _ in 0..*n {
                     match hops.next() {
@@ -226,13 +220,11 @@ impl ClientIp {
                 }
                 client.or_else(peer)
             }
-            #[cfg(feature = "ipnet")]
-            Source::List(list, Trust::Nets(nets)) => {
-                let is_trusted = |address: IpAddr| nets.iter().any(|net| net.contains(&address));
+            Source::Trusted(list, is_trusted) => {
                 let mut client = peer()?;
                 if !is_trusted(client) {
                     if list.is_in(head.headers) {
-                        count(&self.counters.untrusted);
+                        count(untrusted);
                     }
                     return Some(client);
                 }
@@ -274,7 +266,6 @@ impl KeyFrom for ClientIp {
 impl fmt::Debug for ClientIp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientIp")
-            .field("source", &self.source)
             .field("prefix", &self.prefix)
             .field("stats", &self.stats())
             .finish_non_exhaustive()

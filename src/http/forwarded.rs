@@ -14,7 +14,6 @@ pub(crate) enum List {
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl List {
-    #[cfg(feature = "ipnet")]
     pub(crate) fn is_in(self, headers: &HeaderMap) -> bool {
         headers.contains_key(self.name())
     }

@@ -13,10 +13,10 @@ use super::base64::encode;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const MESSAGE: &str = "rate limit exceeded";
 /// Percent-encoded, which spaces need not be.
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const TEXT: HeaderName = HeaderName::from_static("grpc-message");
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// The content type to answer with, if the request is one of gRPC: the request's own for grpc-web.
 pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -49,12 +49,12 @@ pub(crate) fn headers(content_type: HeaderValue, wait: Option<Duration>) -> Head
 }
 
 /// Rounded up: who waits for so long is not early. Readers have 32 bits for it, with a sign.
-fn millis(wait: Duration) -> u32 {
+pub(crate) fn millis(wait: Duration) -> u32 {
     u32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).min(i32::MAX as u32)
 }
 
 /// A `google.rpc.Status` with a `google.rpc.RetryInfo`.
-fn status(wait: Duration) -> Vec<u8> {
+pub(crate) fn status(wait: Duration) -> Vec<u8> {
     // A protobuf duration has 10,000 years at most.
     let seconds = wait.as_secs().min(315_576_000_000);
     let mut delay = Vec::new();
@@ -91,48 +91,4 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     message.push(value as u8);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_is_what_googles_decoder_reads() {
-        let told = headers(HeaderValue::from_static("application/grpc"), Some(Duration::from_millis(1_250)));
-        // Decoded by googleapis-common-protos as RetryInfo of 1.25 s.
-        let bytes = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIJCgcIARCA5Zp3";
-        assert_eq!(
-            (&told[DETAILS], &told[STATUS], &told[PUSHBACK]),
-            (&bytes.parse().unwrap(), &8.into(), &1250.into())
-        );
-    }
-
-    #[test]
-    fn a_wait_is_rounded_up_and_never_wraps() {
-        assert_eq!(millis(Duration::from_nanos(1)), 1);
-        assert_eq!(millis(Duration::from_nanos(1_000_001)), 2);
-        assert_eq!(millis(Duration::MAX), i32::MAX as u32);
-        status(Duration::MAX);
-        let never = headers(HeaderValue::from_static("application/grpc"), None);
-        assert_eq!(never[PUSHBACK], "-1");
-        assert!(!never.contains_key(DETAILS));
-    }
-
-    #[test]
-    fn the_kinds_of_grpc() {
-        for (asked, answered) in [
-            ("application/grpc", Some("application/grpc")),
-            ("application/grpc+proto", Some("application/grpc")),
-            ("application/grpc;charset=x", Some("application/grpc")),
-            ("application/grpc-web", Some("application/grpc-web")),
-            ("application/grpc-web-text", Some("application/grpc-web-text")),
-            ("application/grpcx", None),
-            ("application/json", None),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(asked));
-            assert_eq!(content_type(&headers).as_ref().map(|value| value.to_str().unwrap()), answered);
-        }
-    }
 }

@@ -1,14 +1,16 @@
 //! Limits over HTTP, whatever the framework: who asks, and what a response says of it.
 
-mod base64;
+pub(crate) mod base64;
 mod client_ip;
 mod fields;
 mod forwarded;
-mod grpc;
+pub(crate) mod grpc;
 mod head;
 mod policy;
 mod refusal;
 mod secret;
+#[cfg(feature = "ipnet")]
+mod trusted;
 
 pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
 pub use fields::{Fields, Headers, ResetFormat};

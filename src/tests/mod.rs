@@ -6,6 +6,8 @@ mod reference;
 
 #[cfg(not(any(loom, shuttle)))]
 mod frames;
+#[cfg(all(feature = "http", not(any(loom, shuttle))))]
+mod http;
 #[cfg(not(any(loom, shuttle)))]
 mod law;
 #[cfg(any(loom, shuttle))]

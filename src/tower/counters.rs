@@ -67,7 +67,7 @@ impl LayerStats {
     }
 
     /// What became of requests: each in one of these.
-    fn results(&self) -> [(&'static str, u64); 5] {
+    pub(crate) fn results(&self) -> [(&'static str, u64); 5] {
         [
             ("granted", self.granted),
             ("refused", self.refused),
@@ -77,7 +77,7 @@ impl LayerStats {
         ]
     }
 
-    fn others(&self) -> [(&'static str, &'static str, u64); 5] {
+    pub(crate) fn others(&self) -> [(&'static str, &'static str, u64); 5] {
         [
             ("tollgate_keyless_total", "Requests without a key.", self.keyless),
             ("tollgate_refunded_total", "Requests whose tokens were given back.", self.refunded),
@@ -86,25 +86,9 @@ impl LayerStats {
             ("tollgate_keys", "Keys that are held.", self.keys as u64),
         ]
     }
-
-    /// Publishes them through the [`metrics`] facade, under the names that [`prometheus`] has. To be called now and then, as
-    /// by a timer.
-    #[cfg(feature = "metrics")]
-    pub fn publish(&self) {
-        for (result, count) in self.results() {
-            metrics::counter!(DECISIONS, "policy" => self.policy.clone(), "result" => result).absolute(count);
-        }
-        for (name, _, count) in self.others() {
-            if name.ends_with("_total") {
-                metrics::counter!(name, "policy" => self.policy.clone()).absolute(count);
-            } else {
-                metrics::gauge!(name, "policy" => self.policy.clone()).set(count as f64);
-            }
-        }
-    }
 }
 
-const DECISIONS: &str = "tollgate_decisions_total";
+pub(crate) const DECISIONS: &str = "tollgate_decisions_total";
 
 /// The statistics of some layers as Prometheus reads them
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/>). The labels are `policy` and `result`: never a key, a path or an

@@ -1,10 +1,11 @@
 //! One limit of a layer, and how several are taken at once.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use super::decision::Counted;
+use super::store::{Request, Store};
 use super::top::Top;
 use crate::all_of::{sealed, take_all};
 use crate::decision::{Denied, Granted};
@@ -45,8 +46,8 @@ pub(crate) type Choose = Box<dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync>;
 /// # let _ = by_tenant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LimitBy<K, S = RandomState> {
-    pub(crate) limiter: Arc<RateLimiter<K, S>>,
+pub struct LimitBy<K> {
+    pub(crate) limiter: Arc<dyn Store<K>>,
     key: Option<Box<dyn KeyFrom<Key = K>>>,
     plan: Option<Choose>,
     missing: OnMissingKey,
@@ -54,10 +55,13 @@ pub struct LimitBy<K, S = RandomState> {
     pub(crate) top: Top<K>,
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> LimitBy<K, S> {
-    /// By a limiter, which others may use as well. Without a [`key`](LimitBy::key) all requests share one bucket.
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    /// By a limiter, which may be in an `Arc` and in other hands as well. Without a [`key`](LimitBy::key) all requests share one
+    /// bucket.
     #[must_use]
-    pub fn new(limiter: impl Into<Arc<RateLimiter<K, S>>>) -> LimitBy<K, S> {
+    pub fn new<S: BuildHasher + Send + Sync + 'static>(
+        limiter: impl Into<Arc<RateLimiter<K, S>>>,
+    ) -> LimitBy<K> {
         let limiter = limiter.into();
         let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
         LimitBy { limiter, key: None, plan: None, missing: OnMissingKey::default(), policy, top: Top::new() }
@@ -90,13 +94,17 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: BuildHasher + Send + Sync 
         Ok(LimitBy { policy: Policy::new(name, self.limiter.quota())?.into(), ..self })
     }
 
+    pub(crate) fn with_policy(self, policy: Policy) -> Self {
+        LimitBy { policy: policy.into(), ..self }
+    }
+
     /// The policy as it is told of a decision under a quota: made ahead for the one that the limiter began with.
     fn policy_of(&self, quota: Quota) -> Arc<Policy> {
         if quota == self.policy.quota() { self.policy.clone() } else { self.policy.with_quota(quota).into() }
     }
 }
 
-impl<K: fmt::Debug, S> fmt::Debug for LimitBy<K, S> {
+impl<K> fmt::Debug for LimitBy<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimitBy").field("policy", &self.policy).finish_non_exhaustive()
     }
@@ -140,10 +148,6 @@ impl Verdict {
     fn new(outcome: Outcome, which: usize) -> Verdict {
         Verdict { outcome, policy: None, also: Vec::new(), refunds: Vec::new(), hash: None, which }
     }
-
-    pub(crate) fn is_granted(&self) -> bool {
-        matches!(self.outcome, Outcome::Decided(Ok(_)))
-    }
 }
 
 /// The limits that apply to a request so far, the latest first: each is on the stack of the gate that found its key.
@@ -167,103 +171,73 @@ impl sealed::Limits for Chain<'_> {
 pub(crate) trait Gate: Send + Sync {
     /// Finds the key, and goes on to the others; the last takes of all or of none. What is left to say of this limit is added to what
     /// came of that.
-    fn decide(&self, asked: &Asked<'_>, rest: &[Box<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict;
+    fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict;
     /// Of its limiter.
     fn id(&self) -> u64;
-    fn policy_mut(&mut self) -> &mut Arc<Policy>;
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> Gate
-    for LimitBy<K, S>
-{
-    fn decide(&self, asked: &Asked<'_>, rest: &[Box<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
+    fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
         if asked.counted.is_some_and(|counted| counted.has(self.id())) {
             return next(asked, rest, chain);
         }
         let index = chain.map_or(0, |chain| chain.index + 1);
-        let Some(key) = self.key.as_ref().and_then(|from| from.key_from(asked.head)) else {
-            return match (&self.key, self.missing) {
-                (Some(_), OnMissingKey::Allow) => next(asked, rest, chain),
-                (Some(_), OnMissingKey::Reject) => {
-                    Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey, index) }
-                }
-                _ => {
-                    let limit = self.limiter.no_key(asked.cost);
-                    let verdict = next(asked, rest, Some(&Chain { limit: &limit, before: chain, index }));
-                    let (limiter, cost) = (self.limiter.clone(), asked.cost);
-                    let refund = move || limiter.no_key(cost).refund();
-                    self.tell(verdict, asked, index, self.limiter.quota(), refund)
-                }
-            };
-        };
-        let plan = self.plan.as_ref().and_then(|choose| choose(asked.head));
-        let limit = self.limiter.key(&key).n(asked.cost);
-        let mut verdict = match &plan {
-            // Alone, it is a plain decision.
-            None if rest.is_empty() && chain.is_none() => {
-                Verdict::new(Outcome::Decided(self.limiter.try_acquire_n(&key, asked.cost)), 0)
+        let key = self.key.as_ref().and_then(|from| from.key_from(asked.head));
+        match self.missing {
+            OnMissingKey::Allow if key.is_none() => return next(asked, rest, chain),
+            OnMissingKey::Reject if key.is_none() => {
+                return Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey, index) };
             }
-            None => next(asked, rest, Some(&Chain { limit: &limit, before: chain, index })),
-            Some(plan) => next(asked, rest, Some(&Chain { limit: &limit.under(plan), before: chain, index })),
-        };
-        if index == 0 {
-            verdict.hash = Some(self.limiter.hash(&key));
+            _ => {}
         }
-        if verdict.which == index && matches!(verdict.outcome, Outcome::Decided(Err(_))) {
-            self.top.note(&key);
+        let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
+        let request = Request { key, plan, n: asked.cost };
+        let mut verdict = None;
+        if rest.is_empty() && chain.is_none() {
+            verdict = Some(Verdict::new(Outcome::Decided(self.limiter.try_acquire(&request)), 0));
+        } else {
+            self.limiter.with(&request, &mut |limit| {
+                verdict = Some(next(asked, rest, Some(&Chain { limit, before: chain, index })));
+            });
         }
-        let quota = plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
-        let (limiter, cost) = (self.limiter.clone(), asked.cost);
-        self.tell(verdict, asked, index, quota, move || {
-            let limit = limiter.key(&key).n(cost);
-            match &plan {
-                Some(plan) => limit.under(plan).refund(),
-                None => limit.refund(),
-            }
-        })
+        let verdict = verdict.expect("a store goes on with it");
+        self.tell(verdict, asked, index, request)
     }
 
     fn id(&self) -> u64 {
-        self.limiter.shared.id
-    }
-
-    fn policy_mut(&mut self) -> &mut Arc<Policy> {
-        &mut self.policy
+        self.limiter.id()
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> LimitBy<K, S> {
-    fn tell(
-        &self,
-        mut verdict: Verdict,
-        asked: &Asked<'_>,
-        index: usize,
-        quota: Quota,
-        refund: impl FnOnce() + Send + 'static,
-    ) -> Verdict {
-        if matches!(verdict.outcome, Outcome::NoKey) {
-            return verdict;
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    /// Adds what is to be said of this limit.
+    fn tell(&self, mut verdict: Verdict, asked: &Asked<'_>, index: usize, request: Request<K>) -> Verdict {
+        if index == 0 {
+            verdict.hash = request.key.as_ref().map(|key| self.limiter.hash(key));
         }
-        if verdict.which == index {
-            verdict.policy = Some(self.policy_of(quota));
-        } else {
+        let Outcome::Decided(result) = &verdict.outcome else { return verdict };
+        let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
+        if verdict.which != index {
             verdict.also.push(self.policy_of(quota));
+        } else {
+            verdict.policy = Some(self.policy_of(quota));
+            if let (Some(key), Err(_)) = (&request.key, result) {
+                self.top.note(key);
+            }
         }
-        if asked.refundable && verdict.is_granted() {
-            verdict.refunds.push(Box::new(refund));
+        if asked.refundable && result.is_ok() {
+            let limiter = self.limiter.clone();
+            verdict.refunds.push(Box::new(move || limiter.refund(&request)));
         }
         verdict
     }
 }
 
-/// The rest of the gates; after the last, the decision.
-fn next(asked: &Asked<'_>, rest: &[Box<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
+/// The rest of the gates, of which there is one at first; after the last, the decision.
+pub(crate) fn next(asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
     match (rest.split_first(), chain) {
         (Some((gate, rest)), chain) => gate.decide(asked, rest, chain),
         (None, None) => Verdict::new(Outcome::Free, usize::MAX),
-        (None, Some(alone @ Chain { before: None, .. })) => {
-            Verdict::new(Outcome::Decided(alone.limit.take().map(|(granted, _)| granted)), 0)
-        }
         (None, Some(all)) => match take_all(all) {
             Ok((granted, which)) => Verdict::new(Outcome::Decided(Ok(granted)), which),
             Err(denied) => Verdict::new(Outcome::Decided(Err(denied.denied())), denied.which()),

@@ -1,7 +1,7 @@
 //! The layer, and how it is set up.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +22,8 @@ type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
 /// What all services of a layer share.
-pub(crate) struct State<K, R, S> {
-    pub(crate) first: LimitBy<K, S>,
-    pub(crate) others: Vec<Box<dyn Gate>>,
+pub(crate) struct State<R> {
+    pub(crate) gates: Box<[Arc<dyn Gate>]>,
     /// Of all of these limiters.
     pub(crate) ids: Arc<[u64]>,
     pub(crate) cost: Option<Cost>,
@@ -39,18 +38,17 @@ pub(crate) struct State<K, R, S> {
 
 /// A layer that limits requests. See the [module](super).
 ///
-/// A clone is the same layer.
-pub struct RateLimitLayer<K, R = Bare, S = RandomState> {
-    pub(crate) state: Arc<State<K, R, S>>,
+/// A clone is the same layer. `K` are the keys of its first limit.
+pub struct RateLimitLayer<K, R = Bare> {
+    state: Arc<State<R>>,
+    first: Arc<LimitBy<K>>,
 }
 
-impl<K, S> RateLimitLayer<K, Bare, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// Begins a layer on a limiter, which may be in an `Arc` and in other hands as well.
-    pub fn builder(limiter: impl Into<Arc<RateLimiter<K, S>>>) -> LayerBuilder<K, Bare, S> {
+    pub fn builder<S: BuildHasher + Send + Sync + 'static>(
+        limiter: impl Into<Arc<RateLimiter<K, S>>>,
+    ) -> LayerBuilder<K> {
         LayerBuilder {
             first: LimitBy::new(limiter),
             others: Vec::new(),
@@ -110,19 +108,27 @@ struct Tell {
     longest: Option<Duration>,
 }
 
+/// Makes a limit ready, once it is known how clients are told.
+type Finish = Box<dyn FnOnce(Tell) -> Arc<dyn Gate>>;
+
 impl Tell {
-    fn of(self, policy: Policy) -> Policy {
-        let policy = policy.form(self.form).reset_format(self.reset);
-        let policy = self.below.map_or_else(|| policy.clone(), |below| policy.clone().only_below(below));
-        self.longest.map_or_else(|| policy.clone(), |longest| policy.clone().longest_wait(longest))
+    fn set<K: Hash + Eq + Clone + Send + Sync + 'static>(self, limit: LimitBy<K>) -> LimitBy<K> {
+        let mut policy = Policy::clone(&limit.policy).form(self.form).reset_format(self.reset);
+        if let Some(below) = self.below {
+            policy = policy.only_below(below);
+        }
+        if let Some(longest) = self.longest {
+            policy = policy.longest_wait(longest);
+        }
+        limit.with_policy(policy)
     }
 }
 
 /// Sets up a [`RateLimitLayer`].
 #[must_use]
-pub struct LayerBuilder<K, R = Bare, S = RandomState> {
-    first: LimitBy<K, S>,
-    others: Vec<Box<dyn Gate>>,
+pub struct LayerBuilder<K, R = Bare> {
+    first: LimitBy<K>,
+    others: Vec<Finish>,
     cost: Option<Cost>,
     skip: Option<Skip>,
     hook: Option<Hook>,
@@ -133,11 +139,7 @@ pub struct LayerBuilder<K, R = Bare, S = RandomState> {
     reject: R,
 }
 
-impl<K, R, S> LayerBuilder<K, R, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
     /// Where the key is found: [`ClientIp`], [`HeaderKey`], [`Extension`](crate::http::Extension), a closure, a pair of these.
     /// Without it all requests share one bucket.
     pub fn key(self, from: impl KeyFrom<Key = K> + 'static) -> Self {
@@ -164,12 +166,8 @@ where
     }
 
     /// One more limit. A request is granted by all of them, or takes from none.
-    pub fn and<L, T>(mut self, limit: LimitBy<L, T>) -> Self
-    where
-        L: Hash + Eq + Clone + Send + Sync + 'static,
-        T: BuildHasher + Send + Sync + 'static,
-    {
-        self.others.push(Box::new(limit));
+    pub fn and<L: Hash + Eq + Clone + Send + Sync + 'static>(mut self, limit: LimitBy<L>) -> Self {
+        self.others.push(Box::new(|tell| Arc::new(tell.set(limit))));
         self
     }
 
@@ -230,7 +228,7 @@ where
     /// Makes the responses to refused requests: [`Problem`](crate::http::Problem), or a closure. An empty one if it is not given.
     ///
     /// Headers that tell of the limit are added.
-    pub fn reject_with<T>(self, reject: T) -> LayerBuilder<K, T, S> {
+    pub fn reject_with<T>(self, reject: T) -> LayerBuilder<K, T> {
         let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, reject: _ } =
             self;
         LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, reject }
@@ -238,44 +236,28 @@ where
 
     /// The layer.
     #[must_use]
-    pub fn build(self) -> RateLimitLayer<K, R, S> {
-        let LayerBuilder {
-            mut first,
-            mut others,
-            cost,
-            skip,
-            hook,
-            refund_on,
-            shadow,
-            enforced,
-            tell,
-            reject,
-        } = self;
-        let ids = [first.id()].into_iter().chain(others.iter().map(|gate| gate.id())).collect();
-        let gates = others.iter_mut().map(|gate| gate.policy_mut());
-        for policy in [first.policy_mut()].into_iter().chain(gates) {
-            *policy = Arc::new(tell.of(Policy::clone(policy)));
-        }
+    pub fn build(self) -> RateLimitLayer<K, R> {
+        let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, reject } =
+            self;
+        let first = Arc::new(tell.set(first));
+        let gate: Arc<dyn Gate> = first.clone();
+        let gates: Box<[_]> =
+            [gate].into_iter().chain(others.into_iter().map(|finish| finish(tell))).collect();
+        let ids = gates.iter().map(|gate| gate.id()).collect();
         let enforced = if shadow { 0 } else { enforced };
         let counters = Arc::default();
-        let state = State { first, others, ids, cost, skip, hook, refund_on, enforced, reject, counters };
-        RateLimitLayer { state: Arc::new(state) }
+        let state = State { gates, ids, cost, skip, hook, refund_on, enforced, reject, counters };
+        RateLimitLayer { state: Arc::new(state), first }
     }
 }
 
-impl<K: Hash + Eq + Clone, R, S> RateLimitLayer<K, R, S> {
-    /// The first limit's limiter, as to change its quota.
-    #[must_use]
-    pub fn limiter(&self) -> &Arc<RateLimiter<K, S>> {
-        &self.state.first.limiter
-    }
-
+impl<K: Hash + Eq + Clone, R> RateLimitLayer<K, R> {
     /// What was decided so far.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
-        let limiter = self.state.first.limiter.stats();
+        let limiter = self.first.limiter.stats();
         LayerStats {
-            policy: self.state.first.policy.name().to_owned(),
+            policy: self.first.policy.name().to_owned(),
             keys: limiter.keys,
             evicted: limiter.evicted,
             without_room: limiter.shared + limiter.refused_full + limiter.allowed_full,
@@ -289,31 +271,31 @@ impl<K: Hash + Eq + Clone, R, S> RateLimitLayer<K, R, S> {
     /// refused while another thread was writing.
     #[must_use]
     pub fn top_refused(&self, n: usize) -> Vec<(K, u64)> {
-        self.state.first.top.most(n)
+        self.first.top.most(n)
     }
 }
 
-impl<T, K, R, S> Layer<T> for RateLimitLayer<K, R, S> {
-    type Service = RateLimit<T, K, R, S>;
+impl<T, K, R> Layer<T> for RateLimitLayer<K, R> {
+    type Service = RateLimit<T, R>;
 
-    fn layer(&self, inner: T) -> RateLimit<T, K, R, S> {
+    fn layer(&self, inner: T) -> RateLimit<T, R> {
         RateLimit { inner, state: self.state.clone() }
     }
 }
 
-impl<K, R, S> Clone for RateLimitLayer<K, R, S> {
+impl<K, R> Clone for RateLimitLayer<K, R> {
     fn clone(&self) -> Self {
-        RateLimitLayer { state: self.state.clone() }
+        RateLimitLayer { state: self.state.clone(), first: self.first.clone() }
     }
 }
 
-impl<K, R, S> fmt::Debug for RateLimitLayer<K, R, S> {
+impl<K, R> fmt::Debug for RateLimitLayer<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimitLayer").field("policy", &self.state.first.policy).finish_non_exhaustive()
+        f.debug_struct("RateLimitLayer").field("policy", &self.first.policy).finish_non_exhaustive()
     }
 }
 
-impl<K, R, S> fmt::Debug for LayerBuilder<K, R, S> {
+impl<K, R> fmt::Debug for LayerBuilder<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LayerBuilder").field("policy", &self.first.policy).finish_non_exhaustive()
     }

@@ -53,7 +53,10 @@ mod counters;
 mod decision;
 mod gate;
 mod layer;
+#[cfg(feature = "metrics")]
+mod publish;
 mod service;
+mod store;
 mod top;
 
 pub use counters::{LayerStats, prometheus};

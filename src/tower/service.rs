@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +12,7 @@ use tower_service::Service;
 
 use super::counters::{Counters, count};
 use super::decision::{Counted, Decision};
-use super::gate::{Asked, Gate, Outcome, Refund, Verdict};
+use super::gate::{Asked, Outcome, Refund, Verdict, next};
 use super::layer::{RefundOn, State};
 use crate::decision::Granted;
 use crate::http::{Bare, Fields, Head, Policy, Refusal, Reject};
@@ -21,12 +20,12 @@ use crate::http::{Bare, Fields, Head, Policy, Refusal, Reject};
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
 ///
 /// A clone counts together with it.
-pub struct RateLimit<T, K, R = Bare, S = RandomState> {
+pub struct RateLimit<T, R = Bare> {
     pub(crate) inner: T,
-    pub(crate) state: Arc<State<K, R, S>>,
+    pub(crate) state: Arc<State<R>>,
 }
 
-impl<T, K, R, S> RateLimit<T, K, R, S> {
+impl<T, R> RateLimit<T, R> {
     /// The service within.
     pub fn get_ref(&self) -> &T {
         &self.inner
@@ -43,13 +42,13 @@ impl<T, K, R, S> RateLimit<T, K, R, S> {
     }
 }
 
-impl<T: Clone, K, R, S> Clone for RateLimit<T, K, R, S> {
+impl<T: Clone, R> Clone for RateLimit<T, R> {
     fn clone(&self) -> Self {
         RateLimit { inner: self.inner.clone(), state: self.state.clone() }
     }
 }
 
-impl<T: fmt::Debug, K, R, S> fmt::Debug for RateLimit<T, K, R, S> {
+impl<T: fmt::Debug, R> fmt::Debug for RateLimit<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
     }
@@ -62,11 +61,7 @@ enum Ruling<B> {
     Refuse(Response<B>),
 }
 
-impl<K, R, S> State<K, R, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<R> State<R> {
     fn rule<B>(&self, head: Head<'_>) -> Ruling<B>
     where
         R: Reject<B>,
@@ -82,7 +77,7 @@ where
             counted: before,
             refundable: self.refund_on.is_some(),
         };
-        let verdict = self.first.decide(&asked, &self.others, None);
+        let verdict = next(&asked, &self.gates, None);
         if verdict.hash.is_none() {
             count(&self.counters.keyless);
         }
@@ -132,12 +127,10 @@ where
     }
 }
 
-impl<T, K, R, S, A, B> Service<Request<A>> for RateLimit<T, K, R, S>
+impl<T, R, A, B> Service<Request<A>> for RateLimit<T, R>
 where
     T: Service<Request<A>, Response = Response<B>>,
-    K: Hash + Eq + Clone + Send + Sync + 'static,
     R: Reject<B>,
-    S: BuildHasher + Send + Sync + 'static,
 {
     type Response = Response<B>;
     type Error = T::Error;

@@ -1,0 +1,73 @@
+//! A limiter as a layer sees it, whatever its hasher is.
+
+use std::hash::{BuildHasher, Hash};
+
+use crate::all_of::sealed;
+use crate::decision::{Denied, Granted};
+use crate::limiter::RateLimiter;
+use crate::plan::Plan;
+use crate::quota::Quota;
+use crate::shared::Stats;
+
+/// What is asked of a limiter: tokens of a key, perhaps under a plan, or of the bucket that those without a key share.
+#[derive(Clone)]
+pub(crate) struct Request<K> {
+    pub(crate) key: Option<K>,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) n: u64,
+}
+
+/// Its verbs that a layer needs.
+pub(crate) trait Store<K>: Send + Sync {
+    fn id(&self) -> u64;
+    fn quota(&self) -> Quota;
+    fn stats(&self) -> Stats;
+    /// Of a key, before the map mixes it.
+    fn hash(&self, key: &K) -> u64;
+    fn try_acquire(&self, request: &Request<K>) -> Result<Granted, Denied>;
+    fn refund(&self, request: &Request<K>);
+    /// Goes on with the request as one of several limits.
+    fn with(&self, request: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> for RateLimiter<K, S> {
+    fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    fn quota(&self) -> Quota {
+        RateLimiter::quota(self)
+    }
+
+    fn stats(&self) -> Stats {
+        RateLimiter::stats(self)
+    }
+
+    fn hash(&self, key: &K) -> u64 {
+        self.shared.hasher.hash_one(key)
+    }
+
+    fn try_acquire(&self, Request { key, plan, n }: &Request<K>) -> Result<Granted, Denied> {
+        match (key, plan) {
+            (Some(key), None) => self.try_acquire_n(key, *n),
+            (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).try_acquire(),
+            (None, _) => sealed::Limit::take(&self.no_key(*n)).map(|(granted, _)| granted),
+        }
+    }
+
+    fn refund(&self, Request { key, plan, n }: &Request<K>) {
+        match (key, plan) {
+            (Some(key), None) => RateLimiter::refund(self, key, *n),
+            (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).refund(),
+            (None, _) => self.no_key(*n).refund(),
+        }
+    }
+
+    fn with(&self, Request { key, plan, n }: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit)) {
+        match (key, plan) {
+            (Some(key), None) => then(&self.key(key).n(*n)),
+            (Some(key), Some(plan)) => then(&self.key(key).n(*n).under(plan)),
+            (None, _) => then(&self.no_key(*n)),
+        }
+    }
+}
