@@ -190,3 +190,36 @@ proptest! {
         }
     }
 }
+
+/// Random quotas and what is told of decisions on them, for `verify/headers/read.py` to read, to the file that `HEADERS` names: the
+/// quota's count, period and burst, whether it was granted, the tokens that are left, the wait in nanoseconds, and the headers.
+#[test]
+#[ignore = "it writes a file"]
+fn headers_for_another_parser() {
+    use proptest::strategy::ValueTree;
+
+    let path = std::env::var_os("HEADERS").expect("HEADERS names a file");
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let strategy = (quotas(), 1_u64..1_000, 0_u64..1 << 50, "[ -~]{1,20}");
+    let mut lines = String::new();
+    for case in 0..10_000 {
+        let (quota, n, nanos, name) = strategy.new_tree(&mut runner).unwrap().current();
+        let policy = Policy::new(&name, quota).unwrap().form(Headers::Both);
+        let (clock, mock) = Clock::mock();
+        let bucket = TokenBucket::with_clock(quota, clock);
+        let _ = bucket.try_acquire_n(if case % 2 == 0 { quota.capacity() } else { 0 });
+        mock.advance(Duration::from_nanos(nanos >> (case % 50)));
+        let (granted, left, wait, headers) = match bucket.try_acquire_n(n.min(quota.capacity())) {
+            Ok(granted) => (1, granted.remaining(), 0, told(granted.headers(&policy))),
+            Err(denied) => {
+                (0, denied.remaining(), denied.retry_after().unwrap().as_nanos(), told(denied.headers(&policy)))
+            }
+        };
+        let value = |name: &str| headers.get(name).map_or("-", |value| value.to_str().unwrap());
+        let fields = ["ratelimit-policy", "ratelimit", "retry-after", "x-ratelimit-limit", "x-ratelimit-remaining"];
+        let fields: Vec<_> = fields.into_iter().chain(["x-ratelimit-reset"]).map(value).collect();
+        let (count, period, burst) = (quota.tokens(), quota.period().as_nanos(), quota.capacity());
+        lines += &format!("{count}\t{period}\t{burst}\t{granted}\t{left}\t{wait}\t{name}\t{}\n", fields.join("\t"));
+    }
+    std::fs::write(path, lines).unwrap();
+}

@@ -1,0 +1,92 @@
+//! Ten million addresses, each of which comes once, through the layer: the memory of those that have room, a client that keeps to its
+//! limit notices nothing, and there are as many series of metrics as before. By what the allocator counts, so it is a program of
+//! its own.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::net::IpAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use http::{Request, Response, StatusCode};
+use tollgate::http::ClientIp;
+use tollgate::tower::{RateLimitLayer, prometheus};
+use tollgate::{Clock, Quota, RateLimiter};
+use tollgate_verify::watchdog::Watchdog;
+use tower_layer::Layer;
+use tower_service::Service;
+
+const CLIENTS: u32 = 10_000_000;
+const ROOM: usize = 100_000;
+
+struct Nothing;
+
+impl Service<Request<()>> for Nothing {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new(())))
+    }
+}
+
+fn request(client: IpAddr) -> Request<()> {
+    let mut request = Request::new(());
+    request.extensions_mut().insert(client);
+    request
+}
+
+#[test]
+fn ten_million_addresses_through_the_layer() {
+    let _watchdog = Watchdog::of("ten million addresses", 1_800);
+    // On a clock that stands nobody is forgotten, and those without room share buckets; on one that moves, all are.
+    for step in [0, 100_000] {
+        let (clock, mock) = Clock::mock();
+        let limiter =
+            RateLimiter::<IpAddr>::builder(Quota::per_second(100)).clock(clock).max_keys(ROOM).build();
+        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+        let mut service = layer.layer(Nothing);
+        let mut status = |client: IpAddr| {
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let response = std::pin::pin!(service.call(request(client)));
+            match response.poll(&mut context) {
+                Poll::Ready(Ok(response)) => response.status(),
+                Poll::Pending => panic!("nothing is waited for"),
+            }
+        };
+        let hot = IpAddr::from([203, 0, 113, 1]);
+        assert_eq!(status(hot), StatusCode::OK);
+        let series = prometheus(&[layer.stats()]).lines().count();
+        let (mut asked, mut refused) = (1_u64, 0);
+        let used = measure(|| {
+            for client in 0..CLIENTS {
+                let address = IpAddr::from((client | 1 << 31).to_be_bytes());
+                let _ = status(address);
+                mock.advance(Duration::from_nanos(step));
+                // 50 a second of its 100, or the burst of them while the clock stands.
+                if (step > 0 && client % 200 == 0) || (step == 0 && client % 110_000 == 0) {
+                    asked += 1;
+                    refused += u64::from(status(hot) != StatusCode::OK);
+                }
+            }
+        });
+        let stats = layer.stats();
+        println!(
+            "{step} ns a request: {} bytes at most, {} at the end, of {asked} of the client's {refused} refused; {stats:?}",
+            used.bytes_max, used.bytes_current
+        );
+        assert_eq!(refused, 0);
+        assert!(used.bytes_max <= 200 * ROOM as u64, "{} bytes for {ROOM} keys", used.bytes_max);
+        assert_eq!(prometheus(&[layer.stats()]).lines().count(), series);
+        assert_eq!(stats.granted + stats.refused, u64::from(CLIENTS) + asked);
+        assert!(stats.keys <= ROOM && layer.top_refused(usize::MAX).len() <= 512);
+        assert_eq!(stats.evicted > 9_000_000, step > 0);
+        assert_eq!(stats.without_room > 9_000_000, step == 0);
+    }
+}
