@@ -2,6 +2,7 @@
 //! the reference's. Libraries are built by any compiler: what was found once is run again by `cargo test`.
 
 pub mod bucket;
+pub mod headers;
 pub mod keyed;
 pub mod quota_text;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{bucket, keyed, quota_text};
+use crate::{bucket, headers, keyed, quota_text};
 
 fn each_of(target: &str, run: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -26,6 +26,11 @@ fn one_bucket() {
 #[test]
 fn many_keys() {
     each_of("keyed", |bytes| keyed::Case::read(bytes).run());
+}
+
+#[test]
+fn clients() {
+    each_of("headers", |bytes| headers::Case::read(bytes).run());
 }
 
 #[test]

@@ -1,0 +1,212 @@
+//! Whose request it is, by headers that anybody may write. Lists that are made hop by hop have a client that is known; any bytes
+//! at all name nobody that no hop says, and nobody at all if the peer is not to be believed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use arbitrary::{Arbitrary, Unstructured};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tollgate::http::{ClientIp, Head, KeyFrom, Policy};
+
+use crate::bytes::Bytes;
+
+#[derive(Debug)]
+pub struct Case {
+    peer: IpAddr,
+    list: List,
+    lines: Lines,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    Xff,
+    Forwarded,
+}
+
+#[derive(Debug)]
+enum Lines {
+    Any(Vec<Vec<u8>>),
+    Made(Vec<Vec<Hop>>),
+}
+
+/// A hop, and how it is written.
+#[derive(Clone, Copy, Debug)]
+enum Hop {
+    Address { address: IpAddr, port: Option<u16>, brackets: bool, spaces: bool },
+    Nobody(&'static str),
+}
+
+/// What a proxy may write for an address it does not tell, and what no proxy would.
+const NOBODY: [&str; 8] =
+    ["unknown", "_hidden", "", "garbage", "1.2.3", "01.2.3.4", "[fe80::1%1]:80", "1.2.3.4:99999"];
+
+/// Whom the limiters here believe.
+fn is_trusted(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[0] == 10,
+        IpAddr::V6(address) => address.segments()[0] == 0xfd00,
+    }
+}
+
+fn address(bytes: &mut Bytes<'_>) -> IpAddr {
+    let (kind, a, b) = (bytes.byte(), bytes.byte(), bytes.byte());
+    let four = Ipv4Addr::new(if kind & 4 == 0 { 10 } else { 203 }, 0, a, b);
+    match kind % 4 {
+        0 | 1 => four.into(),
+        2 => four.to_ipv6_mapped().into(),
+        _ => {
+            let first = if kind & 4 == 0 { 0xfd00 } else { 0x2001 };
+            Ipv6Addr::new(first, 0xdb8, a.into(), b.into(), 0, 0, b.into(), a.into()).into()
+        }
+    }
+}
+
+impl Hop {
+    fn read(bytes: &mut Bytes<'_>) -> Hop {
+        let kind = bytes.byte();
+        if kind % 8 == 7 {
+            return Hop::Nobody(NOBODY[usize::from(bytes.byte()) % NOBODY.len()]);
+        }
+        let port = (kind & 16 != 0).then(|| bytes.short());
+        Hop::Address { address: address(bytes), port, brackets: kind & 32 != 0, spaces: kind & 64 != 0 }
+    }
+
+    fn says(self) -> Option<IpAddr> {
+        match self {
+            Hop::Address { address, .. } => Some(address.to_canonical()),
+            Hop::Nobody(_) => None,
+        }
+    }
+
+    fn write(self, list: List) -> String {
+        let (node, spaces) = match self {
+            Hop::Address { address, port, brackets, spaces } => {
+                let node = match (address, port) {
+                    (address, Some(port)) => SocketAddr::new(address, port).to_string(),
+                    // In the header that has a grammar, an address of version 6 is in brackets.
+                    (IpAddr::V6(address), None) if brackets || list == List::Forwarded => {
+                        format!("[{address}]")
+                    }
+                    (address, None) => address.to_string(),
+                };
+                (node, spaces)
+            }
+            Hop::Nobody(text) => (text.to_owned(), false),
+        };
+        let element = match list {
+            List::Xff => node,
+            List::Forwarded if node.contains([':', '[', '%']) => {
+                format!("proto=http;For=\"{node}\";by=\"a,b;c\"")
+            }
+            List::Forwarded => format!("for={node};proto=https"),
+        };
+        if spaces { format!(" \t{element} ") } else { element }
+    }
+}
+
+impl Case {
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Case {
+        let mut bytes = Bytes::new(bytes);
+        let kind = bytes.byte();
+        let peer = address(&mut bytes);
+        let list = if kind & 1 == 0 { List::Xff } else { List::Forwarded };
+        let lines = if kind & 2 == 0 {
+            Lines::Any(bytes.rest().split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
+        } else {
+            let mut lines = Vec::new();
+            while !bytes.is_empty() && lines.len() < 4 {
+                let hops = 1 + bytes.byte() % 4;
+                lines.push((0..hops).map(|_| Hop::read(&mut bytes)).collect());
+            }
+            Lines::Made(lines)
+        };
+        Case { peer, list, lines }
+    }
+
+    pub fn run(self) {
+        let Case { peer, list, lines } = self;
+        let name = HeaderName::from_static(if list == List::Xff { "x-forwarded-for" } else { "forwarded" });
+        let texts: Vec<Vec<u8>> = match &lines {
+            Lines::Any(lines) => lines.clone(),
+            Lines::Made(lines) => lines
+                .iter()
+                .map(|hops| hops.iter().map(|hop| hop.write(list)).collect::<Vec<_>>().join(",").into_bytes())
+                .collect(),
+        };
+        let mut headers = HeaderMap::new();
+        for text in &texts {
+            if let Ok(value) = HeaderValue::from_bytes(text) {
+                headers.append(&name, value);
+            }
+        }
+        let mut request = Request::new(());
+        *request.headers_mut() = headers;
+        request.extensions_mut().insert(peer);
+        let head = Head::from(&request);
+        let peer = peer.to_canonical();
+
+        let trusted = match list {
+            List::Xff => ClientIp::peer().xff_trusted_by(is_trusted),
+            List::Forwarded => ClientIp::peer().forwarded_trusted_by(is_trusted),
+        };
+        let hops = |n| match list {
+            List::Xff => ClientIp::peer().xff_hops(n),
+            List::Forwarded => ClientIp::peer().forwarded_hops(n),
+        };
+        let found = trusted.address(head).expect("there is a peer");
+        if !is_trusted(peer) {
+            assert_eq!(found, peer);
+        }
+        assert_eq!(hops(0).address(head), Some(peer));
+        assert_eq!(ClientIp::peer().address(head), Some(peer));
+        let key = trusted.key_from(head).expect("there is a peer");
+        match (found, key) {
+            (IpAddr::V4(found), key) => assert_eq!(key, IpAddr::V4(found)),
+            (IpAddr::V6(found), IpAddr::V6(key)) => assert_eq!(key.to_bits(), found.to_bits() >> 64 << 64),
+            (found, key) => panic!("{key} for {found}"),
+        }
+        match lines {
+            Lines::Any(_) => {
+                // Names are escaped, or refused.
+                let name = String::from_utf8_lossy(texts.first().map_or(&[][..], |text| text));
+                if let Ok(policy) = Policy::new(&name, tollgate::Quota::per_second(1)) {
+                    assert_eq!(policy.name(), name);
+                    policy.append_to(request.headers_mut());
+                }
+            }
+            Lines::Made(lines) => {
+                let walk: Vec<Option<IpAddr>> = lines.concat().into_iter().rev().map(Hop::says).collect();
+                assert_eq!(found, first_not_trusted(peer, &walk), "{walk:?}");
+                for n in 1..6 {
+                    assert_eq!(hops(n).address(head), Some(nth(peer, &walk, n)), "{n} of {walk:?}");
+                }
+            }
+        }
+    }
+}
+
+fn first_not_trusted(peer: IpAddr, walk: &[Option<IpAddr>]) -> IpAddr {
+    let mut client = peer;
+    for hop in walk {
+        match hop {
+            Some(hop) if is_trusted(client) => client = *hop,
+            _ => return client,
+        }
+    }
+    client
+}
+
+fn nth(peer: IpAddr, walk: &[Option<IpAddr>], n: usize) -> IpAddr {
+    let said = walk.iter().take(n).take_while(|hop| hop.is_some()).count();
+    match said {
+        0 => peer,
+        _ if said == walk.len() && said < n => peer,
+        last => walk[last - 1].expect("it says one"),
+    }
+}
+
+impl<'a> Arbitrary<'a> for Case {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Case> {
+        Ok(Case::read(bytes.bytes(bytes.len())?))
+    }
+}
