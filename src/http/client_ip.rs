@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Extensions;
-use http::header::HeaderName;
+use http::header::{HeaderMap, HeaderName};
 
 use super::forwarded::{List, address};
 use super::head::{Head, KeyFrom, only};
@@ -102,12 +102,13 @@ impl ClientIp {
         ClientIp::by(Arc::new(of))
     }
 
-    /// The peer's address, in whatever the server has put into the request's extensions.
+    /// The peer's address, in whatever the server has put into the request's extensions: an `IpAddr`, or an `Option` of it, as
+    /// tonic's `TcpConnectInfo` has it.
     #[must_use]
-    pub fn peer_from<T: Send + Sync + 'static>(
-        of: impl Fn(&T) -> IpAddr + Send + Sync + 'static,
+    pub fn peer_from<T: Send + Sync + 'static, A: Into<Option<IpAddr>>>(
+        of: impl Fn(&T) -> A + Send + Sync + 'static,
     ) -> ClientIp {
-        ClientIp::by(Arc::new(move |extensions| extensions.get::<T>().map(&of)))
+        ClientIp::by(Arc::new(move |extensions| of(extensions.get::<T>()?).into()))
     }
 
     fn by(peer: Peer) -> ClientIp {
@@ -188,21 +189,46 @@ impl ClientIp {
     /// The client's address, canonical but whole.
     #[must_use]
     pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
-        let peer = || (self.peer)(head.extensions).map(|address| address.to_canonical());
+        self.find(|| (self.peer)(head.extensions), head.headers)
+    }
+
+    /// The key, where the server keeps the peer's address apart from the request: it is an `IpAddr`, or an `Option` of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use http::Request;
+    /// use tollgate::http::ClientIp;
+    ///
+    /// let request = Request::get("/").header("X-Forwarded-For", "2001:db8::7").body(()).unwrap();
+    /// let peer = IpAddr::from([192, 0, 2, 1]);
+    /// assert_eq!(ClientIp::peer().key_of(peer, request.headers()), Some(peer));
+    /// let by_client = ClientIp::peer().xff_hops(1);
+    /// assert_eq!(by_client.key_of(peer, request.headers()), Some("2001:db8::".parse().unwrap()));
+    /// ```
+    #[must_use]
+    pub fn key_of(&self, peer: impl Into<Option<IpAddr>>, headers: &HeaderMap) -> Option<IpAddr> {
+        let peer = peer.into();
+        self.find(|| peer, headers).map(|address| self.group(address))
+    }
+
+    fn find(&self, peer: impl Fn() -> Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+        let peer = || peer().map(|address| address.to_canonical());
         let Counters { untrusted, short, unreadable } = &*self.counters;
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         match &self.source {
             Source::Peer => peer(),
             Source::Header(name) => {
-                let text = only(head.headers, name).and_then(|value| std::str::from_utf8(value).ok());
+                let text = only(headers, name).and_then(|value| std::str::from_utf8(value).ok());
                 let found = text.and_then(|text| address(text.trim_matches([' ', '\t'])));
-                if found.is_none() && head.headers.contains_key(name) {
+                if found.is_none() && headers.contains_key(name) {
                     count(unreadable);
                 }
                 found.map(|address| address.to_canonical())
             }
             Source::Hops(list, n) => {
-                let (mut client, mut hops) = (None, list.hops(head.headers));
+                let (mut client, mut hops) = (None, list.hops(headers));
                 for _ in 0..*n {
                     match hops.next() {
                         Some(Some(hop)) => client = Some(hop.to_canonical()),
@@ -223,12 +249,12 @@ impl ClientIp {
             Source::Trusted(list, is_trusted) => {
                 let mut client = peer()?;
                 if !is_trusted(client) {
-                    if list.is_in(head.headers) {
+                    if list.is_in(headers) {
                         count(untrusted);
                     }
                     return Some(client);
                 }
-                for hop in list.hops(head.headers) {
+                for hop in list.hops(headers) {
                     let Some(hop) = hop else {
                         count(unreadable);
                         break;
@@ -242,24 +268,29 @@ impl ClientIp {
             }
         }
     }
+
+    /// The address that stands for all of its client.
+    fn group(&self, address: IpAddr) -> IpAddr {
+        let address = match address {
+            IpAddr::V6(address) => address,
+            four => return four,
+        };
+        if let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments()
+            && self.nat64
+        {
+            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+            return IpAddr::from([a, b, c, d]);
+        }
+        let mask = u128::MAX << (128 - u32::from(self.prefix));
+        IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+    }
 }
 
 impl KeyFrom for ClientIp {
     type Key = IpAddr;
 
     fn key_from(&self, head: Head<'_>) -> Option<IpAddr> {
-        let address = match self.address(head)? {
-            IpAddr::V6(address) => address,
-            four => return Some(four),
-        };
-        if let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments()
-            && self.nat64
-        {
-            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-            return Some(IpAddr::from([a, b, c, d]));
-        }
-        let mask = u128::MAX << (128 - u32::from(self.prefix));
-        Some(IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask)))
+        self.address(head).map(|address| self.group(address))
     }
 }
 

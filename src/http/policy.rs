@@ -69,7 +69,7 @@ pub struct Policy {
     unit: Option<Arc<str>>,
     pub(crate) form: Headers,
     pub(crate) reset: ResetFormat,
-    pub(crate) below: u8,
+    below: u8,
     longest: u64,
 }
 
@@ -218,9 +218,10 @@ impl Policy {
         seconds(wait.as_nanos()).clamp(1, self.longest)
     }
 
-    /// Tokens of a full bucket, and of a whole window.
-    pub(crate) fn limits(&self) -> (u64, u64) {
-        (self.quota.capacity(), Window::of(self.quota).told().0)
+    /// Whether so few tokens are left that they are told of.
+    pub(crate) fn is_scarce(&self, rest: u64) -> bool {
+        let (hundredths, below) = (u128::from(rest) * 100, u128::from(self.below));
+        below >= 100 || hundredths < u128::from(Window::of(self.quota).told().0) * below
     }
 }
 
@@ -255,11 +256,7 @@ fn seconds(nanos: u128) -> u64 {
 fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
     let (tokens, window) = Window::of(quota).told();
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
-    value(format!("{quoted};q={tokens}{unit};w={window}"))
-}
-
-/// What is made of names that were checked, and of numbers.
-pub(crate) fn value(text: String) -> HeaderValue {
+    let text = format!("{quoted};q={tokens}{unit};w={window}");
     HeaderValue::try_from(text).expect("it is visible ASCII")
 }
 

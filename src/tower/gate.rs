@@ -116,6 +116,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) cost: u64,
     /// By limiters of layers before this one.
     pub(crate) counted: Option<&'a Counted>,
+    /// The limit is enforced for some keys only, by their hash.
+    pub(crate) sampled: bool,
     /// The tokens may be given back.
     pub(crate) refundable: bool,
 }
@@ -128,7 +130,7 @@ pub(crate) struct Verdict {
     /// Of all others.
     pub(crate) also: Vec<Arc<Policy>>,
     pub(crate) refunds: Vec<Refund>,
-    /// Of the first limit's key.
+    /// Of the first limit's key, or 0 if nobody asks what it is.
     pub(crate) hash: Option<u64>,
     which: usize,
 }
@@ -213,7 +215,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Adds what is to be said of this limit.
     fn tell(&self, mut verdict: Verdict, asked: &Asked<'_>, index: usize, request: Request<K>) -> Verdict {
         if index == 0 {
-            verdict.hash = request.key.as_ref().map(|key| self.limiter.hash(key));
+            let hash = |key| if asked.sampled { self.limiter.hash(key) } else { 0 };
+            verdict.hash = request.key.as_ref().map(hash);
         }
         let Outcome::Decided(result) = &verdict.outcome else { return verdict };
         let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());

@@ -30,7 +30,7 @@ pub(crate) struct State<R> {
     pub(crate) skip: Option<Skip>,
     pub(crate) hook: Option<Hook>,
     pub(crate) refund_on: Option<RefundOn>,
-    /// Of 2^32.
+    /// Of [`WHOLE`].
     pub(crate) enforced: u64,
     pub(crate) reject: R,
     pub(crate) counters: Arc<Counters>,
@@ -64,7 +64,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     }
 }
 
-const WHOLE: u64 = 1 << 32;
+pub(crate) const WHOLE: u64 = 1 << 32;
 
 impl RateLimitLayer<std::net::IpAddr> {
     /// The classic chain, "by `X-API-Key`, else by address", as it does no harm: each address is limited, and each value of the

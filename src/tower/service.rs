@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::counters::{Counters, count};
 use super::decision::{Counted, Decision};
 use super::gate::{Asked, Outcome, Refund, Verdict, next};
-use super::layer::{RefundOn, State};
+use super::layer::{RefundOn, State, WHOLE};
 use crate::decision::Granted;
 use crate::http::{Bare, Fields, Head, Policy, Refusal, Reject};
 
@@ -75,6 +75,7 @@ impl<R> State<R> {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
             counted: before,
+            sampled: (1..WHOLE).contains(&self.enforced),
             refundable: self.refund_on.is_some(),
         };
         let verdict = next(&asked, &self.gates, None);

@@ -203,3 +203,28 @@ fn keys_are_canonical_and_those_of_version_6_are_networks() {
         assert_eq!(error, format!("a prefix of {bits} bits is out of the bounds of 32 and 64"));
     }
 }
+
+#[test]
+fn a_peer_that_the_server_keeps_apart_is_the_same_peer() {
+    let lines: &[(&str, &[u8])] = &[("x-forwarded-for", b"2001:db8:1:2:3::9, 203.0.113.9")];
+    for peer in ["::ffff:192.0.2.1", "2001:db8::7", ""] {
+        let (request, apart) = (request(peer, lines), peer.parse::<IpAddr>().ok());
+        for by in [by_peer(), by_peer().xff_hops(1), by_peer().xff_hops(2), by_peer().xff_hops(3)] {
+            assert_eq!(
+                by.key_of(apart, request.headers()),
+                by.key_from(Head::from(&request)),
+                "{peer} {by:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_may_have_noted_that_there_is_no_peer() {
+    let by = ClientIp::peer_from(|peer: &Option<IpAddr>| *peer);
+    let mut request = Request::new(());
+    for peer in [None, Some(IpAddr::from([192, 0, 2, 1]))] {
+        request.extensions_mut().insert(peer);
+        assert_eq!(by.key_from(Head::from(&request)), peer);
+    }
+}

@@ -211,15 +211,22 @@ fn headers_for_another_parser() {
         mock.advance(Duration::from_nanos(nanos >> (case % 50)));
         let (granted, left, wait, headers) = match bucket.try_acquire_n(n.min(quota.capacity())) {
             Ok(granted) => (1, granted.remaining(), 0, told(granted.headers(&policy))),
-            Err(denied) => {
-                (0, denied.remaining(), denied.retry_after().unwrap().as_nanos(), told(denied.headers(&policy)))
-            }
+            Err(denied) => (
+                0,
+                denied.remaining(),
+                denied.retry_after().unwrap().as_nanos(),
+                told(denied.headers(&policy)),
+            ),
         };
         let value = |name: &str| headers.get(name).map_or("-", |value| value.to_str().unwrap());
-        let fields = ["ratelimit-policy", "ratelimit", "retry-after", "x-ratelimit-limit", "x-ratelimit-remaining"];
+        let fields =
+            ["ratelimit-policy", "ratelimit", "retry-after", "x-ratelimit-limit", "x-ratelimit-remaining"];
         let fields: Vec<_> = fields.into_iter().chain(["x-ratelimit-reset"]).map(value).collect();
         let (count, period, burst) = (quota.tokens(), quota.period().as_nanos(), quota.capacity());
-        lines += &format!("{count}\t{period}\t{burst}\t{granted}\t{left}\t{wait}\t{name}\t{}\n", fields.join("\t"));
+        lines += &format!(
+            "{count}\t{period}\t{burst}\t{granted}\t{left}\t{wait}\t{name}\t{}\n",
+            fields.join("\t")
+        );
     }
     std::fs::write(path, lines).unwrap();
 }
