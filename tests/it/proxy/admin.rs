@@ -1,0 +1,190 @@
+//! What those see who run the proxy, and who may change the limit.
+
+use serde_json::Value;
+
+use super::process::{Client, Message, Proxy, read_chunk};
+
+const ADMIN: [&str; 2] = ["--admin", "127.0.0.1:0"];
+
+fn start(args: &[&str]) -> Proxy {
+    Proxy::start(&[args, &ADMIN].concat())
+}
+
+/// How things stand.
+fn event(proxy: &Proxy) -> Value {
+    let mut client = proxy.admin();
+    client.write(&format!("GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin));
+    let head = Message::read_head(&mut client.0).expect("a response");
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    read_event(&mut client)
+}
+
+fn read_event(client: &mut Client) -> Value {
+    let chunk = read_chunk(&mut client.0);
+    let data = chunk.strip_prefix("data: ").and_then(|rest| rest.strip_suffix("\n\n"));
+    serde_json::from_str(data.unwrap_or_else(|| panic!("no event: {chunk:?}"))).expect("JSON")
+}
+
+#[test]
+fn metrics_are_what_was_decided_and_name_nobody() {
+    let proxy = start(&["--limit", "3/h burst 3"]);
+    let mut client = proxy.connect();
+    (0..5).for_each(|_| drop(client.get("/secret-path")));
+    let metrics = proxy.ask_admin("GET", "/metrics", "");
+    assert_eq!((metrics.status, metrics.header("content-type")), (200, Some("text/plain; version=0.0.4")));
+    for line in [
+        "# TYPE tollgate_decisions_total counter",
+        "tollgate_decisions_total{policy=\"default\",result=\"granted\"} 3",
+        "tollgate_decisions_total{policy=\"default\",result=\"refused\"} 2",
+        "tollgate_keys{policy=\"default\"} 1",
+    ] {
+        assert!(metrics.body.lines().any(|own| own == line), "{line} in {}", metrics.body);
+    }
+    assert!(!metrics.body.contains("127.0.0.1") && !metrics.body.contains("secret-path"));
+}
+
+#[test]
+fn events_tell_what_was_decided_since_the_last() {
+    let proxy = start(&["--limit", "3/h burst 3"]);
+    let mut client = proxy.connect();
+    let mut admin = proxy.admin();
+    admin.write(&format!("GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin));
+    Message::read_head(&mut admin.0).expect("a response");
+    let first = read_event(&mut admin);
+    assert_eq!((&first["granted"], &first["limit"]["text"]), (&0.into(), &"3/h burst 3".into()));
+    (0..5).for_each(|_| drop(client.get("/")));
+    let (mut granted, mut refused) = (0, 0);
+    while (granted, refused) != (3, 2) {
+        let event = read_event(&mut admin);
+        granted += event["granted"].as_u64().expect("a number");
+        refused += event["refused"].as_u64().expect("a number");
+        assert!(granted <= 3 && refused <= 2, "{event}");
+    }
+    let top = &event(&proxy)["top"][0];
+    assert_eq!((&top["key"], &top["refused"], &top["left"]), (&"127.0.0.1".into(), &2.into(), &0.into()));
+}
+
+#[test]
+fn a_limit_that_is_changed_live_leaves_tokens_as_they_are() {
+    let proxy = start(&["--limit", "5/h burst 5"]);
+    let mut client = proxy.connect();
+    (0..3).for_each(|_| assert_eq!(client.get("/").status, 200));
+    assert_eq!(proxy.ask_admin("POST", "/limit", "5/h burst 10\n").status, 204);
+    assert_eq!(event(&proxy)["limit"]["text"], "5/h burst 10");
+    let reply = client.get("/");
+    assert!(reply.header("ratelimit").is_some_and(|left| left.starts_with("\"default\";r=1;")), "{reply:?}");
+    assert_eq!(reply.header("ratelimit-policy"), Some("\"default\";q=10;w=7200"));
+    assert_eq!([0; 2].map(|_| client.get("/").status), [200, 429]);
+
+    for (body, part) in [
+        ("fast", "fast"),
+        ("", "quota"),
+        ("0/s burst 1", "1"),
+        ("1000000000/s burst 1000000000", "bound"),
+        (&"1".repeat(1000), "quota"),
+    ] {
+        let reply = proxy.ask_admin("POST", "/limit", body);
+        assert_eq!((reply.status, reply.body.lines().count()), (400, 1), "{reply:?}");
+        assert!(reply.body.contains(part), "{reply:?}");
+    }
+    assert_eq!(event(&proxy)["limit"]["text"], "5/h burst 10");
+    assert_eq!(start(&["--limit", "none"]).ask_admin("POST", "/limit", "5/s").status, 409);
+}
+
+#[test]
+fn a_post_needs_the_origin_of_the_page() {
+    let proxy = start(&["--limit", "5/h burst 5"]);
+    let port = proxy.admin.port();
+    let post = |host: &str, origin: &str| {
+        let request =
+            format!("POST /limit HTTP/1.1\r\nHost: {host}\r\n{origin}Content-Length: 11\r\n\r\n6/h burst 6");
+        proxy.admin().send(&request).status
+    };
+    let host = format!("127.0.0.1:{port}");
+    for origin in [
+        String::new(),
+        "Origin: null\r\n".to_owned(),
+        "Origin: http://evil.example\r\n".to_owned(),
+        format!("Origin: https://{host}\r\n"),
+        format!("Origin: http://{host}.evil.example\r\n"),
+        format!("Origin: http://localhost:{port}\r\n"),
+        "Origin: http://127.0.0.1\r\n".to_owned(),
+        format!("Origin: http://{host}\r\nOrigin: http://evil.example\r\n"),
+        format!("Referer: http://{host}/\r\n"),
+    ] {
+        assert_eq!(post(&host, &origin), 403, "{origin:?}");
+    }
+    // Of a name that leads here, as its owner likes.
+    assert_eq!(post("evil.example", "Origin: http://evil.example\r\n"), 403);
+    assert_eq!(event(&proxy)["limit"]["text"], "5/h burst 5");
+    for host in [host, format!("localhost:{port}"), format!("LOCALHOST:{port}"), format!("[::1]:{port}")] {
+        assert_eq!(post(&host, &format!("Origin: http://{host}\r\n")), 204, "{host}");
+    }
+    assert_eq!(event(&proxy)["limit"]["text"], "6/h burst 6");
+}
+
+#[test]
+fn nothing_is_served_to_a_name_of_others() {
+    let proxy = start(&[]);
+    let get =
+        |path: &str, host: &str| proxy.admin().send(&format!("GET {path} HTTP/1.1\r\n{host}\r\n")).status;
+    for path in ["/", "/events", "/metrics", "/limit", "/other"] {
+        for host in
+            ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.0.2.1", "me@localhost"]
+        {
+            assert_eq!(get(path, &format!("Host: {host}\r\n")), 403, "{host}");
+        }
+        assert_eq!(get(path, ""), 403);
+        assert_eq!(get(path, "Host: localhost\r\nHost: localhost\r\n"), 403);
+    }
+    for (path, status) in [("/", 200), ("/metrics", 200), ("/limit", 405), ("/other", 404)] {
+        assert_eq!(get(path, "Host: localhost\r\n"), status, "{path}");
+    }
+    for path in ["/", "/events", "/metrics"] {
+        assert_eq!(proxy.ask_admin("POST", path, "").status, 405);
+    }
+}
+
+#[test]
+fn a_key_from_a_header_is_told_as_a_digest() {
+    let proxy = start(&["--limit", "1/h burst 1", "--key", "header:x-api-key"]);
+    let mut client = proxy.connect();
+    for key in ["<script>alert(1)</script>", "\"}</script>"] {
+        let header = format!("X-Api-Key: {key}\r\n");
+        assert_eq!([0; 2].map(|_| client.get_with("/", &header).status), [200, 429]);
+    }
+    let event = event(&proxy);
+    let top = event["top"].as_array().expect("a list");
+    assert_eq!(top.len(), 2, "{event}");
+    for key in top {
+        let digits = key["key"].as_str().and_then(|key| key.strip_prefix('#')).expect("a digest");
+        assert!(digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{event}");
+    }
+    let metrics = proxy.ask_admin("GET", "/metrics", "").body;
+    assert!(!event.to_string().contains("script") && !metrics.contains("script"));
+}
+
+/// What a browser holds it to, and that it needs nothing else.
+#[test]
+fn the_page_is_in_one_piece() {
+    let proxy = start(&[]);
+    let nonces = [0; 2].map(|_| {
+        let page = proxy.ask_admin("GET", "/", "");
+        assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+        let policy = page.header("content-security-policy").expect("a policy");
+        for rule in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"]
+        {
+            assert!(policy.split("; ").any(|own| own == rule), "{rule} in {policy}");
+        }
+        let nonce = policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next());
+        let nonce = nonce.expect("a nonce").to_owned();
+        assert_eq!(page.body.matches(&format!("nonce=\"{nonce}\"")).count(), 2);
+        for part in
+            ["://", "src=", "href=", "@import", "innerHTML", "insertAdjacent", "document.write", "NONCE"]
+        {
+            assert!(!page.body.contains(part), "{part}");
+        }
+        nonce
+    });
+    assert_ne!(nonces[0], nonces[1]);
+}

@@ -1,0 +1,155 @@
+//! What passes on to the upstream, and back.
+
+use std::net::TcpListener;
+use std::sync::mpsc;
+
+use super::process::{Message, Proxy, read_chunk, recording_upstream, upstream, url, write};
+use super::{NO_LIMIT, PATIENCE};
+
+#[test]
+fn headers_of_one_hop_stay_there_and_the_upstream_learns_who_asked() {
+    let (upstream, requests) = recording_upstream(
+        "HTTP/1.1 200 OK\r\nConnection: X-Hop , keep-alive\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n\
+         Proxy-Connection: keep-alive\r\nProxy-Authenticate: Basic\r\nUpgrade: h2c\r\nTrailer: X-Sum\r\n\
+         Transfer-Encoding: chunked\r\nContent-Length: 99\r\nVia: 1.0 inner\r\nX-End: 2\r\n\r\n\
+         2\r\nok\r\n0\r\nX-Sum: 3\r\n\r\n",
+    );
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
+    let mut client = proxy.connect();
+    let reply = client.send(
+        "GET /p HTTP/1.1\r\nHost: shop.example:81\r\nConnection: x-hop\r\nConnection: keep-alive, X-Forwarded-For\r\n\
+         X-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\nTrailer: X-Sum\r\n\
+         Upgrade: websocket\r\nProxy-Authorization: Basic eA==\r\nX-Forwarded-Proto: https\r\n\
+         X-Forwarded-Host: evil.example\r\nForwarded: for=\"[2001:db8::1]\"\r\nVia: 1.0 a\r\nVia: 1.1 b\r\nX-End: 2\r\n\r\n",
+    );
+    let request = requests.recv_timeout(PATIENCE).expect("the upstream is asked");
+
+    for name in
+        ["x-hop", "keep-alive", "proxy-connection", "proxy-authenticate", "upgrade", "trailer", "x-sum"]
+    {
+        assert_eq!(reply.all(name), [""; 0], "{name} in {reply:?}");
+        assert_eq!(request.all(name), [""; 0], "{name} in {request:?}");
+    }
+    assert_eq!((reply.status, &*reply.body, reply.header("x-end")), (200, "ok", Some("2")));
+    assert_eq!(reply.all("content-length"), [""; 0], "a lie beside a transfer coding: {reply:?}");
+    assert_eq!(reply.all("via"), ["1.0 inner, 1.1 tollgate"]);
+
+    assert_eq!(request.start, "GET /p HTTP/1.1");
+    for name in ["connection", "te", "proxy-authorization", "transfer-encoding", "content-length"] {
+        assert_eq!(request.all(name), [""; 0], "{name} in {request:?}");
+    }
+    assert_eq!(request.all("x-end"), ["2"]);
+    assert_eq!(request.all("host"), [upstream.to_string()]);
+    // Named by the client's `Connection`, so its own is gone; what the proxy says stays.
+    assert_eq!(request.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(request.all("x-forwarded-proto"), ["http"]);
+    assert_eq!(request.all("x-forwarded-host"), ["shop.example:81"]);
+    let forwarded = "for=\"[2001:db8::1]\", for=127.0.0.1;proto=http;host=\"shop.example:81\"";
+    assert_eq!(request.all("forwarded"), [forwarded]);
+    assert_eq!(request.all("via"), ["1.0 a, 1.1 b, 1.1 tollgate"]);
+
+    client.get_with("/", "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2, 192.0.2.3\r\n");
+    let request = requests.recv_timeout(PATIENCE).expect("the upstream is asked");
+    assert_eq!(request.all("x-forwarded-for"), ["192.0.2.1, 192.0.2.2, 192.0.2.3, 127.0.0.1"]);
+}
+
+#[test]
+fn a_request_needs_one_valid_host() {
+    let proxy = Proxy::start(&["--limit", NO_LIMIT]);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\";for=b\r\n\r\n", 400),
+        ("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 501),
+        ("GET / HTTP/1.0\r\n\r\n", 200),
+        ("GET / HTTP/1.1\r\nHost: me@a\r\n\r\n", 400),
+        ("GET http://me:secret@a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ] {
+        assert_eq!(proxy.connect().send(request).status, status, "{request:?}");
+    }
+    // A whole URL overrides the header, and need not have a path.
+    for (url, path) in
+        [("http://a.example/x", "/x"), ("http://a.example?x", "/?x"), ("http://a.example", "/")]
+    {
+        let reply = proxy.connect().send(&format!("GET {url} HTTP/1.1\r\nHost: b\r\n\r\n"));
+        assert!(reply.body.starts_with(&format!("GET {path} HTTP/1.1\n")), "{reply:?}");
+        assert!(reply.body.contains("x-forwarded-host: a.example\n"), "{reply:?}");
+    }
+}
+
+#[test]
+fn a_request_body_streams_to_the_upstream() {
+    // GET, since a body of unknown length is easily lost with it.
+    for method in ["POST", "GET"] {
+        let (seen, parts) = mpsc::channel();
+        let upstream = upstream(move |mut connection| {
+            assert!(
+                Message::read_head(&mut connection)
+                    .is_some_and(|head| head.header("transfer-encoding") == Some("chunked"))
+            );
+            for _ in 0..3 {
+                seen.send(read_chunk(&mut connection)).expect("the test is still there");
+            }
+            write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        });
+        let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
+        let mut client = proxy.connect();
+        client.write(&format!("{method} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        for (chunk, part) in [("3\r\none\r\n", "one"), ("3\r\ntwo\r\n", "two"), ("0\r\n\r\n", "")] {
+            client.write(chunk);
+            // Arrives while the rest has not even been sent.
+            assert_eq!(parts.recv_timeout(PATIENCE).as_deref(), Ok(part));
+        }
+        assert_eq!(client.read().status, 200);
+    }
+}
+
+#[test]
+fn a_response_body_streams_to_the_client() {
+    let (go_on, may_go_on) = mpsc::channel();
+    let may_go_on = std::sync::Mutex::new(may_go_on);
+    let upstream = upstream(move |mut connection| {
+        Message::read_head(&mut connection);
+        write(&connection, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+        may_go_on.lock().expect("one connection").recv_timeout(PATIENCE).expect("the client has read a part");
+        write(&connection, "3\r\ntwo\r\n0\r\n\r\n");
+    });
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
+    let mut client = proxy.connect();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 200);
+    assert_eq!(read_chunk(&mut client.0), "one");
+    go_on.send(()).expect("the upstream waits");
+    assert_eq!(read_chunk(&mut client.0), "two");
+    assert_eq!(read_chunk(&mut client.0), "");
+}
+
+#[test]
+fn connections_to_the_upstream_are_reused() {
+    let (opened, connections) = mpsc::channel();
+    let upstream = upstream(move |mut connection| {
+        opened.send(()).expect("the test is still there");
+        while Message::read_head(&mut connection).is_some() {
+            write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
+    for _ in 0..10 {
+        let mut client = proxy.connect();
+        (0..10).for_each(|_| assert_eq!(client.get("/").status, 200));
+    }
+    // One, but for the moment between the end of a response and the return of its connection to the pool.
+    let opened = connections.try_iter().count();
+    assert!((1..50).contains(&opened), "100 requests took {opened} connections");
+}
+
+#[test]
+fn an_unreachable_upstream_is_a_502() {
+    // Bound for its number and closed again.
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(closed)]);
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        assert_eq!(client.get("/").status, 502);
+    }
+}

@@ -1,0 +1,266 @@
+//! The example as a process, clients and upstreams of it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use super::PATIENCE;
+
+/// The example's process, which ends with this value.
+pub(super) struct Proxy {
+    child: Child,
+    pub(super) address: SocketAddr,
+    /// Of `--admin`, if that is among the options.
+    pub(super) admin: SocketAddr,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+}
+
+impl Proxy {
+    pub(super) fn start(args: &[&str]) -> Proxy {
+        Proxy::start_on("127.0.0.1:0", args)
+    }
+
+    pub(super) fn start_on(listen: &str, args: &[&str]) -> Proxy {
+        let child =
+            command(args).args(["--listen", listen]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("it starts");
+        let lines = lines_of(child.stdout.take().expect("piped"));
+        let errors = lines_of(child.stderr.take().expect("piped"));
+        let nowhere = SocketAddr::from(([0; 4], 0));
+        let mut proxy = Proxy { child, address: nowhere, admin: nowhere, lines, errors };
+        proxy.address = proxy.told("tollgate proxy on http://");
+        if args.contains(&"--admin") {
+            proxy.admin = proxy.told("admin page on http://");
+        }
+        proxy
+    }
+
+    /// The address that the next line tells.
+    fn told(&self, before: &str) -> SocketAddr {
+        let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it ended: {}", self.error()));
+        let address = line.strip_prefix(before).and_then(|rest| rest.split([' ', '/']).next());
+        address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no address in {line:?}"))
+    }
+
+    /// Reads lines up to the first that has this in it.
+    pub(super) fn line_with(&self, part: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// The next line on stderr.
+    pub(super) fn error(&self) -> String {
+        self.errors.recv_timeout(PATIENCE).expect("the proxy complains")
+    }
+
+    #[cfg(unix)]
+    pub(super) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+    }
+
+    /// A connection to the admin address.
+    pub(super) fn admin(&self) -> Client {
+        Client::connect(self.admin)
+    }
+
+    /// A request to the admin address, with the `Host` and the `Origin` that a browser sends from there.
+    pub(super) fn ask_admin(&self, method: &str, path: &str, body: &str) -> Message {
+        let (host, length) = (self.admin, body.len());
+        self.admin().send(&format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+    }
+
+    pub(super) fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the proxy prints another line")
+    }
+
+    pub(super) fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    #[cfg(unix)]
+    pub(super) fn exit_code(&mut self) -> Option<i32> {
+        // Its stdout closes when it ends, and the wait for that has a bound, which `wait` has not.
+        while !matches!(self.lines.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected)) {}
+        self.child.wait().expect("it was started here").code()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Fails only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines of a pipe, which has no read timeout; a channel has. The thread ends with the process.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        BufReader::new(pipe).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    lines
+}
+
+/// Runs the example to its end, which must come by itself.
+pub(super) fn run(args: &[&str]) -> Output {
+    let child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let pid = child.id().to_string();
+    let (sender, output) = mpsc::channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = output.recv_timeout(PATIENCE) else {
+        let _ = Command::new("kill").args(["-KILL", &pid]).status();
+        panic!("{args:?} did not end the proxy");
+    };
+    output.expect("its output is read")
+}
+
+/// `target/<profile>/deps/it-<hash>` is this process, `target/<profile>/examples/proxy` the example.
+pub(super) fn command(args: &[&str]) -> Command {
+    let mut path: PathBuf = std::env::current_exe().expect("a path");
+    path.pop();
+    path.pop();
+    path.extend(["examples", &format!("proxy{}", std::env::consts::EXE_SUFFIX)]);
+    assert!(
+        path.exists(),
+        "{path:?} is missing: `cargo test` builds it, and so does `cargo build --example proxy`"
+    );
+    let mut command = Command::new(path);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Serves every connection with `serve`, until the test process ends.
+pub(super) fn upstream(serve: impl Fn(BufReader<TcpStream>) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has an address");
+    let serve = std::sync::Arc::new(serve);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (serve, stream) = (serve.clone(), stream.expect("a connection"));
+            stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+            thread::spawn(move || serve(BufReader::new(stream)));
+        }
+    });
+    address
+}
+
+/// Gives every request the same response, and the test the requests' heads.
+pub(super) fn recording_upstream(response: &'static str) -> (SocketAddr, Receiver<Message>) {
+    let (sender, requests): (Sender<Message>, _) = mpsc::channel();
+    let address = upstream(move |mut connection| {
+        while let Some(request) = Message::read_head(&mut connection) {
+            // A test that has seen enough may be gone.
+            let _ = sender.send(request);
+            write(&connection, response);
+        }
+    });
+    (address, requests)
+}
+
+pub(super) fn url(address: SocketAddr) -> String {
+    format!("http://{address}")
+}
+
+pub(super) struct Client(pub(super) BufReader<TcpStream>);
+
+impl Client {
+    pub(super) fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("the proxy listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        Client(BufReader::new(stream))
+    }
+
+    pub(super) fn get(&mut self, path: &str) -> Message {
+        self.get_with(path, "")
+    }
+
+    pub(super) fn get_with(&mut self, path: &str, headers: &str) -> Message {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{headers}\r\n"))
+    }
+
+    pub(super) fn send(&mut self, request: &str) -> Message {
+        self.write(request);
+        self.read()
+    }
+
+    pub(super) fn write(&mut self, text: &str) {
+        write(&self.0, text);
+    }
+
+    pub(super) fn read(&mut self) -> Message {
+        let mut message = Message::read_head(&mut self.0).expect("a response");
+        if message.header("transfer-encoding") == Some("chunked") {
+            let chunks =
+                std::iter::from_fn(|| Some(read_chunk(&mut self.0)).filter(|chunk| !chunk.is_empty()));
+            message.body = chunks.collect();
+        } else if message.status != 204 {
+            let length: usize =
+                message.header("content-length").expect("a length").parse().expect("a number");
+            let mut body = vec![0; length];
+            self.0.read_exact(&mut body).expect("a whole body");
+            message.body = String::from_utf8(body).expect("text");
+        }
+        message
+    }
+}
+
+/// A request or a response. `status` is 0 in a request.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) start: String,
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+}
+
+impl Message {
+    /// None at the end of the connection.
+    pub(super) fn read_head(from: &mut impl BufRead) -> Option<Message> {
+        let start = read_line(from).filter(|line| !line.is_empty())?;
+        let status = start.strip_prefix("HTTP/1.").and_then(|rest| rest[2..].split(' ').next()?.parse().ok());
+        let mut headers = Vec::new();
+        while let Some((name, value)) = read_line(from)?.split_once(':') {
+            headers.push((name.to_lowercase(), value.trim().to_owned()));
+        }
+        Some(Message { start, status: status.unwrap_or(0), headers, body: String::new() })
+    }
+
+    pub(super) fn all(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|header| header.0 == name).map(|header| &*header.1).collect()
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.all(name).first().copied()
+    }
+}
+
+/// The data of the next chunk, which is empty at the end.
+pub(super) fn read_chunk(from: &mut impl BufRead) -> String {
+    let size = read_line(from).expect("a chunk");
+    let mut data = vec![0; usize::from_str_radix(&size, 16).expect("a hexadecimal size")];
+    from.read_exact(&mut data).expect("a whole chunk");
+    read_line(from).expect("the end of a chunk");
+    String::from_utf8(data).expect("text")
+}
+
+pub(super) fn read_line(from: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    from.read_line(&mut line).ok()?;
+    line.ends_with('\n').then(|| line.trim_end().to_owned())
+}
+
+pub(super) fn write(to: &BufReader<TcpStream>, text: &str) {
+    to.get_ref().write_all(text.as_bytes()).expect("the other side reads");
+}

@@ -1,0 +1,137 @@
+//! Limits for some paths, from a file that is read again.
+
+use std::path::{Path, PathBuf};
+
+use super::process::{Client, Proxy, run};
+
+/// A file of this name for one test.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
+    std::fs::write(&path, text).expect("it can be written");
+    path
+}
+
+fn start(file: &Path) -> Proxy {
+    Proxy::start(&["--limit", "3/h burst 3", "--routes", file.to_str().expect("it is a name")])
+}
+
+/// How many of so many requests are granted: the first ones.
+fn granted(client: &mut Client, path: &str, requests: usize) -> usize {
+    let statuses: Vec<u16> = (0..requests).map(|_| client.get(path).status).collect();
+    let granted = statuses.iter().take_while(|status| **status == 200).count();
+    assert!(statuses[granted..].iter().all(|status| *status == 429), "{statuses:?}");
+    granted
+}
+
+#[test]
+fn the_longest_prefix_has_the_limit() {
+    let file = file(
+        "longest",
+        r#"
+        route = [
+            { prefix = "/a", limit = "1/h burst 1" },
+            { prefix = "/a/b/", limit = "2/h burst 2", name = "b" },
+            { prefix = "/dear", limit = "10/h burst 10", cost = 4 },
+        ]"#,
+    );
+    let proxy = start(&file);
+    let mut client = proxy.connect();
+    for (path, burst) in [("/a/b/c?d", 2), ("/a?b", 1), ("/abc", 3), ("/dear", 2)] {
+        assert_eq!(granted(&mut client, path, 4), burst, "{path}");
+    }
+    // All of these are `/a` to many a server, and it is empty.
+    for path in ["/a/", "/a/c", "//a", "/./a", "/x/../a", "/%61", "/%2e%2E/%61", "http://a.example/a"] {
+        assert_eq!(granted(&mut client, path, 1), 0, "{path}");
+    }
+    let refused = client.get("/a/b");
+    assert_eq!(refused.header("ratelimit-policy"), Some("\"b\";q=2;w=3600"));
+    // The rest is under `--limit`, which `/abc` has used up.
+    for path in ["/", "/A", "/b", "/dearest", "/%", "/%6"] {
+        assert_eq!(granted(&mut client, path, 1), 0, "{path}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_hangup_reads_the_file_again_and_tokens_are_kept() {
+    let login = |limit| format!("[[route]]\nprefix = \"/login\"\nlimit = \"{limit}\"\n");
+    let file = file("hangup", &login("5/h burst 5"));
+    let proxy = start(&file);
+    let mut client = proxy.connect();
+    let read_again = |text: &str| {
+        std::fs::write(&file, text).expect("it can be written");
+        proxy.signal("-HUP");
+        let line = proxy.line_with("route /login: ");
+        proxy.line_with("read again");
+        line
+    };
+    proxy.line_with("route /login: 5/h burst 5, new");
+    assert_eq!(granted(&mut client, "/login", 3), 3);
+
+    let line = read_again(&(login("5/h burst 10") + "[[route]]\nprefix = \"/new\"\nlimit = \"1/h\"\n"));
+    assert!(line.ends_with("5/h burst 10, tokens are kept"), "{line}");
+    // 2 of 5 were left, and are: not 7 and not 10.
+    let reply = client.get("/login");
+    assert!(reply.header("ratelimit").is_some_and(|left| left.starts_with("\"/login\";r=1;")), "{reply:?}");
+    assert_eq!(reply.header("ratelimit-policy"), Some("\"/login\";q=10;w=7200"));
+    assert_eq!(granted(&mut client, "/login", 2), 1);
+    assert_eq!(granted(&mut client, "/new", 2), 1);
+
+    // More than its words were laid out for.
+    let line = read_again(&login("1000000/h burst 1000000"));
+    assert!(line.contains("all buckets anew, since "), "{line}");
+    assert_eq!(client.get("/login").status, 200);
+
+    assert!(read_again("").ends_with("gone"));
+    assert_eq!(granted(&mut client, "/login", 4), 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_with_a_mistake_changes_nothing() {
+    let before = "[[route]]\nprefix = \"/a\"\nlimit = \"2/h burst 2\"\n";
+    let file = file("mistake", before);
+    let proxy = start(&file);
+    let mut client = proxy.connect();
+    assert_eq!(granted(&mut client, "/a", 1), 1);
+    let name = file.display();
+    for (mistake, line, part) in [
+        ("limit = \"0/s burst 1\"\n", 5, "1"),
+        ("limit = \"fast\"\n", 5, "fast"),
+        ("limit = 5\n", 5, "100/s burst 200"),
+        ("limit = \"1/s burst 2000000000000\"\n", 5, "1099511627776"),
+        ("limit = \"3/s\"\ncost = 4\n", 6, "the burst, 3"),
+        ("limit = \"3/s\"\ncost = 0\n", 6, "1"),
+        ("limit = \"3/s\"\nname = \"\"\n", 6, "name"),
+        ("limit = \"3/s\"\nname = \"/a\"\n", 6, "taken"),
+        ("limit = \"3/s\"\ncosts = 4\n", 6, "costs"),
+        ("limit = \n", 5, ""),
+    ] {
+        std::fs::write(&file, format!("{before}[[route]]\n{mistake}prefix = \"/b\"\n"))
+            .expect("it can be written");
+        proxy.signal("-HUP");
+        let error = proxy.error();
+        assert!(
+            error.starts_with(&format!("error: {name}:{line}: ")) && error.contains(part),
+            "{mistake:?}: {error}"
+        );
+        assert!(error.ends_with("; all routes stay as they were"), "{error}");
+
+        let output = run(&["--routes", file.to_str().expect("it is a name")]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+        assert!(error.starts_with(stderr.trim_end()), "{stderr}");
+    }
+    for prefix in ["a", "", "/a/", "/%61"] {
+        std::fs::write(
+            &file,
+            format!("{before}[[route]]\nlimit = \"1/h\"\nname = \"n\"\nprefix = \"{prefix}\"\n"),
+        )
+        .expect("it can be written");
+        proxy.signal("-HUP");
+        let error = proxy.error();
+        assert!(error.starts_with(&format!("error: {name}:7: ")) && error.contains("prefix"), "{error}");
+    }
+    assert_eq!(granted(&mut client, "/a", 2), 1);
+    assert_eq!(granted(&mut client, "/b", 4), 3);
+}
