@@ -1,0 +1,86 @@
+//! Tiers by API key: a limit by address, then authentication, then a limit by customer under the plan of its tier.
+//!
+//! ```text
+//! cargo run --release --manifest-path examples/web/Cargo.toml --bin tiers
+//! curl -i -H 'X-API-Key: free-1' http://127.0.0.1:8080/      # "customer";q=5;w=1
+//! curl -i -H 'X-API-Key: pro-1' http://127.0.0.1:8080/       # "customer";q=50;w=1
+//! curl -i -H 'X-API-Key: made-up' http://127.0.0.1:8080/     # 401, and one off the address
+//! ```
+//!
+//! The order is what makes it safe. A key is whatever the client says until something has checked it: a limit by the header itself
+//! would give each value that somebody makes up a full bucket. So the limit goes by what authentication noted in the
+//! request's extensions; and as that has its own cost, and must not be flooded with guesses, addresses are limited before it.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::get;
+use tollgate::http::{ClientIp, Digest, Extension};
+use tollgate::tower::{OnMissingKey, RateLimitLayer};
+use tollgate::{Quota, RateLimiter};
+use tollgate_web_examples::{listen, stop};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct CustomerId(u32);
+
+#[derive(Clone, Copy)]
+enum Tier {
+    Free,
+    Pro,
+}
+
+/// Who has which key. Digests take the same time to compare however much of a guess is right.
+type Customers = Arc<HashMap<Digest, (CustomerId, Tier)>>;
+
+async fn authenticate(
+    State(customers): State<Customers>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, StatusCode> {
+    let key = request.headers().get("x-api-key").map(|key| Digest::of(key.as_bytes()));
+    let (id, tier) = *key.and_then(|key| customers.get(&key)).ok_or(StatusCode::UNAUTHORIZED)?;
+    request.extensions_mut().insert(id);
+    request.extensions_mut().insert(tier);
+    Ok(next.run(request).await)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let customer = |key: &str, id, tier| (Digest::of(key.as_bytes()), (CustomerId(id), tier));
+    let customers: Customers =
+        Arc::new([customer("free-1", 1, Tier::Free), customer("pro-1", 2, Tier::Pro)].into());
+
+    let by_address = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(200)))
+        .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
+        .name("address")?
+        .build();
+
+    let (free, pro) = (Quota::per_second(5), Quota::per_second(50));
+    let limiter = RateLimiter::<CustomerId>::builder(free).headroom(pro)?.build();
+    let pro = limiter.plan(pro)?;
+    let by_customer = RateLimitLayer::builder(limiter)
+        .key(Extension::<CustomerId>::new())
+        .plan(move |head| match head.extensions.get::<Tier>() {
+            Some(Tier::Pro) => Some(pro),
+            Some(Tier::Free) | None => None,
+        })
+        .on_missing_key(OnMissingKey::Reject)
+        .name("customer")?
+        .build();
+
+    // The last is the outermost.
+    let app = Router::new()
+        .route("/", get(|| async { "hello\n" }))
+        .layer(by_customer)
+        .layer(from_fn_with_state(customers, authenticate))
+        .layer(by_address);
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    Ok(axum::serve(listen().await?, service).with_graceful_shutdown(stop()).await?)
+}

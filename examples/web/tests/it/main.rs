@@ -1,0 +1,6 @@
+//! The examples as processes, and the layer within axum and tonic, over real sockets.
+
+mod axum;
+mod examples;
+mod grpc;
+mod support;
