@@ -2,13 +2,17 @@
 //!
 //! The clock and the quota are chosen so that one grant too many breaks the law.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::checker::thread;
 use super::explore;
-use super::world::{SECOND, World};
+use super::world::{SECOND, World, fixed};
 use crate::bucket::Read;
+use crate::clock::Clock;
 use crate::state::State;
 use crate::step::Take;
+use crate::sync::{AtomicU64, Ordering};
 use crate::terms::Reading;
 
 #[test]
@@ -92,17 +96,32 @@ fn a_reading_from_before_a_lost_race_is_not_used() {
     });
 }
 
-#[test]
-fn a_coarse_clock_is_never_behind_the_stamp() {
-    explore("a clock in memory", || {
-        let world = World::new(2);
-        world.run(&[
-            |world| world.mock.advance(Duration::from_secs(1)),
-            World::take_alone,
-            |world| {
-                let (outcome, _) = world.rules.run(&world.overflow, world.now(), Take(0));
-                assert_eq!(outcome.lag, 0);
-            },
-        ]);
+/// A clock in memory, as a coarse one is: nothing but the word orders its readings. (A mock clock orders them itself.)
+fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
+    explore(name, move || {
+        let noted = Arc::new(AtomicU64::new(0));
+        let read = Arc::clone(&noted);
+        let clock = Clock::from_fn(move || Duration::from_nanos(read.load(Ordering::Acquire)));
+        let world = World::on(fixed(10 * SECOND, 2), clock, Clock::mock().1);
+        let ticker = thread::spawn(move || noted.store(SECOND, Ordering::Release));
+        let (taker, looker) = (Arc::clone(&world), Arc::clone(&world));
+        let taker = thread::spawn(move || take(&taker));
+        let looker = thread::spawn(move || {
+            let (outcome, _) = looker.rules.run(&looker.overflow, looker.now(), Take(look));
+            assert_eq!(outcome.lag, 0);
+        });
+        for thread in [ticker, taker, looker] {
+            thread.join().unwrap();
+        }
     });
+}
+
+#[test]
+fn a_clock_in_memory_is_never_behind_the_stamp() {
+    on_a_clock_in_memory("a clock in memory", World::take_alone, 0);
+}
+
+#[test]
+fn a_clock_in_memory_is_not_behind_after_a_lost_race() {
+    on_a_clock_in_memory("a clock in memory, a lost race", World::take_alone_at_length, 1);
 }

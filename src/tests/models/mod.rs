@@ -5,12 +5,14 @@
 //! shuttle tries random ones: `RUSTFLAGS="--cfg shuttle" cargo test --lib --release`. `src/control.rs` breaks what they
 //! check.
 
+mod attempts;
 mod bucket;
 #[cfg_attr(loom, path = "loom.rs")]
 #[cfg_attr(shuttle, path = "shuttle.rs")]
 mod checker;
 mod map;
 mod regime;
+mod ring;
 mod verbs;
 mod world;
 

@@ -17,16 +17,16 @@ use crate::regime::{Regimes, Source};
 use crate::step::TakeUpTo;
 use crate::terms::MARGIN_NANOS;
 
-type Live = World<Regimes>;
+pub(super) type Live = World<Regimes>;
 
 const BURST: u64 = 100_000;
 const STEP: u64 = 20_000_000;
 /// Tokens in a step.
-const FAST: u64 = 20_000;
+pub(super) const FAST: u64 = 20_000;
 const MEDIUM: u64 = 2_000;
 const SLOW: u64 = 0;
 
-const fn fast() -> Quota {
+pub(super) const fn fast() -> Quota {
     Quota::per_second(1_000_000).burst(BURST)
 }
 
@@ -34,11 +34,11 @@ const fn medium() -> Quota {
     Quota::per_second(100_000).burst(BURST)
 }
 
-const fn slow() -> Quota {
+pub(super) const fn slow() -> Quota {
     Quota::every(Duration::from_secs(10)).burst(BURST)
 }
 
-fn regimes(first: Quota, other: Quota) -> Regimes {
+pub(super) fn regimes(first: Quota, other: Quota) -> Regimes {
     let room = Room { headroom: Some(other.numbers()), max_debt: Some(0) };
     Regimes::new(first, Frame::of(first.numbers(), room).unwrap())
 }
@@ -50,20 +50,20 @@ fn world() -> Arc<Live> {
     world
 }
 
-fn drain(world: &Live) {
+pub(super) fn drain(world: &Live) {
     world.note(world.rules.run(&world.overflow, world.now(), TakeUpTo(BURST)));
 }
 
-fn step(world: &Live) {
+pub(super) fn step(world: &Live) {
     world.mock.advance(Duration::from_nanos(STEP));
 }
 
-fn step_and_drain(world: &Live) {
+pub(super) fn step_and_drain(world: &Live) {
     step(world);
     drain(world);
 }
 
-fn set(world: &Live, quota: Quota) {
+pub(super) fn set(world: &Live, quota: Quota) {
     world.rules.source.set(quota, &world.rules.clock).unwrap();
 }
 
@@ -82,14 +82,14 @@ fn go_on(world: &Live) {
 }
 
 /// Steps until the last change.
-fn start(world: &Live) -> u64 {
+pub(super) fn start(world: &Live) -> u64 {
     let start = world.rules.source.changed().expect("the quota was changed");
     assert_eq!(start % STEP, 0, "the start is undecided");
     start / STEP
 }
 
 /// What was taken after the first burst.
-fn earned(world: &Live) -> u64 {
+pub(super) fn earned(world: &Live) -> u64 {
     world.granted() - BURST
 }
 
@@ -281,5 +281,47 @@ fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
         world.take();
         assert_eq!(world.granted(), 2);
         world.assert_law(10 * SECOND, 1);
+    });
+}
+
+/// The second change has the slot of the first regime, whose start is long ago.
+#[test]
+fn a_bucket_is_not_evicted_within_the_margin_after_two_changes() {
+    explore("an evictor, the second change", || {
+        const QUOTAS: [Quota; 3] = [
+            Quota::every(Duration::from_secs(1)).burst(1),
+            Quota::every(Duration::from_secs(10)).burst(1),
+            Quota::every(Duration::from_secs(5)).burst(1),
+        ];
+        let world = World::of(regimes(QUOTAS[0], QUOTAS[1]));
+        world.take();
+        world.mock.advance(Duration::from_secs(100));
+        set(&world, QUOTAS[1]);
+        world.run(&[
+            |world| set(world, QUOTAS[2]),
+            |world| {
+                let bucket = world.find().expect("nobody else evicts");
+                assert!(world.rules.seal_if_idle(bucket).is_err());
+            },
+        ]);
+    });
+}
+
+/// A plan earns from the change on that was the last, whoever started it.
+#[test]
+fn a_plan_after_a_setter_that_was_stopped() {
+    explore("a setter that was stopped, a taker, a plan", || {
+        let world = World::of(regimes(fast(), slow()));
+        step(&world);
+        publish_slow(&world);
+        let plan = |world: &Live| world.rules.source.plan(0, slow(), &world.rules.clock).unwrap();
+        let (taker, maker) = (Arc::clone(&world), Arc::clone(&world));
+        let taker = thread::spawn(move || drain(&taker));
+        let made = Arc::new(std::sync::Mutex::new(None));
+        let keep = Arc::clone(&made);
+        let maker = thread::spawn(move || *keep.lock().unwrap() = Some(plan(&maker)));
+        taker.join().unwrap();
+        maker.join().unwrap();
+        assert_eq!(*made.lock().unwrap(), Some(plan(&world)));
     });
 }

@@ -63,10 +63,15 @@ impl World {
 
     /// A token every so often.
     pub(super) fn every(nanos: u64, burst: u64) -> Arc<World> {
-        let numbers = Numbers { tokens: 1, nanos, burst };
-        let room = Room { max_debt: Some(4), ..Room::DEFAULT };
-        World::of(Fixed(Terms::compile(numbers, room).unwrap()))
+        World::of(fixed(nanos, burst))
     }
+}
+
+/// A token every so often, and a debt of 4.
+pub(super) fn fixed(nanos: u64, burst: u64) -> Fixed {
+    let numbers = Numbers { tokens: 1, nanos, burst };
+    let room = Room { max_debt: Some(4), ..Room::DEFAULT };
+    Fixed(Terms::compile(numbers, room).unwrap())
 }
 
 impl<R: Source + Send + Sync + 'static> World<R> {

@@ -1,0 +1,41 @@
+//! The ring of tickets, beside a stand-in for the map: who has an entry.
+
+use std::sync::Arc;
+
+use super::checker::thread;
+use super::explore;
+use crate::eviction::{Look, Ring};
+use crate::key::Tag;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Hashes of keys, from this one on.
+const FIRST: u32 = 10;
+
+/// Who claims the ticket sees what its last owner did to the map: two entries would be over the bound.
+#[test]
+fn a_ticket_has_one_entry() {
+    explore("a ring of one, two keys", || {
+        let ring = Arc::new(Ring::new(1));
+        // Its segment is made by std's lock, of which no checker knows.
+        drop(ring.admit(0, |_| Look::Gone));
+        let entries = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let threads = [0, 1].map(|key| {
+            let (ring, entries) = (Arc::clone(&ring), Arc::clone(&entries));
+            thread::spawn(move || {
+                let entry = |hash: u32| &entries[(hash - FIRST) as usize];
+                let look = |tag: Tag| match entry(tag.hash).load(Ordering::Acquire) {
+                    0 => Look::Gone,
+                    _ => Look::Stays { due: 0 },
+                };
+                if let Ok(mut ticket) = ring.admit(0, look) {
+                    let tag = ticket.admits(FIRST + key);
+                    entry(tag.hash).store(1, Ordering::Release);
+                }
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(entries.iter().filter(|entry| entry.load(Ordering::Acquire) == 1).count(), 1);
+    });
+}
