@@ -10,8 +10,8 @@
 //! that was read before a commit is never read as earlier after that commit was seen, so such a clock
 //! is never behind the stamp. A hardware counter may be read early by the processor, by
 //! nanoseconds; the jitter window of [`State`] covers that.
-//! Partner: every step on the same word. Checked by `a_coarse_clock_is_never_behind_the_stamp` in
-//! `src/tests/models/`, which fails with either ordering relaxed.
+//! Partner: every step on the same word. Checked by `a_clock_in_memory_is_never_behind_the_stamp` and
+//! `a_clock_in_memory_is_not_behind_after_a_lost_race` in `src/tests/models/`, which fail with any of these relaxed.
 //!
 //! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
 

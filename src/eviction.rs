@@ -11,8 +11,8 @@
 //! # Orderings
 //!
 //! A ticket is claimed by an `AcqRel` compare-and-swap and given back by a `Release` store: who claims it
-//! next sees what the last owner did to the map. Partner: any two claims of the same ticket. No model checks it,
-//! since papaya is not made for loom; `tests/stress.rs` runs it on threads.
+//! next sees what the last owner did to the map. Partner: any two claims of the same ticket. Checked by
+//! `a_ticket_has_one_entry` in `src/tests/models/`, beside a stand-in for the map; `tests/stress.rs` runs it on threads.
 //! Which ticket is looked at when is a heuristic: the hand's own numbers are `Relaxed`.
 
 use std::sync::OnceLock;

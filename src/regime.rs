@@ -22,9 +22,13 @@
 //! hardware counter may be read late or early by the processor, by less than a microsecond, and counters of cores may
 //! differ: who is ahead by so much may earn that time at the faster rate, once a change.
 //!
+//! The counts of the first regime are worked out by its first reader: the part is stored before the gear, and loaded after it, so who
+//! sees the gear has the part.
+//!
 //! What is undecided is marked by a number of its regime, so that no helper that was stopped can decide for a
 //! later one. Partner: the other helpers.
-//! Checked by `a_taker_and_a_change_of_quota` and its kin in `src/tests/models/`.
+//! Checked by `a_taker_and_a_change_of_quota` and its kin, and by `an_attempt_by_the_clock_and_a_faster_quota` and its, in
+//! `src/tests/models/`; docs/verification.md says which fail with which ordering relaxed.
 
 use std::sync::PoisonError;
 
