@@ -90,13 +90,16 @@ fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
         // The peer is not trusted: nothing that it says counts.
         ("198.51.100.7", &["203.0.113.9"], "198.51.100.7"),
         ("198.51.100.7", &["203.0.113.9, 10.0.0.2"], "198.51.100.7"),
+        ("198.51.100.7", &[], "198.51.100.7"),
         ("", &["203.0.113.9"], "none"),
+        // Quotes mean nothing here.
+        ("10.0.0.1", &["203.0.113.9, \"10.0.0.2, 10.0.0.3"], "10.0.0.3"),
     ] {
         let lines: Vec<_> = lines.iter().map(|line| (XFF, *line)).collect();
         assert_eq!(client(&by, peer, &lines), expected, "{peer} {lines:?}");
     }
     let ClientIpStats { forwarded_from_untrusted, too_few_hops, unreadable, .. } = by.stats();
-    assert_eq!((forwarded_from_untrusted, too_few_hops, unreadable), (2, 0, 9));
+    assert_eq!((forwarded_from_untrusted, too_few_hops, unreadable), (2, 0, 10));
     // Not of the other header.
     assert_eq!(client(&by, "10.0.0.1", &[("forwarded", "for=203.0.113.9")]), "10.0.0.1");
 }
@@ -138,6 +141,9 @@ fn the_forms_of_forwarded() {
         ("for=\"\\[2001:db8::1\\]\"", "2001:db8::1"),
         // Separators in quotes are none.
         ("for=1.1.1.1;by=\"a,b;for=9.9.9.9\", for=203.0.113.9;host=\"x,y;for=2.2.2.2\"", "203.0.113.9"),
+        // Nor is a quote that is escaped one; outside of quotes nothing is.
+        ("for=1.1.1.1, for=203.0.113.9;by=\"a\\\",b\"", "203.0.113.9"),
+        ("for=1.1.1.1;by=a\\, for=203.0.113.9", "203.0.113.9"),
         // An unclosed quote takes the rest with it.
         ("for=203.0.113.9, by=\"a, for=1.1.1.1", "192.0.2.1"),
         ("for=unknown", "192.0.2.1"),

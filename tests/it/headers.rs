@@ -124,6 +124,9 @@ fn names_and_units_are_printable() {
     let policy = Policy::new(r#"a "b" \c"#, quota).unwrap().unit("content-bytes").unwrap();
     let headers = told(TokenBucket::new(quota).try_acquire().unwrap().headers(&policy));
     assert_eq!(headers["ratelimit-policy"], r#""a \"b\" \\c";q=655360;qu="content-bytes";w=10"#);
+    let mut headers = HeaderMap::new();
+    policy.with_quota(Quota::per_second(7)).append_to(&mut headers);
+    assert_eq!(headers["ratelimit-policy"], r#""a \"b\" \\c";q=7;qu="content-bytes";w=1"#);
     for (name, error) in [
         ("", "a name of 0 characters is out of the bounds of 1 and 64"),
         (&"x".repeat(65), "a name of 65 characters is out of the bounds of 1 and 64"),
