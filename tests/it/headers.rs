@@ -42,6 +42,21 @@ fn windows_of_some_quotas() {
 }
 
 #[test]
+fn what_is_left_took_its_time_to_come() {
+    let (quota, policy) = policy("1/m burst 5");
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(quota, clock);
+    let _ = bucket.try_acquire_n(3).unwrap();
+    for (seconds, expected) in
+        [(0, "r=2;t=120"), (30, "r=2;t=150"), (15, "r=2;t=165"), (15, "r=3;t=180"), (300, "r=5;t=300")]
+    {
+        mock.advance(Duration::from_secs(seconds));
+        let headers = told(bucket.try_acquire_n(0).unwrap().headers(&policy));
+        assert_eq!(headers["ratelimit"], format!("\"default\";{expected}"));
+    }
+}
+
+#[test]
 fn waits_are_rounded_up_to_whole_seconds() {
     for (millis, expected) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (1_900, 2), (86_400_001, 86_401)] {
         let quota = Quota::every(Duration::from_millis(millis));
@@ -92,7 +107,9 @@ fn an_upstream_has_limits_of_its_own() {
     let (quota, policy) = policy("10/s");
     let policy = policy.form(Headers::Both);
     let granted = TokenBucket::new(quota).try_acquire_n(5).unwrap();
-    for (theirs, remaining, limit) in [("3", "3", "7"), ("6", "5", "10"), ("many", "5", "10")] {
+    for (theirs, remaining, limit) in
+        [("3", "3", "7"), ("5", "5", "7"), ("6", "5", "10"), ("many", "5", "10")]
+    {
         let mut headers = HeaderMap::new();
         headers.insert("x-ratelimit-remaining", theirs.parse().unwrap());
         headers.insert("x-ratelimit-limit", "7".parse().unwrap());
