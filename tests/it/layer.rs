@@ -232,7 +232,15 @@ fn requests_without_a_key() {
         assert_eq!(stats.keyless, 2);
         assert_eq!(stats.granted + stats.refused + stats.skipped + stats.rejected, 2, "{stats:?}");
         assert_eq!(stats.keys, 0);
+        // It is about those without.
+        assert_eq!([(); 2].map(|()| status(&call(&mut service, from(A, "/")))), [200, 429], "{missing:?}");
     }
+    // In shadow mode not even these are rejected.
+    let (limiter, _mock) = limiter(Quota::per_hour(1));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
+    let layer = layer.on_missing_key(OnMissingKey::Reject).shadow(true).build();
+    assert_eq!(status(&call(&mut layer.layer(Echo::default()), anonymous())), 200);
+    assert_eq!((layer.stats().rejected, layer.stats().skipped), (0, 1));
 }
 
 #[test]
@@ -419,6 +427,24 @@ fn series_are_few_whatever_clients_do() {
         "{text}"
     );
     assert!(text.contains("tollgate_keys{policy=\"a \\\"b\\\" \\\\c\"} 2000\n"), "{text}");
+}
+
+#[test]
+fn who_is_refused_most_is_known_among_many() {
+    let (limiter, _mock) = limiter(Quota::per_hour(1));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |peer: &str, times| (0..times).for_each(|_| drop(call(&mut service, from(peer, "/"))));
+    asks(A, 301);
+    asks(B, 201);
+    let known = [A, B].map(|peer| peer.parse::<IpAddr>().unwrap());
+    assert_eq!(layer.top_refused(9), [(known[0], 300), (known[1], 200)]);
+    assert_eq!(layer.top_refused(1), [(known[0], 300)]);
+    // Each of these is refused once, and takes the place of another of them.
+    (0..5_000_u32).for_each(|i| asks(&IpAddr::from((i | 1 << 31).to_be_bytes()).to_string(), 2));
+    let top = layer.top_refused(usize::MAX);
+    assert!(top.len() <= 512 && top.iter().skip(2).all(|(_, count)| *count < 200), "{top:?}");
+    assert_eq!(top[..2], [(known[0], 300), (known[1], 200)]);
 }
 
 /// A service that says whether the one that was polled is the one that is called.
