@@ -362,7 +362,7 @@ fn refusals_have_the_response_that_was_asked_for() {
 
 #[test]
 fn grpc_is_refused_in_its_own_way() {
-    let (limiter, _mock) = limiter(Quota::per_second(4).burst(1));
+    let (limiter, _mock) = limiter(Quota::every(Duration::from_millis(1_250)));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
     let mut service = layer.layer(Echo::default());
     let grpc = || {
@@ -376,9 +376,11 @@ fn grpc_is_refused_in_its_own_way() {
     assert_eq!(says(&refused, "content-type"), Some("application/grpc"));
     assert_eq!(
         (says(&refused, "grpc-status"), says(&refused, "grpc-retry-pushback-ms")),
-        (Some("8"), Some("250"))
+        (Some("8"), Some("1250"))
     );
-    assert!(says(&refused, "grpc-status-details-bin").is_some());
+    // Decoded by googleapis-common-protos as RetryInfo of 1.25 s.
+    let details = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIJCgcIARCA5Zp3";
+    assert_eq!(says(&refused, "grpc-status-details-bin"), Some(details));
     assert!(says(&refused, "ratelimit").is_none() && says(&refused, "retry-after").is_none());
 }
 
@@ -445,6 +447,8 @@ fn who_is_refused_most_is_known_among_many() {
     let top = layer.top_refused(usize::MAX);
     assert!(top.len() <= 512 && top.iter().skip(2).all(|(_, count)| *count < 200), "{top:?}");
     assert_eq!(top[..2], [(known[0], 300), (known[1], 200)]);
+    // None is lost: a count goes on from that of the key whose place it took.
+    assert_eq!(top.iter().map(|(_, count)| count).sum::<u64>(), 5_500);
 }
 
 /// A service that says whether the one that was polled is the one that is called.
