@@ -279,6 +279,14 @@ fn several_limits_are_taken_all_or_none() {
 }
 
 #[test]
+fn a_long_value_counts_by_its_beginning_and_its_length() {
+    let of = |end: &str| Digest::of(["x".repeat(4_096).as_bytes(), end.as_bytes()].concat().as_slice());
+    assert_eq!(of("a"), of("b"));
+    assert_ne!(of("a"), of("ab"));
+    assert_ne!(Digest::of(b"a"), Digest::of(b"b"));
+}
+
+#[test]
 fn a_changed_quota_is_told_at_once() {
     let (limiter, _mock) = limiter(Quota::per_second(100));
     let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();

@@ -92,7 +92,10 @@ struct Windows {
 
 /// Whether something may be so, and may be otherwise, as far as it can be told from outside.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "who sees the word need not ask")]
+#[allow(
+    dead_code,
+    reason = "of the four packages that compile this, the crate sees the word and need not ask"
+)]
 pub(crate) struct Maybe {
     pub(crate) yes: bool,
     pub(crate) no: bool,
@@ -133,7 +136,7 @@ struct Bounds {
 
 impl Ideal {
     /// A full bucket of `tokens` (under 2^44) every `nanos`.
-    #[allow(dead_code, reason = "not for who chooses the unit")]
+    #[allow(dead_code, reason = "of the four packages that compile this, some choose the unit themselves")]
     pub(crate) fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
         Ideal::in_unit(tokens, nanos, burst, unit)

@@ -76,7 +76,7 @@ impl Unit {
 
     /// Whether a word that counts in it takes a sound quota: the levels fit, a tick is at most 1/128 of a bucket, and the
     /// stamp's range is long enough.
-    #[allow(dead_code, reason = "not every user of the reference changes quotas")]
+    #[allow(dead_code, reason = "of the four packages that compile this, some change no quotas")]
     pub(crate) fn takes(&self, quota @ (_, _, burst): Asked) -> bool {
         let debt = if self.fixed { self.debt } else { self.debt.min(burst) };
         // The reserved words are above every level.
