@@ -46,7 +46,7 @@ use clap::Parser;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
-use limits::{Limits, Setup, peer};
+use limits::{Limits, Setup, Sums, peer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tollgate::{InvalidQuota, Quota};
@@ -179,7 +179,8 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
 async fn report_every_second(limits: Arc<Limits>) {
     let refused = if limits.setup().shadow { "would be refused" } else { "refused" };
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
-    let mut before = limits.sums();
+    // Not what there is when this task begins: by then somebody may have been served.
+    let mut before = Sums::default();
     loop {
         seconds.tick().await;
         let now = limits.sums();
