@@ -228,24 +228,24 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let shared = self.shared();
-        let guard = shared.map.guard();
-        if !shared.rules.starts_full() && !shared.holds(&guard, self.key) {
+        let pin = shared.store.pin();
+        if !shared.rules.starts_full() && !shared.holds(&pin, self.key) {
             // The key begins to earn when it is first taken from: a look would refuse it for ever.
             return Ok(());
         }
         let ask = Ask { now: Some(now), ..self.ask() };
-        let decision = shared.look_at(&guard, self.key, ask, Take(self.n));
+        let decision = shared.look_at(&pin, self.key, ask, Take(self.n));
         shared.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let shared = self.shared();
-        shared.receive(&shared.map.guard(), self.key, self.ask(), Take(self.n))
+        shared.receive(&shared.store.pin(), self.key, self.ask(), Take(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
         let shared = self.shared();
-        shared.undo(&shared.map.guard(), self.key, receipt);
+        shared.undo(&shared.store.pin(), self.key, receipt);
     }
 }
 

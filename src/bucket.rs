@@ -1,5 +1,5 @@
-//! The one atomic word, and the one compare-and-swap of the crate: in [an attempt](Bucket::attempt), which most decisions are,
-//! and in [a loop](Bucket::advance), which all others are.
+//! The one atomic word, and the one compare-and-swap of the crate: in [an attempt](Word::attempt), which most decisions are,
+//! and in [a loop](Word::advance), which all others are.
 //!
 //! # Orderings
 //!
@@ -89,6 +89,76 @@ impl<T, R, F: Fn(State, &T) -> (R, Option<State>)> Advance<T> for By<F> {
     }
 }
 
+/// The word of a bucket, as one caller has found it: what steps are run on.
+pub(crate) trait Word: Copy {
+    /// What it holds. [`State::SEALED`] if it is no longer the bucket that was found.
+    fn state(self) -> State;
+
+    /// Puts the next state in place of this one; else tells what is there.
+    fn commit(self, state: State, next: State) -> Result<(), State>;
+
+    /// Whether the bucket held this state, which was loaded before, all the time since: what is not committed is decided by that.
+    fn still_has(self, state: State) -> bool;
+
+    /// Takes `n` tokens in one attempt. Nothing comes of it if the state does not admit the reading, or if somebody else
+    /// commits meanwhile.
+    ///
+    /// Nearly every decision is this one. With no loop, little is kept over the call of the clock: that is 6 ns.
+    #[inline(always)]
+    fn attempt(self, first: First, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Missed> {
+        let early = if first == First::Clock { read.count() } else { 0 };
+        let state = self.state();
+        let count = if first == First::Clock { early } else { read.count() };
+        let Once { reading, near, fits } = read.admitted(state, count);
+        if !fits {
+            return Err(Missed::Unfit);
+        }
+        let (outcome, next) = state.take_ahead(&reading, n);
+        let Some(next) = next else {
+            return if self.still_has(state) { Ok((outcome, reading)) } else { Err(Missed::Lost) };
+        };
+        if first == First::Clock && !state.is_near(&reading, near) {
+            return Err(Missed::Unfit);
+        }
+        match self.commit(state, next) {
+            Ok(()) => Ok((outcome, reading)),
+            Err(_) => Err(Missed::Lost),
+        }
+    }
+
+    /// Advances by `step` on the state and a reading until what it returns is committed, or it returns nothing to
+    /// commit; and tells that reading.
+    ///
+    /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
+    /// reading that is older than the state, unless it is one that [`State::admits_reading`].
+    #[inline(always)]
+    fn advance<T: Copy, A: Advance<T>>(self, read: impl Read<T>, step: A) -> (A::Out, T) {
+        let read = control::stop(Control::NoRereadAfterRace, read);
+        let mut state = self.state();
+        loop {
+            let reading = read.read(state);
+            let (result, next) = step.advance(state, &reading);
+            match next {
+                None if self.still_has(state) => return (result, reading),
+                None => state = self.state(),
+                Some(next) => match self.commit(state, next) {
+                    Ok(()) => return (result, reading),
+                    Err(found) => state = found,
+                },
+            }
+        }
+    }
+
+    /// As [`advance`](Word::advance), by closures.
+    fn drive<T: Copy, R>(
+        self,
+        read: impl Fn(State) -> T + Copy,
+        step: impl Fn(State, &T) -> (R, Option<State>),
+    ) -> (R, T) {
+        self.advance(By(read), By(step))
+    }
+}
+
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Bucket(AtomicU64);
@@ -112,68 +182,29 @@ impl Bucket {
         State::from_word(self.0.load(Ordering::Acquire))
     }
 
-    /// Takes `n` tokens in one attempt. Nothing comes of it if the state does not admit the reading, or if somebody else
-    /// commits meanwhile.
-    ///
-    /// Nearly every decision is this one. With no loop, little is kept over the call of the clock: that is 6 ns.
-    #[inline(always)]
-    pub(crate) fn attempt(
-        &self,
-        first: First,
-        read: impl ReadOnce,
-        n: u64,
-    ) -> Result<(Outcome, Reading), Missed> {
-        let early = if first == First::Clock { read.count() } else { 0 };
-        let state = self.state();
-        let count = if first == First::Clock { early } else { read.count() };
-        let Once { reading, near, fits } = read.admitted(state, count);
-        if !fits {
-            return Err(Missed::Unfit);
-        }
-        let (outcome, next) = state.take_ahead(&reading, n);
-        let Some(next) = next else { return Ok((outcome, reading)) };
-        if first == First::Clock && !state.is_near(&reading, near) {
-            return Err(Missed::Unfit);
-        }
-        match self.commit(state, next) {
-            Ok(_) => Ok((outcome, reading)),
-            Err(_) => Err(Missed::Lost),
-        }
+    /// Gives it a state, whatever it had. Of a bucket that is sealed, by who sealed it: nobody else changes it then.
+    pub(crate) fn set(&self, state: State) {
+        self.0.store(state.word(), Ordering::Release);
     }
+}
 
-    /// Advances by `step` on the state and a reading until what it returns is committed, or it returns nothing to
-    /// commit; and tells that reading.
-    ///
-    /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
-    /// reading that is older than the state, unless it is one that [`State::admits_reading`].
+/// A bucket that is nobody else's: from the one that was found nobody can take it away but by sealing it.
+impl Word for &Bucket {
     #[inline(always)]
-    pub(crate) fn advance<T: Copy, A: Advance<T>>(&self, read: impl Read<T>, step: A) -> (A::Out, T) {
-        let read = control::stop(Control::NoRereadAfterRace, read);
-        let mut state = self.state();
-        loop {
-            let reading = read.read(state);
-            let (result, next) = step.advance(state, &reading);
-            let Some(next) = next else { return (result, reading) };
-            match self.commit(state, next) {
-                Ok(_) => return (result, reading),
-                Err(word) => state = State::from_word(word),
-            }
-        }
+    fn state(self) -> State {
+        Bucket::state(self)
     }
 
     #[inline(always)]
-    fn commit(&self, state: State, next: State) -> Result<u64, u64> {
+    fn commit(self, state: State, next: State) -> Result<(), State> {
         let (from, to) = (state.word(), next.word());
         let swap = || self.0.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire);
-        control::commit(&self.0, next, swap)
+        control::commit(&self.0, next, swap).map(drop).map_err(State::from_word)
     }
 
-    /// As [`advance`](Bucket::advance), by closures.
-    pub(crate) fn drive<T: Copy, R>(
-        &self,
-        read: impl Fn(State) -> T + Copy,
-        step: impl Fn(State, &T) -> (R, Option<State>),
-    ) -> (R, T) {
-        self.advance(By(read), By(step))
+    // What it refuses on was its own.
+    #[inline(always)]
+    fn still_has(self, _: State) -> bool {
+        true
     }
 }

@@ -49,6 +49,14 @@ pub(crate) enum Control {
     CountedAnyway,
     /// A helper decides for whatever regime has the slot.
     Unnumbered,
+    /// Nobody looks whose slot it is after its word was loaded.
+    NoSecondLook,
+    /// Newcomers of a set of a table do not exclude each other.
+    NoLatch,
+    /// A newcomer of a table has read the clock before he excludes others.
+    ClockBeforeLatch,
+    /// A slot that was removed may be had at once.
+    RemovedAtOnce,
 }
 
 /// Whether this is broken.

@@ -18,7 +18,7 @@
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket.rs` gives.
 
-use crate::bucket::{Advance, Bucket, First, Missed, Once, Read, ReadOnce};
+use crate::bucket::{Advance, Bucket, First, Missed, Once, Read, ReadOnce, Word};
 use crate::clock::{Clock, Moment};
 use crate::control::{Control, broken, stop};
 use crate::decision::Denied;
@@ -125,12 +125,17 @@ impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
     }
 }
 
-/// The place of one key in a map: papaya's, or a stand-in that a model checker can follow.
+/// The place of one key in a store: papaya's map, a fixed table, or a stand-in that a model checker can follow.
 ///
 /// It is passed by value, as all that is hot here: what a cold function has a reference to must be kept in memory.
 pub(crate) trait Place<'a>: Copy {
+    type Word: Word;
     /// The key's bucket, if it has an entry.
-    fn find(self) -> Option<&'a Bucket>;
+    fn search(self) -> Option<Self::Word>;
+    /// Whether it has an entry, or is just getting one.
+    fn is_entered(self) -> bool {
+        self.search().is_some()
+    }
     /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
     fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
     /// Removes the entry if its bucket is sealed, never by key alone.
@@ -140,7 +145,7 @@ pub(crate) trait Place<'a>: Copy {
 }
 
 /// Whether an entry may be removed: if its bucket is sealed, never by key alone.
-pub(crate) fn is_removable(bucket: &Bucket) -> bool {
+pub(crate) fn is_removable(bucket: impl Word) -> bool {
     bucket.state() == State::SEALED || broken(Control::NoSeal) || broken(Control::RemoveByKey)
 }
 
@@ -153,6 +158,35 @@ const MOST_ATTEMPTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else {
 
 /// An outcome and the reading that counted, or a refusal without a bucket.
 pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
+
+/// What decides when a bucket may be sealed: a reading, the slowest plan, and the last change of quota.
+#[derive(Clone, Copy)]
+pub(crate) struct Leave {
+    reading: Reading,
+    longest: u64,
+    /// None that was charged is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its
+    /// ticks were worth is another matter. These are the nanoseconds that are left of it.
+    calm_in: u64,
+}
+
+impl Leave {
+    /// In a wait: it is over no earlier than the margin is.
+    const CALM: u64 = 1 << 63;
+
+    /// How long a bucket is to wait before it may be sealed: 0 if it may be now, less if it may be earlier.
+    pub(crate) fn wait(&self, state: State) -> u64 {
+        let ticks = state.evictable_in(&self.reading.pace, self.reading.tick, self.longest);
+        let calm = self.calm_in == 0 || !state.is_level() || broken(Control::NotCalm);
+        if calm { ticks } else { ticks | Leave::CALM }
+    }
+
+    /// The clock reading when a wait is over.
+    pub(crate) fn time(&self, wait: u64) -> u64 {
+        let now = self.reading.nanos();
+        let nanos = self.reading.pace.ticks.nanos_until(now, wait & !Leave::CALM);
+        now.saturating_add(if wait & Leave::CALM == 0 { nanos } else { nanos.max(self.calm_in) })
+    }
+}
 
 /// What all decisions of one limiter are made with.
 #[derive(Debug)]
@@ -213,7 +247,7 @@ impl<R: Source> Rules<R> {
     /// Nothing if it is unfit again, or lost too often.
     pub(crate) fn attempt_again(
         &self,
-        bucket: &Bucket,
+        bucket: impl Word,
         mut missed: Missed,
         read: impl ReadOnce,
         n: u64,
@@ -232,7 +266,7 @@ impl<R: Source> Rules<R> {
     /// Runs a step on a bucket outside of a map.
     pub(crate) fn run<P: Pace>(
         &self,
-        bucket: &Bucket,
+        bucket: impl Word,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
@@ -248,7 +282,7 @@ impl<R: Source> Rules<R> {
         step: impl Step,
     ) -> Done<P> {
         let early = stop(Control::ClockBeforeLookUp, read);
-        let found = place.find();
+        let found = place.search();
         let read = stop(Control::NoRereadAfterSeal, early);
         if let Some(bucket) = found
             && let Some(done) = self.charge(bucket, None, read, step)
@@ -267,7 +301,7 @@ impl<R: Source> Rules<R> {
         step: impl Step,
     ) -> Done<P> {
         for _ in 0..MOST_ROUNDS {
-            let Some(bucket) = place.find() else {
+            let Some(bucket) = place.search() else {
                 match place.admit(read, step) {
                     Some(done) => return done,
                     None => continue,
@@ -285,7 +319,7 @@ impl<R: Source> Rules<R> {
     #[inline(always)]
     fn charge<P: Pace>(
         &self,
-        bucket: &Bucket,
+        bucket: impl Word,
         unborn: Option<State>,
         read: impl Read<Reading<P>>,
         step: impl Step,
@@ -298,7 +332,7 @@ impl<R: Source> Rules<R> {
     #[cold]
     pub(crate) fn first_charge<P: Pace>(
         &self,
-        bucket: &Bucket,
+        bucket: impl Word,
         overflow: &Bucket,
         read: impl Read<Reading<P>>,
         step: impl Step,
@@ -311,7 +345,7 @@ impl<R: Source> Rules<R> {
     /// Runs a step on a bucket that is in no map, and so never sealed.
     pub(crate) fn run_shared<P: Pace>(
         &self,
-        bucket: &Bucket,
+        bucket: impl Word,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
@@ -338,17 +372,17 @@ impl<R: Source> Rules<R> {
         step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
         let before = self.clock.nanos();
-        if place.find().is_some() {
+        if place.is_entered() {
             return None;
         }
         let done = self.run_shared(place.overflow(), read, step);
         fence(Ordering::SeqCst);
-        let absent = place.find().is_none() && self.clock.nanos().saturating_sub(before) < MARGIN_NANOS;
+        let absent = !place.is_entered() && self.clock.nanos().saturating_sub(before) < MARGIN_NANOS;
         (absent || broken(Control::NoVoidGrants)).then_some(done)
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
-    pub(crate) fn charge_later(&self, bucket: &Bucket, n: u64, plan: Option<Plan>) -> u64 {
+    pub(crate) fn charge_later(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> u64 {
         fn step<P: Pace>(n: u64) -> impl Fn(State, &Reading<P>) -> (u64, Option<State>) {
             move |state, reading| {
                 if state == State::SEALED {
@@ -365,22 +399,22 @@ impl<R: Source> Rules<R> {
     }
 
     /// Gives back `n` tokens, as many as fit.
-    pub(crate) fn refund(&self, bucket: &Bucket, n: u64, plan: Option<Plan>) {
+    pub(crate) fn refund(&self, bucket: impl Word, n: u64, plan: Option<Plan>) {
         self.settle(bucket, plan, Give(n));
     }
 
     /// Gives back what a receipt is for, if nobody has taken since.
-    pub(crate) fn give_back(&self, bucket: &Bucket, receipt: &Receipt) {
+    pub(crate) fn give_back(&self, bucket: impl Word, receipt: &Receipt) {
         self.settle(bucket, receipt.plan, GiveBack { units: receipt.units, mark: receipt.mark });
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
-    pub(crate) fn undo(&self, bucket: &Bucket, receipt: &Receipt) {
+    pub(crate) fn undo(&self, bucket: impl Word, receipt: &Receipt) {
         let Receipt { units, mark, before, since, .. } = *receipt;
         self.settle(bucket, receipt.plan, Undo { units, mark, before, since });
     }
 
-    fn settle(&self, bucket: &Bucket, plan: Option<Plan>, step: impl Settle) {
+    fn settle(&self, bucket: impl Word, plan: Option<Plan>, step: impl Settle) {
         match plan {
             None => bucket.drive(|_| self.read(), |state, r| ((), step.run(&r.pace, state, r.tick))).0,
             Some(plan) => {
@@ -397,48 +431,55 @@ impl<R: Source> Rules<R> {
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
-        let look = |bucket: &Bucket| {
-            let step = |state: State, reading: &_| {
-                let from = if state == State::FULL { self.start(reading) } else { state };
-                ((state.is_level(), step.run(from, reading).0), None)
-            };
-            bucket.drive(|state| read.read(state), step)
-        };
-        match place.find().map(look) {
+        match place.search().map(|bucket| self.look(bucket, read, step)) {
             Some(((true, outcome), reading)) => (outcome, reading),
             _ => {
-                let ((_, outcome), reading) = look(place.overflow());
+                let ((_, outcome), reading) = self.look(place.overflow(), read, step);
                 (outcome, reading)
             }
         }
     }
 
+    /// Whether a bucket was ever charged, and what a step would come to on it.
+    fn look<P: Pace>(
+        &self,
+        bucket: impl Word,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
+    ) -> ((bool, Outcome), Reading<P>) {
+        let step = |state: State, reading: &_| {
+            let from = if state == State::FULL { self.start(reading) } else { state };
+            ((state.is_level(), step.run(from, reading).0), None)
+        };
+        bucket.drive(|state| read.read(state), step)
+    }
+
+    /// What decides when a bucket may be sealed, as of now. For states that were loaded before.
+    pub(crate) fn leave(&self) -> Leave {
+        let longest = self.longest.load(Ordering::Acquire);
+        let reading = self.read();
+        let calm = self.source.changed().map_or(0, |changed| changed.saturating_add(MARGIN_NANOS));
+        Leave { reading, longest, calm_in: calm.saturating_sub(reading.nanos()) }
+    }
+
     /// Seals a bucket that has been full for the margin; else tells the clock reading at which it may be.
     ///
-    /// None is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its ticks
-    /// were worth is another matter.
-    ///
     /// True if this call sealed it, false if it was sealed already.
-    pub(crate) fn seal_if_idle(&self, bucket: &Bucket) -> Result<bool, u64> {
-        let read = |_| (self.read(), self.longest.load(Ordering::Acquire), self.source.changed());
-        let step = |state: State, (reading, longest, changed): &(Reading, u64, Option<u64>)| {
+    pub(crate) fn seal_if_idle(&self, bucket: impl Word) -> Result<bool, u64> {
+        let step = |state: State, leave: &Leave| {
             if state == State::SEALED {
                 return (Ok(false), None);
             }
-            let calm = changed.map_or(0, |changed| changed.saturating_add(MARGIN_NANOS));
-            let ticks = state.evictable_in(&reading.pace, reading.tick, *longest);
-            let now = reading.nanos();
-            let due = now.saturating_add(reading.pace.ticks.nanos_until(now, ticks));
-            let waits = state.is_level() && !broken(Control::NotCalm);
-            let due = if waits { due.max(calm) } else { due };
-            let seal = (!broken(Control::NoSeal)).then_some(State::SEALED);
-            if due <= now { (Ok(true), seal) } else { (Err(due), None) }
+            match leave.wait(state) {
+                0 => (Ok(true), (!broken(Control::NoSeal)).then_some(State::SEALED)),
+                wait => (Err(leave.time(wait)), None),
+            }
         };
-        bucket.drive(read, step).0
+        bucket.drive(|_| self.leave(), step).0
     }
 
     /// Seals a bucket whatever it holds. False if it was sealed already.
-    pub(crate) fn seal(&self, bucket: &Bucket) -> bool {
+    pub(crate) fn seal(&self, bucket: impl Word) -> bool {
         let live = |state| state != State::SEALED;
         bucket.drive(|_| (), |state, ()| (live(state), live(state).then_some(State::SEALED))).0
     }

@@ -83,8 +83,19 @@ impl<K: PartialEq> PartialEq for Stored<K> {
 
 impl<K: Eq> Eq for Stored<K> {}
 
+/// A hash each of whose bits depends on all of another's: a user's hasher may leave most bits alike.
+///
+/// Of the lower half of the product alone, most bits have nothing of the uppermost ones.
+#[inline(always)]
+pub(crate) fn mixed(hash: u64) -> u64 {
+    let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
+    product as u64 ^ (product >> 64) as u64
+}
+
 /// A lookup by key.
 pub(crate) struct ByKey<'a, Q: ?Sized> {
+    /// As the hasher has it.
+    pub(crate) full: u64,
     pub(crate) hash: u32,
     pub(crate) key: &'a Q,
 }
@@ -100,11 +111,15 @@ impl<Q: ?Sized> Copy for ByKey<'_, Q> {}
 impl<'a, Q: Hash + ?Sized> ByKey<'a, Q> {
     #[inline]
     pub(crate) fn new(hasher: &impl BuildHasher, key: &'a Q) -> Self {
-        // A user's hasher may leave most bits alike. What is kept depends on all of them in each of its bits; of the lower
-        // half of the product alone, most bits have nothing of the uppermost ones of the hash.
-        let product = u128::from(hasher.hash_one(key)) * 0x9e37_79b9_7f4a_7c15;
-        let mixed = product as u64 ^ (product >> 64) as u64;
-        ByKey { hash: ticket_hash((mixed >> 32) as u32), key }
+        ByKey::of(hasher.hash_one(key), key)
+    }
+}
+
+impl<'a, Q: ?Sized> ByKey<'a, Q> {
+    /// A key whose hash is known.
+    #[inline]
+    pub(crate) fn of(full: u64, key: &'a Q) -> Self {
+        ByKey { full, hash: ticket_hash((mixed(full) >> 32) as u32), key }
     }
 }
 

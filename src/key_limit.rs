@@ -77,7 +77,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     /// [`Denied`] says when to come back, if ever.
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         let shared = self.shared();
-        shared.try_acquire_as(&shared.map.guard(), self.key, self.n, self.ask())
+        shared.try_acquire_as(&shared.store.pin(), self.key, self.n, self.ask())
     }
 
     /// Takes the tokens at a reading that was taken before; see [`RateLimiter::try_acquire_at`].
@@ -88,26 +88,26 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
         let shared = self.shared();
         let ask = Ask { now: Some(now), ..self.ask() };
-        shared.try_acquire_as(&shared.map.guard(), self.key, self.n, ask)
+        shared.try_acquire_as(&shared.store.pin(), self.key, self.n, ask)
     }
 
     /// Takes what is there of the tokens; see [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self) -> Granted {
         let shared = self.shared();
-        shared.acquire_up_to(&shared.map.guard(), self.key, self.n, self.ask())
+        shared.acquire_up_to(&shared.store.pin(), self.key, self.n, self.ask())
     }
 
     /// Gives the tokens back; see [`RateLimiter::refund`]. Under a plan of another limiter it gives nothing back.
     pub fn refund(&self) {
         let shared = self.shared();
-        shared.refund(&shared.map.guard(), self.key, self.n, self.plan);
+        shared.refund(&shared.store.pin(), self.key, self.n, self.plan);
     }
 
     /// Looks into the bucket; see [`RateLimiter::peek`].
     pub fn peek(&self) -> Snapshot {
         let shared = self.shared();
-        shared.peek(&shared.map.guard(), self.key, self.ask())
+        shared.peek(&shared.store.pin(), self.key, self.ask())
     }
 }
 

@@ -65,6 +65,7 @@
 
 mod all_of;
 mod background;
+mod batch;
 mod bucket;
 mod builder;
 mod clock;
@@ -98,6 +99,7 @@ mod slot;
 mod state;
 mod step;
 mod sync;
+mod table;
 mod terms;
 #[cfg(test)]
 mod tests;

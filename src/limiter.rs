@@ -96,7 +96,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.shared.map.guard(), key, n)
+        self.shared.try_acquire_once(key, n)
     }
 
     /// As [`try_acquire_n`](RateLimiter::try_acquire_n), at a reading of the clock that was taken before: one
@@ -125,7 +125,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let ask = Ask { now: Some(now), ..Ask::NOW };
-        self.shared.try_acquire_as(&self.shared.map.guard(), key, n, ask)
+        self.shared.try_acquire_as(&self.shared.store.pin(), key, n, ask)
     }
 
     /// As [`try_acquire_n`](RateLimiter::try_acquire_n), under a plan instead of the limiter's own quota.
@@ -153,7 +153,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         plan: &Plan,
     ) -> Result<Granted, Denied> {
         let ask = Ask { plan: Some(plan), ..Ask::NOW };
-        self.shared.try_acquire_as(&self.shared.map.guard(), key, n, ask)
+        self.shared.try_acquire_as(&self.shared.store.pin(), key, n, ask)
     }
 
     /// Takes what is there of `n` tokens of the key's bucket, from none to all of them, in one step.
@@ -169,7 +169,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.shared.acquire_up_to(&self.shared.map.guard(), key, n, Ask::NOW)
+        self.shared.acquire_up_to(&self.shared.store.pin(), key, n, Ask::NOW)
     }
 
     /// Gives back `n` tokens to the key's bucket, as many as fit below the burst.
@@ -190,7 +190,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// ```
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.shared.refund(&self.shared.map.guard(), key, n, None);
+        self.shared.refund(&self.shared.store.pin(), key, n, None);
     }
 
     /// Looks into the key's bucket and takes nothing. A key that was never seen is not remembered by it.
@@ -205,7 +205,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.is_empty());
     /// ```
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.shared.peek(&self.shared.map.guard(), key, Ask::NOW)
+        self.shared.peek(&self.shared.store.pin(), key, Ask::NOW)
     }
 
     /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
@@ -222,7 +222,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// ```
     pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
-        self.shared.remove(&self.shared.map.guard(), key)
+        self.shared.remove(&self.shared.store.pin(), key)
     }
 
     /// Forgets all keys, as [`remove`](RateLimiter::remove) does. Looks at every entry.
@@ -257,7 +257,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// Keys held. Under concurrent changes it may be off by those.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.map.len()
+        self.shared.store.len()
     }
 
     /// Whether no key is held.

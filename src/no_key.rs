@@ -1,7 +1,7 @@
 //! Requests that have no key: all of them share one bucket of a limiter.
 
 use crate::all_of::sealed;
-use crate::bucket::{Bucket, Read};
+use crate::bucket::{Bucket, Read, Word};
 use crate::clock::{Clock, Moment};
 use crate::decision::{Denied, Granted};
 use crate::entry::{At, Now};

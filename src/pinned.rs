@@ -3,20 +3,18 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use papaya::LocalGuard;
-
 use crate::clock::Moment;
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::key::ToKey;
 use crate::limiter::RateLimiter;
 use crate::plan::Plan;
-use crate::shared::Shared;
+use crate::shared::{Pin, Shared};
 use crate::verbs::Ask;
 
 /// A [`RateLimiter`] with the map's guard paid for; see [`RateLimiter::pin`].
 pub struct Pinned<'a, K, S = RandomState> {
     shared: &'a Shared<K, S>,
-    guard: LocalGuard<'a>,
+    pin: Pin<'a, K>,
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
@@ -43,7 +41,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// send(limiter.pin());
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, S> {
-        Pinned { shared: &self.shared, guard: self.shared.map.guard() }
+        Pinned { shared: &self.shared, pin: self.shared.store.pin() }
     }
 }
 
@@ -65,7 +63,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.guard, key, n)
+        self.shared.try_acquire_n(&self.pin, key, n)
     }
 
     /// As [`RateLimiter::try_acquire_at`].
@@ -80,7 +78,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        self.shared.try_acquire_as(&self.guard, key, n, Ask { now: Some(now), ..Ask::NOW })
+        self.shared.try_acquire_as(&self.pin, key, n, Ask { now: Some(now), ..Ask::NOW })
     }
 
     /// As [`RateLimiter::try_acquire_as`].
@@ -95,28 +93,28 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         n: u64,
         plan: &Plan,
     ) -> Result<Granted, Denied> {
-        self.shared.try_acquire_as(&self.guard, key, n, Ask { plan: Some(plan), ..Ask::NOW })
+        self.shared.try_acquire_as(&self.pin, key, n, Ask { plan: Some(plan), ..Ask::NOW })
     }
 
     /// As [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.shared.acquire_up_to(&self.guard, key, n, Ask::NOW)
+        self.shared.acquire_up_to(&self.pin, key, n, Ask::NOW)
     }
 
     /// As [`RateLimiter::refund`].
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.shared.refund(&self.guard, key, n, None);
+        self.shared.refund(&self.pin, key, n, None);
     }
 
     /// As [`RateLimiter::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.shared.peek(&self.guard, key, Ask::NOW)
+        self.shared.peek(&self.pin, key, Ask::NOW)
     }
 
     /// As [`RateLimiter::remove`].
     pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
-        self.shared.remove(&self.guard, key)
+        self.shared.remove(&self.pin, key)
     }
 }
 

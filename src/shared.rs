@@ -15,10 +15,12 @@ use crate::observer::Extras;
 use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
 use crate::shares::Shares;
+use crate::slot::Found;
 use crate::state::State;
+use crate::table::Table;
 
 pub(crate) struct Shared<K, S> {
-    pub(crate) map: Map<K>,
+    pub(crate) store: Store<K>,
     pub(crate) hasher: S,
     pub(crate) rules: Rules,
     pub(crate) extras: Extras,
@@ -29,8 +31,45 @@ pub(crate) struct Shared<K, S> {
     pub(crate) plain: bool,
     pub(crate) id: u64,
     pub(crate) shares: Shares,
-    pub(crate) ring: Ring,
     pub(crate) counters: CachePadded<Counters>,
+}
+
+/// Where the buckets are.
+pub(crate) enum Store<K> {
+    Map(Buckets<K>),
+    Table(Table),
+}
+
+/// A map of them, and its bound.
+pub(crate) struct Buckets<K> {
+    pub(crate) map: Map<K>,
+    pub(crate) ring: Ring,
+}
+
+/// A store, and what it takes to look into it.
+pub(crate) enum Pin<'a, K> {
+    Map(&'a Buckets<K>, LocalGuard<'a>),
+    Table(&'a Table),
+}
+
+impl<K> Store<K> {
+    #[inline(always)]
+    pub(crate) fn pin(&self) -> Pin<'_, K> {
+        match self {
+            Store::Map(buckets) => Pin::Map(buckets, buckets.map.guard()),
+            Store::Table(table) => Pin::Table(table),
+        }
+    }
+}
+
+impl<K: Eq> Store<K> {
+    /// Keys held.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Store::Map(buckets) => buckets.map.len(),
+            Store::Table(table) => table.len(),
+        }
+    }
 }
 
 pub(crate) struct Plans<K> {
@@ -72,8 +111,15 @@ impl<K, S> Shared<K, S> {
         /// Tells limiters apart.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (rules, extras) = set.settings.finish();
+        let store = match set.inline {
+            Some(keys) => Store::Table(Table::new(keys)),
+            None => Store::Map(Buckets {
+                map: Map::with_capacity_and_hasher(set.presize.min(set.max_keys), Carried::default()),
+                ring: Ring::new(set.max_keys),
+            }),
+        };
         let mut shared = Shared {
-            map: Map::with_capacity_and_hasher(set.presize.min(set.max_keys), Carried::default()),
+            store,
             hasher: set.hasher,
             rules,
             extras,
@@ -82,7 +128,6 @@ impl<K, S> Shared<K, S> {
             plain: false,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             shares: Shares::new(),
-            ring: Ring::new(set.max_keys),
             counters: CachePadded::default(),
         };
         shared.plans = set.choose.map(|choose| {
@@ -101,8 +146,10 @@ impl<K, S> Shared<K, S> {
 
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
         self.rules.source.set(quota, &self.rules.clock)?;
-        // Buckets may be due earlier than the hand was told.
-        self.ring.wake();
+        if let Store::Map(buckets) = &self.store {
+            // Buckets may be due earlier than the hand was told.
+            buckets.ring.wake();
+        }
         Ok(())
     }
 }
@@ -112,7 +159,7 @@ impl<K: Eq, S> Shared<K, S> {
         let Counters { evicted, shared, refused_full, allowed_full } = &*self.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            keys: self.map.len(),
+            keys: self.store.len(),
             evicted: count(evicted),
             shared: count(shared),
             refused_full: count(refused_full),
@@ -123,11 +170,14 @@ impl<K: Eq, S> Shared<K, S> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
-    pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q) -> bool {
-        let place = self.place(guard, key);
-        let Some(bucket) = place.find() else { return false };
-        let live = self.rules.seal(bucket);
-        place.bury();
+    pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q) -> bool {
+        let place = self.place(pin, key);
+        let Some(found) = place.search() else { return false };
+        let live = self.rules.seal(found);
+        match (pin, found) {
+            (Pin::Table(table), Found::Inline(held)) if live => table.vacate(held, &self.rules),
+            _ => place.bury(),
+        }
         live
     }
 
@@ -137,24 +187,33 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             self.rules.seal(bucket);
             false
         };
-        self.map.retain(seal, &self.map.guard());
+        match &self.store {
+            Store::Map(Buckets { map, .. }) => map.retain(seal, &map.guard()),
+            Store::Table(table) => table.clear(&self.rules),
+        }
     }
 
     pub(crate) fn evict_idle(&self) -> usize {
         if !self.rules.starts_full() {
             return 0;
         }
-        let mut evicted = 0;
-        let stays = |_: &Stored<K>, bucket: &Bucket| {
-            // Never charged: somebody's first use is under way.
-            if bucket.state() == State::FULL {
-                return true;
+        let evicted = match &self.store {
+            Store::Map(Buckets { map, .. }) => {
+                let mut evicted = 0;
+                let stays = |_: &Stored<K>, bucket: &Bucket| {
+                    // Never charged: somebody's first use is under way.
+                    if bucket.state() == State::FULL {
+                        return true;
+                    }
+                    let sealed = self.rules.seal_if_idle(bucket);
+                    evicted += usize::from(sealed == Ok(true));
+                    sealed.is_err()
+                };
+                map.retain(stays, &map.guard());
+                evicted
             }
-            let sealed = self.rules.seal_if_idle(bucket);
-            evicted += usize::from(sealed == Ok(true));
-            sealed.is_err()
+            Store::Table(table) => table.evict_idle(&self.rules),
         };
-        self.map.retain(stays, &self.map.guard());
         self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
         evicted
     }

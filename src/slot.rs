@@ -1,34 +1,65 @@
-//! A key's place in papaya's map: how it gets an entry, and what becomes of it if there is no room.
+//! A key's place in the limiter's store: how it gets an entry, and what becomes of it if there is no room.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 
 use papaya::LocalGuard;
 
-use crate::bucket::{Bucket, Read};
+use crate::bucket::{Bucket, Read, Word};
 use crate::builder::WhenFull;
 use crate::decision::Denied;
 use crate::entry::{Done, Place, is_removable};
 use crate::eviction::Look;
 use crate::key::{Alike, ByKey, Stored, Tag, ToKey};
 use crate::plan::Plan;
-use crate::shared::Shared;
+use crate::shared::{Buckets, Pin, Shared};
 use crate::shares::Share;
 use crate::state::{Outcome, Spot, State};
 use crate::step::Step;
+use crate::table::{Entered, Held, Table};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
 /// Keys of one hash that are held. papaya probes some 30 places at least and then moves to a larger table, for ever
 /// if that does not spread the keys.
 const MOST_ALIKE: usize = 8;
 
-/// A key's place in papaya's map.
+/// A key's place in the store.
 pub(crate) struct Slot<'a, K, S, Q: ?Sized> {
     pub(crate) shared: &'a Shared<K, S>,
-    pub(crate) guard: &'a LocalGuard<'a>,
+    pub(crate) pin: &'a Pin<'a, K>,
     pub(crate) key: ByKey<'a, Q>,
     /// What it shares while it has no entry.
     share: Share,
+}
+
+/// A bucket of either store.
+#[derive(Clone, Copy)]
+pub(crate) enum Found<'a> {
+    Boxed(&'a Bucket),
+    Inline(Held<'a>),
+}
+
+impl Word for Found<'_> {
+    fn state(self) -> State {
+        match self {
+            Found::Boxed(bucket) => Word::state(bucket),
+            Found::Inline(held) => held.state(),
+        }
+    }
+
+    fn commit(self, state: State, next: State) -> Result<(), State> {
+        match self {
+            Found::Boxed(bucket) => bucket.commit(state, next),
+            Found::Inline(held) => held.commit(state, next),
+        }
+    }
+
+    fn still_has(self, state: State) -> bool {
+        match self {
+            Found::Boxed(bucket) => bucket.still_has(state),
+            Found::Inline(held) => held.still_has(state),
+        }
+    }
 }
 
 impl<K, S, Q: ?Sized> Slot<'_, K, S, Q> {
@@ -47,18 +78,38 @@ impl<K, S, Q: ?Sized> Clone for Slot<'_, K, S, Q> {
 impl<K, S, Q: ?Sized> Copy for Slot<'_, K, S, Q> {}
 
 impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<'a, K, S, Q> {
-    #[inline(always)]
-    fn find(self) -> Option<&'a Bucket> {
-        self.shared.map.get(&self.key, self.guard)
+    type Word = Found<'a>;
+
+    fn search(self) -> Option<Found<'a>> {
+        match self.pin {
+            Pin::Map(buckets, guard) => buckets.map.get(&self.key, guard).map(Found::Boxed),
+            Pin::Table(table) => table.search(self.key.full).map(Found::Inline),
+        }
+    }
+
+    fn is_entered(self) -> bool {
+        match self.pin {
+            Pin::Map(..) => self.search().is_some(),
+            Pin::Table(table) => table.is_entered(self.key.full),
+        }
     }
 
     fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
-        self.shared.admit(self, read, step)
+        // A new reading: that of a reserved word is never one from before.
+        let reading = read.read(State::FULL);
+        if step.is_vain(&reading.pace) {
+            return Some(Ok(self.shared.rules.peek(self, read, step)));
+        }
+        match self.pin {
+            Pin::Map(buckets, guard) => self.enter_map(buckets, guard, read, step, reading),
+            Pin::Table(table) => self.enter_table(table, read, step, reading),
+        }
     }
 
     fn bury(self) {
-        let map = &self.shared.map;
-        let _ = map.remove_if(&self.key, |_, bucket| is_removable(bucket), self.guard);
+        if let Pin::Map(Buckets { map, .. }, guard) = self.pin {
+            let _ = map.remove_if(&self.key, |_, bucket| is_removable(bucket), guard);
+        }
     }
 
     fn overflow(self) -> &'a Bucket {
@@ -66,81 +117,90 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
-    #[inline]
-    pub(crate) fn place<'a, Q: ToKey<K> + ?Sized>(
-        &'a self,
-        guard: &'a LocalGuard<'a>,
-        key: &'a Q,
-    ) -> Slot<'a, K, S, Q> {
-        self.place_of(guard, ByKey::new(&self.hasher, key))
-    }
-
-    #[inline]
-    pub(crate) fn place_of<'a, Q: ToKey<K> + ?Sized>(
-        &'a self,
-        guard: &'a LocalGuard<'a>,
-        key: ByKey<'a, Q>,
-    ) -> Slot<'a, K, S, Q> {
-        Slot { shared: self, guard, key, share: Share::Own }
-    }
-
+impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
-    fn admit<Q: ToKey<K> + ?Sized, P: Pace>(
-        &self,
-        place: Slot<'_, K, S, Q>,
+    fn enter_map<P: Pace>(
+        self,
+        Buckets { map, ring }: &Buckets<K>,
+        guard: &LocalGuard<'_>,
         read: impl Read<Reading<P>>,
         step: impl Step,
+        reading: Reading<P>,
     ) -> Option<Done<P>> {
-        let ByKey { hash, key } = place.key;
-        // A new reading: that of a reserved word is never one from before.
-        let reading = read.read(State::FULL);
-        if step.is_vain(&reading.pace) {
-            return Some(Ok(self.rules.peek(place, read, step)));
-        }
+        let (shared, ByKey { hash, key, .. }) = (self.shared, self.key);
         let now = reading.nanos();
-        // Whoever took the last room may have done so for this very key.
-        let no_room = |due| match place.find() {
-            Some(_) => None,
-            None => self.without_room(place, read, step, reading, due),
-        };
-        if Alike::count(&self.map, hash, place.guard) >= MOST_ALIKE {
+        if Alike::count(map, hash, guard) >= MOST_ALIKE {
             // Until one of them has been forgotten.
-            return no_room(Some(now.saturating_add(MARGIN_NANOS)));
+            return self.without_room(read, step, reading, Some(now.saturating_add(MARGIN_NANOS)));
         }
-        let mut ticket = match self.ring.admit(now, |tag| self.look(place.guard, tag)) {
+        // Evicts the entry of a tag, if it is still there and may be evicted.
+        let look = |tag: Tag| {
+            let Some(bucket) = map.get(&tag, guard) else { return Look::Gone };
+            match shared.rules.seal_if_idle(bucket) {
+                Ok(sealed) => {
+                    shared.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
+                    let _ = map.remove_if(&tag, |_, bucket| is_removable(bucket), guard);
+                    Look::Gone
+                }
+                Err(due) => Look::Stays { due },
+            }
+        };
+        let mut ticket = match ring.admit(now, look) {
             Ok(ticket) => ticket,
-            Err(due) => return no_room(due),
+            Err(due) => return self.without_room(read, step, reading, due),
         };
         let key = key.to_key();
         let stored = Stored { tag: ticket.admits(hash), key };
         // Somebody else may have inserted the key. Then the ticket is found to be nobody's by the next who needs it.
-        let bucket = self.map.try_insert(stored, Bucket::new(), place.guard).ok()?;
+        let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
         // While the ticket is held, the hand passes by.
-        self.rules.first_charge(bucket, place.overflow(), read, step).map(Ok)
+        shared.rules.first_charge(bucket, self.overflow(), read, step).map(Ok)
     }
 
-    fn without_room<Q: ToKey<K> + ?Sized, P: Pace>(
-        &self,
-        place: Slot<'_, K, S, Q>,
+    /// Makes an entry for a key that has none; if there is no room, decides without.
+    #[cold]
+    fn enter_table<P: Pace>(
+        self,
+        table: &Table,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
+        reading: Reading<P>,
+    ) -> Option<Done<P>> {
+        match self.shared.rules.enter(table, self, self.key.full, read, step) {
+            Entered::Decided { done, evicted } => {
+                self.shared.counters.evicted.fetch_add(u64::from(evicted), Ordering::Relaxed);
+                Some(Ok(done))
+            }
+            Entered::Already => None,
+            Entered::NoRoom { due } => self.without_room(read, step, reading, Some(due)),
+        }
+    }
+
+    fn without_room<P: Pace>(
+        self,
         read: impl Read<Reading<P>>,
         step: impl Step,
         reading: Reading<P>,
         due: Option<u64>,
     ) -> Option<Done<P>> {
-        match self.when_full {
-            WhenFull::Share if place.share != Share::None => {
-                let (outcome, reading) = self.rules.acquire_overflow(place, read, step)?;
-                self.counters.shared.fetch_add(1, Ordering::Relaxed);
-                Some(Ok((Outcome { spot: Spot::Overflow(place.key.hash), ..outcome }, reading)))
+        // Whoever took the last room may have done so for this very key.
+        if self.search().is_some() {
+            return None;
+        }
+        let shared = self.shared;
+        match shared.when_full {
+            WhenFull::Share if self.share != Share::None => {
+                let (outcome, reading) = shared.rules.acquire_overflow(self, read, step)?;
+                shared.counters.shared.fetch_add(1, Ordering::Relaxed);
+                Some(Ok((Outcome { spot: Spot::Overflow(self.key.hash), ..outcome }, reading)))
             }
             WhenFull::Share | WhenFull::Deny => {
-                self.counters.refused_full.fetch_add(1, Ordering::Relaxed);
+                shared.counters.refused_full.fetch_add(1, Ordering::Relaxed);
                 Some(Err(Denied::full(step.most(), reading.nanos(), due)))
             }
             WhenFull::Allow => {
-                self.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
+                shared.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
                 let (pace, terms) = (&reading.pace, reading.pace.terms());
                 let taken = terms.units(step.most()).min(pace.capacity() - terms.floor);
                 let level = pace.capacity() - taken;
@@ -149,17 +209,24 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             }
         }
     }
+}
 
-    /// Evicts the entry of this tag, if it is still there and may be evicted.
-    fn look(&self, guard: &LocalGuard<'_>, tag: Tag) -> Look {
-        let Some(bucket) = self.map.get(&tag, guard) else { return Look::Gone };
-        match self.rules.seal_if_idle(bucket) {
-            Ok(sealed) => {
-                self.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
-                let _ = self.map.remove_if(&tag, |_, bucket| is_removable(bucket), guard);
-                Look::Gone
-            }
-            Err(due) => Look::Stays { due },
-        }
+impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
+    #[inline]
+    pub(crate) fn place<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        pin: &'a Pin<'a, K>,
+        key: &'a Q,
+    ) -> Slot<'a, K, S, Q> {
+        self.place_of(pin, ByKey::new(&self.hasher, key))
+    }
+
+    #[inline]
+    pub(crate) fn place_of<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        pin: &'a Pin<'a, K>,
+        key: ByKey<'a, Q>,
+    ) -> Slot<'a, K, S, Q> {
+        Slot { shared: self, pin, key, share: Share::Own }
     }
 }

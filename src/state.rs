@@ -6,8 +6,9 @@
 //! | `0..S`           | stamp  | the tick at which the level was committed, modulo `2^S`           |
 //! | all ones         | `FULL`   | never charged                                                   |
 //! | all ones less 1  | `SEALED` | evicted: never charged again; its key has, or may have, another |
+//! | `S..64` all ones | vacant | nobody's since the stamp                                         |
 //!
-//! The tokens field of both reserved words is all ones, which is above every level.
+//! The tokens field of the reserved words is all ones, which is above every level.
 //!
 //! Let `d = (now - stamp) mod 2^S`. From `jitter` on, `d` is a reading that is behind the stamp (cores
 //! whose counters differ): no time has passed, and the stamp stays. From `horizon` on, it is a clock
@@ -53,8 +54,10 @@ pub(crate) struct Outcome {
 pub(crate) enum Spot {
     /// The only one, or the key's own.
     Own,
-    /// The key's own, known by its entry.
+    /// The key's own, known by its entry in the map.
     Entry(Tag),
+    /// The key's own, known by its hash.
+    Inline(u64),
     /// One that keys without room share, by hash.
     Overflow(u32),
     /// Nobody's: nothing was counted.
@@ -66,6 +69,11 @@ impl View {
     #[inline]
     pub(crate) fn untouched(self) -> Outcome {
         Outcome { granted: true, taken: 0, level: self.level, lag: self.lag, spot: Spot::Own }
+    }
+
+    /// The state of a bucket that is first seen so.
+    pub(crate) fn begun(self, terms: &Terms) -> State {
+        State::pack(terms, self.level, self.stamp)
     }
 
     #[inline(always)]
@@ -101,6 +109,12 @@ impl State {
 
     pub(crate) const fn pack(terms: &Terms, level: u64, stamp: u64) -> State {
         State(level << terms.layout.stamp | stamp & terms.mask)
+    }
+
+    /// Nobody's, since a tick (or one of the two before it, which would make it `FULL` or `SEALED`).
+    pub(crate) const fn vacant(terms: &Terms, now: u64) -> State {
+        let stamp = now & terms.mask;
+        State(!terms.mask | if stamp < terms.mask - 1 { stamp } else { terms.mask - 2 })
     }
 
     /// Neither `FULL` nor `SEALED`: a level and a stamp.
@@ -281,6 +295,8 @@ impl State {
             return 0;
         }
         let passed = self.passed(terms, now);
+        // Whatever plan there is, it is not of a vacant one.
+        let longest = if self.0 >= !terms.mask { 0 } else { longest };
         let level = (self.0 >> terms.layout.stamp).min(terms.capacity);
         // Ticks to fill are below 2^58, the margin below 2^62 + 1, a lag below 2^57.
         let margin = if broken(Control::NoMargin) { 0 } else { terms.margin() };

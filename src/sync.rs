@@ -7,23 +7,32 @@
 //! return what was there before another `SeqCst` store; a read-modify-write returns the latest.
 
 #[cfg(not(all(test, any(loom, shuttle))))]
-pub(crate) use std::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+pub(crate) use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
 };
 
 #[cfg(all(test, shuttle))]
-pub(crate) use shuttle::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+pub(crate) use shuttle::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
 };
 
 #[cfg(all(test, loom))]
 pub(crate) use self::model::AtomicU64;
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::{
-    Mutex,
-    atomic::{AtomicU32, Ordering, fence},
+pub(crate) use loom::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering, fence},
+    },
+    thread::yield_now,
 };
 
 /// Declares a `const fn`; loom's atomics cannot be made in one, so a model run gets a plain `fn`.

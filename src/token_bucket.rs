@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::{Bucket, First, Missed, Read, ReadOnce};
+use crate::bucket::{Bucket, First, Missed, Read, ReadOnce, Word};
 use crate::builder::BucketBuilder;
 use crate::clock::{Clock, Moment, nanos_of};
 use crate::decision::{Denied, Granted, Snapshot};
@@ -183,7 +183,7 @@ impl TokenBucket {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn refund(&self, n: u64) {
-        self.rules.refund(&self.bucket, n, None);
+        self.rules.refund(&*self.bucket, n, None);
     }
 
     /// Takes `n` tokens that are there or will be: the bucket goes into debt, and who comes later waits longer. Each
@@ -329,12 +329,12 @@ impl TokenBucket {
 
     pub(crate) fn undo(&self, receipt: &Receipt) {
         if receipt.spot != Spot::Nowhere {
-            self.rules.undo(&self.bucket, receipt);
+            self.rules.undo(&*self.bucket, receipt);
         }
     }
 
     fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
-        self.rules.run(&self.bucket, read, step)
+        self.rules.run(&*self.bucket, read, step)
     }
 
     #[inline(always)]
@@ -352,7 +352,7 @@ impl TokenBucket {
     #[cold]
     #[inline(never)]
     fn decide_anyhow(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
-        let again = self.rules.attempt_again(&self.bucket, missed, read, n);
+        let again = self.rules.attempt_again(&*self.bucket, missed, read, n);
         let done = again.unwrap_or_else(|| self.run(read, Take(n)));
         self.extras.observe(n, Take(n).decision(done))
     }
@@ -371,7 +371,7 @@ impl TokenBucket {
 
 impl Ledger for TokenBucket {
     fn give_back(&self, receipt: &Receipt) {
-        self.rules.give_back(&self.bucket, receipt);
+        self.rules.give_back(&*self.bucket, receipt);
     }
 
     fn refund(&self, receipt: &Receipt, n: u64) {
@@ -383,7 +383,7 @@ impl Ledger for TokenBucket {
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
         match receipt.spot {
             Spot::Nowhere => 0,
-            _ => self.rules.charge_later(&self.bucket, n, None),
+            _ => self.rules.charge_later(&*self.bucket, n, None),
         }
     }
 }

@@ -2,18 +2,16 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use papaya::LocalGuard;
-
-use crate::bucket::{Bucket, First, Missed, Read};
+use crate::bucket::{First, Missed, Read, ReadOnce, Word};
 use crate::clock::Moment;
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{At, Done, Now, Place, Under};
 use crate::key::{ByKey, ToKey};
 use crate::plan::Plan;
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
-use crate::shared::{Plans, Shared};
+use crate::shared::{Pin, Plans, Shared, Store};
 use crate::shares::Share;
-use crate::slot::Slot;
+use crate::slot::{Found, Slot};
 use crate::state::{Outcome, Spot};
 use crate::step::{Begin, Reserve, Step, Take, TakeUpTo};
 use crate::terms::{Pace, Reading, Terms};
@@ -81,7 +79,11 @@ impl<K: Hash + Eq> Plans<K> {
     /// The plan of a key: of the one that is stored, or of an owned one made for the question.
     #[cold]
     fn of<S, Q: ToKey<K> + ?Sized>(&self, place: Slot<'_, K, S, Q>) -> Option<Plan> {
-        let choice = match place.shared.map.get_key_value(&place.key, place.guard) {
+        let stored = match place.pin {
+            Pin::Map(buckets, guard) => buckets.map.get_key_value(&place.key, guard),
+            Pin::Table(_) => None,
+        };
+        let choice = match stored {
             Some((stored, _)) => (self.choose)(&stored.key),
             None => (self.choose)(&place.key.key.to_key()),
         };
@@ -90,24 +92,67 @@ impl<K: Hash + Eq> Plans<K> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
+    /// As [`try_acquire_n`](Shared::try_acquire_n), with a pin of its own: what is hot knows the guard alone.
+    #[inline]
+    pub(crate) fn try_acquire_once<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        let (key, now) = (ByKey::new(&self.hasher, key), Now(&self.rules));
+        let (pin, attempt) = match &self.store {
+            Store::Map(buckets) => {
+                let guard = buckets.map.guard();
+                let attempt = self.attempt(buckets.map.get(&key, &guard), now, n);
+                if let Ok(done) = attempt {
+                    return Take(n).decision(done);
+                }
+                (Pin::Map(buckets, guard), attempt)
+            }
+            Store::Table(table) => (Pin::Table(table), self.attempt(table.find(key.full), now, n)),
+        };
+        match attempt {
+            Ok(done) => Take(n).decision(done),
+            Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
+        }
+    }
+
     #[inline]
     pub(crate) fn try_acquire_n<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        let place = self.place(guard, key);
-        let mut missed = Missed::Unfit;
-        if self.plain
-            && let Some(bucket) = place.find()
-        {
-            match bucket.attempt(First::Word, Now(&self.rules), n) {
-                Ok(done) => return Take(n).decision(done),
-                Err(again) => missed = again,
-            }
+        let key = ByKey::new(&self.hasher, key);
+        match self.attempt_at(pin, key, Now(&self.rules), n) {
+            Ok(done) => Take(n).decision(done),
+            Err(missed) => self.try_acquire_anyhow(pin, key, missed, n),
         }
-        self.try_acquire_anyhow(guard, place.key, missed, n)
+    }
+
+    #[inline(always)]
+    fn attempt_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &Pin<'_, K>,
+        key: ByKey<'_, Q>,
+        read: impl ReadOnce,
+        n: u64,
+    ) -> Result<(Outcome, Reading), Missed> {
+        match pin {
+            Pin::Map(buckets, guard) => self.attempt(buckets.map.get(&key, guard), read, n),
+            Pin::Table(table) => self.attempt(table.find(key.full), read, n),
+        }
+    }
+
+    /// One attempt at a known key's bucket, where there is nothing else to it.
+    #[inline(always)]
+    fn attempt(
+        &self,
+        found: Option<impl Word>,
+        read: impl ReadOnce,
+        n: u64,
+    ) -> Result<(Outcome, Reading), Missed> {
+        match found {
+            Some(bucket) if self.plain => bucket.attempt(First::Word, read, n),
+            _ => Err(Missed::Unfit),
+        }
     }
 
     /// With what became of an attempt.
@@ -115,14 +160,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[inline(never)]
     fn try_acquire_anyhow<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: ByKey<'_, Q>,
         missed: Missed,
         n: u64,
     ) -> Result<Granted, Denied> {
-        let place = self.place_of(guard, key);
+        let place = self.place_of(pin, key);
         if missed == Missed::Lost
-            && let Some(bucket) = place.find()
+            && let Some(bucket) = place.search()
             && let Some(done) = self.rules.attempt_again(bucket, missed, Now(&self.rules), n)
         {
             return Take(n).decision(done);
@@ -133,20 +178,31 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// As [`try_acquire_n`](Shared::try_acquire_n), as it is asked for.
     pub(crate) fn try_acquire_as<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: &Q,
         n: u64,
         ask: Ask<'_>,
     ) -> Result<Granted, Denied> {
-        let place = self.place(guard, key);
-        if self.plain
-            && let Ask { plan: None, now: Some(now) } = ask
-            && let Some(bucket) = place.find()
-            && let Ok(done) = bucket.attempt(First::Word, At(&self.rules, now), n)
-        {
-            return Take(n).decision(done);
+        let key = ByKey::new(&self.hasher, key);
+        match ask {
+            Ask { plan: None, now: Some(now) } => self.try_acquire_at(pin, key, now, n),
+            ask => self.decide(self.place_of(pin, key), n, ask),
         }
-        self.decide(place, n, ask)
+    }
+
+    /// As [`try_acquire_n`](Shared::try_acquire_n), at a reading that was taken before.
+    #[inline]
+    pub(crate) fn try_acquire_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &Pin<'_, K>,
+        key: ByKey<'_, Q>,
+        now: Moment,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        match self.attempt_at(pin, key, At(&self.rules, now), n) {
+            Ok(done) => Take(n).decision(done),
+            Err(_) => self.decide(self.place_of(pin, key), n, Ask { now: Some(now), ..Ask::NOW }),
+        }
     }
 
     #[cold]
@@ -162,53 +218,48 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
 
     pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: &Q,
         n: u64,
         ask: Ask<'_>,
     ) -> Granted {
         let step = TakeUpTo(n);
-        let (granted, decision) = self.take(self.place(guard, key), ask, step, UpTo(step));
+        let (granted, decision) = self.take(self.place(pin, key), ask, step, UpTo(step));
         self.extras.observe_up_to(n, granted, decision)
     }
 
     pub(crate) fn refund<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: &Q,
         n: u64,
         plan: Option<&Plan>,
     ) {
-        let place = self.place(guard, key);
-        if let (Some(bucket), Ok(plan)) = (place.find(), self.plan_of(place, plan)) {
+        let place = self.place(pin, key);
+        if let (Some(bucket), Ok(plan)) = (place.search(), self.plan_of(place, plan)) {
             self.rules.refund(bucket, n, plan);
         }
     }
 
-    pub(crate) fn peek<Q: ToKey<K> + ?Sized>(
-        &self,
-        guard: &LocalGuard<'_>,
-        key: &Q,
-        ask: Ask<'_>,
-    ) -> Snapshot {
-        let looked = self.look_at(guard, key, ask, Take(0));
+    pub(crate) fn peek<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q, ask: Ask<'_>) -> Snapshot {
+        let looked = self.look_at(pin, key, ask, Take(0));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
     /// Whether the key has an entry.
-    pub(crate) fn holds<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q) -> bool {
-        self.place(guard, key).find().is_some()
+    pub(crate) fn holds<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q) -> bool {
+        self.place(pin, key).search().is_some()
     }
 
     /// What a take would come to.
     pub(crate) fn look_at<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: &Q,
         ask: Ask<'_>,
         step: Take,
     ) -> Result<Granted, Denied> {
-        let place = self.place(guard, key);
+        let place = self.place(pin, key);
         let rules = &self.rules;
         match (self.plan_of(place, ask.plan)?, ask.now) {
             (None, None) => step.decision(rules.peek(place, Now(rules), step)),
@@ -271,12 +322,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
     pub(crate) fn receive<Q: ToKey<K> + ?Sized>(
         &self,
-        guard: &LocalGuard<'_>,
+        pin: &Pin<'_, K>,
         key: &Q,
         ask: Ask<'_>,
         step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
-        let (decision, receipt) = self.take(self.place(guard, key), ask, step, Receive(step));
+        let (decision, receipt) = self.take(self.place(pin, key), ask, step, Receive(step));
         let granted = self.extras.observe(step.most(), decision)?;
         Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()))))
     }
@@ -288,33 +339,40 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         ask: Ask<'_>,
         step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
-        let guard = self.map.guard();
-        let (granted, mut receipt) = self.receive(&guard, key, ask, step)?;
+        let pin = self.store.pin();
+        let (granted, mut receipt) = self.receive(&pin, key, ask, step)?;
         if receipt.spot == Spot::Own {
-            let found = self.map.get_key_value(&self.place(&guard, key).key, &guard);
-            receipt.spot = found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag));
+            let place = self.place(&pin, key);
+            receipt.spot = match &pin {
+                Pin::Map(buckets, guard) => {
+                    let found = buckets.map.get_key_value(&place.key, guard);
+                    found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag))
+                }
+                Pin::Table(_) => Spot::Inline(place.key.full),
+            };
         }
         Ok((granted, receipt))
     }
 
     /// The bucket that a receipt is for, if it is still there.
-    fn bucket_of<'a>(&'a self, guard: &'a LocalGuard<'_>, receipt: &Receipt) -> Option<&'a Bucket> {
-        match receipt.spot {
-            Spot::Entry(tag) => self.map.get(&tag, guard),
-            Spot::Overflow(hash) => {
+    fn bucket_of<'a>(&'a self, pin: &'a Pin<'_, K>, receipt: &Receipt) -> Option<Found<'a>> {
+        match (receipt.spot, pin) {
+            (Spot::Entry(tag), Pin::Map(buckets, guard)) => buckets.map.get(&tag, guard).map(Found::Boxed),
+            (Spot::Inline(hash), Pin::Table(table)) => table.search(hash).map(Found::Inline),
+            (Spot::Overflow(hash), _) => {
                 let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
-                Some(self.shares.bucket(share, hash))
+                Some(Found::Boxed(self.shares.bucket(share, hash)))
             }
-            Spot::Own | Spot::Nowhere => None,
+            _ => None,
         }
     }
 
     /// Undoes what a receipt of this key is for.
-    pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, guard: &LocalGuard<'_>, key: &Q, receipt: &Receipt) {
-        let place = self.place(guard, key);
+    pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q, receipt: &Receipt) {
+        let place = self.place(pin, key);
         let bucket = match receipt.spot {
-            Spot::Own => place.find(),
-            _ => self.bucket_of(guard, receipt),
+            Spot::Own => place.search(),
+            _ => self.bucket_of(pin, receipt),
         };
         if let Some(bucket) = bucket {
             self.rules.undo(bucket, receipt);
@@ -355,25 +413,25 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
 
 impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
     fn give_back(&self, receipt: &Receipt) {
-        let guard = self.map.guard();
-        if let Some(bucket) = self.bucket_of(&guard, receipt) {
+        let pin = self.store.pin();
+        if let Some(bucket) = self.bucket_of(&pin, receipt) {
             self.rules.give_back(bucket, receipt);
         }
     }
 
     fn refund(&self, receipt: &Receipt, n: u64) {
-        let guard = self.map.guard();
+        let pin = self.store.pin();
         // What comes back to a bucket that is shared would be granted to others.
         if !matches!(receipt.spot, Spot::Overflow(_))
-            && let Some(bucket) = self.bucket_of(&guard, receipt)
+            && let Some(bucket) = self.bucket_of(&pin, receipt)
         {
             self.rules.refund(bucket, n, receipt.plan);
         }
     }
 
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
-        let guard = self.map.guard();
-        match self.bucket_of(&guard, receipt) {
+        let pin = self.store.pin();
+        match self.bucket_of(&pin, receipt) {
             Some(bucket) => self.rules.charge_later(bucket, n, receipt.plan),
             None => 0,
         }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::{Bucket, First, Once, Read};
+use crate::bucket::{Bucket, First, Once, Read, Word};
 use crate::clock::{Clock, MockClock};
 use crate::decision::Granted;
 use crate::entry::{Done, Now, Place, Rules, is_removable};
@@ -141,7 +141,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
     /// Takes a token of the key, which gets an entry if it has none.
     pub(super) fn take(&self) {
         let seat = Seat { world: self, room: true };
-        match seat.find().and_then(|bucket| self.attempt(First::Word, bucket)) {
+        match seat.search().and_then(|bucket| self.attempt(First::Word, bucket)) {
             Some(done) => {
                 self.note(done);
             }
@@ -274,7 +274,9 @@ impl<R> Clone for Seat<'_, R> {
 impl<R> Copy for Seat<'_, R> {}
 
 impl<'a, R: Source + Send + Sync + 'static> Place<'a> for Seat<'a, R> {
-    fn find(self) -> Option<&'a Bucket> {
+    type Word = &'a Bucket;
+
+    fn search(self) -> Option<&'a Bucket> {
         self.world.find()
     }
 

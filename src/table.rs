@@ -1,0 +1,400 @@
+//! A fixed table of buckets, each beside the digest of its key.
+//!
+//! A key has two sets of eight slots where it may be; most are in the first, their home. A slot is a digest and a word:
+//!
+//! | digest              | word    | the slot                                                     |
+//! |---------------------|---------|--------------------------------------------------------------|
+//! | 0                   | `FULL`  | is empty                                                     |
+//! | of a key            | a level | is that key's                                                |
+//! | 0                   | vacant  | was [given up](Table::vacate), and is empty when the margin has passed since |
+//! | any                 | `SEALED`| is somebody's who is about to give it another key, or to empty it |
+//!
+//! The lowest bit of a set's first digest is its latch; no digest has that bit. (The sets of a key depend on all of its hash.)
+//!
+//! What it keeps true, whatever the interleaving:
+//!
+//! * a slot changes hands only by a compare-and-swap of its word to `SEALED`, from empty or from a level that has been full for
+//!   the margin. Who did that owns the slot: he alone writes its digest, then its word;
+//! * a word that was loaded is the key's if the digest, loaded after it, is, and the word is then still the same: a
+//!   level never comes back in a slot, as that of its next key has a stamp that is later by the margin. So a commit on a slot that
+//!   has changed hands fails, and a refusal is looked at [once more](Word::still_has);
+//! * a key is in one slot. Who makes an entry for it holds the latch of its home from before he looks for it again until its word is
+//!   there. Nobody waits for a latch who knows his slot; a newcomer [does, a while](Table::latch).
+//!
+//! # Orderings
+//!
+//! A digest is stored with `Release` after the seal, and before the word, which is stored with `Release`. It is loaded with `Acquire`
+//! before the word and after it: who sees a key's digest sees that the one before was sealed; who sees a word sees its digest, or a
+//! later one. A latch is taken with `Acquire` and given back with `Release`: whoever has it sees the entries of who had it before.
+//! Partners: any two calls on one slot, and any two newcomers of one home. Checked by the models in `src/tests/models/table.rs`.
+
+use std::hint;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crossbeam_utils::CachePadded;
+
+use crate::bucket::{Bucket, Read, Word};
+use crate::control::{Control, broken, stop};
+use crate::entry::{Leave, Place, Rules};
+use crate::key::mixed;
+use crate::regime::Source;
+use crate::state::{Outcome, State};
+use crate::step::Step;
+use crate::sync::{AtomicU64, Ordering, fence, yield_now};
+use crate::terms::{Pace, Reading};
+
+/// Slots of a set: two cache lines, which processors fetch in pairs.
+const SLOTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 };
+/// A table of so many keys has sets for a third more: then hardly ever are both sets of a key in use.
+const KEYS_A_SET: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 6 };
+/// With fewer free slots than this in its home, a key goes to its other set if that has more.
+const FREE_AT_HOME: usize = SLOTS - KEYS_A_SET + 1;
+
+/// A newcomer tries a latch so often: some hundred nanoseconds, then some time slices.
+const TRIES: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 128 };
+const TRIES_AT_ONCE: usize = 64;
+
+/// The lowest bit of a set's first digest.
+const LATCH: u64 = 1;
+
+pub(crate) struct Table {
+    sets: Box<[Set]>,
+    held: CachePadded<AtomicUsize>,
+}
+
+#[repr(align(128))]
+struct Set([Slot; SLOTS]);
+
+struct Slot {
+    digest: AtomicU64,
+    bucket: Bucket,
+}
+
+/// The slot of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    slot: &'a Slot,
+    digest: u64,
+}
+
+/// What a slot has of a hash: even, and not 0.
+#[inline(always)]
+fn digest(hash: u64) -> u64 {
+    (hash & !LATCH).max(2)
+}
+
+impl Slot {
+    fn empty() -> Slot {
+        Slot { digest: AtomicU64::new(0), bucket: Bucket::new() }
+    }
+
+    #[inline(always)]
+    fn has(&self, digest: u64) -> bool {
+        self.digest.load(Ordering::Acquire) ^ digest <= LATCH
+    }
+}
+
+impl Word for Held<'_> {
+    #[inline(always)]
+    fn state(self) -> State {
+        let state = self.slot.bucket.state();
+        let mine = self.slot.has(self.digest) || broken(Control::NoSecondLook);
+        if mine && state.is_level() { state } else { State::SEALED }
+    }
+
+    #[inline(always)]
+    fn commit(self, state: State, next: State) -> Result<(), State> {
+        (&self.slot.bucket).commit(state, next).map_err(|_| self.state())
+    }
+
+    #[inline(always)]
+    fn still_has(self, state: State) -> bool {
+        state == State::SEALED || self.slot.bucket.state() == state
+    }
+}
+
+impl Set {
+    /// Bit by bit, which slots have this digest.
+    #[inline(always)]
+    fn matches(&self, digest: u64) -> u32 {
+        // All are looked at, without a branch between them: their lines come at the same time.
+        let bit = |(index, slot): (usize, &Slot)| u32::from(slot.has(digest)) << index;
+        self.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+    }
+
+    #[inline(always)]
+    fn find(&self, digest: u64) -> Option<Held<'_>> {
+        let slot = self.0.get(self.matches(digest).trailing_zeros() as usize)?;
+        Some(Held { slot, digest })
+    }
+}
+
+impl Table {
+    pub(crate) fn new(keys: usize) -> Table {
+        let sets = keys.div_ceil(KEYS_A_SET).max(1);
+        let set = |_| Set(std::array::from_fn(|_| Slot::empty()));
+        Table { sets: (0..sets).map(set).collect(), held: CachePadded::default() }
+    }
+
+    /// Keys held.
+    pub(crate) fn len(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// The sets of a key, the home first.
+    #[inline(always)]
+    fn sets(&self, hash: u64) -> [&Set; 2] {
+        let mixed = mixed(hash);
+        // Below 2^32, and so the products fit; the index is below the number of sets.
+        let at = |part: u64| &self.sets[((part * self.sets.len() as u64) >> 32) as usize];
+        [at(mixed >> 32), at(mixed & u64::from(u32::MAX))]
+    }
+
+    /// The slot that has the key's digest, if there is one; of two, the first. (One is then about to be another's.)
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64) -> Option<Held<'_>> {
+        let [home, other] = self.sets(hash);
+        let digest = digest(hash);
+        match home.find(digest) {
+            None => other.find(digest),
+            found => found,
+        }
+    }
+
+    /// The slot of the key.
+    pub(crate) fn search(&self, hash: u64) -> Option<Held<'_>> {
+        self.of(hash).find(|held| held.state() != State::SEALED)
+    }
+
+    /// Whether the key has a slot, or is just getting one.
+    pub(crate) fn is_entered(&self, hash: u64) -> bool {
+        self.of(hash).next().is_some()
+    }
+
+    fn of(&self, hash: u64) -> impl Iterator<Item = Held<'_>> {
+        let digest = digest(hash);
+        let slots = self.sets(hash).into_iter().flat_map(|set| &set.0);
+        slots.filter(move |slot| slot.has(digest)).map(move |slot| Held { slot, digest })
+    }
+
+    /// Brings the home of a key into the cache.
+    #[inline(always)]
+    pub(crate) fn touch(&self, hash: u64) -> u64 {
+        let [home, _] = self.sets(hash);
+        let [first, .., last] = &home.0[..] else { return 0 };
+        first.digest.load(Ordering::Relaxed) ^ last.digest.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the latch of the key's home, a while.
+    ///
+    /// Who has it has it for tens of nanoseconds, unless he is put to sleep. Then newcomers of that set find no room.
+    pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
+        let [home, _] = self.sets(hash);
+        let word = &home.0[0].digest;
+        for tried in 0..TRIES {
+            if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || broken(Control::NoLatch) {
+                return Some(Latch { word });
+            }
+            if tried < TRIES_AT_ONCE { hint::spin_loop() } else { yield_now() }
+        }
+        None
+    }
+
+    /// A slot for the key: an empty one, or one whose bucket may be forgotten. Else the clock reading at which one may be.
+    pub(crate) fn claim<R: Source>(&self, hash: u64, rules: &Rules<R>) -> Result<Claim<'_>, u64> {
+        loop {
+            let sets = self.sets(hash);
+            let states = sets.map(|set| set.0.each_ref().map(|slot| slot.bucket.state()));
+            // Read after them.
+            let leave = rules.leave();
+            let [home, other] = states.map(|states| Room::of(&states, &leave));
+            let (set, room) = match home.free >= FREE_AT_HOME || home.free >= other.free {
+                true => (0, home),
+                false => (1, other),
+            };
+            if room.free == 0 {
+                return Err(leave.time(home.soonest.min(other.soonest)));
+            }
+            let (slot, state) = (&sets[set].0[room.first], states[set][room.first]);
+            if (&slot.bucket).commit(state, State::SEALED).is_ok() {
+                return Ok(Claim { table: self, slot });
+            }
+        }
+    }
+
+    /// Forgets all keys whatever their buckets hold.
+    pub(crate) fn clear<R: Source>(&self, rules: &Rules<R>) {
+        for slot in self.slots().filter(|slot| slot.is_held()) {
+            let held = Held { slot, digest: slot.digest.load(Ordering::Acquire) & !LATCH };
+            if rules.seal(held) {
+                self.vacate(held, rules);
+            }
+        }
+    }
+
+    /// Forgets each key whose bucket may be forgotten, and tells how many.
+    pub(crate) fn evict_idle<R: Source>(&self, rules: &Rules<R>) -> usize {
+        let idle = |slot: &&Slot| slot.is_held() && rules.seal_if_idle(&slot.bucket) == Ok(true);
+        self.slots().filter(idle).map(|slot| self.leave(slot, State::FULL)).count()
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.sets.iter().flat_map(|set| &set.0)
+    }
+
+    /// Gives up a slot that this call has sealed, whatever its bucket held.
+    ///
+    /// Within the margin nobody gets it: a key that did might have, at this very tick, the word that this one had, and be
+    /// charged by who is still about to commit on that.
+    pub(crate) fn vacate<R: Source>(&self, Held { slot, .. }: Held<'_>, rules: &Rules<R>) {
+        let Reading { pace, tick, .. } = rules.read();
+        self.leave(
+            slot,
+            if broken(Control::RemovedAtOnce) { State::FULL } else { State::vacant(&pace, tick) },
+        );
+    }
+
+    /// Takes the key of a slot from it, which this call has sealed.
+    fn leave(&self, slot: &Slot, state: State) {
+        if slot.change(0) {
+            self.held.fetch_sub(1, Relaxed);
+        }
+        slot.bucket.set(state);
+    }
+}
+
+impl Slot {
+    /// Whether it is a key's, as far as one look tells.
+    fn is_held(&self) -> bool {
+        self.digest.load(Ordering::Relaxed) > LATCH && self.bucket.state().is_level()
+    }
+
+    /// Puts another digest beside the latch. True if there was one.
+    fn change(&self, digest: u64) -> bool {
+        let was = self.digest.load(Ordering::Relaxed) & !LATCH;
+        self.digest.fetch_xor(was ^ digest, Ordering::Release);
+        was != 0
+    }
+}
+
+/// What became of a newcomer.
+pub(crate) enum Entered<P> {
+    /// It has a bucket, which is charged.
+    Decided {
+        done: (Outcome, Reading<P>),
+        evicted: bool,
+    },
+    /// Somebody else has made an entry for it.
+    Already,
+    NoRoom {
+        due: u64,
+    },
+}
+
+impl<R: Source> Rules<R> {
+    /// Gives a key a slot, and runs a step on its bucket.
+    ///
+    /// The bucket is there at once with what the step leaves of it: one that was never charged would be like any other such one, and
+    /// could be taken for that of the slot's next key. The clock is read when nobody else can make an entry for the key.
+    pub(crate) fn enter<'a, P: Pace>(
+        &self,
+        table: &Table,
+        place: impl Place<'a>,
+        hash: u64,
+        read: impl Read<Reading<P>>,
+        step: impl Step,
+    ) -> Entered<P> {
+        let early = stop(Control::ClockBeforeLatch, read);
+        let claim = match table.claim(hash, self) {
+            Ok(claim) => claim,
+            Err(due) => return Entered::NoRoom { due },
+        };
+        let Some(_latch) = table.latch(hash) else {
+            return Entered::NoRoom { due: self.clock.nanos() };
+        };
+        if table.search(hash).is_some() {
+            return Entered::Already;
+        }
+        let evicted = claim.enter(hash);
+        fence(Ordering::SeqCst);
+        let unborn = if broken(Control::DebtsForgotten) { State::FULL } else { place.overflow().state() };
+        let reading = early.read(State::FULL);
+        let (outcome, state) = self.born(unborn, &reading, step);
+        claim.open(state);
+        Entered::Decided { done: (outcome, reading), evicted }
+    }
+
+    /// What a step comes to on a bucket that begins with it, and what it leaves there: a level at this reading, always.
+    fn born<P: Pace>(&self, unborn: State, reading: &Reading<P>, step: impl Step) -> (Outcome, State) {
+        let from = self.begun(unborn, reading);
+        let (outcome, next) = step.run(from, reading);
+        (outcome, next.unwrap_or_else(|| reading.view(from).begun(reading.pace.terms())))
+    }
+}
+
+/// What room a set has.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Slots that are empty, or may be forgotten.
+    free: usize,
+    /// One of those, if there are any.
+    first: usize,
+    /// How long until there is one.
+    soonest: u64,
+}
+
+impl Room {
+    fn of(states: &[State; SLOTS], leave: &Leave) -> Room {
+        let mut room = Room { free: 0, first: 0, soonest: u64::MAX };
+        for (index, state) in states.iter().enumerate().filter(|(_, state)| **state != State::SEALED) {
+            let wait = leave.wait(*state);
+            room.soonest = room.soonest.min(wait);
+            if wait == 0 {
+                room.free += 1;
+                room.first = index;
+            }
+        }
+        room
+    }
+}
+
+/// A latch that is held.
+pub(crate) struct Latch<'a> {
+    word: &'a AtomicU64,
+}
+
+impl Drop for Latch<'_> {
+    fn drop(&mut self) {
+        self.word.fetch_and(!LATCH, Ordering::Release);
+    }
+}
+
+/// A slot that is nobody's. Dropped, it is empty.
+pub(crate) struct Claim<'a> {
+    table: &'a Table,
+    slot: &'a Slot,
+}
+
+impl Claim<'_> {
+    /// Says whose it will be. True if it was another's.
+    pub(crate) fn enter(&self, hash: u64) -> bool {
+        let evicts = self.slot.change(digest(hash));
+        if !evicts {
+            self.table.held.fetch_add(1, Relaxed);
+        }
+        evicts
+    }
+
+    /// Gives the key its bucket.
+    pub(crate) fn open(self, state: State) {
+        self.slot.bucket.set(state);
+        // It is no longer to be emptied.
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.table.leave(self.slot, State::FULL);
+    }
+}
