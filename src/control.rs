@@ -51,6 +51,8 @@ pub(crate) enum Control {
     Unnumbered,
     /// Nobody looks whose slot it is after its word was loaded.
     NoSecondLook,
+    /// Nobody looks whether a word is still there that he refuses on.
+    NoThirdLook,
     /// Newcomers of a set of a table do not exclude each other.
     NoLatch,
     /// A newcomer of a table has read the clock before he excludes others.

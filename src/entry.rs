@@ -138,6 +138,8 @@ pub(crate) trait Place<'a>: Copy {
     }
     /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
     fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
+    /// Lets who is about to make an entry for it go on.
+    fn pause(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
     fn bury(self);
     /// The bucket it shares with others while it has no entry.
@@ -304,8 +306,9 @@ impl<R: Source> Rules<R> {
             let Some(bucket) = place.search() else {
                 match place.admit(read, step) {
                     Some(done) => return done,
-                    None => continue,
+                    None => place.pause(),
                 }
+                continue;
             };
             if let Some(done) = self.first_charge(bucket, place.overflow(), read, step) {
                 return Ok(done);
@@ -467,7 +470,7 @@ impl<R: Source> Rules<R> {
     /// True if this call sealed it, false if it was sealed already.
     pub(crate) fn seal_if_idle(&self, bucket: impl Word) -> Result<bool, u64> {
         let step = |state: State, leave: &Leave| {
-            if state == State::SEALED {
+            if state.is_taken() {
                 return (Ok(false), None);
             }
             match leave.wait(state) {

@@ -16,6 +16,7 @@ use crate::shared::{Buckets, Pin, Shared};
 use crate::shares::Share;
 use crate::state::{Outcome, Spot, State};
 use crate::step::Step;
+use crate::sync::yield_now;
 use crate::table::{Entered, Held, Table};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
@@ -103,6 +104,12 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
         match self.pin {
             Pin::Map(buckets, guard) => self.enter_map(buckets, guard, read, step, reading),
             Pin::Table(table) => self.enter_table(table, read, step, reading),
+        }
+    }
+
+    fn pause(self) {
+        if let Pin::Table(_) = self.pin {
+            yield_now();
         }
     }
 

@@ -6,6 +6,7 @@
 //! | `0..S`           | stamp  | the tick at which the level was committed, modulo `2^S`           |
 //! | all ones         | `FULL`   | never charged                                                   |
 //! | all ones less 1  | `SEALED` | evicted: never charged again; its key has, or may have, another |
+//! | all ones less 2  | `ENTERING` | of a slot of a table: its key is just getting it             |
 //! | `S..64` all ones | vacant | nobody's since the stamp                                         |
 //!
 //! The tokens field of the reserved words is all ones, which is above every level.
@@ -98,6 +99,7 @@ impl View {
 impl State {
     pub(crate) const FULL: State = State(u64::MAX);
     pub(crate) const SEALED: State = State(u64::MAX - 1);
+    pub(crate) const ENTERING: State = State(u64::MAX - 2);
 
     pub(crate) const fn from_word(word: u64) -> State {
         State(word)
@@ -111,16 +113,21 @@ impl State {
         State(level << terms.layout.stamp | stamp & terms.mask)
     }
 
-    /// Nobody's, since a tick (or one of the two before it, which would make it `FULL` or `SEALED`).
+    /// Nobody's, since a tick (or one of the three before it, which would make it another reserved word).
     pub(crate) const fn vacant(terms: &Terms, now: u64) -> State {
         let stamp = now & terms.mask;
-        State(!terms.mask | if stamp < terms.mask - 1 { stamp } else { terms.mask - 2 })
+        State(!terms.mask | if stamp < terms.mask - 2 { stamp } else { terms.mask - 3 })
     }
 
-    /// Neither `FULL` nor `SEALED`: a level and a stamp.
+    /// Neither `FULL` nor `SEALED` nor `ENTERING`: a level and a stamp.
     #[inline]
     pub(crate) const fn is_level(self) -> bool {
-        self.0 < State::SEALED.0
+        self.0 < State::ENTERING.0
+    }
+
+    /// Of a slot that is somebody's who will give it another state.
+    pub(crate) const fn is_taken(self) -> bool {
+        self.0 == State::SEALED.0 || self.0 == State::ENTERING.0
     }
 
     /// Ticks from the stamp to a reading, modulo the range.

@@ -8,6 +8,7 @@
 //! | of a key            | a level | is that key's                                                |
 //! | 0                   | vacant  | was [given up](Table::vacate), and is empty when the margin has passed since |
 //! | any                 | `SEALED`| is somebody's who is about to give it another key, or to empty it |
+//! | of a key            | `ENTERING` | is somebody's who gives it to that key                     |
 //!
 //! The lowest bit of a set's first digest is its latch; no digest has that bit. (The sets of a key depend on all of its hash.)
 //!
@@ -109,7 +110,7 @@ impl Word for Held<'_> {
 
     #[inline(always)]
     fn still_has(self, state: State) -> bool {
-        state == State::SEALED || self.slot.bucket.state() == state
+        state == State::SEALED || self.slot.bucket.state() == state || broken(Control::NoThirdLook)
     }
 }
 
@@ -150,6 +151,12 @@ impl Table {
         [at(mixed >> 32), at(mixed & u64::from(u32::MAX))]
     }
 
+    #[cfg(all(test, any(loom, shuttle)))]
+    pub(crate) fn has_sets(&self, hash: u64, [home, other]: [usize; 2]) -> bool {
+        let [first, second] = self.sets(hash);
+        std::ptr::eq(first, &self.sets[home]) && std::ptr::eq(second, &self.sets[other])
+    }
+
     /// The slot that has the key's digest, if there is one; of two, the first. (One is then about to be another's.)
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64) -> Option<Held<'_>> {
@@ -168,7 +175,7 @@ impl Table {
 
     /// Whether the key has a slot, or is just getting one.
     pub(crate) fn is_entered(&self, hash: u64) -> bool {
-        self.of(hash).next().is_some()
+        self.of(hash).any(|held| held.slot.bucket.state() != State::SEALED)
     }
 
     fn of(&self, hash: u64) -> impl Iterator<Item = Held<'_>> {
@@ -346,7 +353,7 @@ struct Room {
 impl Room {
     fn of(states: &[State; SLOTS], leave: &Leave) -> Room {
         let mut room = Room { free: 0, first: 0, soonest: u64::MAX };
-        for (index, state) in states.iter().enumerate().filter(|(_, state)| **state != State::SEALED) {
+        for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_taken()) {
             let wait = leave.wait(*state);
             room.soonest = room.soonest.min(wait);
             if wait == 0 {
@@ -382,6 +389,7 @@ impl Claim<'_> {
         if !evicts {
             self.table.held.fetch_add(1, Relaxed);
         }
+        self.slot.bucket.set(State::ENTERING);
         evicts
     }
 

@@ -6,7 +6,7 @@ use super::checker::thread;
 use super::explore;
 use super::regime::{FAST, Live, drain, earned, fast, regimes, set, slow, start, step, step_and_drain};
 use super::world::World;
-use crate::bucket::First;
+use crate::bucket::{First, Word};
 use crate::quota::Quota;
 use crate::regime::Source;
 

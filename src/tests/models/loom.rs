@@ -12,6 +12,7 @@ pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send +
     let count = Arc::clone(&executions);
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(3));
+    model.max_branches = 5_000;
     model.check(move || {
         count.fetch_add(1, Relaxed);
         f();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
+use crate::bucket::Word;
 use crate::entry::Under;
 use crate::plan::Plan;
 use crate::quota::Quota;

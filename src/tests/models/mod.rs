@@ -13,6 +13,7 @@ mod checker;
 mod map;
 mod regime;
 mod ring;
+mod table;
 mod verbs;
 mod world;
 

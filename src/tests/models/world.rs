@@ -67,6 +67,20 @@ impl World {
     }
 }
 
+/// Of grants, and when they are earned: over any time no more than the burst, and a token every so often.
+pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
+    let mut grants = grants.to_vec();
+    grants.sort_unstable();
+    for (first, (from, _)) in grants.iter().enumerate() {
+        let mut granted = 0;
+        for (until, tokens) in &grants[first..] {
+            granted += tokens;
+            let earned = until - from + TICK;
+            assert!(granted.saturating_sub(burst) * nanos <= earned, "granted, and when: {grants:?}");
+        }
+    }
+}
+
 /// A token every so often, and a debt of 4.
 pub(super) fn fixed(nanos: u64, burst: u64) -> Fixed {
     let numbers = Numbers { tokens: 1, nanos, burst };
@@ -118,16 +132,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 
     /// Over any time no more was granted than the burst, and a token every so often.
     pub(super) fn assert_law(&self, nanos: u64, burst: u64) {
-        let mut grants = self.grants().clone();
-        grants.sort_unstable();
-        for (first, (from, _)) in grants.iter().enumerate() {
-            let mut granted = 0;
-            for (until, tokens) in &grants[first..] {
-                granted += tokens;
-                let earned = until - from + TICK;
-                assert!(granted.saturating_sub(burst) * nanos <= earned, "granted, and when: {grants:?}");
-            }
-        }
+        assert_law(&self.grants(), nanos, burst);
     }
 
     /// As a decision begins.

@@ -1,0 +1,336 @@
+//! A fixed table: keys that come to it, and take each other's slots. The production code, in sets of one slot.
+//!
+//! A tenth of a token a second.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::checker::thread;
+use super::explore;
+use super::world::{Fixed, SECOND, assert_law, fixed};
+use crate::bucket::{Bucket, First, Missed, Read, Word};
+use crate::clock::{Clock, MockClock};
+use crate::entry::{Done, Now, Place, Rules};
+use crate::step::{Step, Take};
+use crate::sync::yield_now;
+use crate::table::{Entered, Held, Table};
+use crate::terms::{Pace, Reading};
+
+/// The time to earn a token, and the margin, and a little.
+const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
+
+/// Two keys, by hash. Both have set 0 as their home, and set 1, if there is one, as the other.
+const ADA: usize = 0;
+const BOB: usize = 1;
+
+const ADA_TAKES: fn(&World) = |world| {
+    world.take(ADA);
+};
+const BOB_TAKES: fn(&World) = |world| {
+    world.take(BOB);
+};
+
+struct World {
+    rules: Rules<Fixed>,
+    mock: MockClock,
+    table: Table,
+    hashes: [u64; 2],
+    /// What a key shares without room: here, each has its own.
+    overflows: [Bucket; 2],
+    /// When what was granted to each is earned.
+    grants: [Mutex<Vec<(u64, u64)>>; 2],
+}
+
+impl World {
+    fn new(slots: usize, burst: u64) -> Arc<World> {
+        let (clock, mock) = Clock::mock();
+        let table = Table::new(slots);
+        let mut hashes = (1..).map(|n: u64| n << 1).filter(|hash| table.has_sets(*hash, [0, slots - 1]));
+        let hashes = [(); 2].map(|()| hashes.next().expect("there are such hashes"));
+        Arc::new(World {
+            rules: Rules::new(fixed(10 * SECOND, burst), clock, None),
+            mock,
+            table,
+            hashes,
+            overflows: [Bucket::new(), Bucket::new()],
+            grants: [const { Mutex::new(Vec::new()) }; 2],
+        })
+    }
+
+    /// Takes a token, as a limiter does that shares. True if there was one.
+    fn take(&self, key: usize) -> bool {
+        let (hash, now) = (self.hashes[key], Now(&self.rules));
+        let attempt =
+            self.table.find(hash).ok_or(Missed::Unfit).and_then(|held| held.attempt(First::Word, now, 1));
+        let again = |missed| {
+            let held = self.table.search(hash).filter(|_| missed == Missed::Lost);
+            held.and_then(|held| self.rules.attempt_again(held, missed, now, 1))
+        };
+        let done = attempt.or_else(|missed| again(missed).ok_or(())).ok();
+        let done = done.or_else(|| self.rules.acquire(Seat { world: self, key }, now, Take(1)).ok());
+        let Some((outcome, reading)) = done else { return false };
+        if outcome.granted {
+            let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
+            grants.push((reading.nanos(), 1));
+        }
+        outcome.granted
+    }
+
+    fn drain(&self, key: usize) {
+        for _ in 0..20 {
+            if !self.take(key) {
+                return;
+            }
+        }
+        panic!("no end of grants");
+    }
+
+    fn granted(&self, key: usize) -> usize {
+        self.grants[key].lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn assert_law(&self, burst: u64) {
+        for grants in &self.grants {
+            assert_law(&grants.lock().unwrap_or_else(PoisonError::into_inner), 10 * SECOND, burst);
+        }
+    }
+
+    fn pass(&self) {
+        self.mock.advance(FULL_FOR_THE_MARGIN);
+    }
+
+    fn remove(&self, key: usize) {
+        if let Some(held) = self.table.search(self.hashes[key])
+            && self.rules.seal(held)
+        {
+            self.table.vacate(held, &self.rules);
+        }
+    }
+
+    fn run(self: &Arc<World>, threads: &[fn(&World)]) {
+        let threads: Vec<_> = threads
+            .iter()
+            .map(|run| {
+                let (world, run) = (Arc::clone(self), *run);
+                thread::spawn(move || run(&world))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Seat<'a> {
+    world: &'a World,
+    key: usize,
+}
+
+impl<'a> Place<'a> for Seat<'a> {
+    type Word = Held<'a>;
+
+    fn search(self) -> Option<Held<'a>> {
+        self.world.table.search(self.world.hashes[self.key])
+    }
+
+    fn is_entered(self) -> bool {
+        self.world.table.is_entered(self.world.hashes[self.key])
+    }
+
+    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+        let World { rules, table, hashes, .. } = self.world;
+        match rules.enter(table, self, hashes[self.key], read, step) {
+            Entered::Decided { done, .. } => Some(Ok(done)),
+            Entered::Already => None,
+            Entered::NoRoom { .. } => rules.acquire_overflow(self, read, step).map(Ok),
+        }
+    }
+
+    fn pause(self) {
+        yield_now();
+    }
+
+    fn bury(self) {}
+
+    fn overflow(self) -> &'a Bucket {
+        &self.world.overflows[self.key]
+    }
+}
+
+#[test]
+fn a_key_has_one_slot() {
+    explore("two newcomers of one key", || {
+        let world = World::new(2, 1);
+        world.run(&[
+            |world| world.drain(ADA),
+            |world| {
+                world.mock.advance(Duration::from_secs(1));
+                world.take(ADA);
+            },
+        ]);
+        world.drain(ADA);
+        // A newcomer that finds the latch taken shares, and what it takes of that is void, and lost, if the key has a slot after it.
+        assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
+    });
+}
+
+#[test]
+fn two_newcomers_of_a_set_find_a_slot_each() {
+    explore("two newcomers of one set", || {
+        let world = World::new(2, 1);
+        world.run(&[ADA_TAKES, BOB_TAKES]);
+        world.drain(ADA);
+        world.drain(BOB);
+        assert_eq!((world.granted(ADA), world.granted(BOB)), (1, 1));
+    });
+}
+
+/// Whoever decides on a slot that goes to another key is not charged there, nor is the other for him.
+#[test]
+fn a_slot_that_changes_hands_is_charged_for_its_own_key() {
+    explore("a taker, a newcomer who takes the slot", || {
+        let world = World::new(1, 2);
+        world.take(ADA);
+        world.run(&[
+            |world| {
+                world.pass();
+                world.take(BOB);
+            },
+            |world| {
+                world.take(ADA);
+                world.take(ADA);
+            },
+        ]);
+        world.drain(BOB);
+        assert_eq!(world.granted(BOB), 2);
+        world.drain(ADA);
+        assert!(world.granted(ADA) <= 3, "{} grants", world.granted(ADA));
+        world.assert_law(2);
+    });
+}
+
+/// A bucket that is full, but not yet for the margin, is not given away: its key's next caller may have an earlier clock.
+#[test]
+fn a_slot_is_not_given_away_within_the_margin() {
+    explore("a newcomer 1.9 s ahead", || {
+        let world = World::new(1, 1);
+        world.mock.advance(Duration::from_secs(100));
+        world.take(ADA);
+        world.run(&[|world| world.mock.advance(Duration::from_millis(11_900)), BOB_TAKES, ADA_TAKES]);
+        let kept = world.table.search(world.hashes[ADA]).is_some();
+        assert!(kept, "it was full for 1.9 s");
+        world.drain(ADA);
+        world.drain(BOB);
+        world.assert_law(1);
+    });
+}
+
+/// Who was stopped as a newcomer begins with the time at which he goes on.
+#[test]
+fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
+    explore("a newcomer, a life of the key meanwhile", || {
+        let world = World::new(2, 1);
+        world.run(&[ADA_TAKES, |world| {
+            world.take(ADA);
+            world.pass();
+            world.table.evict_idle(&world.rules);
+        }]);
+        world.drain(ADA);
+        world.assert_law(1);
+    });
+}
+
+/// A key that was removed leaves no word behind that its slot's next key could have.
+#[test]
+fn a_removed_key_charges_nobody_after_it() {
+    explore("a taker, a remover, a newcomer", || {
+        let world = World::new(1, 2);
+        world.take(ADA);
+        world.run(&[ADA_TAKES, |world| {
+            world.remove(ADA);
+            world.take(BOB);
+        }]);
+        world.drain(BOB);
+        assert_eq!(world.granted(BOB), 2);
+    });
+}
+
+/// A refusal is that of the key's own bucket, though its slot was another's between two looks at whose it is.
+#[test]
+fn a_refusal_is_the_keys_own() {
+    explore("a taker, two who have the slot after it", || {
+        let world = World::new(1, 4);
+        world.take(ADA);
+        world.run(&[
+            |world| assert!(world.take(ADA), "there is a token at any time"),
+            |world| {
+                world.pass();
+                world.drain(BOB);
+                // (Had it been full for the margin to be forgotten, a reading that is later still would find it full.)
+                world.remove(BOB);
+                world.mock.advance(Duration::from_millis(2_100));
+                world.take(ADA);
+            },
+        ]);
+        world.assert_law(4);
+    });
+}
+
+#[test]
+fn a_key_that_gets_a_slot_brings_its_debts() {
+    explore("two without room, until there is some", || {
+        let world = World::new(1, 1);
+        world.take(BOB);
+        world.mock.advance(Duration::from_millis(11_500));
+        world.run(&[ADA_TAKES, |world| {
+            world.mock.advance(Duration::from_secs(1));
+            world.take(ADA);
+        }]);
+        world.drain(ADA);
+        assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
+    });
+}
+
+/// What was refunded to a slot that has gone to another key is not the other's.
+#[test]
+fn a_refund_is_for_its_own_key() {
+    explore("a refund, a newcomer who takes the slot", || {
+        let world = World::new(1, 2);
+        world.take(ADA);
+        world.mock.advance(Duration::from_secs(12));
+        world.run(&[
+            |world| {
+                if let Some(held) = world.table.search(world.hashes[ADA]) {
+                    world.rules.refund(held, 1, None);
+                }
+            },
+            |world| {
+                world.mock.advance(Duration::from_millis(100));
+                world.drain(BOB);
+            },
+        ]);
+        world.drain(BOB);
+        assert_eq!(world.granted(BOB), 2);
+    });
+}
+
+#[test]
+fn a_table_counts_what_it_holds() {
+    explore("a newcomer, a remover, an evictor", || {
+        let world = World::new(2, 1);
+        world.take(ADA);
+        world.run(&[
+            |world| {
+                world.take(BOB);
+                world.remove(ADA);
+            },
+            |world| {
+                world.pass();
+                world.table.evict_idle(&world.rules);
+            },
+        ]);
+        let held = [ADA, BOB].map(|key| usize::from(world.table.search(world.hashes[key]).is_some()));
+        assert_eq!(world.table.len(), held.iter().sum());
+    });
+}
