@@ -54,11 +54,12 @@ pub enum WhenFull {
 #[must_use]
 pub struct BucketBuilder {
     settings: Settings,
+    spread: bool,
 }
 
 impl BucketBuilder {
     pub(crate) fn new(quota: Quota) -> BucketBuilder {
-        BucketBuilder { settings: Settings::new(quota) }
+        BucketBuilder { settings: Settings::new(quota), spread: false }
     }
 
     common_setters!();
@@ -67,11 +68,18 @@ impl BucketBuilder {
         Ok(self)
     }
 
+    /// Spreads the bucket over the cores, as [`TokenBucket::spread`] does.
+    pub fn spread(mut self) -> Self {
+        self.spread = true;
+        self
+    }
+
     /// The bucket.
     #[must_use]
     pub fn build(self) -> TokenBucket {
         let (rules, extras) = self.settings.finish();
-        TokenBucket::from_rules(rules, extras)
+        let bucket = TokenBucket::from_rules(rules, extras);
+        if self.spread { bucket.spread() } else { bucket }
     }
 }
 

@@ -59,6 +59,16 @@ pub(crate) enum Control {
     ClockBeforeLatch,
     /// A slot that was removed may be had at once.
     RemovedAtOnce,
+    /// What is leased leaves its room to what is earned.
+    LeasesUncounted,
+    /// A lease counts from after the commit that took its tokens.
+    LeaseCountedLate,
+    /// A lease counts no more before the commit that ends it.
+    LoweredEarly,
+    /// That commit is made only if it gives something back.
+    NotStampedAnew,
+    /// What is taken of a lease is stored.
+    LeaseByStore,
 }
 
 /// Whether this is broken.

@@ -31,6 +31,7 @@ impl Wait {
         Wait { units: ticks, from: reading.at, clock: reading.pace.terms().ticks.by_ticks() }
     }
 
+    #[inline(always)]
     fn of_nanos(nanos: u64, from: u64) -> Wait {
         Wait { units: nanos, from, clock: TickClock::NANOS }
     }
@@ -77,6 +78,12 @@ impl Granted {
     /// What was not taken from a bucket: granted by shadow mode, by no limit at all, or none of it.
     pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
         Granted { tokens, remaining, reset: Wait::of_nanos(0, 0) }
+    }
+
+    /// Taken of a lease, when `remaining` were known to be left: it takes at most so many nanoseconds to fill the bucket.
+    #[inline(always)]
+    pub(crate) fn leased(tokens: u64, remaining: u64, nanos: u64) -> Granted {
+        Granted { tokens, remaining, reset: Wait::of_nanos(nanos, 0) }
     }
 
     /// The tokens that were taken: what was asked for, but for

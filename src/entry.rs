@@ -26,7 +26,7 @@ use crate::plan::{Plan, Planned};
 use crate::regime::{Regimes, Source};
 use crate::reservation::Receipt;
 use crate::state::{Outcome, State};
-use crate::step::{Give, GiveBack, Settle, Step, Undo, charge_up_to};
+use crate::step::{Give, GiveBack, Settle, Step, charge_up_to};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
@@ -413,8 +413,7 @@ impl<R: Source> Rules<R> {
 
     /// Gives back what the bucket would still have, had it not been taken.
     pub(crate) fn undo(&self, bucket: impl Word, receipt: &Receipt) {
-        let Receipt { units, mark, before, since, .. } = *receipt;
-        self.settle(bucket, receipt.plan, Undo { units, mark, before, since });
+        self.settle(bucket, receipt.plan, receipt.undoing(0));
     }
 
     fn settle(&self, bucket: impl Word, plan: Option<Plan>, step: impl Settle) {

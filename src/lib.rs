@@ -96,6 +96,7 @@ mod settings;
 mod shared;
 mod shares;
 mod slot;
+mod spread;
 mod state;
 mod step;
 mod sync;

@@ -7,6 +7,7 @@ use crate::clock::{Moment, nanos_of};
 use crate::decision::{Denied, Granted, Wait};
 use crate::plan::Plan;
 use crate::state::{Outcome, Spot};
+use crate::step::Undo;
 use crate::terms::{Pace, Reading};
 
 /// What was taken, and how the bucket was left.
@@ -42,6 +43,17 @@ impl Receipt {
             delay: Wait::until(due, level, lag, reading).duration(),
             made: Moment(reading.nanos()),
         }
+    }
+
+    /// Beside what was there, so many units were leased.
+    pub(crate) fn beside(self, leased: u64) -> Receipt {
+        Receipt { before: self.before + leased, ..self }
+    }
+
+    /// How to undo it where the bucket has room for so many units less: the room that leases take was not there before, either.
+    pub(crate) fn undoing(&self, less: u64) -> Undo {
+        let Receipt { units, mark, before, since, .. } = *self;
+        Undo { units, mark, before: before.saturating_sub(less), since }
     }
 
     /// For what nothing counted.

@@ -210,6 +210,40 @@ impl State {
         }
     }
 
+    /// Takes `need` units and, of what is left above that, as many tokens on top as `size` says. Tells how many those are.
+    pub(crate) fn lease(
+        self,
+        pace: &impl Pace,
+        now: u64,
+        need: u64,
+        size: impl Fn(u64) -> u64,
+    ) -> ((Outcome, u64), Option<State>) {
+        let (terms, view) = (pace.terms(), self.at(pace, now));
+        let Some(spare) = view.level.checked_sub(need + terms.floor) else {
+            let (outcome, next) = view.refused(terms);
+            return ((outcome, 0), next);
+        };
+        let size = size(spare);
+        let (outcome, next) = view.took(terms, need + terms.units(size));
+        ((outcome, size), next)
+    }
+
+    /// Ends a lease of `size` units, of which `left` come back. Stamped anew even if none do: what is earned from now on
+    /// has room for all of them. Nothing to commit if it is no longer anybody's.
+    pub(crate) fn gathered(self, pace: &impl Pace, now: u64, left: u64, size: u64) -> Option<State> {
+        let view = self.at(pace, now);
+        // The sums are below 2^59. The lease is not in the room there is.
+        let level = (view.level + left).min(pace.capacity() + size).min(pace.brim());
+        let stamped = self != State::SEALED && (left > 0 || !broken(Control::NotStampedAnew));
+        stamped.then(|| State::pack(pace.terms(), level, view.stamp))
+    }
+
+    /// The level in the word, whatever was earned since; of a reserved word, more than any.
+    #[inline]
+    pub(crate) fn stored(self, terms: &Terms) -> u64 {
+        self.0 >> terms.layout.stamp
+    }
+
     /// Takes up to `most` units in whole tokens: those that are there.
     pub(crate) fn take_up_to(self, pace: &impl Pace, now: u64, most: u64) -> (Outcome, Option<State>) {
         let (terms, view) = (pace.terms(), self.at(pace, now));

@@ -34,7 +34,7 @@ fn nothing<P: Pace>(state: State, reading: &Reading<P>) -> (Outcome, Option<Stat
 #[inline]
 fn over_the_burst(n: u64, pace: &impl Pace) -> bool {
     let terms = pace.terms();
-    terms.units(n) > pace.capacity() - terms.floor
+    terms.units(n) > pace.brim() - terms.floor
 }
 
 /// All of so many tokens, now.

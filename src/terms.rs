@@ -137,6 +137,11 @@ pub(crate) trait Pace: Copy {
     fn terms(&self) -> &Terms;
     /// The level of a full bucket.
     fn capacity(&self) -> u64;
+    /// That of one that nothing is leased of: more than that is never taken at once.
+    #[inline]
+    fn brim(&self) -> u64 {
+        self.capacity()
+    }
     /// The lowest level that a debt may leave.
     fn lowest(&self) -> u64;
     /// The units that came in the `passed` ticks until the tick `now`.

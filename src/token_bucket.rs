@@ -14,6 +14,7 @@ use crate::observer::Extras;
 use crate::quota::{InvalidQuota, Quota};
 use crate::regime::Regimes;
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
+use crate::spread::{Central, Spread, place};
 use crate::state::{Outcome, Spot};
 use crate::step::{Reserve, Step, Take, TakeUpTo};
 use crate::sync::const_fn;
@@ -40,6 +41,9 @@ pub struct TokenBucket {
     bucket: CachePadded<Bucket>,
     rules: Rules,
     pub(crate) extras: Extras,
+    spread: Option<Box<Spread>>,
+    /// Neither spread nor observed: one test on the hot path.
+    plain: bool,
 }
 
 impl TokenBucket {
@@ -60,6 +64,8 @@ impl TokenBucket {
                 bucket: CachePadded::new(Bucket::new()),
                 rules: Rules::new(source, clock, None),
                 extras: Extras::NONE,
+                spread: None,
+                plain: true,
             }
         }
     }
@@ -80,7 +86,59 @@ impl TokenBucket {
 
     pub(crate) fn from_rules(rules: Rules, extras: Extras) -> TokenBucket {
         let state = rules.unused();
-        TokenBucket { bucket: CachePadded::new(Bucket::from_state(state)), rules, extras }
+        let plain = extras.observer.is_none();
+        TokenBucket {
+            bucket: CachePadded::new(Bucket::from_state(state)),
+            rules,
+            extras,
+            spread: None,
+            plain,
+        }
+    }
+
+    /// This bucket, spread over the cores: for one limit that many threads take of at once.
+    ///
+    /// A plain bucket is one word, and cores that take of it wait for each other's. Of one that is spread, each core has tokens at
+    /// hand that it took ahead, a lease, and a grant of those touches nothing that other cores write, and reads no clock. How many
+    /// follows demand: none where takes are rare, and then it decides just as a plain bucket; up to 512, or to a
+    /// quarter of the burst for all cores together, where one follows the other. What is left of a lease goes back when its core has not used
+    /// it for a millisecond and somebody takes of the bucket.
+    ///
+    /// * The law is that of any bucket: tokens at hand are tokens of the bucket, which never has more than its burst.
+    /// * Nobody is refused a token that another core has at hand. A refusal, and what it says, is that of a plain
+    ///   bucket, and writes nothing once there are no more leases. (A thread that is stopped, by the scheduler say, in the
+    ///   few nanoseconds in which it takes a lease hides that for so long.)
+    /// * The price is in the depth. What was spent of a lease is earned again only from when the lease has ended. So a bucket that was in
+    ///   demand fills up to its burst less what is leased, which is at most a quarter of it, and to its full burst again later, when
+    ///   it has been used a few times at leisure, or was asked for more than that. The rate is never less.
+    /// * What a [`Granted`] says of the rest is what this core has at hand, and what was left when it last took a lease.
+    /// * The other verbs work on the whole: where what they ask for is not there, they call in all leases. A
+    ///   bucket that is mostly used by them gains nothing, nor does one with a burst of less than some eight tokens a core.
+    ///
+    /// A bucket with a [hook](BucketBuilder::on_decision) or in [shadow mode](BucketBuilder::shadow) stays plain.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let service = TokenBucket::with_clock(Quota::per_second(100_000), clock).spread();
+    /// let granted = std::thread::scope(|scope| {
+    ///     let take_all = || (0..100_000).filter(|_| service.try_acquire().is_ok()).count();
+    ///     let threads = [scope.spawn(take_all), scope.spawn(take_all)];
+    ///     threads.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
+    /// });
+    /// assert_eq!(granted, 100_000);
+    /// assert_eq!(service.peek().remaining(), 0);
+    /// ```
+    #[must_use]
+    pub fn spread(mut self) -> TokenBucket {
+        if self.extras.observer.is_none() {
+            self.spread = Some(Box::new(Spread::over_cores()));
+            self.plain = false;
+        }
+        self
     }
 
     /// Takes one token, if there is one.
@@ -183,7 +241,10 @@ impl TokenBucket {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn refund(&self, n: u64) {
-        self.rules.refund(&*self.bucket, n, None);
+        match &self.spread {
+            None => self.rules.refund(&*self.bucket, n, None),
+            Some(spread) => spread.refund(self.central(), n),
+        }
     }
 
     /// Takes `n` tokens that are there or will be: the bucket goes into debt, and who comes later waits longer. Each
@@ -302,7 +363,11 @@ impl TokenBucket {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        Ok(self.rules.source.set(quota, &self.rules.clock)?)
+        self.rules.source.set(quota, &self.rules.clock)?;
+        if let Some(spread) = &self.spread {
+            spread.gather_after_a_change(self.central());
+        }
+        Ok(())
     }
 
     /// The quota in force.
@@ -323,28 +388,59 @@ impl TokenBucket {
 
     /// What a step would come to.
     pub(crate) fn peek_at(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
+        if let Some(spread) = &self.spread {
+            let (outcome, reading, _) = spread.look(self.central(), read, step);
+            return (outcome, reading);
+        }
         let step = |state, reading: &Reading| (step.run(state, reading).0, None);
         self.bucket.drive(|state| read.read(state), step)
     }
 
     pub(crate) fn undo(&self, receipt: &Receipt) {
-        if receipt.spot != Spot::Nowhere {
-            self.rules.undo(&*self.bucket, receipt);
+        match &self.spread {
+            _ if receipt.spot == Spot::Nowhere => {}
+            None => self.rules.undo(&*self.bucket, receipt),
+            Some(spread) => spread.undo(self.central(), receipt),
         }
     }
 
+    fn central(&self) -> Central<'_> {
+        Central { bucket: &self.bucket, rules: &self.rules }
+    }
+
     fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
-        self.rules.run(&*self.bucket, read, step)
+        let (outcome, reading, _) = self.run_beside(read, step);
+        (outcome, reading)
+    }
+
+    /// Runs a step, and tells how many tokens were leased beside what it found.
+    fn run_beside(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading, u64) {
+        match &self.spread {
+            None => {
+                let (outcome, reading) = self.rules.run(&*self.bucket, read, step);
+                (outcome, reading, 0)
+            }
+            Some(spread) => spread.run(self.central(), read, step),
+        }
     }
 
     #[inline(always)]
     fn decide(&self, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
-        let missed = match self.extras.observer.is_none() {
+        let missed = match self.plain {
             true => match self.bucket.attempt(First::Clock, read, n) {
                 Ok(done) => return Take(n).decision(done),
                 Err(missed) => missed,
             },
-            false => Missed::Unfit,
+            false => {
+                if let Some(spread) = &self.spread {
+                    let own = place();
+                    return match spread.cell(own).take(n) {
+                        Some(granted) => Ok(granted),
+                        None => spread.acquire(self.central(), own, read, n),
+                    };
+                }
+                Missed::Unfit
+            }
         };
         self.decide_anyhow(missed, n, read)
     }
@@ -359,10 +455,10 @@ impl TokenBucket {
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
     pub(crate) fn receive(&self, n: u64, step: impl Step) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading) = self.run(Now(&self.rules), step);
+        let (outcome, reading, leased) = self.run_beside(Now(&self.rules), step);
         let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {
-            true => Receipt::new(outcome, &reading, None),
+            true => Receipt::new(outcome, &reading, None).beside(reading.pace.units(leased)),
             false => Receipt::void(Moment(reading.nanos())),
         };
         Ok((granted, receipt))
@@ -371,7 +467,10 @@ impl TokenBucket {
 
 impl Ledger for TokenBucket {
     fn give_back(&self, receipt: &Receipt) {
-        self.rules.give_back(&*self.bucket, receipt);
+        match &self.spread {
+            None => self.rules.give_back(&*self.bucket, receipt),
+            Some(spread) => spread.give_back(self.central(), receipt),
+        }
     }
 
     fn refund(&self, receipt: &Receipt, n: u64) {
@@ -381,9 +480,10 @@ impl Ledger for TokenBucket {
     }
 
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
-        match receipt.spot {
-            Spot::Nowhere => 0,
-            _ => self.rules.charge_later(&*self.bucket, n, None),
+        match &self.spread {
+            _ if receipt.spot == Spot::Nowhere => 0,
+            None => self.rules.charge_later(&*self.bucket, n, None),
+            Some(spread) => spread.charge(self.central(), n),
         }
     }
 }

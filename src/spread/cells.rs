@@ -1,0 +1,214 @@
+//! What one core has at hand of a bucket that is spread: tokens that were taken from its word already, a lease.
+//!
+//! | bits    | field     | meaning                                                      |
+//! |---------|-----------|--------------------------------------------------------------|
+//! | `63`    | `CLAIMED` | one thread fills or ends the lease: nothing is left for others |
+//! | `32..63`| size      | tokens that were put here when it was filled                  |
+//! | `0..32` | left      | those of them that are still here                             |
+//!
+//! A word with the claim is changed by nobody but the thread that has it. What else is in a cell are notes, which may be of
+//! different moments: nothing rests on them but how much is leased next, and what is told of the bucket.
+
+use std::cell;
+use std::sync::atomic::{self, AtomicUsize};
+
+use crate::control::{Control, broken};
+use crate::decision::Granted;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Whether this is a model run: there a lease begins at once.
+const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+
+const CLAIMED: u64 = 1 << 63;
+const LEFT: u64 = u32::MAX as u64;
+
+/// The largest lease, in tokens: what a core uses in a few microseconds.
+pub(crate) const MOST: u64 = if MODEL { 2 } else { 512 };
+/// Takes in quick succession before there is a lease.
+const WARM: u64 = if MODEL { 0 } else { 32 };
+/// A cell that is filled so soon again is to have twice as much, in nanoseconds.
+const QUICK: u64 = 4_000;
+/// One that is filled so late is to have half.
+const SLOW: u64 = 4 * QUICK;
+/// And one that is filled so late is idle: nothing.
+pub(crate) const IDLE: u64 = 1_000_000;
+
+/// The word of a cell, as it was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease(u64);
+
+impl Lease {
+    /// All of `size` tokens, which are at most [`MOST`].
+    pub(crate) fn of(size: u64) -> Lease {
+        Lease(size << 32 | size)
+    }
+
+    pub(crate) fn size(self) -> u64 {
+        (self.0 & !CLAIMED) >> 32
+    }
+
+    #[inline(always)]
+    pub(crate) fn left(self) -> u64 {
+        self.0 & LEFT
+    }
+
+    pub(crate) fn is_claimed(self) -> bool {
+        self.0 & CLAIMED > 0
+    }
+}
+
+/// How much a cell is in demand: takes in quick succession up to `WARM`, and the doublings of the lease above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Heat(u64);
+
+impl Heat {
+    /// Tokens of the next lease, if it is 2 or more.
+    fn batch(self) -> u64 {
+        // At most MOST, as `after` has it.
+        self.0.checked_sub(WARM).map_or(1, |doublings| 2 << doublings)
+    }
+
+    /// When the word was used again after `gap` nanoseconds, and a lease may be `most`.
+    fn after(self, gap: u64, most: u64) -> Heat {
+        if MODEL {
+            return self;
+        }
+        let heat = match gap {
+            0..=QUICK if self.0 < WARM || 2 * self.batch() <= most.min(MOST) => self.0 + 1,
+            0..=SLOW if self.0 >= WARM => self.0,
+            0..=IDLE if self.0 > WARM => self.0 - 1,
+            _ => 0,
+        };
+        let fits = heat < WARM || Heat(heat).batch() <= most;
+        Heat(if fits { heat } else { WARM - 1 })
+    }
+}
+
+/// What is at hand of one core.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    lease: AtomicU64,
+    /// Tokens that the bucket itself had left when this cell last took of it, and when it would be full.
+    rest: AtomicU64,
+    reset: AtomicU64,
+    /// When that was.
+    seen: AtomicU64,
+    heat: AtomicU64,
+    /// Counts what is taken of the bucket itself.
+    turn: AtomicU64,
+}
+
+impl Cell {
+    pub(crate) fn new() -> Cell {
+        Cell {
+            lease: AtomicU64::new(0),
+            rest: AtomicU64::new(if MODEL { MOST } else { 0 }),
+            reset: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            heat: AtomicU64::new(0),
+            turn: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `n` tokens, above 0, of those that are here. Nothing if they are fewer.
+    #[inline(always)]
+    pub(crate) fn take(&self, n: u64) -> Option<Granted> {
+        let mut lease = self.lease();
+        loop {
+            if n.wrapping_sub(1) >= lease.left() {
+                return None;
+            }
+            let next = lease.0 - n;
+            if broken(Control::LeaseByStore) {
+                self.lease.store(next, Ordering::Release);
+                return Some(self.granted(n, Lease(next).left()));
+            }
+            match self.lease.compare_exchange_weak(lease.0, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(self.granted(n, Lease(next).left())),
+                Err(word) => lease = Lease(word),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn granted(&self, n: u64, left: u64) -> Granted {
+        let (rest, reset) = (self.rest.load(Ordering::Relaxed), self.reset.load(Ordering::Relaxed));
+        Granted::leased(n, rest.saturating_add(left), reset)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lease(&self) -> Lease {
+        Lease(self.lease.load(Ordering::Acquire))
+    }
+
+    /// The word as nobody can have changed it since: whoever claims it later sees what was done before.
+    pub(crate) fn latest(&self) -> Lease {
+        Lease(self.lease.fetch_add(0, Ordering::AcqRel))
+    }
+
+    /// Claims it, if it is still `lease`. What is left of that is the thread's then.
+    pub(crate) fn claim(&self, lease: Lease) -> bool {
+        let claimed = CLAIMED | (lease.0 & !LEFT);
+        self.lease.compare_exchange(lease.0, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends a claim.
+    pub(crate) fn put(&self, lease: Lease) {
+        self.lease.store(lease.0, Ordering::Release);
+    }
+
+    /// Tokens that the next lease is to have.
+    pub(crate) fn batch(&self) -> u64 {
+        Heat(self.heat.load(Ordering::Relaxed)).batch()
+    }
+
+    pub(crate) fn rest(&self) -> u64 {
+        self.rest.load(Ordering::Relaxed)
+    }
+
+    /// The bucket has too few.
+    pub(crate) fn note_too_few(&self) {
+        self.rest.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Notes that tokens were taken of the bucket itself, of which `rest` are left; a lease of it may be `most`.
+    /// Tells how often that was.
+    pub(crate) fn note(&self, now: u64, rest: u64, most: u64) -> u64 {
+        let gap = now.saturating_sub(self.seen());
+        let heat = Heat(self.heat.load(Ordering::Relaxed)).after(gap, most);
+        let turn = self.turn.load(Ordering::Relaxed).wrapping_add(1);
+        self.heat.store(heat.0, Ordering::Relaxed);
+        self.seen.store(now, Ordering::Relaxed);
+        self.rest.store(rest, Ordering::Relaxed);
+        self.turn.store(turn, Ordering::Relaxed);
+        turn
+    }
+
+    pub(crate) fn note_reset(&self, nanos: u64) {
+        self.reset.store(nanos, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    static PLACE: cell::Cell<usize> = const { cell::Cell::new(usize::MAX) };
+}
+
+/// A number of the thread's own, for as long as it lives: they are dealt in turn.
+#[inline(always)]
+pub(crate) fn place() -> usize {
+    PLACE.with(|place| match place.get() {
+        usize::MAX => deal(place),
+        own => own,
+    })
+}
+
+#[cold]
+fn deal(place: &cell::Cell<usize>) -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    place.set(NEXT.fetch_add(1, atomic::Ordering::Relaxed) & (usize::MAX >> 1));
+    place.get()
+}

@@ -1,0 +1,261 @@
+//! How leases come and go.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use crossbeam_utils::CachePadded;
+
+use super::cells::{Cell, IDLE, Lease};
+use super::lessened::{Less, Lessened};
+use crate::bucket::{Bucket, Read};
+use crate::control::{Control, broken};
+use crate::decision::{Granted, Wait};
+use crate::entry::{Now, Rules};
+use crate::regime::{Regimes, Source};
+use crate::state::State;
+use crate::sync::{AtomicU64, Ordering, yield_now};
+use crate::terms::{Reading, Terms};
+
+const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+
+/// Cells of one bucket, at most.
+const MOST_CELLS: usize = 64;
+/// How often a claimed cell is looked at before it is passed over.
+const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
+/// And by who has changed the quota.
+const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 2 } else { 100_000 };
+/// A cell in demand looks for idle ones each time it is filled so often.
+const FILLS_A_LOOK: u64 = 16;
+
+/// The bucket that is spread, and what it decides by.
+pub(crate) struct Central<'a, R = Regimes> {
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) rules: &'a Rules<R>,
+}
+
+impl<R> Clone for Central<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Central<'_, R> {}
+
+/// The cells of a bucket.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    cells: Box<[CachePadded<Cell>]>,
+    /// Tokens of all leases, or more.
+    leased: CachePadded<AtomicU64>,
+}
+
+/// A cell that this thread alone may change. Dropped before it is settled, as when a clock panics, it puts back
+/// what was there.
+struct Claim<'a> {
+    cell: &'a Cell,
+    leased: &'a AtomicU64,
+    was: Lease,
+    /// By this thread, for the next lease.
+    raised: u64,
+    settled: bool,
+}
+
+impl Claim<'_> {
+    /// A lease of `size` tokens is to come, of which those of the old one count already.
+    fn raise(&mut self, size: u64) {
+        self.raised = size.saturating_sub(self.was.size());
+        if self.raised > 0 {
+            self.leased.fetch_add(self.raised, Ordering::Relaxed);
+        }
+    }
+
+    /// The old lease is over; there is one of `size` tokens, at most what it was raised for.
+    fn settle(mut self, size: u64) {
+        self.settled = true;
+        if !broken(Control::LoweredEarly) {
+            self.lower(self.was.size() + self.raised - size);
+        }
+        self.cell.put(Lease::of(size));
+    }
+
+    fn lower(&self, by: u64) {
+        if by > 0 {
+            self.leased.fetch_sub(by, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.lower(self.raised);
+            self.cell.put(self.was);
+        }
+    }
+}
+
+impl Spread {
+    /// A cell for each core.
+    pub(crate) fn over_cores() -> Spread {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        Spread::new(cores.min(MOST_CELLS).next_power_of_two())
+    }
+
+    /// So many cells, a power of two.
+    pub(crate) fn new(cells: usize) -> Spread {
+        let cells = (0..cells).map(|_| CachePadded::new(Cell::new())).collect();
+        Spread { cells, leased: CachePadded::new(AtomicU64::new(0)) }
+    }
+
+    /// The cell of the thread that has this number.
+    #[inline(always)]
+    pub(crate) fn cell(&self, own: usize) -> &Cell {
+        &self.cells[own & (self.cells.len() - 1)]
+    }
+
+    pub(super) fn others(&self, own: usize) -> impl Iterator<Item = &Cell> {
+        (1..self.cells.len()).map(move |by| self.cell(own.wrapping_add(by)))
+    }
+
+    pub(super) fn leased(&self) -> &AtomicU64 {
+        &self.leased
+    }
+
+    pub(super) fn is_leased(&self) -> bool {
+        self.leased.load(Ordering::Acquire) > 0
+    }
+
+    /// Tokens that are at hand in cells.
+    pub(super) fn at_hand(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.lease().left()).sum()
+    }
+
+    /// The largest lease under these terms: all of them together are a quarter of the burst.
+    pub(super) fn most(&self, terms: &Terms) -> u64 {
+        terms.available(terms.capacity) / (4 * self.cells.len() as u64)
+    }
+
+    /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
+    /// somebody else has the cell.
+    pub(super) fn refill<R: Source>(
+        &self,
+        Central { bucket, rules }: Central<'_, R>,
+        own: usize,
+        batch: u64,
+        n: u64,
+    ) -> Option<Granted> {
+        let cell = self.cell(own);
+        let (was, seen) = (cell.lease(), cell.seen());
+        if was.is_claimed() || was.left() >= n {
+            return cell.take(n);
+        }
+        let mut claim = self.claim(cell, was)?;
+        if !broken(Control::LeaseCountedLate) {
+            claim.raise(batch);
+        }
+        let read = Less { read: Now(rules), leased: &self.leased, raised: claim.raised, cut: false };
+        let step = |state: State, reading: &Reading<Lessened>| {
+            let terms = reading.pace.terms;
+            let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
+            let size = |spare| {
+                // Others are left as much for each of their cells, twice over.
+                let spare = terms.tokens(spare) / (2 * self.cells.len() as u64);
+                let size = batch.min(self.most(&terms)).min(spare);
+                if idle || size < 2 { 0 } else { size }
+            };
+            // No underflow: fewer than `n` are left.
+            let need = terms.units(n - was.left());
+            state.lease(&reading.pace, reading.tick, need, size)
+        };
+        let ((outcome, size), reading) = bucket.drive(|state| read.read(state), step);
+        if !outcome.granted {
+            cell.note_too_few();
+            return None;
+        }
+        if broken(Control::LeaseCountedLate) {
+            claim.raise(size);
+        }
+        let (reading, now) = (reading.in_full(), reading.nanos());
+        let terms = &reading.pace;
+        let full = Wait::until(terms.capacity, outcome.level, outcome.lag, &reading);
+        let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
+        cell.note_reset(full.nanos());
+        let granted = cell.granted(n, size);
+        claim.settle(size);
+        if turn.is_multiple_of(FILLS_A_LOOK) {
+            self.gather_idle(Central { bucket, rules }, own, turn / FILLS_A_LOOK, now);
+        }
+        Some(granted)
+    }
+
+    fn claim<'a>(&'a self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
+        let claimed = cell.claim(was);
+        claimed.then(|| Claim { cell, leased: &self.leased, was, raised: 0, settled: false })
+    }
+
+    /// Gives what is left in each cell back to the word, and ends the leases.
+    #[cold]
+    pub(super) fn gather_all<R: Source>(&self, central: Central<'_, R>) {
+        if self.is_leased() {
+            self.cells.iter().for_each(|cell| self.gather(central, cell));
+        }
+    }
+
+    /// As [`gather_all`](Spread::gather_all), after a change of quota: the word is left what has room under the new one.
+    #[cold]
+    pub(crate) fn gather_after_a_change<R: Source>(&self, central: Central<'_, R>) {
+        for cell in &self.cells {
+            self.gather_in(central, cell, MOST_LOOKS_AFTER_A_CHANGE, true, Cell::latest);
+        }
+    }
+
+    /// Gives what is left in a cell back to the word, and ends its lease.
+    pub(super) fn gather<R: Source>(&self, central: Central<'_, R>, cell: &Cell) {
+        self.gather_in(central, cell, MOST_LOOKS, false, Cell::lease);
+    }
+
+    fn gather_in<R: Source>(
+        &self,
+        Central { bucket, rules }: Central<'_, R>,
+        cell: &Cell,
+        looks: usize,
+        cut: bool,
+        look: impl Fn(&Cell) -> Lease,
+    ) {
+        for _ in 0..looks {
+            let was = look(cell);
+            if was.is_claimed() {
+                yield_now();
+                continue;
+            }
+            if was.size() == 0 {
+                return;
+            }
+            let Some(claim) = self.claim(cell, was) else { continue };
+            if broken(Control::LoweredEarly) {
+                claim.lower(was.size());
+            }
+            // The clock is read after the claim: whatever was spent of the lease was so before.
+            let read = Less { read: Now(rules), leased: &self.leased, raised: 0, cut };
+            let step = |state: State, reading: &Reading<Lessened>| {
+                let terms = &reading.pace.terms;
+                let (left, over) = (terms.units(was.left()), terms.units(was.size()));
+                ((), state.gathered(&reading.pace, reading.tick, left, over))
+            };
+            bucket.drive(|state| read.read(state), step);
+            return claim.settle(0);
+        }
+    }
+
+    /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.
+    pub(super) fn gather_idle<R: Source>(&self, central: Central<'_, R>, own: usize, turn: u64, now: u64) {
+        let others = self.cells.len() as u64 - 1;
+        if others == 0 || !self.is_leased() {
+            return;
+        }
+        let cell = self.cell(own.wrapping_add(1 + (turn % others) as usize));
+        if cell.lease().size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
+            self.gather(central, cell);
+        }
+    }
+}
