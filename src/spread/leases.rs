@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use super::cells::{Cell, IDLE, Lease};
 use super::lessened::{Less, Lessened};
-use crate::bucket::{Bucket, Read};
+use crate::bucket::{Bucket, Read, Word};
 use crate::control::{Control, broken};
 use crate::decision::{Granted, Wait};
 use crate::entry::{Now, Rules};
@@ -24,6 +24,8 @@ const MOST_CELLS: usize = 64;
 const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
 /// And by who has changed the quota.
 const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 2 } else { 100_000 };
+/// All leases together are at most one in so many parts of the burst.
+const PART: u64 = if MODEL { 1 } else { 4 };
 /// A cell in demand looks for idle ones each time it is filled so often.
 const FILLS_A_LOOK: u64 = 16;
 
@@ -126,13 +128,13 @@ impl Spread {
     }
 
     /// Tokens that are at hand in cells.
-    pub(super) fn at_hand(&self) -> u64 {
+    pub(crate) fn at_hand(&self) -> u64 {
         self.cells.iter().map(|cell| cell.lease().left()).sum()
     }
 
-    /// The largest lease under these terms: all of them together are a quarter of the burst.
+    /// The largest lease under these terms.
     pub(super) fn most(&self, terms: &Terms) -> u64 {
-        terms.available(terms.capacity) / (4 * self.cells.len() as u64)
+        terms.available(terms.capacity) / (PART * self.cells.len() as u64)
     }
 
     /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
@@ -158,9 +160,10 @@ impl Spread {
             let terms = reading.pace.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
             let size = |spare| {
-                // Others are left as much for each of their cells, twice over.
-                let spare = terms.tokens(spare) / (2 * self.cells.len() as u64);
-                let size = batch.min(self.most(&terms)).min(spare);
+                // Nobody takes more ahead than half of what each would have of it.
+                let shares = if MODEL { 1 } else { 2 * self.cells.len() as u64 };
+                let share = terms.tokens(spare) / shares;
+                let size = batch.min(self.most(&terms)).min(share);
                 if idle || size < 2 { 0 } else { size }
             };
             // No underflow: fewer than `n` are left.

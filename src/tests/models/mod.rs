@@ -14,6 +14,7 @@ mod map;
 mod regime;
 mod ring;
 mod table;
+mod spread;
 mod verbs;
 mod world;
 

@@ -1,0 +1,282 @@
+//! A bucket that is spread over two cells, of which each has at most two tokens at hand.
+//!
+//! A token takes ten seconds, and the clock moves by less, or by so much that the bucket is full: what is granted is known to the
+//! token.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::checker::thread;
+use super::explore;
+use super::world::{Fixed, SECOND, fixed};
+use crate::bucket::Bucket;
+use crate::clock::{Clock, MockClock};
+use crate::entry::{Now, Rules};
+use crate::quota::Quota;
+use crate::regime::{Regimes, Source};
+use crate::spread::{Central, Spread};
+
+/// A token's time.
+const SLOT: u64 = 10 * SECOND;
+/// Long enough to fill any bucket.
+const LONG: Duration = Duration::from_secs(100);
+
+struct Hot<R = Fixed> {
+    bucket: Bucket,
+    rules: Rules<R>,
+    mock: MockClock,
+    spread: Spread,
+    /// Since when at the earliest they are granted, and how many tokens.
+    grants: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Hot {
+    fn new(burst: u64) -> Arc<Hot> {
+        Hot::of(fixed(SLOT, burst))
+    }
+}
+
+impl<R: Source + Send + Sync + 'static> Hot<R> {
+    fn of(source: R) -> Arc<Hot<R>> {
+        let (clock, mock) = Clock::mock();
+        Arc::new(Hot {
+            bucket: Bucket::new(),
+            rules: Rules::new(source, clock, None),
+            mock,
+            spread: Spread::new(2),
+            grants: Mutex::default(),
+        })
+    }
+
+    fn central(&self) -> Central<'_, R> {
+        Central { bucket: &self.bucket, rules: &self.rules }
+    }
+
+    /// Takes `n` tokens as a thread of that cell.
+    fn take_n(&self, own: usize, n: u64) -> bool {
+        let since = self.rules.clock.nanos();
+        let granted = match self.spread.cell(own).take(n) {
+            Some(_) => true,
+            None => self.spread.acquire(self.central(), own, Now(&self.rules), n).is_ok(),
+        };
+        if granted {
+            self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, n));
+        }
+        granted
+    }
+
+    fn take(&self, own: usize) -> bool {
+        self.take_n(own, 1)
+    }
+
+    /// Takes what there is.
+    fn drain(&self) {
+        while self.take(0) || self.take(1) {}
+        assert_eq!(self.spread.at_hand(), 0);
+    }
+
+    /// Tokens that were granted at a moment or later.
+    fn granted_from(&self, moment: u64) -> u64 {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().filter(|(since, _)| *since >= moment).map(|(_, n)| n).sum()
+    }
+
+    fn granted(&self) -> u64 {
+        self.granted_from(0)
+    }
+
+    fn run(self: &Arc<Hot<R>>, threads: &[fn(&Hot<R>)]) {
+        let spawn = |run: &fn(&Hot<R>)| {
+            let (hot, run) = (Arc::clone(self), *run);
+            thread::spawn(move || run(&hot))
+        };
+        let threads: Vec<_> = threads.iter().map(spawn).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Less than a token's time.
+fn half_a_slot<R>(hot: &Hot<R>) {
+    hot.mock.advance(Duration::from_secs(5));
+}
+
+/// Of six tokens two were granted, and two are in each cell.
+fn filled() -> Arc<Hot> {
+    let hot = Hot::new(6);
+    assert!(hot.take(0) && hot.take(1));
+    assert_eq!(hot.spread.at_hand(), 4);
+    hot
+}
+
+/// As [`filled`], long ago: the word is as full as it gets.
+fn filled_long_ago() -> Arc<Hot> {
+    let hot = filled();
+    hot.mock.advance(LONG);
+    hot
+}
+
+const LATER: u64 = 100 * SECOND;
+
+#[test]
+fn takers_of_two_cells_share_what_there_is() {
+    explore("takers of two cells", || {
+        let hot = Hot::new(4);
+        hot.run(&[
+            |hot| {
+                hot.take(0);
+                hot.take(0);
+            },
+            |hot| {
+                hot.take(1);
+                half_a_slot(hot);
+                hot.take(1);
+            },
+        ]);
+        hot.drain();
+        assert_eq!(hot.granted(), 4);
+    });
+}
+
+/// A lease is taken while the bucket is full, and time passes: of what is spent of it nothing is there twice.
+#[test]
+fn a_lease_has_no_room_for_what_is_earned_meanwhile() {
+    explore("takers of two cells, a long time meanwhile", || {
+        let hot = Hot::new(4);
+        hot.run(&[
+            |hot| {
+                hot.take(0);
+            },
+            |hot| {
+                hot.take(1);
+            },
+            |hot| hot.mock.advance(LONG),
+        ]);
+        hot.drain();
+        assert!(hot.granted_from(LATER) <= 4, "{:?}", hot.grants);
+    });
+}
+
+#[test]
+fn a_thief_and_an_owner_take_each_token_once() {
+    explore("an owner, a thief", || {
+        let hot = Hot::new(4);
+        // Two are at hand in one cell, and none is left in the word.
+        assert!(hot.take(0) && hot.take(1));
+        assert_eq!(hot.spread.at_hand(), 2);
+        hot.run(&[
+            |hot| {
+                hot.take(0);
+                hot.take(0);
+            },
+            |hot| {
+                half_a_slot(hot);
+                hot.take(1);
+            },
+        ]);
+        hot.drain();
+        assert_eq!(hot.granted(), 4);
+    });
+}
+
+#[test]
+fn what_is_gathered_beside_a_spender_is_granted_once() {
+    explore("a spender, a taker of all", || {
+        let hot = Hot::new(4);
+        assert!(hot.take(0));
+        hot.run(&[
+            |hot| {
+                hot.take(0);
+                half_a_slot(hot);
+                hot.take(0);
+            },
+            |hot| {
+                hot.take_n(1, 3);
+            },
+        ]);
+        hot.drain();
+        assert_eq!(hot.granted(), 4);
+    });
+}
+
+/// Leases end while their tokens are spent: what was earned until then had no room for those.
+#[test]
+fn a_lease_that_ends_mints_nothing() {
+    explore("a spender, a taker of all, a long time before", || {
+        let hot = filled_long_ago();
+        hot.take(1);
+        hot.run(&[
+            |hot| {
+                hot.take(0);
+                hot.take(0);
+            },
+            |hot| {
+                hot.take_n(1, 5);
+            },
+        ]);
+        hot.drain();
+        assert!(hot.granted_from(LATER) <= 6, "{:?}", hot.grants);
+    });
+}
+
+/// The other cell's lease is out, spent or not, while this one is filled anew.
+#[test]
+fn a_cell_that_is_filled_beside_a_lease_mints_nothing() {
+    explore("a cell that is filled, a spender", || {
+        let hot = filled();
+        assert!(hot.take(0) && hot.take(0));
+        hot.run(&[
+            |hot| {
+                hot.take(0);
+            },
+            |hot| {
+                hot.mock.advance(LONG);
+                hot.take(1);
+                hot.take(1);
+            },
+        ]);
+        hot.drain();
+        assert!(hot.granted_from(LATER) <= 6, "{:?}", hot.grants);
+    });
+}
+
+#[test]
+fn what_is_refunded_beside_a_lease_is_granted_once() {
+    explore("a refund, a taker", || {
+        let hot = Hot::new(4);
+        assert!(hot.take(0));
+        hot.run(&[
+            |hot| hot.spread.refund(hot.central(), 1),
+            |hot| {
+                hot.take(0);
+                half_a_slot(hot);
+                hot.take(1);
+            },
+        ]);
+        hot.drain();
+        let granted = hot.granted();
+        // While another lease is on its way there may be no room for it.
+        assert!(granted == 4 || granted == 5, "{granted}");
+    });
+}
+
+#[test]
+fn a_smaller_burst_holds_for_what_is_leased() {
+    explore("a change of quota, a taker", || {
+        let quota = Quota::every(Duration::from_secs(10)).burst(4);
+        let hot = Hot::of(Regimes::new(quota, quota.frame()));
+        assert!(hot.take(0));
+        hot.run(&[
+            |hot| {
+                hot.rules.source.set(Quota::every(Duration::from_secs(10)), &hot.rules.clock).unwrap();
+                hot.spread.gather_after_a_change(hot.central());
+            },
+            |hot| {
+                hot.take(0);
+                hot.take(1);
+            },
+        ]);
+        let before = hot.granted();
+        hot.drain();
+        assert!(hot.granted() - before <= 1 && hot.granted() <= 4);
+    });
+}
