@@ -141,6 +141,11 @@ impl Cell {
         Lease(self.lease.load(Ordering::Acquire))
     }
 
+    #[cfg(test)]
+    pub(crate) fn lease_size(&self) -> u64 {
+        self.lease().size()
+    }
+
     /// The word as nobody can have changed it since: whoever claims it later sees what was done before.
     pub(crate) fn latest(&self) -> Lease {
         Lease(self.lease.fetch_add(0, Ordering::AcqRel))

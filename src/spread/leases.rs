@@ -123,6 +123,11 @@ impl Spread {
         &self.leased
     }
 
+    /// A reading that counts with what is leased.
+    pub(super) fn less<T>(&self, read: T) -> Less<'_, T> {
+        Less { read, leased: &self.leased, raised: 0, cut: false }
+    }
+
     pub(super) fn is_leased(&self) -> bool {
         self.leased.load(Ordering::Acquire) > 0
     }
@@ -155,7 +160,7 @@ impl Spread {
         if !broken(Control::LeaseCountedLate) {
             claim.raise(batch);
         }
-        let read = Less { read: Now(rules), leased: &self.leased, raised: claim.raised, cut: false };
+        let read = Less { raised: claim.raised, ..self.less(Now(rules)) };
         let step = |state: State, reading: &Reading<Lessened>| {
             let terms = reading.pace.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
@@ -204,27 +209,37 @@ impl Spread {
         }
     }
 
-    /// As [`gather_all`](Spread::gather_all), after a change of quota: the word is left what has room under the new one.
+    /// As [`gather_all`](Spread::gather_all), after a change of quota: what has no room under the new one is gone.
     #[cold]
     pub(crate) fn gather_after_a_change<R: Source>(&self, central: Central<'_, R>) {
+        let mut any = self.is_leased();
         for cell in &self.cells {
-            self.gather_in(central, cell, MOST_LOOKS_AFTER_A_CHANGE, true, Cell::latest);
+            any |= self.gather_in(central, cell, MOST_LOOKS_AFTER_A_CHANGE, Cell::latest);
         }
+        if !any {
+            return;
+        }
+        let read = Less { cut: true, ..self.less(Now(central.rules)) };
+        let cut = |state: State, reading: &Reading<Lessened>| {
+            let is_level = state.is_level();
+            ((), is_level.then(|| state.gathered(&reading.pace, reading.tick, 0, 0)).flatten())
+        };
+        central.bucket.drive(|state| read.read(state), cut);
     }
 
     /// Gives what is left in a cell back to the word, and ends its lease.
     pub(super) fn gather<R: Source>(&self, central: Central<'_, R>, cell: &Cell) {
-        self.gather_in(central, cell, MOST_LOOKS, false, Cell::lease);
+        self.gather_in(central, cell, MOST_LOOKS, Cell::lease);
     }
 
+    /// False if there was nothing to gather.
     fn gather_in<R: Source>(
         &self,
         Central { bucket, rules }: Central<'_, R>,
         cell: &Cell,
         looks: usize,
-        cut: bool,
         look: impl Fn(&Cell) -> Lease,
-    ) {
+    ) -> bool {
         for _ in 0..looks {
             let was = look(cell);
             if was.is_claimed() {
@@ -232,22 +247,24 @@ impl Spread {
                 continue;
             }
             if was.size() == 0 {
-                return;
+                return false;
             }
             let Some(claim) = self.claim(cell, was) else { continue };
             if broken(Control::LoweredEarly) {
                 claim.lower(was.size());
             }
             // The clock is read after the claim: whatever was spent of the lease was so before.
-            let read = Less { read: Now(rules), leased: &self.leased, raised: 0, cut };
+            let read = self.less(Now(rules));
             let step = |state: State, reading: &Reading<Lessened>| {
                 let terms = &reading.pace.terms;
                 let (left, over) = (terms.units(was.left()), terms.units(was.size()));
                 ((), state.gathered(&reading.pace, reading.tick, left, over))
             };
             bucket.drive(|state| read.read(state), step);
-            return claim.settle(0);
+            claim.settle(0);
+            return true;
         }
+        true
     }
 
     /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.

@@ -1,8 +1,8 @@
 //! What is asked of a bucket that is spread.
 
 use super::leases::{Central, Spread};
-use super::lessened::{Less, Lessened, Unleased};
-use crate::bucket::{First, Read, ReadOnce, Word};
+use super::lessened::{Lessened, Unleased};
+use crate::bucket::{First, Read, ReadOnce};
 use crate::decision::{Denied, Granted};
 use crate::entry::Now;
 use crate::regime::Source;
@@ -22,10 +22,6 @@ fn done((outcome, reading): (Outcome, Reading<Lessened>)) -> Done {
 }
 
 impl Spread {
-    fn less<T>(&self, read: T) -> Less<'_, T> {
-        Less { read, leased: self.leased(), raised: 0, cut: false }
-    }
-
     /// Takes `n` tokens that are not at hand in the cell.
     #[inline(never)]
     pub(crate) fn acquire<R: Source>(

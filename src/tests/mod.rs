@@ -17,6 +17,8 @@ mod plans;
 #[cfg(not(any(loom, shuttle)))]
 mod properties;
 #[cfg(not(any(loom, shuttle)))]
+mod spread;
+#[cfg(not(any(loom, shuttle)))]
 mod state;
 #[cfg(not(any(loom, shuttle)))]
 mod terms;

@@ -1,0 +1,325 @@
+//! A bucket that is spread, by threads that take turns: each call says whose cell it uses.
+//!
+//! It is held between two plain buckets that are granted the same: one of its burst, which has no less than it at any
+//! time, and one of three quarters of that, which has no more.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::cases;
+use crate::bucket::Bucket;
+use crate::clock::{Clock, MockClock};
+use crate::decision::{Denied, Granted, Reason};
+use crate::entry::{Now, Rules};
+use crate::frame::{Frame, Room};
+use crate::quota::Quota;
+use crate::regime::Regimes;
+use crate::reservation::Receipt;
+use crate::spread::{Central, Spread};
+use crate::step::{Reserve, Step, Take, TakeUpTo};
+use crate::token_bucket::TokenBucket;
+
+const DEBT: u64 = 50;
+
+struct Hot {
+    bucket: Bucket,
+    rules: Rules,
+    spread: Spread,
+    mock: MockClock,
+    quota: Quota,
+    clock: Clock,
+}
+
+impl Hot {
+    fn new(quota: Quota, cells: usize) -> Hot {
+        let (clock, mock) = Clock::mock();
+        let room = Room { max_debt: Some(DEBT), ..Room::DEFAULT };
+        let frame = Frame::of(quota.numbers(), room).expect("it is an ordinary quota");
+        let rules = Rules::new(Regimes::new(quota, frame), clock.clone(), None);
+        Hot { bucket: Bucket::new(), rules, spread: Spread::new(cells), mock, quota, clock }
+    }
+
+    fn central(&self) -> Central<'_> {
+        Central { bucket: &self.bucket, rules: &self.rules }
+    }
+
+    fn take(&self, own: usize, n: u64) -> Result<Granted, Denied> {
+        match self.spread.cell(own).take(n) {
+            Some(granted) => Ok(granted),
+            None => self.spread.acquire(self.central(), own, Now(&self.rules), n),
+        }
+    }
+
+    fn run(&self, step: impl Step) -> Result<(Granted, Receipt), Denied> {
+        let (outcome, reading, leased) = self.spread.run(self.central(), Now(&self.rules), step);
+        let receipt = Receipt::new(outcome, &reading, None).beside(reading.pace.units(leased));
+        step.decision((outcome, reading)).map(|granted| (granted, receipt))
+    }
+
+    fn remaining(&self) -> u64 {
+        let (outcome, reading, _) = self.spread.look(self.central(), Now(&self.rules), Take(0));
+        Granted::new(outcome, &reading).remaining()
+    }
+
+    /// All that can be seen of it.
+    fn words(&self) -> String {
+        format!("{:?} {:?}", self.bucket, self.spread)
+    }
+
+    /// A plain bucket on its clock, of so many of four parts of its burst.
+    fn plain(&self, parts: u64) -> TokenBucket {
+        let burst = part(self.quota.capacity(), parts);
+        let builder = TokenBucket::builder(self.quota.burst(burst)).clock(self.clock.clone());
+        builder.max_debt(DEBT).unwrap().headroom(self.quota).unwrap().build()
+    }
+
+    fn advance(&self, nanos: u64) {
+        self.mock.advance(Duration::from_nanos(nanos));
+    }
+
+    /// Takes at one instant until there is a lease in every cell.
+    fn heat(&self, cells: usize) {
+        for own in 0..cells {
+            while self.spread.cell(own).lease_size() == 0 {
+                self.take(own, 1).expect("there are plenty");
+            }
+        }
+    }
+}
+
+/// So many of four parts, rounded up.
+fn part(burst: u64, parts: u64) -> u64 {
+    burst - burst * (4 - parts) / 4
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    /// So many times.
+    Take(u64, u64),
+    UpTo(u64),
+    Refund(u64),
+    Reserve(u64),
+    Charge(u64),
+    /// Parts of eight of the burst.
+    SetBurst(u64),
+}
+
+fn verbs() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        12 => (1..150_u64).prop_map(|times| Verb::Take(1, times)),
+        3 => (1..9_u64, 1..60_u64).prop_map(|(n, times)| Verb::Take(n, times)),
+        1 => (1..3_000_u64).prop_map(|n| Verb::Take(n, 1)),
+        1 => (1..400_u64).prop_map(Verb::UpTo),
+        2 => (1..100_u64).prop_map(Verb::Refund),
+        1 => (1..100_u64).prop_map(Verb::Reserve),
+        1 => (1..40_u64).prop_map(Verb::Charge),
+        1 => (1..9_u64).prop_map(Verb::SetBurst),
+    ]
+}
+
+/// Nanoseconds between two verbs.
+fn gaps() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => Just(0), 4 => 0..2_000_u64, 2 => 0..100_000_u64, 2 => 0..5_000_000_u64, 1 => 0..2_000_000_000_u64]
+}
+
+fn quotas() -> impl Strategy<Value = Quota> {
+    let rates = prop_oneof![Just(10), Just(1_000), Just(100_000), Just(10_000_000), Just(777_777_777)];
+    (rates, 1..3_000_u64).prop_map(|(rate, burst)| Quota::per_second(rate).burst(burst))
+}
+
+fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> TestCaseResult {
+    let hot = Hot::new(quota, cells);
+    let (most, least) = (hot.plain(4), hot.plain(3));
+    let slack = Cell::new(0);
+    let granted = |n: u64, credit: bool| {
+        match credit {
+            // What is owed by both is the same.
+            true => assert!(most.reserve(n).is_ok_and(|reserved| reserved.commit().tokens() == n)),
+            false => assert!(most.try_acquire_n(n).is_ok(), "{n} were not there"),
+        }
+        // It may have less, and owes that; of what it may not owe, whole tokens are let go.
+        if least.hold(0).unwrap().settle(n) > 0 {
+            slack.set(1);
+        }
+    };
+    for (gap, own, verb) in steps {
+        hot.advance(*gap);
+        let mut refused = None;
+        match *verb {
+            Verb::Take(n, times) => {
+                for _ in 0..times {
+                    match hot.take(*own, n) {
+                        Ok(_) => granted(n, false),
+                        Err(denied) => refused = Some((n, denied)),
+                    }
+                }
+            }
+            Verb::UpTo(n) => {
+                if let Ok((some, _)) = hot.run(TakeUpTo(n)) {
+                    granted(some.tokens(), false);
+                }
+            }
+            Verb::Refund(n) => {
+                hot.spread.refund(hot.central(), n);
+                most.refund(n);
+                least.refund(n);
+            }
+            Verb::Reserve(n) => {
+                if hot.run(Reserve { n, patience: u64::MAX }).is_ok() {
+                    granted(n, true);
+                }
+            }
+            Verb::Charge(n) => {
+                let taken = hot.spread.charge(hot.central(), n);
+                most.hold(0).unwrap().settle(taken);
+                slack.set(slack.get().max(least.hold(0).unwrap().settle(taken).min(1)));
+            }
+            Verb::SetBurst(parts) => {
+                let burst = (quota.capacity() * parts / 8).max(1);
+                // What has come, and what has no room any more, a plain bucket counts when it is next used.
+                let touch = || {
+                    if hot.run(Take(1)).is_ok() {
+                        hot.spread.refund(hot.central(), 1);
+                    }
+                    for plain in [&most, &least] {
+                        if plain.try_acquire().is_ok() {
+                            plain.refund(1);
+                        }
+                    }
+                };
+                touch();
+                hot.rules.source.set(quota.burst(burst), &hot.clock).unwrap();
+                hot.spread.gather_after_a_change(hot.central());
+                most.set_quota(quota.burst(burst)).unwrap();
+                least.set_quota(quota.burst(part(burst, 3))).unwrap();
+                touch();
+            }
+        }
+        let (left, high) = (hot.remaining(), most.peek().remaining());
+        let low = least.peek().remaining().saturating_sub(slack.get());
+        prop_assert!(low <= left && left <= high, "{} are left, not {} to {}", left, low, high);
+        if let Some((n, denied)) = refused {
+            prop_assert!(low < n, "{} were refused of {}", n, low);
+            // A refusal is exact: nothing is leased beside it. (What is never granted calls nothing in.)
+            prop_assert!(hot.spread.at_hand() == 0 || denied.reason() == Reason::TooMany);
+            let words = hot.words();
+            let (mut again, wait) = (hot.take(*own, n), denied.retry_after());
+            prop_assert_eq!((again.is_err(), hot.words()), (true, words));
+            if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                hot.mock.advance(wait - Duration::from_nanos(1));
+                again = hot.take(*own, n);
+                prop_assert!(again.is_err(), "{:?} is not the least wait", wait);
+                hot.advance(1);
+                prop_assert!(hot.take(*own, n).is_ok(), "{:?} is too early", wait);
+                granted(n, false);
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(600))]
+
+    #[test]
+    fn a_bucket_that_is_spread_keeps_between_two_plain_ones(
+        quota in quotas(),
+        cells in 0..4_u32,
+        steps in prop::collection::vec((gaps(), 0..8_usize, verbs()), 1..60),
+    ) {
+        keeps_between(quota, 1 << cells, &steps)?;
+    }
+}
+
+#[test]
+fn every_token_is_found_at_one_instant() {
+    for (burst, cells) in [(1, 2), (15, 2), (64, 4), (1_000, 1), (1_000, 8), (100_000, 4)] {
+        let hot = Hot::new(Quota::per_second(1_000).burst(burst), cells);
+        let granted = (0..2 * burst).filter(|turn| hot.take(*turn as usize / 50, 1).is_ok()).count();
+        assert_eq!((granted as u64, hot.remaining()), (burst, 0), "{cells} cells");
+        let refused = || {
+            for own in 0..cells {
+                for n in [1, 2, burst, burst + 1] {
+                    assert!(hot.take(own, n).is_err());
+                }
+            }
+            hot.words()
+        };
+        // A core notes on its own line that there are no more; after that a refusal writes nothing.
+        let words = refused();
+        assert_eq!(words, refused());
+    }
+}
+
+#[test]
+fn scattered_tokens_are_gathered_for_who_asks_for_all() {
+    let hot = Hot::new(Quota::per_second(1).burst(1_000), 4);
+    hot.heat(4);
+    let left = hot.remaining();
+    assert!(hot.spread.at_hand() >= 8);
+    assert!(hot.take(0, left + 1).is_err());
+    hot.heat(4);
+    let left = hot.remaining();
+    assert!(hot.take(2, left).is_ok() && hot.take(3, 1).is_err());
+}
+
+/// What lies idle goes back by the way, and then the bucket fills up to its burst.
+#[test]
+fn leases_that_lie_idle_go_back() {
+    let hot = Hot::new(Quota::per_second(1_000_000).burst(10_000), 8);
+    hot.heat(8);
+    while hot.take(7, 1).is_ok_and(|granted| granted.remaining() > 2_000) {}
+    hot.heat(7);
+    let at_hand = hot.spread.at_hand();
+    assert!(at_hand >= 14, "{at_hand}");
+    hot.advance(20_000_000);
+    // The cell's own lease first, then those of the others.
+    let own = hot.spread.cell(0).lease_size();
+    for _ in 0..own + 16 {
+        assert!(hot.take(0, 1).is_ok());
+        hot.advance(2_000_000);
+    }
+    assert_eq!(hot.spread.at_hand(), 0);
+    hot.advance(20_000_000);
+    assert_eq!(hot.remaining(), 10_000);
+    assert!(hot.take(3, 10_000).is_ok());
+}
+
+/// Where takes are far apart nothing is leased.
+#[test]
+fn nothing_is_leased_of_a_bucket_at_leisure() {
+    let hot = Hot::new(Quota::per_second(1_000_000).burst(10_000), 4);
+    for turn in 0..1_000 {
+        hot.advance(5_000);
+        assert!(hot.take(turn % 2, 1).is_ok());
+        assert_eq!(hot.spread.at_hand(), 0);
+    }
+}
+
+#[test]
+fn what_is_undone_comes_back_and_mints_nothing() {
+    let hot = Hot::new(Quota::per_second(1_000).burst(1_000), 2);
+    hot.heat(2);
+    let left = hot.remaining();
+    let (_, receipt) = hot.run(Take(100)).unwrap();
+    hot.spread.undo(hot.central(), &receipt);
+    assert_eq!(hot.remaining(), left);
+    // The bucket is as full as it gets beside what is leased; all of that is spent after the take.
+    hot.advance(2_000_000_000);
+    let (_, receipt) = hot.run(Take(50)).unwrap();
+    hot.advance(50_000_000);
+    let mut granted = 0;
+    for own in 0..2 {
+        while hot.spread.cell(own).take(1).is_some() {
+            granted += 1;
+        }
+    }
+    hot.spread.undo(hot.central(), &receipt);
+    while hot.take(0, 1).is_ok() {
+        granted += 1;
+    }
+    assert!(granted <= 1_000, "{granted}");
+}
