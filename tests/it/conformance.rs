@@ -27,6 +27,8 @@ struct Case {
     per_ns: u64,
     burst: u64,
     events: Vec<Event>,
+    /// By a bucket that is.
+    spread: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,7 @@ impl Case {
             per_ns: field("rate").get("per_ns").expect("a rate has a period").whole(),
             burst: field("burst").whole(),
             events: field("events").list().iter().map(Event::read).collect(),
+            spread: false,
         }
     }
 
@@ -67,6 +70,7 @@ impl Case {
     fn after(&self, quota: Quota, events: usize) -> (TokenBucket, Time) {
         let (clock, mut time) = Time::new();
         let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = if self.spread { bucket.spread() } else { bucket };
         for event in &self.events[..events] {
             time.set(event.t);
             let _ = bucket.try_acquire_n(event.n);
@@ -238,8 +242,19 @@ fn agrees(
 #[test]
 fn the_cases_of_other_limiters_hold() {
     let (cases, own) = table();
+    all_hold(&cases, own);
+}
+
+#[test]
+fn they_hold_of_a_bucket_that_is_spread() {
+    let (mut cases, own) = table();
+    cases.iter_mut().for_each(|case| case.spread = true);
+    all_hold(&cases, own);
+}
+
+fn all_hold(cases: &[Case], own: bool) {
     let mut tally = Tally::default();
-    for case in &cases {
+    for case in cases {
         match case.quota() {
             Ok(quota) => {
                 hold(case, quota, &mut tally);

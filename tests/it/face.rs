@@ -1,4 +1,4 @@
-//! A bucket, a key of a limiter, and a key of a pinned limiter under one trait: a law holds of all three.
+//! A bucket, one that is spread, a key of a limiter, and a key of a pinned limiter under one trait: a law holds of all four.
 
 use std::sync::Arc;
 
@@ -62,10 +62,13 @@ macro_rules! set_up {
     }};
 }
 
-/// Runs a test on a bucket, a key and a pinned key, each on a clock of its own.
+/// Runs a test on two buckets, a key and a pinned key, each on a clock of its own.
 pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
-    let (clock, time) = Time::new();
-    test(&set_up!(set, TokenBucket::builder(set.quota)).clock(clock).build(), time);
+    for spread in [false, true] {
+        let (clock, time) = Time::new();
+        let bucket = set_up!(set, TokenBucket::builder(set.quota)).clock(clock).build();
+        test(&if spread { bucket.spread() } else { bucket }, time);
+    }
     for pinned in [false, true] {
         let (clock, time) = Time::new();
         let limiter = set_up!(set, RateLimiter::builder(set.quota)).clock(clock).build();

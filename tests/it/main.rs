@@ -37,6 +37,7 @@ mod serde;
 mod set_quota;
 mod shadow;
 mod small;
+mod spread;
 mod support;
 #[cfg(feature = "tokio")]
 mod waiting;

@@ -155,6 +155,17 @@ proptest! {
         walk(&TokenBucket::with_clock(quota, clock), time, quota, start, &steps)?;
     }
 
+    /// So many takes are not enough for a lease.
+    #[test]
+    fn a_bucket_that_is_spread_keeps_to_the_ideal(
+        quota in quotas(),
+        start in starts(),
+        steps in prop::collection::vec((moves(), 0.0..1.0_f64), 1..32),
+    ) {
+        let (clock, time) = Time::new();
+        walk(&TokenBucket::with_clock(quota, clock).spread(), time, quota, start, &steps)?;
+    }
+
     #[test]
     fn a_limiter_of_one_key_keeps_to_the_ideal(
         quota in quotas(),

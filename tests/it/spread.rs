@@ -1,0 +1,199 @@
+//! A bucket that is spread: many threads, and verbs of all kinds while tokens are at hand.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use tollgate::{Clock, Quota, Reason, Reservation, TokenBucket, all_of};
+
+use crate::support::{Random, SECOND, Time, ns};
+
+const HOT: Quota = Quota::per_second(1_000).burst(10_000);
+
+/// Takes one after the other until there are leases; how many were taken.
+fn heat(bucket: &TokenBucket) -> u64 {
+    (0..200).filter(|_| bucket.try_acquire().is_ok()).count() as u64
+}
+
+fn hot() -> (TokenBucket, Time) {
+    let (clock, time) = Time::new();
+    let bucket = TokenBucket::with_clock(HOT, clock).spread();
+    assert_eq!(heat(&bucket), 200);
+    assert_eq!(bucket.peek().remaining(), 9_800);
+    (bucket, time)
+}
+
+#[test]
+fn threads_are_granted_the_burst_and_no_more() {
+    for (threads, burst) in [(2, 1_000), (4, 64), (8, 100_000)] {
+        for round in 0..20 {
+            let (clock, mock) = Clock::mock();
+            let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(burst), clock).spread();
+            let (granted, start) = (AtomicU64::new(0), Barrier::new(threads));
+            thread::scope(|scope| {
+                for thread in 0..threads as u64 {
+                    let (bucket, granted, start, mock) = (&bucket, &granted, &start, &mock);
+                    scope.spawn(move || {
+                        let mut random = Random(round << 8 | thread);
+                        start.wait();
+                        loop {
+                            let n = 1 + random.below(20) / 19 * random.below(9);
+                            let taken = match random.below(50) {
+                                0 => bucket.acquire_up_to(n).tokens(),
+                                1 => {
+                                    mock.advance(ns(1_000));
+                                    0
+                                }
+                                _ => bucket.try_acquire_n(n).map_or(0, |granted| granted.tokens()),
+                            };
+                            granted.fetch_add(taken, Relaxed);
+                            if taken == 0
+                                && bucket.try_acquire().map(|_| granted.fetch_add(1, Relaxed)).is_err()
+                            {
+                                return;
+                            }
+                        }
+                    });
+                }
+            });
+            let left = bucket.acquire_up_to(burst).tokens();
+            assert_eq!(granted.into_inner() + left, burst, "{threads} threads, round {round}");
+        }
+    }
+}
+
+#[test]
+fn every_verb_counts_what_is_at_hand() {
+    let (bucket, _) = hot();
+    assert_eq!(bucket.acquire_up_to(20_000).tokens(), 9_800);
+    let (bucket, _) = hot();
+    assert!(bucket.try_acquire_n(9_801).is_err_and(|denied| denied.remaining() == 9_800));
+    assert!(bucket.try_acquire_n(9_800).is_ok());
+    let (bucket, _) = hot();
+    assert!(bucket.try_acquire_at(bucket.now(), 9_800).is_ok() && bucket.try_acquire().is_err());
+    let (bucket, _) = hot();
+    let reserved = bucket.reserve(10_000).unwrap();
+    assert_eq!((reserved.delay(), bucket.peek().remaining()), (ns(SECOND / 5), 0));
+    let (bucket, _) = hot();
+    assert_eq!(bucket.hold(9_800).unwrap().settle(9_900), 0);
+    assert_eq!(bucket.reserve(1).map(Reservation::commit).unwrap().tokens(), 1);
+    assert_eq!(bucket.try_acquire().unwrap_err().retry_after(), Some(ns(SECOND * 102 / 1_000)));
+    let (bucket, _) = hot();
+    bucket.refund(150);
+    assert_eq!(bucket.peek().remaining(), 9_950);
+    bucket.refund(1_000);
+    assert_eq!(bucket.peek().remaining(), 10_000);
+    let (bucket, _) = hot();
+    assert_eq!(bucket.try_acquire_n(10_001).unwrap_err().reason(), Reason::TooMany);
+    assert_eq!(bucket.try_acquire_n(0).unwrap().remaining(), 9_800);
+    let (bucket, _) = hot();
+    let other = TokenBucket::with_clock(Quota::per_hour(1), Clock::mock().0);
+    assert!(all_of((bucket.n(9_800), other.n(1))).try_acquire().is_ok());
+    bucket.refund(9_000);
+    heat(&bucket);
+    assert_eq!(all_of((bucket.n(8_000), other.n(1))).try_acquire().unwrap_err().which(), 1);
+    assert_eq!(bucket.peek().remaining(), 8_800);
+}
+
+/// What is dropped unused comes back, unless somebody has taken since.
+#[test]
+fn a_reservation_that_is_dropped_comes_back() {
+    let (bucket, _) = hot();
+    drop(bucket.reserve(9_900).unwrap());
+    assert_eq!(bucket.peek().remaining(), 9_800);
+    heat(&bucket);
+    drop(bucket.reserve(100).unwrap());
+    assert_eq!(bucket.peek().remaining(), 9_600);
+}
+
+/// Of three quarters of its burst a bucket that was in demand is full in time, and of all of it when it was used at leisure.
+#[test]
+fn what_was_leased_is_earned_again() {
+    let (bucket, mut time) = hot();
+    time.advance(60 * SECOND);
+    assert!(bucket.peek().remaining() >= 7_500);
+    assert!(bucket.try_acquire_n(7_500).is_ok());
+    time.advance(60 * SECOND);
+    for _ in 0..1_000 {
+        assert!(bucket.try_acquire().is_ok());
+        time.advance(2 * SECOND);
+    }
+    assert_eq!(bucket.peek().remaining(), 10_000);
+    assert!(bucket.try_acquire_n(10_000).is_ok());
+}
+
+/// Whatever is at hand when time passes, nobody is granted more than the burst at once.
+#[test]
+fn a_lease_is_not_granted_twice() {
+    let (bucket, mut time) = hot();
+    for _ in 0..50 {
+        time.advance(60 * SECOND);
+        let granted = (0..20_000).filter(|_| bucket.try_acquire().is_ok()).count();
+        assert!((7_500..=10_000).contains(&granted), "{granted}");
+    }
+}
+
+#[test]
+fn a_smaller_burst_holds_at_once() {
+    let (bucket, mut time) = hot();
+    bucket.set_quota(HOT.burst(5)).unwrap();
+    assert_eq!((0..100).filter(|_| bucket.try_acquire().is_ok()).count(), 5);
+    bucket.set_quota(HOT).unwrap();
+    time.advance(60 * SECOND);
+    assert_eq!((0..20_000).filter(|_| bucket.try_acquire().is_ok()).count(), 10_000);
+}
+
+/// A clock that panics while a lease is taken or ended costs no token, and leaves no cell to nobody.
+#[test]
+fn a_clock_that_panics_loses_nothing() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&panics);
+    let clock = Clock::from_fn(move || {
+        assert!(!asked.load(Relaxed), "as it was told to");
+        Duration::ZERO
+    });
+    let bucket = TokenBucket::with_clock(HOT, clock).spread();
+    let mut granted = 0;
+    let mut panicked = 0;
+    for round in 0..5_000 {
+        panics.store(round % 3 == 0, Relaxed);
+        let take =
+            || bucket.try_acquire_n(1 + 40 * u64::from(round % 50 == 0)).map_or(0, |taken| taken.tokens());
+        match catch_unwind(AssertUnwindSafe(take)) {
+            Ok(tokens) => granted += tokens,
+            Err(_) => panicked += 1,
+        }
+        if round % 100 == 0 {
+            let _ = catch_unwind(AssertUnwindSafe(|| bucket.refund(20_000)));
+            panics.store(false, Relaxed);
+            let full = bucket.peek().remaining();
+            if full == 10_000 {
+                granted = 0;
+            }
+        }
+    }
+    panics.store(false, Relaxed);
+    assert!(panicked > 20, "{panicked}");
+    assert_eq!(granted + bucket.peek().remaining(), 10_000);
+    assert_eq!(granted + bucket.acquire_up_to(10_000).tokens(), 10_000);
+}
+
+/// Who looks on sees every decision: such a bucket stays as it was.
+#[test]
+fn a_bucket_that_is_watched_is_not_spread() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&seen);
+    let builder = TokenBucket::builder(HOT).clock(Clock::mock().0);
+    let bucket = builder
+        .on_decision(move |_| {
+            count.fetch_add(1, Relaxed);
+        })
+        .spread()
+        .build();
+    assert_eq!((heat(&bucket), seen.load(Relaxed)), (200, 200));
+    let shadow =
+        TokenBucket::builder(Quota::per_hour(100)).clock(Clock::mock().0).shadow(true).build().spread();
+    assert_eq!((heat(&shadow), shadow.overruled()), (200, 100));
+}
