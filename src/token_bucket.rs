@@ -431,23 +431,25 @@ impl TokenBucket {
                 Ok(done) => return Take(n).decision(done),
                 Err(missed) => missed,
             },
-            false => {
-                if let Some(spread) = &self.spread {
-                    let own = place();
-                    return match spread.cell(own).take(n) {
-                        Some(granted) => Ok(granted),
-                        None => spread.acquire(self.central(), own, read, n),
-                    };
-                }
-                Missed::Unfit
-            }
+            false => Missed::Unfit,
         };
         self.decide_anyhow(missed, n, read)
     }
 
+    // A function of its own, and small: what is inlined beside an attempt takes registers from it, 7 to 12 instructions.
     #[cold]
     #[inline(never)]
     fn decide_anyhow(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+        let Some(spread) = &self.spread else { return self.decide_again(missed, n, read) };
+        let own = place();
+        match spread.cell(own).take(n) {
+            Some(granted) => Ok(granted),
+            None => spread.acquire(self.central(), own, read, n),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_again(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
         let again = self.rules.attempt_again(&*self.bucket, missed, read, n);
         let done = again.unwrap_or_else(|| self.run(read, Take(n)));
         self.extras.observe(n, Take(n).decision(done))
