@@ -16,6 +16,8 @@ use crate::time::{LAST, Time};
 use crate::worlds::Worlds;
 
 const MOST_STEPS: usize = 64;
+/// Of a bucket that is spread: no more than it takes without a lease.
+const MOST_AT_LEISURE: usize = 31;
 /// The reference's sums of what was earned keep below 2^127.
 const MOST_CHANGES: usize = 16;
 /// Readings that are kept for a later decision.
@@ -28,6 +30,8 @@ pub struct Case {
     headroom: Option<(u8, u8)>,
     max_debt: Option<Amount>,
     initial: Option<Amount>,
+    /// Over cores.
+    spread: bool,
     start: u64,
     steps: Vec<(Move, Verb)>,
 }
@@ -76,10 +80,12 @@ impl Case {
             headroom: (room & 1 > 0).then(|| (bytes.byte(), bytes.byte())),
             max_debt: (room & 2 > 0).then(|| Amount::read(&mut bytes)),
             initial: (room & 4 > 0).then(|| Amount::read(&mut bytes)),
+            spread: room & 8 > 0,
             start: bytes.spread(62),
             steps: Vec::with_capacity(MOST_STEPS),
         };
-        while !bytes.is_empty() && case.steps.len() < MOST_STEPS {
+        let most = if case.spread { MOST_AT_LEISURE } else { MOST_STEPS };
+        while !bytes.is_empty() && case.steps.len() < most {
             let kind = bytes.byte();
             case.steps.push((Move::read(kind >> 4, &mut bytes), Verb::read(kind, &mut bytes)));
         }
@@ -116,6 +122,7 @@ impl Case {
         let Some(quota) = counted(self.quota) else { return };
         let initial = self.initial.map(|n| n.of(self.quota.2));
         let Some((bucket, unit, time)) = self.build(quota, initial) else { return };
+        let bucket = if self.spread { bucket.spread() } else { bucket };
         let (tokens, period, burst) = self.quota;
         let mut ideal = Ideal::in_unit(tokens, period, burst, unit);
         let scale = Scale::new(self.quota, unit, &ideal);

@@ -27,6 +27,7 @@ pub fn run(size: Size) {
         let lost = known(width, size.choose(300, 40_000, 400_000));
         let least = size.choose(10, 1_000, 1_000);
         assert!(lost >= least, "only {lost} races were lost, of {least}: nobody was in the way");
+        leased(width, size.choose(2_000, 400_000, 4_000_000));
         let policies = [WhenFull::Deny, WhenFull::Share];
         let evicted: u64 =
             policies.map(|policy| evictions(width, policy, size.choose(4, 500, 2_500))).iter().sum();
@@ -87,6 +88,39 @@ fn known(width: u64, decisions: u64) -> u64 {
     }
     set_skew(0);
     lost
+}
+
+/// A bucket that is spread, of which each thread takes as fast as it can while time goes on. It fills up between bouts, beside
+/// whatever is leased: so it is granted its burst each time and what comes in a bout, and never more.
+fn leased(width: u64, decisions: u64) {
+    const RATE: u64 = 1_000_000;
+    const BURST: u64 = 20_000;
+    // Some thousands of takes, then long enough to fill it.
+    const BOUT: u64 = 30_000;
+    let time = Skewed::at(START);
+    set_skew(0);
+    let bucket =
+        TokenBucket::builder(Quota::per_second(RATE).burst(BURST)).clock(time.clock()).spread().build();
+    let (decided, bouts) = (AtomicU64::new(1), AtomicU64::new(1));
+    let granted = together(THREADS, |index| {
+        set_skew(spread(width, index, THREADS));
+        let mut granted = 0;
+        for _ in 0..decisions {
+            if decided.fetch_add(1, Relaxed).is_multiple_of(BOUT) {
+                bouts.fetch_add(1, Relaxed);
+                time.advance(BURST * 1_000_000_000 / RATE);
+            }
+            granted += u64::from(bucket.try_acquire().is_ok());
+        }
+        granted
+    });
+    set_skew(0);
+    let (bouts, span) = (bouts.into_inner(), u128::from(time.now() - START + width));
+    let most = BURST + u64::try_from(span * u128::from(RATE) / 1_000_000_000).expect("a short run") + 1;
+    // Leases leave room for three quarters.
+    let least = if decisions * THREADS as u64 > BOUT { bouts.saturating_sub(1) * BURST / 2 } else { 0 };
+    println!("  spread, skew {width} ns: {granted} granted of {most} in {bouts} bouts");
+    assert!((least..=most).contains(&granted), "{granted} granted, not {least} to {most}");
 }
 
 const KEYS: u64 = 256;

@@ -29,6 +29,11 @@ pub fn run(size: Size) {
         let plain = buckets();
         drain("a bucket", rounds, burst, |round, _| u64::from(plain[round].try_acquire().is_ok()));
 
+        let spread: Vec<_> = buckets().into_iter().map(TokenBucket::spread).collect();
+        drain("a bucket that is spread", rounds, burst, |round, _| {
+            u64::from(spread[round].try_acquire().is_ok())
+        });
+
         let limiter = RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
         warm(&limiter);
         drain("a key", rounds, burst, |round, _| u64::from(limiter.try_acquire(&(round as u64)).is_ok()));
@@ -36,6 +41,10 @@ pub fn run(size: Size) {
         // A debt of one burst is allowed, unless told otherwise.
         let mixed = buckets();
         drain("a bucket by all verbs", rounds, 2 * burst, |round, random| {
+            by_any(&mixed[round], burst, random)
+        });
+        let mixed: Vec<_> = buckets().into_iter().map(TokenBucket::spread).collect();
+        drain("a spread bucket by all verbs", rounds, 2 * burst, |round, random| {
             by_any(&mixed[round], burst, random)
         });
         drain("a key by all verbs", rounds, 2 * burst, |round, random| {
