@@ -22,7 +22,8 @@
 //! not count with a lease any more comes after the commit that ended it, or its own fails. Cells are `Acquire` and `Release`:
 //! who ends a lease comes after all who spent of it, and reads the clock later; who spends of it comes after the commit that
 //! leased it. When the quota changes, cells are looked at by read-modify-writes: who claims one after that sees the new quota.
-//! Checked by the models in `src/tests/models/spread.rs`.
+//! Checked by the models in `src/tests/models/spread.rs`, as far as they go: that the lowering is a `Release` is an argument, and
+//! they are green without.
 
 mod cells;
 mod leases;

@@ -271,7 +271,6 @@ fn a_smaller_burst_holds_for_what_is_leased() {
                 hot.spread.gather_after_a_change(hot.central());
             },
             |hot| {
-                hot.take(0);
                 hot.take(1);
             },
         ]);
