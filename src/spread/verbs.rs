@@ -2,7 +2,7 @@
 
 use super::leases::{Central, Spread};
 use super::lessened::{Lessened, Unleased};
-use crate::bucket::{First, Read, ReadOnce};
+use crate::bucket::{First, Read, ReadOnce, Word};
 use crate::decision::{Denied, Granted};
 use crate::entry::Now;
 use crate::regime::Source;

@@ -13,8 +13,8 @@ mod checker;
 mod map;
 mod regime;
 mod ring;
-mod table;
 mod spread;
+mod table;
 mod verbs;
 mod world;
 
