@@ -18,6 +18,11 @@ fn keys() {
 }
 
 #[test]
+fn keys_at_a_cap() {
+    check(contenders::at_their_cap(), &7);
+}
+
+#[test]
 fn strings() {
     check(contenders::keyed(), &"key".to_owned());
 }

@@ -22,7 +22,7 @@ use tollgate::{RateLimiter, TokenBucket};
 use self::dashmap::DashMapOfMutexes;
 use self::mutex::MutexBucket;
 use self::one_mutex::OneMutex;
-use self::ours::{AtReading, Coarse, Pinned};
+use self::ours::{AtReading, Batches, Coarse, Inline, Keyed, Pinned};
 use self::parking_lot::ParkingLot;
 use self::pingora_limits::Windows;
 use self::rwlock_map::RwLockMap;
@@ -57,7 +57,9 @@ pub fn one_bucket() -> Vec<Contender<()>> {
 pub fn keyed<K: Key>() -> Vec<Contender<K>> {
     vec![
         Contender::new::<RateLimiter<K, FoldHash>>("tollgate"),
-        Contender::new::<Pinned<K, FoldHash>>("tollgate, pinned"),
+        Contender::new::<Keyed<K, FoldHash, Pinned>>("tollgate, pinned"),
+        Contender::new::<Keyed<K, FoldHash, Inline>>("tollgate, inline"),
+        Contender::new::<Keyed<K, FoldHash, Batches>>("tollgate, inline, batches of 16"),
         Contender::new::<RwLockMap<K, FoldHash>>("rwlock map"),
         Contender::new::<DashMapOfMutexes<K, FoldHash>>("dashmap + mutex"),
         Contender::new::<OneMutex<K, FoldHash>>("one mutex"),
@@ -66,6 +68,12 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
         Contender::new::<rate_net::Keyed>("rate-net, its hasher"),
         Contender::new::<Windows>("pingora-limits, its hasher").breaks(Windows::BREAKS),
     ]
+}
+
+/// Peers that hold a bounded number of keys by themselves, at their bound: for a flood of others.
+#[must_use]
+pub fn at_their_cap() -> Vec<Contender<u64>> {
+    vec![Contender::new::<rate_net::Bounded>("rate-net, at its cap")]
 }
 
 /// What keys are.

@@ -1,12 +1,14 @@
 //! This crate.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tollgate::{Clock, RateLimiter, TokenBucket};
 
+use super::Key;
 use crate::{Limiter, Setup};
 
 impl Limiter<()> for TokenBucket {
@@ -59,18 +61,13 @@ impl Limiter<()> for AtReading {
     }
 }
 
-fn keyed<K: Hash + Eq, S: BuildHasher + Default>(setup: Setup) -> RateLimiter<K, S> {
-    let builder = RateLimiter::builder(setup.quota).presize(setup.keys);
-    builder.max_keys(setup.keys).build()
-}
-
 impl<K, S> Limiter<K> for RateLimiter<K, S>
 where
-    K: Hash + Eq + Clone + Send + Sync,
+    K: Key,
     S: BuildHasher + Default + Send + Sync,
 {
     fn new(setup: Setup) -> Self {
-        keyed(setup)
+        RateLimiter::builder(setup.quota).presize(setup.keys).max_keys(setup.keys).build()
     }
 
     #[inline(always)]
@@ -92,38 +89,103 @@ where
     }
 }
 
-/// The keyed limiter through a handle that each thread pins once for a batch.
-pub(crate) struct Pinned<K, S>(RateLimiter<K, S>);
+/// The keyed limiter, in another of its stores or asked in another way.
+pub(crate) struct Keyed<K, S, W> {
+    limiter: RateLimiter<K, S>,
+    way: PhantomData<W>,
+}
 
-impl<K, S> Limiter<K> for Pinned<K, S>
+/// One of its stores, and a way to ask.
+pub(crate) trait Way<K, S>: Send + Sync {
+    fn build(setup: Setup) -> RateLimiter<K, S>;
+
+    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64;
+}
+
+impl<K, S, W> Limiter<K> for Keyed<K, S, W>
 where
-    K: Hash + Eq + Clone + Send + Sync,
+    K: Key,
     S: BuildHasher + Default + Send + Sync,
+    W: Way<K, S>,
 {
     fn new(setup: Setup) -> Self {
-        Pinned(keyed(setup))
+        Keyed { limiter: W::build(setup), way: PhantomData }
     }
 
     #[inline(always)]
     fn try_acquire(&self, key: &K) -> bool {
-        self.0.try_acquire(key).is_ok()
+        self.limiter.try_acquire(key).is_ok()
     }
 
     fn count_granted(&self, keys: &[K]) -> u64 {
-        let pinned = self.0.pin();
-        keys.iter().map(|key| u64::from(black_box(&pinned).try_acquire(key).is_ok())).sum()
+        W::count_granted(&self.limiter, keys)
     }
 
     fn evict_idle(&self) -> bool {
-        self.0.evict_idle();
+        self.limiter.evict_idle();
         true
     }
 
     fn keys_held(&self) -> usize {
-        self.0.len()
+        self.limiter.len()
     }
 
     fn is_bounded(&self) -> bool {
         true
+    }
+}
+
+/// Through a handle that each thread pins once for a batch.
+pub(crate) struct Pinned;
+
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Pinned {
+    fn build(setup: Setup) -> RateLimiter<K, S> {
+        Limiter::new(setup)
+    }
+
+    #[inline(always)]
+    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+        let pinned = limiter.pin();
+        keys.iter().map(|key| u64::from(black_box(&pinned).try_acquire(key).is_ok())).sum()
+    }
+}
+
+/// Its buckets in a fixed table.
+pub(crate) struct Inline;
+
+impl<K: Key, S: BuildHasher + Default> Way<K, S> for Inline {
+    fn build(setup: Setup) -> RateLimiter<K, S> {
+        RateLimiter::builder(setup.quota).inline(setup.keys).build()
+    }
+
+    #[inline(always)]
+    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+        keys.iter().map(|key| u64::from(black_box(limiter).try_acquire(key).is_ok())).sum()
+    }
+}
+
+/// The same, asked for 16 keys at a time: what is asked is put together for each batch, and that is timed.
+pub(crate) struct Batches;
+
+/// What a server has at hand after one turn of its loop.
+const BATCH: usize = 16;
+
+impl<K: Key, S: BuildHasher + Default> Way<K, S> for Batches {
+    fn build(setup: Setup) -> RateLimiter<K, S> {
+        <Inline as Way<K, S>>::build(setup)
+    }
+
+    #[inline(always)]
+    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+        let granted = |keys: &[K]| {
+            let Some(first) = keys.first() else { return 0 };
+            let mut asks = [(first, 1); BATCH];
+            for (ask, key) in asks.iter_mut().zip(keys) {
+                ask.0 = key;
+            }
+            let decisions = black_box(limiter).try_acquire_batch(&asks[..keys.len()]);
+            decisions.map(|decision| u64::from(decision.is_ok())).sum()
+        };
+        keys.chunks(BATCH).map(granted).sum()
     }
 }

@@ -50,12 +50,15 @@ fn coarse_clock() -> CoarseClock {
 /// A bucket for each key, of which it has the bytes. Its hasher is ahash, and it cannot be told to make room.
 pub(crate) struct Keyed(RateLimiter);
 
+fn keyed(setup: Setup, most: usize) -> RateLimiter {
+    let builder = builder(setup).eviction(Eviction::capacity(most));
+    builder.try_build().expect("nothing of a quota is 0")
+}
+
 impl<K: Key> Limiter<K> for Keyed {
     fn new(setup: Setup) -> Self {
         // Keys are spread among shards at random: one is full some time before all are.
-        let most = DEFAULT_MAX_KEYS.max(2 * setup.keys);
-        let builder = builder(setup).eviction(Eviction::capacity(most));
-        Keyed(builder.try_build().expect("nothing of a quota is 0"))
+        Keyed(keyed(setup, DEFAULT_MAX_KEYS.max(2 * setup.keys)))
     }
 
     #[inline(always)]
@@ -72,5 +75,27 @@ impl<K: Key> Limiter<K> for Keyed {
 
     fn keys_held(&self) -> usize {
         self.0.tracked_keys()
+    }
+}
+
+/// With a cap that is the number of keys: those that come later evict others, whose debts it keeps elsewhere.
+pub(crate) struct Bounded(RateLimiter);
+
+impl Limiter<u64> for Bounded {
+    fn new(setup: Setup) -> Self {
+        Bounded(keyed(setup, setup.keys))
+    }
+
+    #[inline(always)]
+    fn try_acquire(&self, key: &u64) -> bool {
+        self.0.check_bytes(key.bytes()).is_allow()
+    }
+
+    fn keys_held(&self) -> usize {
+        self.0.tracked_keys()
+    }
+
+    fn is_bounded(&self) -> bool {
+        true
     }
 }

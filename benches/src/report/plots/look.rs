@@ -34,6 +34,9 @@ const GREY: RGBColor = RGBColor(136, 136, 136);
 const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("tollgate", BLUE, Marker::Circle),
     ("tollgate, pinned", SKY, Marker::Square),
+    ("tollgate, inline", BLUE, Marker::Diamond),
+    ("tollgate, inline, batches of 16", SKY, Marker::Down),
+    ("tollgate, spread", BLUE, Marker::Square),
     ("tollgate, coarse clock", SKY, Marker::Up),
     ("tollgate, reading at hand", SKY, Marker::Diamond),
     ("governor", VERMILION, Marker::Circle),
