@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A whole run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Results {
     /// What it ran on.
     pub about: About,
@@ -17,6 +18,10 @@ pub struct Results {
     pub shares: Vec<Shares>,
     /// Memory of keys.
     pub memory: Vec<Memory>,
+    /// What a table that fills up has no room for.
+    pub rooms: Vec<Room>,
+    /// Nanoseconds in which a cache line goes from one processor to another, a value for each round.
+    pub transfers: Vec<f64>,
     /// The first decision of a process.
     pub starts: Vec<Start>,
     /// A proxy under load.
@@ -90,6 +95,9 @@ pub struct Times {
     pub raw: Vec<f64>,
     /// What the loop takes by itself, in the same rounds: of `raw`.
     pub loops: Vec<f64>,
+    /// What else there is to say, such as the keys held afterwards: names and values.
+    #[serde(default)]
+    pub notes: Vec<(String, String)>,
 }
 
 /// Of single decisions, each with two readings of a clock in it.
@@ -138,6 +146,28 @@ pub struct Memory {
     pub resident: u64,
     /// Allocations of a million decisions on keys that are held.
     pub allocations: u64,
+    /// Keys that it says it holds. 0 if it cannot tell.
+    #[serde(default)]
+    pub held: usize,
+}
+
+/// What newcomers find in fixed tables that fill up with keys of which none is idle, all tables together.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Room {
+    /// The part of its slots that each table holds keys in at last, 0 to 1.
+    pub load: f64,
+    /// Slots of a table.
+    pub slots: usize,
+    /// How many tables.
+    pub tables: usize,
+    /// Keys that were never seen, from the first on.
+    pub inserts: u64,
+    /// How many of them were refused for want of room.
+    pub refused: u64,
+    /// Of those, what came while the last hundredth of the slots was taken.
+    pub last_inserts: u64,
+    /// As above.
+    pub last_refused: u64,
 }
 
 /// Of a process of its own.

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tollgate_benches::report;
-use tollgate_benches::results::{About, Case, Latencies, Law, Memory, Proxy, Results, Shares, Start, Times};
+use tollgate_benches::results::{
+    About, Case, Latencies, Law, Memory, Proxy, Results, Room, Shares, Start, Times,
+};
 
 #[test]
 fn a_ratio_is_computed_in_each_round() {
@@ -120,6 +122,53 @@ fn what_is_not_reached_says_so() {
 }
 
 #[test]
+fn what_newcomers_find_is_compared() {
+    let page = page("newcomers", &made_up());
+    let case = "flood at capacity, 262,144 keys, 1 thread";
+    assert_has(
+        &page,
+        &format!("| {case} | tollgate, inline / rate-net, at its cap (rate-net on its own hasher"),
+    );
+    assert_has(&page, "| 0.500 (0.500 to 0.500) | ≤ 0.70 | reached |");
+    assert_has(&page, "<summary>Flood at capacity</summary>");
+    assert_has(&page, "| ns a decision, net | raw | tollgate / this one | granted |");
+    assert_has(&page, "| - | 0.39 % |");
+    assert_has(&page, "| 60 % | 5,700,000 | 0.00030 % (17) | 90,000 | 0.00111 % (1) |");
+    assert_has(&page, "| 0.00030 % (17 of 5,700,000) | < 0.01 % | reached |");
+    assert_has(
+        &page,
+        "all limited, in 75 % of its slots | bytes a key of tollgate, inline, the larger of the two |",
+    );
+}
+
+#[test]
+fn a_refusal_in_ten_thousand_is_one_too_many() {
+    let with = |refused| {
+        let results = Results { rooms: vec![room(0.6, 1_000_000, refused)], ..Results::default() };
+        page("refused", &results)
+    };
+    assert!(!with(100).contains("< 0.01 % | reached"));
+    assert_has(&with(99), "| 0.00990 % (99 of 1,000,000) | < 0.01 % | reached |");
+}
+
+#[test]
+fn a_model_says_that_it_is_one_and_what_two_cores_did() {
+    let page = page("model", &made_up());
+    assert_has(&page, "**This is a model, not a measurement.**");
+    assert_has(&page, "a cache line goes from one core to another in 60.0 ns,");
+    assert_has(
+        &page,
+        "Of two cores it says 16.7 million grants a second of the plain word, where 58.8 million were measured;",
+    );
+    // 1 / 60 ns; 8 / 60 ns; 8 cores of 64 grants in 8 ns each, and 77 ns for the batch.
+    assert_has(&page, "| 8 | 1 | 16.7 | 133 | 869 | ");
+    assert_has(&page, "| 128 | 2 | 5.95 | ");
+    let mut results = made_up();
+    results.transfers.clear();
+    assert!(!written("no model", &results).0.contains("a model"), "it needs all that it is made of");
+}
+
+#[test]
 fn what_was_not_measured_is_left_out() {
     let (page, docs) = written("nothing", &Results::default());
     let titles: Vec<&str> = page.lines().filter(|line| line.starts_with('#')).collect();
@@ -139,7 +188,9 @@ fn all_of_it() {
         "Decisions back to back",
         "Single decisions",
         "Fairness",
+        "What many cores would make of one hot bucket: a model",
         "Memory",
+        "Room in a table",
         "Cold start",
         "A proxy under load",
         "How it was measured",
@@ -217,7 +268,8 @@ fn case(what: &str, path: &str, threads: usize, keys: usize) -> Case {
 /// With a loop of 1 ns in it.
 fn times(what: &str, path: &str, threads: usize, keys: usize, contender: &str, raw: &[f64]) -> Times {
     let case = case(what, path, threads, keys);
-    Times { case, contender: contender.to_owned(), raw: raw.to_vec(), loops: vec![1.0; raw.len()] }
+    let (contender, loops) = (contender.to_owned(), vec![1.0; raw.len()]);
+    Times { case, contender, raw: raw.to_vec(), loops, notes: Vec::new() }
 }
 
 fn law(contender: &str, granted: u64) -> Law {
@@ -236,8 +288,9 @@ fn about(value: f64) -> Vec<f64> {
     [0.97, 1.0, 1.01, 1.06, 0.99].map(|part| part * value).to_vec()
 }
 
-const ALONE: [(&str, f64); 10] = [
+const ALONE: [(&str, f64); 11] = [
     ("tollgate", 17.0),
+    ("tollgate, spread", 8.0),
     ("tollgate, coarse clock", 9.0),
     ("tollgate, reading at hand", 7.0),
     ("std mutex", 48.0),
@@ -249,9 +302,11 @@ const ALONE: [(&str, f64); 10] = [
     ("better-bucket", 14.0),
 ];
 
-const KEYED: [(&str, f64); 10] = [
+const KEYED: [(&str, f64); 12] = [
     ("tollgate", 27.0),
     ("tollgate, pinned", 23.0),
+    ("tollgate, inline", 16.0),
+    ("tollgate, inline, batches of 16", 8.0),
     ("rwlock map", 75.0),
     ("dashmap + mutex", 57.0),
     ("one mutex", 65.0),
@@ -279,6 +334,8 @@ fn made_up() -> Results {
         latencies: ALONE.iter().map(|&(contender, ns)| made_up_latencies(contender, ns)).collect(),
         shares: vec![shares("tollgate", 0.999), shares("std mutex", 0.81)],
         memory: made_up_memory(),
+        rooms: vec![room(0.6, 5_700_000, 17), room(0.75, 7_100_000, 2_300)],
+        transfers: about(60.0),
         starts: vec![start("tollgate", 12e6), start("governor", 11e6)],
         proxies: vec![
             proxy("none", 51_000.0),
@@ -300,6 +357,10 @@ fn made_up() -> Results {
 
 fn made_up_times() -> Vec<Times> {
     let mut all = Vec::new();
+    let mut flood = times("flood at capacity", "", 1, 1 << 18, "tollgate, inline", &about(201.0));
+    flood.notes = vec![("granted".to_owned(), "0.39 %".to_owned())];
+    all.push(flood);
+    all.push(times("flood at capacity", "", 1, 1 << 18, "rate-net, at its cap", &about(401.0)));
     let mut add = |what, path, threads, keys, contender, net: f64| {
         let raw: Vec<f64> = about(net).iter().map(|ns| ns + 1.0).collect();
         all.push(times(what, path, threads, keys, contender, &raw));
@@ -313,7 +374,7 @@ fn made_up_times() -> Vec<Times> {
             add("one bucket", "refused", threads, 1, contender, read);
         }
     }
-    for (decade, keys) in [1, 10, 100, 1_000, 16_000, 100_000, 1_000_000, 10_000_000].into_iter().enumerate()
+    for (decade, keys) in [1, 10, 100, 1_000, 16_000, 128_000, 1_000_000, 10_000_000].into_iter().enumerate()
     {
         for (n, (contender, ns)) in KEYED.iter().enumerate() {
             let cold = 1.0 + (decade as f64 - 3.0).max(0.0) * (1.0 + 0.1 * n as f64);
@@ -357,10 +418,23 @@ fn made_up_memory() -> Vec<Memory> {
                 counted,
                 resident: counted * 5 / 4 + 100_000,
                 allocations: 0,
+                held: keys,
             });
         }
     }
     all
+}
+
+fn room(load: f64, inserts: u64, refused: u64) -> Room {
+    Room {
+        load,
+        slots: 1 << 20,
+        tables: 9,
+        inserts,
+        refused,
+        last_inserts: 90_000,
+        last_refused: refused / 9,
+    }
 }
 
 fn start(contender: &str, first: f64) -> Start {

@@ -17,8 +17,20 @@ use tollgate_benches::report;
 use tollgate_benches::results::Results;
 use tollgate_benches::scenarios::{self, Effort};
 
-const PARTS: &[&str] =
-    &["one-bucket", "mixed", "keyed", "strings", "latency", "flood", "memory", "start", "proxy"];
+const PARTS: &[&str] = &[
+    "one-bucket",
+    "line",
+    "mixed",
+    "keyed",
+    "strings",
+    "latency",
+    "flood",
+    "newcomers",
+    "room",
+    "memory",
+    "start",
+    "proxy",
+];
 
 struct Options {
     quick: bool,
@@ -93,6 +105,8 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
     results.about = scenarios::about(options.quick)?;
     results.laws = scenarios::who_limits("one bucket", &mut one_bucket, &());
     results.laws.extend(scenarios::who_limits("keyed", &mut keyed, &7));
+    let mut at_their_cap = contenders::at_their_cap();
+    results.laws.extend(scenarios::who_limits("keyed", &mut at_their_cap, &7));
     strings.retain(|contender| keyed.iter().any(|other| other.name == contender.name));
 
     if wanted("one-bucket") {
@@ -100,6 +114,9 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         let (times, shares) = scenarios::one_bucket(&effort, &one_bucket);
         results.times.extend(times);
         results.shares = shares;
+    }
+    if wanted("line") {
+        results.transfers = scenarios::transfers(&effort);
     }
     if wanted("mixed") {
         results.times.retain(|times| !times.case.path.contains('%'));
@@ -117,11 +134,22 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         results.latencies.retain(|latencies| latencies.case.what != "one bucket");
         results.latencies.extend(scenarios::one_by_one(&effort, &one_bucket));
     }
+    // What is asked one by one is asked of a limiter and a bucket; handles and batches are ways to ask for many.
+    keyed.retain(|contender| !["pinned", "batches"].iter().any(|way| contender.name.contains(way)));
     if wanted("flood") {
         results.latencies.retain(|latencies| latencies.case.what == "one bucket");
         results.latencies.extend(scenarios::flooded(&effort, &keyed));
         results.latencies.extend(scenarios::evicted(&effort, &keyed));
         results.latencies.extend(scenarios::swept(&effort, &keyed));
+    }
+    if wanted("newcomers") {
+        results.times.retain(|times| times.case.what != "flood at capacity");
+        let ours = keyed.iter().filter(|contender| contender.name.starts_with("tollgate"));
+        let contenders: Vec<_> = ours.chain(&at_their_cap).collect();
+        results.times.extend(scenarios::newcomers(&effort, &contenders));
+    }
+    if wanted("room") {
+        results.rooms = scenarios::rooms(&effort);
     }
     if wanted("memory") {
         results.memory = scenarios::memory(&effort, &keyed)?;

@@ -172,12 +172,15 @@ fn clock(contender: &str) -> Clock {
     }
 }
 
-/// Whether the two do the same work. A handle that is pinned for many calls has no like among the peers; memory is asked of
-/// the process, and the start of the default alone.
+/// Whether the two do the same work. A handle that is pinned for many calls, and a batch, have no like among the peers;
+/// memory is asked of the process, and of each store; the start of the default alone.
 fn are_alike(subject: &Subject, ours: &str, theirs: &str) -> bool {
     let is_compared = match subject.measure {
-        Measure::Time | Measure::P999 | Measure::Unfairness => !ours.contains("pinned"),
-        Measure::Resident | Measure::Start => ours == OURS,
+        Measure::Time | Measure::P999 | Measure::Unfairness => {
+            !ours.contains("pinned") && !ours.contains("batches")
+        }
+        Measure::Resident => [OURS, INLINE].contains(&ours),
+        Measure::Start => ours == OURS,
         Measure::Counted => false,
     };
     is_compared && clock(ours) == clock(theirs)
@@ -185,6 +188,15 @@ fn are_alike(subject: &Subject, ours: &str, theirs: &str) -> bool {
 
 /// As it is by default.
 pub(super) const OURS: &str = "tollgate";
+
+/// Its buckets in a table.
+pub(super) const INLINE: &str = "tollgate, inline";
+
+/// The same, asked for 16 keys at a time.
+pub(super) const BATCHES: &str = "tollgate, inline, batches of 16";
+
+/// One bucket, with tokens at hand of each core.
+pub(super) const SPREAD: &str = "tollgate, spread";
 
 /// What is measured without a limiter is named so, and may go on after it.
 pub(super) const NONE: &str = "none";
@@ -220,6 +232,11 @@ mod tests {
         assert!(compared(Measure::Time, "tollgate, reading at hand", "better-bucket, reading at hand"));
         assert!(!compared(Measure::Time, "tollgate, pinned", "governor"));
         assert!(compared(Measure::Resident, "tollgate", "governor, its hasher"));
+        assert!(compared(Measure::Time, "tollgate, inline", "governor"));
+        assert!(compared(Measure::Resident, "tollgate, inline", "governor"));
+        assert!(!compared(Measure::Time, "tollgate, inline, batches of 16", "governor"));
+        assert!(compared(Measure::Time, "tollgate, spread", "governor"));
+        assert!(!compared(Measure::Time, "tollgate, spread", "governor, upkeep clock"));
         assert!(!compared(Measure::Counted, "tollgate", "governor"));
         assert!(!compared(Measure::Start, "tollgate, coarse clock", "governor, upkeep clock"));
         assert!(!is_peer("none: the two readings"));

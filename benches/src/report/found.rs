@@ -1,7 +1,8 @@
 //! What was found, in words that follow the numbers.
 
 use super::compare::{
-    Comparison, Measure, NONE, OURS, Sample, Subject, case, is_peer_by_default, ratio, rounds,
+    BATCHES, Comparison, INLINE, Measure, NONE, OURS, SPREAD, Sample, Subject, case, is_peer_by_default,
+    ratio, rounds,
 };
 use super::numbers::{Spread, count, grouped, lasting, short};
 use super::tables::quantile;
@@ -28,6 +29,8 @@ pub(super) fn paragraphs(results: &Results, samples: &[Sample], comparisons: &[C
              A mutex is written by each refusal as by each grant.",
         ),
         fastest(samples),
+        many_keys(samples),
+        hot(samples),
         tail(results, samples),
         proxy(results, samples),
         lost(comparisons),
@@ -102,6 +105,42 @@ fn fastest(samples: &[Sample]) -> Option<String> {
     };
     let sentences: Vec<String> = ["granted", "refused"].into_iter().filter_map(sentence).collect();
     (!sentences.is_empty()).then(|| format!("**1 thread, the fastest peer.** {}", sentences.join(" ")))
+}
+
+/// The table, where keys are not in the caches.
+fn many_keys(samples: &[Sample]) -> Option<String> {
+    let of = |keys: usize| {
+        let subject = Subject { measure: Measure::Time, case: case("keyed, uniform", keys, "granted", 1) };
+        let net = |contender| Some(short(Spread::of(rounds(samples, &subject, contender)?)?.median));
+        let to = |ours, theirs| Some(ratio(samples, &subject, ours, theirs)?.ratio_in_text());
+        let (table, map, governor) = (net(INLINE)?, net(OURS)?, to(INLINE, "governor")?);
+        let batch = net(BATCHES).zip(to(BATCHES, INLINE));
+        let batch =
+            batch.map(|(net, ratio)| format!("; asked for 16 at a time {net} ns ({ratio} to single calls)"));
+        Some(format!(
+            "With {} a decision takes {table} ns in a table, {map} ns in the map; to governor the table's is {governor}{}.",
+            count(keys, "key"),
+            batch.unwrap_or_default()
+        ))
+    };
+    let sentences: Vec<String> = [128_000, 1_000_000, 10_000_000].into_iter().filter_map(of).collect();
+    (!sentences.is_empty()).then(|| format!("**Many keys, 1 thread.** {}", sentences.join(" ")))
+}
+
+/// One bucket that is spread over cores.
+fn hot(samples: &[Sample]) -> Option<String> {
+    let of = |&threads: &usize| {
+        let subject = of_bucket(Measure::Time, "granted", threads);
+        let net = Spread::of(rounds(samples, &subject, SPREAD)?)?.median;
+        let ratio = ratio(samples, &subject, SPREAD, OURS)?.ratio_in_text();
+        Some(format!(
+            "With {} a grant takes {} ns, {ratio} to the one word.",
+            count(threads, "thread"),
+            short(net)
+        ))
+    };
+    let sentences: Vec<String> = [1, 2, 16].iter().filter_map(of).collect();
+    (!sentences.is_empty()).then(|| format!("**One bucket, spread over cores.** {}", sentences.join(" ")))
 }
 
 fn tail(results: &Results, samples: &[Sample]) -> Option<String> {
@@ -200,7 +239,8 @@ fn lost(comparisons: &[Comparison]) -> Option<String> {
     if comparisons.is_empty() {
         return None;
     }
-    let (default, variants): (Vec<_>, Vec<_>) = comparisons.iter().partition(|one| one.ours == OURS);
+    let of = |ours: &[&str]| comparisons.iter().filter(|one| ours.contains(&&*one.ours)).collect::<Vec<_>>();
+    let default = of(&[OURS]);
     let is_slower = |one: &&&Comparison| one.is_lost() && !one.ratio.is_undecided();
     let slower = |of: &[&Comparison]| of.iter().filter(is_slower).count();
     let untold = |of: &[&Comparison]| of.iter().filter(|one| one.is_lost()).count() - slower(of);
@@ -227,14 +267,23 @@ fn lost(comparisons: &[Comparison]) -> Option<String> {
         ". In {} more the median ratio is above 1.000, but the rounds do not tell.",
         number(untold(&default))
     );
-    if !variants.is_empty() {
-        text += &format!(
-            " On a coarse clock and with a reading at hand, it was compared with peers that do the same {} times, and lost {}; \
-             in {} more the rounds do not tell.",
-            number(variants.len()),
-            number(slower(&variants)),
-            number(untold(&variants))
-        );
+    for (how, whom, variants) in [
+        ("With its buckets in a table", "such peers", of(&[INLINE])),
+        ("Spread over cores", "such peers", of(&[SPREAD])),
+        (
+            "On a coarse clock and with a reading at hand",
+            "peers that do the same",
+            of(&["tollgate, coarse clock", "tollgate, reading at hand"]),
+        ),
+    ] {
+        if !variants.is_empty() {
+            text += &format!(
+                " {how}, it was compared with {whom} {} times, and lost {}; in {} more the rounds do not tell.",
+                number(variants.len()),
+                number(slower(&variants)),
+                number(untold(&variants))
+            );
+        }
     }
     if comparisons.iter().any(Comparison::is_lost) {
         text += " All are [listed](#where-it-loses), with the reasons that are known.";

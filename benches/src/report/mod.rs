@@ -3,6 +3,7 @@
 mod compare;
 mod found;
 mod goals;
+mod model;
 mod numbers;
 mod page;
 mod plots;

@@ -112,6 +112,12 @@ pub(super) fn grouped(value: u64) -> String {
     text
 }
 
+/// A part of all in hundredths, small ones too.
+pub(super) fn percent(part: u64, all: u64) -> String {
+    let percent = part as f64 / all.max(1) as f64 * 100.0;
+    if percent < 0.095 { format!("{percent:.5}") } else { short(percent) }
+}
+
 /// 1 thread, 2 threads.
 pub(super) fn count(value: usize, of: &str) -> String {
     format!("{} {of}{}", grouped(value as u64), if value == 1 { "" } else { "s" })
@@ -152,6 +158,10 @@ mod tests {
         assert_eq!([0.5, 12.34, 123.4, 1_234_567.8].map(short), ["0.50", "12.3", "123", "1,234,568"]);
         assert_eq!(ratio(1.004), "1.004");
         assert_eq!([1_290.0, 12_345.6, 45_600_000.0].map(lasting), ["1,290 ns", "12.3 µs", "45.6 ms"]);
+        assert_eq!(
+            [(0, 9), (1, 100_000), (1, 8)].map(|(part, all)| percent(part, all)),
+            ["0.00000", "0.00100", "12.5"]
+        );
         assert_eq!(count(1, "thread") + &count(1_000, "key"), "1 thread1,000 keys");
     }
 }

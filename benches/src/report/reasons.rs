@@ -1,6 +1,6 @@
 //! Why a comparison is lost: texts, by case and contender.
 
-use super::compare::{Comparison, Measure, OURS};
+use super::compare::{Comparison, INLINE, Measure, OURS};
 use super::numbers::grouped;
 use crate::results::Law;
 
@@ -13,6 +13,8 @@ struct Reason {
     keys: (usize, usize),
     /// The most.
     threads: usize,
+    /// Which of ours; none is any.
+    ours: &'static [&'static str],
     /// Who is faster there, whatever its hasher and clock.
     theirs: &'static [&'static str],
     why: &'static str,
@@ -23,9 +25,16 @@ const ANY: Reason = Reason {
     what: "",
     keys: (0, usize::MAX),
     threads: usize::MAX,
+    ours: &[],
     theirs: &[],
     why: "",
 };
+
+/// As it is by default; with keys, in a map.
+const DEFAULT: Reason = Reason { ours: &[OURS], ..ANY };
+
+/// In the table.
+const TABLE: Reason = Reason { ours: &[INLINE], ..ANY };
 
 /// Of the keyed limiter, where the keys are in the caches.
 pub(super) const GUARD: &str = "a guard of the map costs two thread-local look-ups and an exchange, 9 to 13 ns (a pinned handle \
@@ -44,6 +53,11 @@ pub(super) const BOXES: &str = "papaya keeps each entry in a heap box: three dep
 
 const ENTRY: &str = "a heap box for each entry (32 bytes with the allocator's), a pointer, a byte, and 8 bytes of the ring that evicts";
 
+const SPARE: &str =
+    "the table has slots for a third more keys, and 1,024 buckets beside it for those that find no room";
+
+const NONE_IDLE: &str = "it looks at up to 64 others for one that is idle, and there is none";
+
 const ROOM: &str = "it makes room for the new key, looking at up to 64 others; who does not, grows";
 
 const EVICTS: &str = "each new key evicts another in the call itself; a peer is told to sweep them all, once, in its first decision";
@@ -57,6 +71,9 @@ pub(super) const LINE: &str =
 
 const TURN: &str =
     "nothing hands the turn on: who has the line in its cache goes on; a lock puts the others into a queue";
+
+/// One bucket that is one word.
+const WORDS: &[&str] = &[OURS, "tollgate, coarse clock", "tollgate, reading at hand"];
 
 const MAPS: &[&str] = &["governor", "dashmap + mutex", "rwlock map", "one mutex"];
 
@@ -73,27 +90,29 @@ const REASONS: &[Reason] = &[
         why: "it counts in a sketch of a fixed size: no key is held, and keys share counters",
         ..ANY
     },
-    Reason { measure: Measure::Resident, what: "u64", theirs: MAPS, why: ENTRY, ..ANY },
+    Reason { measure: Measure::Resident, what: "u64", theirs: MAPS, why: ENTRY, ..DEFAULT },
+    Reason { measure: Measure::Resident, why: SPARE, ..TABLE },
     Reason {
         what: "keyed",
         keys: (0, 16_000),
         threads: 1,
         theirs: &["governor", "dashmap + mutex"],
         why: GUARD,
-        ..ANY
+        ..DEFAULT
     },
+    Reason { what: "keyed", keys: (0, 16_000), threads: 1, theirs: &["governor"], why: TIME, ..TABLE },
     Reason {
         what: "keyed",
         keys: (100_000, usize::MAX),
         theirs: &["governor", "dashmap + mutex", "one mutex"],
         why: BOXES,
-        ..ANY
+        ..DEFAULT
     },
     Reason {
         what: "keyed",
         keys: (100_000, usize::MAX),
         why: "papaya keeps each entry in a heap box: three dependent cache misses a decision",
-        ..ANY
+        ..DEFAULT
     },
     Reason {
         measure: Measure::P999,
@@ -107,12 +126,14 @@ const REASONS: &[Reason] = &[
         what: "one bucket",
         theirs: &["governor", "ratelimit", "better-bucket", "rate-net"],
         why: RACE,
-        ..ANY
+        // Who has the time from elsewhere reads no clock after a race.
+        ..DEFAULT
     },
-    Reason { measure: Measure::P999, what: "flood", theirs: MAPS, why: ROOM, ..ANY },
+    Reason { measure: Measure::P999, what: "flood", theirs: MAPS, why: ROOM, ..DEFAULT },
+    Reason { what: "flood at capacity", why: NONE_IDLE, ..DEFAULT },
     Reason { measure: Measure::P999, what: "keys being evicted", theirs: MAPS, why: EVICTS, ..ANY },
-    Reason { what: "one bucket", threads: 1, why: TIME, ..ANY },
-    Reason { what: "one bucket", why: LINE, ..ANY },
+    Reason { what: "one bucket", threads: 1, ours: WORDS, why: TIME, ..ANY },
+    Reason { what: "one bucket", ours: WORDS, why: LINE, ..ANY },
     Reason { measure: Measure::Unfairness, why: TURN, ..ANY },
 ];
 
@@ -124,9 +145,8 @@ impl Reason {
             && case.what.starts_with(self.what)
             && (self.keys.0..=self.keys.1).contains(&case.keys)
             && case.threads <= self.threads
+            && (self.ours.is_empty() || self.ours.contains(&lost.ours.as_str()))
             && (self.theirs.is_empty() || self.theirs.contains(&peer))
-            // Who has the time from elsewhere reads no clock after a race.
-            && (self.why != RACE || lost.ours == OURS)
     }
 }
 

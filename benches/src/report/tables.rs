@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use super::compare::{Comparison, NONE, OURS, Sample, described, net};
 use super::goals;
-use super::numbers::{self, Spread, grouped, short};
+use super::numbers::{self, Spread, grouped, percent, short};
 use super::reasons;
-use crate::results::{Case, Latencies, Law, Results};
+use crate::results::{Case, Latencies, Law, Results, Room};
 
 const MISSING: &str = "-";
 
@@ -99,6 +99,7 @@ pub(super) fn times(results: &Results, what: &str, path: &str) -> Option<String>
     let is_wanted = |case: &Case| case.what == what && case.path == path;
     let of_ours: Vec<_> = results.times.iter().filter(|of| of.contender == OURS).collect();
     let mut rows = Vec::new();
+    let notes = names(results.times.iter().filter(|of| is_wanted(&of.case)).map(|of| &of.notes));
     for case in cases(results.times.iter().map(|of| &of.case).filter(|case| is_wanted(case))) {
         let ours = of_ours.iter().find(|of| of.case == *case).map(|of| net(of));
         for of in results.times.iter().filter(|of| of.case == *case) {
@@ -108,15 +109,34 @@ pub(super) fn times(results: &Results, what: &str, path: &str) -> Option<String>
             row.push(or_missing(Spread::of(&net)));
             row.push(or_missing(Spread::of(&of.raw)));
             row.push(ratio_to(ours.as_deref(), &net, &of.contender));
+            row.extend(noted(&notes, &of.notes));
             rows.push(row);
         }
     }
-    let head = ["keys", "threads", "contender", "ns a decision, net", "raw", "tollgate / this one"];
+    let mut head = vec!["keys", "threads", "contender", "ns a decision, net", "raw", "tollgate / this one"];
+    head.extend(&notes);
     if what == "one bucket" {
         rows.iter_mut().for_each(|row| drop(row.remove(0)));
         return table(&head[1..], &rows);
     }
     table(&head, &rows)
+}
+
+/// Of notes, each once.
+fn names<'a>(notes: impl Iterator<Item = &'a Vec<(String, String)>>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in notes.flatten() {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What there is to say under each of these names.
+fn noted(names: &[&str], notes: &[(String, String)]) -> Vec<String> {
+    let note = |name: &&str| notes.iter().find(|note| note.0 == **name).map(|note| &note.1);
+    names.iter().map(|name| or_missing(note(name))).collect()
 }
 
 /// Each once.
@@ -154,19 +174,13 @@ pub(super) fn latencies(results: &Results) -> Vec<(String, String)> {
     for case in cases(results.latencies.iter().map(|of| &of.case)) {
         let all: Vec<_> = results.latencies.iter().filter(|of| of.case == *case).collect();
         let ours = all.iter().find(|of| of.contender == OURS).map(|of| &of.p999[..]);
-        let mut notes: Vec<&str> = Vec::new();
-        for (name, _) in all.iter().flat_map(|of| &of.notes) {
-            if !notes.contains(&name.as_str()) {
-                notes.push(name);
-            }
-        }
+        let notes = names(all.iter().map(|of| &of.notes));
         let cells = |of: &&Latencies| {
             let mut row = vec![of.contender.clone()];
             row.extend([0.5, 0.99, 0.999, 0.9999, 1.0].map(|part| or_missing(quantile(of, part).map(short))));
             row.push(ratio_to(ours, &of.p999, &of.contender));
             row.push(grouped(of.decisions));
-            let note = |name: &&str| of.notes.iter().find(|note| note.0 == **name).map(|note| &note.1);
-            row.extend(notes.iter().map(|name| or_missing(note(name))));
+            row.extend(noted(&notes, &of.notes));
             row
         };
         let rows: Vec<_> = all.iter().map(cells).collect();
@@ -194,10 +208,32 @@ pub(super) fn memory(results: &Results) -> Option<String> {
         let a_key = |bytes: u64| short(bytes as f64 / of.keys as f64);
         let mut row = vec![of.kind.clone(), grouped(of.keys as u64), of.contender.clone()];
         row.extend([a_key(of.counted), a_key(of.resident), (of.allocations as f64 / 1e6).to_string()]);
+        row.push(or_missing((of.held > 0).then(|| grouped(of.held as u64))));
         rows.push(row);
     }
+    let head = [
+        "kind of keys",
+        "keys",
+        "contender",
+        "bytes a key, counted",
+        "resident",
+        "allocations a decision",
+        "keys held",
+    ];
+    table(&head, &rows)
+}
+
+pub(super) fn rooms(results: &Results) -> Option<String> {
+    let refused = |refused, of| format!("{} % ({})", percent(refused, of), grouped(refused));
+    let cells = |of: &Room| {
+        let mut row = vec![format!("{:.0} %", of.load * 100.0)];
+        row.extend([grouped(of.inserts), refused(of.refused, of.inserts)]);
+        row.extend([grouped(of.last_inserts), refused(of.last_refused, of.last_inserts)]);
+        row
+    };
+    let rows: Vec<_> = results.rooms.iter().map(cells).collect();
     let head =
-        ["kind of keys", "keys", "contender", "bytes a key, counted", "resident", "allocations a decision"];
+        ["slots in use", "newcomers until then", "refused", "of them in the last hundredth", "refused"];
     table(&head, &rows)
 }
 

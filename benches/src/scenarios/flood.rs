@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use tollgate::Quota;
 
 use super::single::{Watch, quantiles};
+use super::throughput::held;
 use super::{Effort, say};
 use crate::results::{Case, Latencies};
-use crate::{Contender, Limiter, Setup};
+use crate::{Contender, Setup};
 
 /// Times single decisions: the watch, and what else there is to say.
 type Watched = (Watch, Vec<(String, String)>);
@@ -38,10 +39,6 @@ fn each(
     contenders.iter().filter_map(watched).collect()
 }
 
-fn held(limiter: &dyn Limiter<u64>) -> (String, String) {
-    ("keys held".to_owned(), limiter.keys_held().to_string())
-}
-
 /// Four times as many keys as a limiter may hold, none of which was seen before, and none ever idle: each has taken its
 /// only token of the hour. Who has no bound holds them all.
 #[must_use]
@@ -53,7 +50,7 @@ pub fn flooded(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
         for key in 0..4 * keys as u64 {
             watch.time(|| limiter.try_acquire(&key));
         }
-        Some((watch, vec![held(&*limiter)]))
+        Some((watch, Vec::from_iter(held(&*limiter))))
     })
 }
 
@@ -86,7 +83,7 @@ pub fn evicted(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
                 limiter.try_acquire(&key)
             });
         }
-        Some((watch, vec![held(&*limiter)]))
+        Some((watch, Vec::from_iter(held(&*limiter))))
     })
 }
 

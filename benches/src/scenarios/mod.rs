@@ -3,8 +3,11 @@
 mod about;
 mod flood;
 mod levels;
+mod line;
+mod newcomers;
 mod processes;
 mod proxy;
+mod room;
 mod single;
 mod throughput;
 
@@ -13,8 +16,11 @@ use std::time::Duration;
 pub use about::about;
 pub use flood::{evicted, flooded, swept};
 pub use levels::tokens_over_time;
+pub use line::transfers;
+pub use newcomers::newcomers;
 pub use processes::{memory, print_memory, print_start, starts};
 pub use proxy::proxies;
+pub use room::rooms;
 pub use single::one_by_one;
 pub use throughput::{keyed, mixed, one_bucket, strings};
 
@@ -38,6 +44,8 @@ pub struct Effort {
     pub threads: &'static [usize],
     /// Keys that a flood may fill, and whose buckets are swept.
     pub flood: usize,
+    /// Tables that are filled until there is no room.
+    pub tables: usize,
     /// Processes for each first decision.
     pub processes: usize,
     /// Seconds of load on each proxy.
@@ -51,9 +59,10 @@ impl Effort {
         window: Duration::from_millis(5),
         long_rounds: 11,
         long_window: Duration::from_millis(120),
-        keys: &[1, 1_000, 16_000, 100_000, 1_000_000, 10_000_000],
+        keys: &[1, 1_000, 16_000, 128_000, 1_000_000, 10_000_000],
         threads: &[1, 2, 4, 8, 16],
         flood: 1 << 18,
+        tables: 9,
         processes: 11,
         seconds: 3,
     };
@@ -67,6 +76,7 @@ impl Effort {
         keys: &[1, 1_000, 16_000, 1_000_000],
         threads: &[1, 2, 16],
         flood: 1 << 16,
+        tables: 2,
         processes: 3,
         seconds: 1,
     };

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde::de::DeserializeOwned;
+use tollgate::Quota;
 
 use super::{Effort, say};
 use crate::contenders::{self, Key};
@@ -92,17 +93,17 @@ pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<
     for (kind, keys) in kinds.chain([("string", 1_000_000)]) {
         say(format_args!("memory of {keys} keys, {kind}"));
         for contender in contenders {
-            let [counted, resident, allocations] =
-                run(&alone, &["memory", contender.name, kind, &keys.to_string()])?;
-            let (contender, kind) = (contender.name.to_owned(), kind.to_owned());
-            memory.push(Memory { contender, kind, keys, counted, resident, allocations });
+            let [counted, resident, allocations, held] =
+                run::<[u64; 4]>(&alone, &["memory", contender.name, kind, &keys.to_string()])?;
+            let (contender, kind, held) = (contender.name.to_owned(), kind.to_owned(), held as usize);
+            memory.push(Memory { contender, kind, keys, counted, resident, allocations, held });
         }
     }
     Ok(memory)
 }
 
-/// Has so many keys, and prints the bytes that it asked the allocator for, by how many the process grew, and how often a
-/// million decisions on those keys asked for more. `count` says the first and the last of what is done.
+/// Has so many keys, and prints the bytes that it asked the allocator for, by how many the process grew, how often a
+/// million decisions on those keys asked for more, and the keys that it says it holds. `count` says the first and the last of what is done.
 ///
 /// # Panics
 ///
@@ -123,7 +124,8 @@ fn print_memory_of<K: Key>(
     key: fn(u64) -> K,
     count: fn(&mut dyn FnMut()) -> (u64, u64),
 ) {
-    let quota = crate::Path::Granted.quota();
+    // None is ever full again: who forgets idle keys has nothing to forget.
+    let quota = Quota::per_hour(1).burst(2_000);
     // What a process has at first use is no key's: clocks, threads' records.
     assert!((contender.make)(Setup { quota, keys: 1 }).try_acquire(&key(0)), "a bucket starts full");
     let mut limiter = None;
@@ -143,7 +145,7 @@ fn print_memory_of<K: Key>(
             assert_eq!(limiter.count_granted(&known), known.len() as u64, "there are tokens");
         }
     });
-    println!("{:?}", [counted, grown, allocations]);
+    println!("{:?}", [counted, grown, allocations, limiter.keys_held() as u64]);
 }
 
 /// Bytes of the process that are in memory: proc(5), `VmRSS`.

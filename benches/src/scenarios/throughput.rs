@@ -64,6 +64,7 @@ fn time<K: Send + Sync>(
         contender: of(runner),
         raw: laps.iter().map(|laps| timing::nanos(laps)).collect(),
         loops: loops.clone(),
+        notes: held(&*runner.limiter).into_iter().collect(),
     });
     let shares = timed.iter().filter(|_| case.threads > 1).map(|(runner, laps)| Shares {
         case: case.clone(),
@@ -72,6 +73,12 @@ fn time<K: Send + Sync>(
         least: laps.iter().map(|laps| least(laps)).collect(),
     });
     (times.collect(), shares.collect())
+}
+
+/// Keys held, by who can tell.
+pub(super) fn held<K>(limiter: &dyn Limiter<K>) -> Option<(String, String)> {
+    let held = limiter.keys_held();
+    (held > 0).then(|| ("keys held".to_owned(), held.to_string()))
 }
 
 /// Decisions a second of each thread.
@@ -170,7 +177,12 @@ fn with_keys<K: Key>(
     let all: Vec<K> = (0..keys as u64).map(name).collect();
     let mut times = Vec::new();
     // Of many keys the refusals are no other than the grants: what takes the time is to find them.
-    let paths: &[Path] = if keys == 1_000 { &[Path::Granted, Path::Refused] } else { &[Path::Granted] };
+    let paths: &[Path] = match keys {
+        1_000 => &[Path::Granted, Path::Refused],
+        // To set them up takes longer than it takes a full bucket to be idle.
+        100_000.. => &[Path::GrantedNeverIdle],
+        _ => &[Path::Granted],
+    };
     for &path in paths {
         let runners: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &all)).collect();
         for popularity in [Popularity::Uniform, Popularity::Zipf] {
