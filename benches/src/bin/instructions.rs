@@ -17,6 +17,14 @@ fn decide(keys: &[u64], decision: impl Fn(&u64) -> bool) -> u64 {
     (0..DECISIONS / KEYS).map(|_| keys.iter().map(|key| u64::from(decision(key))).sum::<u64>()).sum()
 }
 
+/// The same of batches, of which each is the keys once.
+#[inline(never)]
+fn decide_together(limiter: &Limiter, keys: &[u64]) -> u64 {
+    let asks: Vec<(&u64, u64)> = keys.iter().map(|key| (key, 1)).collect();
+    let batch = || black_box(limiter).try_acquire_batch(&asks).map(|one| u64::from(one.is_ok())).sum::<u64>();
+    (0..DECISIONS / KEYS).map(|_| batch()).sum()
+}
+
 fn main() {
     let kind = std::env::args().nth(1).expect("the kind of decisions");
     let keys: Vec<u64> = (0..KEYS).collect();
@@ -24,8 +32,9 @@ fn main() {
     let (full, empty) = (TokenBucket::new(plenty), TokenBucket::new(Quota::per_hour(1)));
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
     let limiter = Limiter::builder(plenty).presize(KEYS as usize).build();
+    let table = Limiter::builder(plenty).inline(KEYS as usize).build();
     for key in &keys {
-        assert!(limiter.try_acquire(key).is_ok());
+        assert!(limiter.try_acquire(key).is_ok() && table.try_acquire(key).is_ok());
     }
     let (now, pinned) = (full.now(), limiter.pin());
     let done = match kind.as_str() {
@@ -34,6 +43,8 @@ fn main() {
         "at" => decide(&keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
         "keyed" => decide(&keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
         "pinned" => decide(&keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
+        "inline" => decide(&keys, |key| black_box(&table).try_acquire(key).is_ok()),
+        "batch" => decide_together(&table, &keys),
         // With all that a decision tells.
         "told" => decide(&keys, |_| {
             let granted = black_box(&full).try_acquire().expect("there is plenty");
