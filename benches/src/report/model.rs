@@ -36,7 +36,7 @@ impl Costs {
         Costs { transfer: self.transfer * FARTHER, ..self }
     }
 
-    /// Grants a nanosecond of all cores on the plain word, at most: each has to wait for the word to come from another core.
+    /// Grants a nanosecond of all cores on the plain word: each has to wait for the word to come from another core.
     fn plain(&self) -> f64 {
         1.0 / self.transfer
     }
@@ -76,14 +76,15 @@ pub(super) fn parts(results: &Results, samples: &[Sample]) -> Option<Vec<String>
     )];
     parts.push(ASSUMPTIONS.to_owned());
     parts.extend(check(&costs, samples));
-    parts.push(format!("Million grants a second at most, of all cores:\n\n{}", table(&costs)));
+    parts.push(format!("Million grants a second of all cores, by the model:\n\n{}", table(&costs)));
     Some(parts)
 }
 
 const ASSUMPTIONS: &str = "It assumes:
 
 * Transfers of one line come one after another, and each grant of the plain word, and each batch of a spread one, needs one. \
-No attempt is in vain: cores that lose races move the line once more, so a plain word does worse than this.
+No attempt is in vain, though cores that lose races move the line once more; and no core has several grants out of one transfer, though who has the line \
+may go on while the others wait.
 * Cores do nothing but take tokens, of which there are enough. A core whose requests have other work in them asks less often.
 * A spread bucket leases as many tokens at once as the column says. It does so while they are a quarter of the burst, shared by the cores, \
 or less: 64 cores in batches of 512 need a burst of 131,072. It has 64 cells at most: of 128 cores two pass each to and fro.

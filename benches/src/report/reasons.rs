@@ -1,6 +1,6 @@
 //! Why a comparison is lost: texts, by case and contender.
 
-use super::compare::{Comparison, INLINE, Measure, OURS};
+use super::compare::{Comparison, INLINE, Measure, OURS, SPREAD};
 use super::numbers::grouped;
 use crate::results::Law;
 
@@ -69,6 +69,8 @@ pub(super) const TIME: &str = "a peer's word is one time, compared with and adde
 pub(super) const LINE: &str =
     "all pass one cache line around, and the word is held over more arithmetic: see 1 thread";
 
+const CELL: &str = "it looks at the tokens of its core first, and decides on the word by a longer way, which counts with what is leased";
+
 const TURN: &str =
     "nothing hands the turn on: who has the line in its cache goes on; a lock puts the others into a queue";
 
@@ -132,6 +134,7 @@ const REASONS: &[Reason] = &[
     Reason { measure: Measure::P999, what: "flood", theirs: MAPS, why: ROOM, ..DEFAULT },
     Reason { what: "flood at capacity", why: NONE_IDLE, ..DEFAULT },
     Reason { measure: Measure::P999, what: "keys being evicted", theirs: MAPS, why: EVICTS, ..ANY },
+    Reason { what: "one bucket", ours: &[SPREAD], why: CELL, ..ANY },
     Reason { what: "one bucket", threads: 1, ours: WORDS, why: TIME, ..ANY },
     Reason { what: "one bucket", ours: WORDS, why: LINE, ..ANY },
     Reason { measure: Measure::Unfairness, why: TURN, ..ANY },
