@@ -12,7 +12,8 @@
 //!
 //! What makes the comparison fair:
 //!
-//! * every decision of every contender reads a clock and refills, unless its name says that it does not;
+//! * every decision of every contender reads a clock and refills, unless its name says that it does not: at hand, batches,
+//!   and spread, which reads one for each batch of tokens;
 //! * all keyed contenders have the same hasher, unless their name says another, and room for all keys from the start;
 //! * keys are drawn before the timing starts, each thread's own;
 //! * threads are started and warm before the timing; if there is a processor for each, they are let go once all are seen to run

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use foldhash::fast::FixedState;
-use tollgate::{Quota, RateLimiter, TokenBucket};
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
@@ -30,6 +30,9 @@ fn main() {
     let keys: Vec<u64> = (0..KEYS).collect();
     let plenty = Quota::per_second(1_000_000_000).burst(1_000_000_000);
     let (full, empty) = (TokenBucket::new(plenty), TokenBucket::new(Quota::per_hour(1)));
+    // Warm: it leases while it is asked often, as it is on a clock that stands.
+    let spread = TokenBucket::with_clock(plenty, Clock::mock().0).spread();
+    assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
     let limiter = Limiter::builder(plenty).presize(KEYS as usize).build();
     let table = Limiter::builder(plenty).inline(KEYS as usize).build();
@@ -45,6 +48,8 @@ fn main() {
         "pinned" => decide(&keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
         "inline" => decide(&keys, |key| black_box(&table).try_acquire(key).is_ok()),
         "batch" => decide_together(&table, &keys),
+        // From tokens at hand, and a lease now and then.
+        "leased" => decide(&keys, |_| black_box(&spread).try_acquire().is_ok()),
         // With all that a decision tells.
         "told" => decide(&keys, |_| {
             let granted = black_box(&full).try_acquire().expect("there is plenty");

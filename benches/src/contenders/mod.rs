@@ -22,7 +22,7 @@ use tollgate::{RateLimiter, TokenBucket};
 use self::dashmap::DashMapOfMutexes;
 use self::mutex::MutexBucket;
 use self::one_mutex::OneMutex;
-use self::ours::{AtReading, Batches, Coarse, Inline, Keyed, Pinned};
+use self::ours::{AtReading, Batches, Coarse, Inline, Keyed, Pinned, Spread};
 use self::parking_lot::ParkingLot;
 use self::pingora_limits::Windows;
 use self::rwlock_map::RwLockMap;
@@ -35,6 +35,7 @@ pub use self::nothing::Nothing;
 pub fn one_bucket() -> Vec<Contender<()>> {
     vec![
         Contender::new::<TokenBucket>("tollgate"),
+        Contender::new::<Spread>("tollgate, spread"),
         Contender::new::<Coarse>("tollgate, coarse clock"),
         Contender::new::<AtReading>("tollgate, reading at hand"),
         Contender::new::<MutexBucket>("std mutex"),

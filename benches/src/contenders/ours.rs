@@ -42,6 +42,20 @@ fn coarse_clock() -> Clock {
     CLOCK.get_or_init(|| Clock::coarse(Duration::from_millis(1))).clone()
 }
 
+/// Spread over the cores, each of which has tokens at hand: a reading of the clock is for a batch of those.
+pub(crate) struct Spread(TokenBucket);
+
+impl Limiter<()> for Spread {
+    fn new(setup: Setup) -> Self {
+        Spread(TokenBucket::new(setup.quota).spread())
+    }
+
+    #[inline(always)]
+    fn try_acquire(&self, (): &()) -> bool {
+        self.0.try_acquire().is_ok()
+    }
+}
+
 /// With a reading at hand: one for a batch of decisions.
 pub(crate) struct AtReading(TokenBucket);
 

@@ -159,7 +159,7 @@ const HOW: &str = "\
 * The law comes first: whoever grants more than it may, or less than it owes, is not timed.
 * All contenders of a case are timed in turn in each round, so what else the machine does falls on all of them. Ratios are of one round each.
 * Keys are drawn before the clock starts.
-* Each decision reads a clock and refills its bucket, but for \"reading at hand\" and the clocks that a thread keeps, which are named so.
+* Each decision reads a clock and refills its bucket, but for \"reading at hand\", batches and the clocks that a thread keeps, which are named so, and \"spread\", which reads one for a batch of tokens.
 * std mutex is on the system's clock, parking_lot + quanta on the processor's counter as tollgate is.
 * With 100,000 keys or more a token comes in 400 s, into a bucket of 2^23: however long they take to set up, none is idle. Keys held are those that a limiter says it has at the end; who has no room for a key has it share a bucket.
 * A batch of 16 is put together within the time that is taken, and reads one clock.
