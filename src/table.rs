@@ -357,8 +357,11 @@ impl Room {
             let wait = leave.wait(*state);
             room.soonest = room.soonest.min(wait);
             if wait == 0 {
+                // Rather one that is empty than somebody's.
+                if room.free == 0 || !state.is_level() {
+                    room.first = index;
+                }
                 room.free += 1;
-                room.first = index;
             }
         }
         room
