@@ -241,8 +241,9 @@ impl Table {
 
     /// Forgets each key whose bucket may be forgotten, and tells how many.
     pub(crate) fn evict_idle<R: Source>(&self, rules: &Rules<R>) -> usize {
-        let idle = |slot: &&Slot| slot.is_held() && rules.seal_if_idle(&slot.bucket) == Ok(true);
-        self.slots().filter(idle).map(|slot| self.leave(slot, State::FULL)).count()
+        let sealed = |slot: &&Slot| slot.is_held() && rules.seal_if_idle(&slot.bucket) == Ok(true);
+        // One that somebody else has emptied by then was no key's.
+        self.slots().filter(sealed).filter(|slot| self.leave(slot, State::FULL)).count()
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
@@ -261,12 +262,14 @@ impl Table {
         );
     }
 
-    /// Takes the key of a slot from it, which this call has sealed.
-    fn leave(&self, slot: &Slot, state: State) {
-        if slot.change(0) {
+    /// Takes the key of a slot from it, which this call has sealed. True if it had one.
+    fn leave(&self, slot: &Slot, state: State) -> bool {
+        let held = slot.change(0);
+        if held {
             self.held.fetch_sub(1, Relaxed);
         }
         slot.bucket.set(state);
+        held
     }
 }
 
