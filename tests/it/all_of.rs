@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::{Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, all_of};
 
+use super::{InStore, Room};
 use crate::support::{SECOND, Time, ns};
 
 const MS: u64 = 1_000_000;
@@ -94,7 +95,7 @@ fn no_limits_grant_everything() {
 fn a_limit_that_is_named_twice_is_taken_twice() {
     let ([bucket], mut time) = buckets([TEN]);
     let (key, other_key) = (1, 2);
-    let limiter = RateLimiter::<u64>::new(Quota::per_hour(10));
+    let limiter = RateLimiter::<u64>::stored(Quota::per_hour(10)).build();
     assert_eq!(all_of((bucket.n(4), bucket.n(4))).try_acquire().unwrap().remaining(), 2);
     time.advance(150 * MS);
     let before = bucket.peek();
@@ -112,7 +113,7 @@ fn keys_have_a_cost_and_a_plan() {
     let (clock, mut time) = Time::new();
     let bucket = TokenBucket::with_clock(TEN, clock.clone());
     let limiter =
-        RateLimiter::<String>::builder(TEN).headroom(Quota::per_second(100)).unwrap().clock(clock).build();
+        RateLimiter::<String>::stored(TEN).headroom(Quota::per_second(100)).unwrap().clock(clock).build();
     let gold = limiter.plan(Quota::per_second(100)).unwrap();
     let all = all_of((bucket.n(1), limiter.key("ada").n(60).under(&gold), limiter.key("bob")));
     assert_eq!(all.try_acquire().unwrap().remaining(), 9, "ada has 40, bob and the bucket 9");
@@ -135,7 +136,7 @@ fn keys_have_a_cost_and_a_plan() {
 fn a_refusal_remembers_no_key() {
     let (clock, _time) = Time::new();
     let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
-    let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).build();
     assert!(all_of((bucket.n(1), limiter.key(&1).n(11))).try_acquire().is_err());
     assert!(bucket.try_acquire().is_ok());
     assert!(all_of((limiter.key(&1), limiter.key(&2), bucket.n(1))).try_acquire().is_err());
@@ -147,7 +148,7 @@ fn a_refusal_remembers_no_key() {
 #[test]
 fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::builder(TEN).start_empty().clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).build();
     for n in [1, 3] {
         let all = all_of([limiter.key(&n).n(n)]);
         let denied = all.try_acquire().unwrap_err();
@@ -180,7 +181,7 @@ fn one_in_shadow_mode_refuses_nothing() {
     let (clock, _time) = Time::new();
     let strict = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
     let shadow = TokenBucket::builder(Quota::per_second(1)).shadow(true).clock(clock.clone()).build();
-    let keyed = RateLimiter::<u64>::builder(Quota::per_second(1)).shadow(true).clock(clock).build();
+    let keyed = RateLimiter::<u64>::stored(Quota::per_second(1)).shadow(true).clock(clock).build();
     let all = all_of((strict.n(1), shadow.n(1), keyed.key(&1)));
     assert!(all.try_acquire().is_ok());
     assert_eq!((shadow.overruled(), keyed.stats().overruled), (0, 0));
@@ -197,8 +198,8 @@ fn one_in_shadow_mode_refuses_nothing() {
 fn who_comes_before_a_key_without_room_is_undone() {
     let (clock, mut time) = Time::new();
     let bucket = TokenBucket::with_clock(TEN, clock.clone());
-    let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).max_keys(1);
-    let limiter = limiter.when_full(WhenFull::Deny).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).clock(clock);
+    let limiter = limiter.when_full(WhenFull::Deny).with_places(1);
     assert!(bucket.try_acquire_n(7).is_ok() && limiter.try_acquire_n(&1, 5).is_ok());
     time.advance(33 * MS);
     let before = (bucket.peek(), limiter.peek(&1));
@@ -209,7 +210,7 @@ fn who_comes_before_a_key_without_room_is_undone() {
         assert_eq!((bucket.peek(), limiter.peek(&1)), before);
     }
     // A key that was new among them is full again.
-    let other = RateLimiter::<u64>::new(TEN);
+    let other = RateLimiter::<u64>::stored(TEN).build();
     let denied = all_of((other.key(&9).n(10), limiter.key(&2))).try_acquire().unwrap_err();
     assert_eq!((denied.which(), other.peek(&9).remaining()), (1, 10));
 }
@@ -231,12 +232,16 @@ fn what_would_have_spilt_is_not_undone() {
     let (clock, time) = Time::new();
     let bucket = Arc::new(TokenBucket::with_clock(TEN, clock.clone()));
     let (other, time) = (bucket.clone(), Mutex::new(time));
-    let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).max_keys(0).when_full(WhenFull::Deny);
-    let limiter = limiter.on_decision(move |_| {
+    let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).when_full(WhenFull::Deny);
+    let limiter = limiter.on_decision(move |decision| {
+        // (Not of those who have all places of a table.)
+        if decision.is_ok() {
+            return;
+        }
         time.lock().unwrap().advance(200 * MS);
         assert_eq!(other.acquire_up_to(100).tokens(), 8);
     });
-    let limiter = limiter.build();
+    let limiter = limiter.with_places(0);
     let denied = all_of((bucket.n(4), limiter.key(&1))).try_acquire().unwrap_err();
     assert_eq!(denied.denied().reason(), Reason::Full);
     assert_eq!(bucket.peek().remaining(), 2, "as if the four had never been taken");

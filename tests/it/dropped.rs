@@ -2,7 +2,8 @@
 
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
-use crate::face::{Face, Set, on_each, on_each_of};
+use super::face::{Face, Set, on_each, on_each_of};
+use super::{CROWD, InStore, Room};
 use crate::support::{Random, SECOND, Time, nanos, ns};
 
 const MS: u64 = 1_000_000;
@@ -174,7 +175,7 @@ fn nothing_is_reserved_at_once_and_gives_nothing_back() {
 fn a_key_that_was_forgotten_and_came_back_gets_nothing_of_an_old_reservation() {
     for by_hand in [false, true] {
         let (clock, mut time) = Time::new();
-        let limiter = RateLimiter::<u64>::builder(TEN).clock(clock).build();
+        let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).build();
         let (old, other) = (limiter.reserve(&1, 4).unwrap(), limiter.reserve(&1, 1).unwrap());
         time.advance(10 * SECOND);
         if by_hand {
@@ -194,7 +195,7 @@ fn a_key_that_was_forgotten_and_came_back_gets_nothing_of_an_old_reservation() {
 fn without_room_the_policy_says_who_waits() {
     let built = |policy| {
         let (clock, _time) = Time::new();
-        RateLimiter::<u64>::builder(TEN).clock(clock).max_keys(0).when_full(policy).build()
+        RateLimiter::<u64>::stored(TEN).clock(clock).when_full(policy).with_places(0)
     };
     let share = built(WhenFull::Share);
     let slots = [3, 3].map(|n| share.reserve(&1, n).unwrap());
@@ -202,7 +203,7 @@ fn without_room_the_policy_says_who_waits() {
     for slot in slots.into_iter().rev() {
         drop(slot);
     }
-    assert_eq!((share.peek(&1).remaining(), share.len()), (5, 0));
+    assert_eq!((share.peek(&1).remaining(), share.len()), (5, CROWD));
 
     let deny = built(WhenFull::Deny);
     assert_eq!(deny.reserve(&1, 1).unwrap_err().reason(), Reason::Full);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
+use super::{InStore, Room};
 use crate::support::{QUOTAS, ns};
 
 const POLICIES: [WhenFull; 3] = [WhenFull::Share, WhenFull::Deny, WhenFull::Allow];
@@ -54,8 +55,8 @@ fn only_a_take_makes_an_entry() {
     for policy in POLICIES {
         for max_keys in [0, 1, 100] {
             let (clock, _mock) = Clock::mock();
-            let limiter = RateLimiter::<String>::builder(Quota::per_hour(5)).clock(clock);
-            let limiter = limiter.max_keys(max_keys).when_full(policy).build();
+            let limiter = RateLimiter::<String>::stored(Quota::per_hour(5)).clock(clock);
+            let limiter = limiter.room(max_keys).when_full(policy).build();
             let pinned = limiter.pin();
             assert_eq!(limiter.try_acquire_n("a", 0).map(|granted| granted.remaining()), Ok(5));
             assert_eq!(pinned.try_acquire_n("b", 0).map(|granted| granted.remaining()), Ok(5));
@@ -74,8 +75,8 @@ fn only_a_take_makes_an_entry() {
 fn what_takes_nothing_sees_a_held_bucket_and_one_without_room() {
     for policy in POLICIES {
         let (clock, mock) = Clock::mock();
-        let limiter = RateLimiter::<u64>::builder(Quota::per_second(5)).clock(clock);
-        let limiter = limiter.max_keys(1).when_full(policy).build();
+        let limiter = RateLimiter::<u64>::stored(Quota::per_second(5)).clock(clock);
+        let limiter = limiter.when_full(policy).with_places(1);
         assert!(limiter.try_acquire_n(&0, 3).is_ok());
         let outside = limiter.try_acquire_n(&1, 4);
         assert_eq!(outside.is_ok(), policy != WhenFull::Deny);

@@ -6,6 +6,7 @@ use tollgate::{
     Denied, Granted, Hold, InvalidQuota, Moment, Quota, RateLimiter, Reservation, Snapshot, TokenBucket,
 };
 
+use super::InStore;
 use crate::support::{Time, ns};
 
 pub(crate) trait Face {
@@ -71,7 +72,7 @@ pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
     }
     for pinned in [false, true] {
         let (clock, time) = Time::new();
-        let limiter = set_up!(set, RateLimiter::builder(set.quota)).clock(clock).build();
+        let limiter = set_up!(set, RateLimiter::stored(set.quota)).clock(clock).build();
         // Others are there, too.
         assert!(
             limiter.try_acquire_n(&1, 0).is_ok() && limiter.peek(&2).remaining() > 0 || set.initial.is_some()

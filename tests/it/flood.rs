@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Stats, WhenFull};
 
+use super::{IN_TABLE, InStore, Room};
 use crate::support::{HOUR, SECOND, fill, ns};
 
 const ROOM: usize = 10_000;
+/// A table of so many keys has sets of eight for each six of them.
+const PLACES: usize = if IN_TABLE { ROOM.div_ceil(6) * 8 } else { ROOM };
 const FLOOD: u64 = 1_000_000;
 
 fn limiter(quota: Quota, policy: WhenFull) -> (RateLimiter<u64>, MockClock) {
     let (clock, mock) = Clock::mock();
-    (RateLimiter::builder(quota).clock(clock).max_keys(ROOM).when_full(policy).build(), mock)
+    (RateLimiter::stored(quota).clock(clock).room(ROOM).when_full(policy).build(), mock)
 }
 
 /// Sends the keys from 1 on, each once, and holds the bound after each. Tells how many were granted.
@@ -20,42 +23,47 @@ fn flood(limiter: &RateLimiter<u64>, mut before_each: impl FnMut()) -> u64 {
     for key in 1..=FLOOD {
         before_each();
         granted += u64::from(limiter.try_acquire(&key).is_ok());
-        assert!(limiter.len() <= ROOM, "{} keys after the key {key}", limiter.len());
+        assert!(limiter.len() <= PLACES, "{} keys after the key {key}", limiter.len());
     }
     granted
 }
 
 /// What is counted of a flood on a clock that stands still, less the keys.
 fn counted(stats: Stats) -> [u64; 4] {
-    assert_eq!(stats.keys, ROOM, "there is room for as many as promised");
+    let room = if IN_TABLE { ROOM..PLACES + 1 } else { ROOM..ROOM + 1 };
+    assert!(room.contains(&stats.keys), "there is room for as many as promised: {stats:?}");
     [stats.evicted, stats.shared, stats.refused_full, stats.allowed_full]
 }
 
-/// The key 0 has all its tokens taken before the flood, and half of the others have room.
-fn limited_before(policy: WhenFull) -> (RateLimiter<u64>, u64) {
+/// The key 0 has all its tokens taken before the flood. Tells how many of the others had room, and how many were granted.
+fn limited_before(policy: WhenFull) -> (RateLimiter<u64>, u64, u64) {
     let (limiter, _mock) = limiter(Quota::per_hour(5), policy);
     assert!(limiter.try_acquire_n(&0, 5).is_ok());
     let granted = flood(&limiter, || ());
     let denied = limiter.try_acquire(&0).expect_err("a flood resets no limit");
     assert_eq!((denied.reason(), denied.retry_after()), (Reason::Empty, Some(ns(HOUR / 5))));
-    (limiter, granted)
+    let roomy = limiter.len() as u64 - 1;
+    (limiter, roomy, granted)
 }
 
 #[test]
 fn keys_without_room_share_buckets() {
-    let (limiter, granted) = limited_before(WhenFull::Share);
-    let without_room = FLOOD - (ROOM as u64 - 1);
+    let (limiter, roomy, granted) = limited_before(WhenFull::Share);
+    let without_room = FLOOD - roomy;
     assert_eq!(counted(limiter.stats()), [0, without_room, 0, 0]);
     // 1,024 buckets of 5 tokens, each of them used up.
-    assert_eq!(granted, ROOM as u64 - 1 + 1_024 * 5);
+    let most = roomy + 1_024 * 5;
+    // A table turns the first away long before it is full; so some that get a place bring a debt that leaves them nothing.
+    let least = if IN_TABLE { most - 200 } else { most };
+    assert!((least..=most).contains(&granted), "{granted}, not {least} to {most}");
 }
 
 #[test]
 fn keys_without_room_are_denied() {
-    let (limiter, granted) = limited_before(WhenFull::Deny);
-    let without_room = FLOOD - (ROOM as u64 - 1);
+    let (limiter, roomy, granted) = limited_before(WhenFull::Deny);
+    let without_room = FLOOD - roomy;
     assert_eq!(counted(limiter.stats()), [0, 0, without_room, 0]);
-    assert_eq!(granted, ROOM as u64 - 1);
+    assert_eq!(granted, roomy);
     let denied = limiter.try_acquire(&(FLOOD + 1)).expect_err("there is no room");
     assert_eq!((denied.reason(), denied.remaining()), (Reason::Full, 0));
     assert!(denied.retry_after().is_some_and(|wait| wait > Duration::from_secs(2)));
@@ -63,8 +71,8 @@ fn keys_without_room_are_denied() {
 
 #[test]
 fn keys_without_room_are_allowed() {
-    let (limiter, granted) = limited_before(WhenFull::Allow);
-    let without_room = FLOOD - (ROOM as u64 - 1);
+    let (limiter, roomy, granted) = limited_before(WhenFull::Allow);
+    let without_room = FLOOD - roomy;
     assert_eq!(counted(limiter.stats()), [0, 0, 0, without_room]);
     assert_eq!(granted, FLOOD);
     for _ in 0..20 {
@@ -91,7 +99,8 @@ fn a_flood_evicts_who_is_full_and_no_other() {
         let Stats { evicted, shared, refused_full, allowed_full, .. } = limiter.stats();
         // Each has room: a slot is used again 3 s later at the earliest, by when 6,000 have come.
         assert_eq!((granted, shared, refused_full, allowed_full), (FLOOD, 0, 0, 0), "{policy:?}");
-        assert_eq!(evicted, FLOOD - (ROOM as u64 - 50), "{policy:?}");
+        assert_eq!(evicted, FLOOD + 50 - limiter.len() as u64, "{policy:?}");
+        assert!(IN_TABLE || limiter.len() == ROOM);
         for key in limited {
             assert_eq!(limiter.try_acquire_n(&key, 500).map(|granted| granted.remaining()), Ok(0));
             assert!(limiter.try_acquire(&key).is_err());

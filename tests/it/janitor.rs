@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Clock, Quota, RateLimiter};
 
+use super::InStore;
+
 const OFTEN: Duration = Duration::from_millis(1);
 const NEVER: Duration = Duration::from_secs(1 << 40);
 /// Far more than anything here takes; only a failing test waits for it.
@@ -24,7 +26,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn a_janitor_evicts_the_idle_and_no_other() {
     let (clock, mock) = Clock::mock();
-    let limiter = RateLimiter::<u64>::builder(Quota::per_second(1).burst(10)).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1).burst(10)).clock(clock).build();
     let janitor = limiter.janitor(OFTEN);
     for round in 0..5 {
         for key in 0..50 {
@@ -48,7 +50,7 @@ fn a_janitor_stops_when_it_is_dropped() {
     let (clock, _mock) = Clock::mock();
     for interval in [OFTEN, NEVER, Duration::ZERO] {
         let probe = Arc::new(());
-        let limiter = RateLimiter::<Vec<u8>, Tied>::builder(Quota::per_second(1)).clock(clock.clone());
+        let limiter = RateLimiter::<Vec<u8>, Tied>::stored(Quota::per_second(1)).clock(clock.clone());
         let limiter = limiter.hasher(Tied(Arc::clone(&probe))).build();
         let janitor = limiter.janitor(interval);
         let others = [limiter.janitor(interval), limiter.janitor(NEVER)];
@@ -76,7 +78,7 @@ impl BuildHasher for Tied {
 #[test]
 fn a_janitor_stops_when_its_limiter_is_gone() {
     let (clock, _mock) = Clock::mock();
-    let limiter = RateLimiter::<u64, Tied>::builder(Quota::per_second(1)).clock(clock).build();
+    let limiter = RateLimiter::<u64, Tied>::stored(Quota::per_second(1)).clock(clock).build();
     let clone = limiter.clone();
     let janitor = limiter.janitor(OFTEN);
     assert!(clone.try_acquire(&1).is_ok());

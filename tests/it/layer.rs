@@ -12,6 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, Refusal};
+
+use super::{InStore, Room};
 use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason};
 use tower_layer::Layer;
@@ -66,7 +68,7 @@ const B: &str = "192.0.2.2";
 
 fn limiter(quota: Quota) -> (Arc<RateLimiter<IpAddr>>, MockClock) {
     let (clock, mock) = Clock::mock();
-    (Arc::new(RateLimiter::builder(quota).clock(clock).build()), mock)
+    (Arc::new(RateLimiter::stored(quota).clock(clock).room(10_000).build()), mock)
 }
 
 fn status(response: &Response<Bytes>) -> u16 {
@@ -106,7 +108,8 @@ fn the_decision_is_told_to_those_behind() {
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
     assert_eq!(call(&mut layer.layer(Echo::default()), from(A, "/")).body(), "Some(true)");
     let skip = |head: Head<'_>| head.uri.path() == "/health";
-    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_hour(1))).skip(skip).build();
+    let layer =
+        RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(1)).build()).skip(skip).build();
     let mut service = layer.layer(Echo::default());
     for _ in 0..3 {
         let response = call(&mut service, from(A, "/health"));
@@ -120,7 +123,7 @@ fn two_layers_on_one_limiter_count_once() {
     let (limiter, _mock) = limiter(Quota::per_second(2));
     let outer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
     let inner = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
-    let other = RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_hour(9))).build();
+    let other = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(9)).build()).build();
     let mut service = outer.layer(other.layer(inner.layer(Echo::default())));
     assert_eq!(status(&call(&mut service, from(A, "/"))), 200);
     assert_eq!(limiter.peek(&A.parse::<IpAddr>().unwrap()).remaining(), 1);
@@ -189,7 +192,7 @@ fn what_succeeds_is_refunded() {
 
 #[test]
 fn a_cost_and_a_plan_for_each_request() {
-    let builder = RateLimiter::<IpAddr>::builder(Quota::per_second(10)).clock(Clock::mock().0);
+    let builder = RateLimiter::<IpAddr>::stored(Quota::per_second(10)).clock(Clock::mock().0);
     let limiter = builder.headroom(Quota::per_second(100)).unwrap().build();
     let gold = limiter.plan(Quota::per_second(100)).unwrap();
     let layer = RateLimitLayer::builder(limiter)
@@ -247,7 +250,7 @@ fn requests_without_a_key() {
 fn several_limits_are_taken_all_or_none() {
     let (addresses, _mock) = limiter(Quota::per_hour(5));
     let (clock, _mock) = Clock::mock();
-    let keys = Arc::new(RateLimiter::<Digest>::builder(Quota::per_hour(2)).clock(clock).build());
+    let keys = Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(2)).clock(clock).build());
     let header = HeaderKey::new("x-api-key").unwrap();
     let layer =
         RateLimitLayer::by_address_and_key(addresses.clone(), ClientIp::peer(), keys.clone(), header).build();
@@ -422,7 +425,7 @@ fn series_are_few_whatever_clients_do() {
         .key(ClientIp::peer())
         .name(r#"a "b" \c"#)
         .unwrap()
-        .and(LimitBy::new(RateLimiter::<String>::new(Quota::per_second(1_000_000))))
+        .and(LimitBy::new(RateLimiter::<String>::stored(Quota::per_second(1_000_000)).room(10_000).build()))
         .build();
     let mut service = layer.layer(Echo::default());
     let lines = || prometheus(&[layer.stats()]).lines().count();
@@ -487,14 +490,14 @@ impl Service<Request<()>> for Polled {
 
 #[test]
 fn the_service_that_was_polled_is_called() {
-    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_second(1))).build();
+    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_second(1)).build()).build();
     assert_eq!(status(&call(&mut layer.layer(Polled::default()), from(A, "/"))), 200);
 }
 
 #[test]
 fn all_is_sent_and_shared() {
     fn is<T: Clone + Send + Sync + 'static>(_: &T) {}
-    let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1))).build();
+    let layer = RateLimitLayer::builder(RateLimiter::<String>::stored(Quota::per_second(1)).build()).build();
     is(&layer);
     is(&layer.layer(Echo::default()));
 }

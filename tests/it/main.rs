@@ -2,43 +2,29 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
-mod all_of;
 mod api;
-mod between;
 #[cfg(feature = "tokio")]
 mod client;
 #[cfg(feature = "http")]
 mod client_ip;
-mod conformance;
-mod dropped;
-mod edges;
-mod eviction;
-mod face;
-mod flood;
 #[cfg(feature = "tokio")]
 mod futures;
+mod hand;
 #[cfg(feature = "http")]
 mod headers;
-mod hold;
-mod janitor;
+mod inline;
 mod json;
-#[cfg(feature = "tower")]
-mod layer;
-mod moments;
-mod plans;
+mod map;
 mod proxy;
 mod quota;
 #[path = "../reference/mod.rs"]
 mod reference;
-mod refund;
-mod reserve;
+mod scene;
 #[cfg(feature = "serde")]
 mod serde;
-mod set_quota;
-mod shadow;
-mod small;
 mod spread;
+mod store;
 mod support;
-#[cfg(feature = "tokio")]
-mod waiting;
-mod walk;
+#[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]
+mod table;
+mod unborn;

@@ -2,7 +2,8 @@
 
 use tollgate::{Quota, RateLimiter};
 
-use crate::face::{Set, on_each, on_each_of};
+use super::InStore;
+use super::face::{Set, on_each, on_each_of};
 use crate::support::{HOUR, SECOND, Time, ns};
 
 const MS: u64 = 1_000_000;
@@ -11,7 +12,7 @@ const THOUSAND: Quota = Quota::per_second(1_000);
 #[test]
 fn one_reading_serves_many_decisions() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(10)).clock(clock).build();
     time.set(SECOND);
     let now = limiter.now();
     for key in 0..100 {

@@ -2,7 +2,8 @@
 
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
-use crate::face::{Set, on_each, on_each_of};
+use super::face::{Set, on_each, on_each_of};
+use super::{CROWD, InStore, Room};
 use crate::support::{QUOTAS, Random, SECOND, Time, fill, ns, unit_of};
 
 const MS: u64 = 1_000_000;
@@ -45,7 +46,7 @@ fn the_largest_debt_is_given_back_as_well() {
 #[test]
 fn a_bucket_that_was_never_used_gets_nothing() {
     let (clock, _time) = Time::new();
-    let limiter = RateLimiter::<u64>::builder(Quota::per_hour(5)).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(Quota::per_hour(5)).clock(clock).build();
     for n in [0, 1, 5, u64::MAX] {
         limiter.refund(&1, n);
         limiter.pin().refund(&1, n);
@@ -108,7 +109,7 @@ fn a_refund_at_an_earlier_time_earns_nothing() {
 #[test]
 fn a_refund_to_a_forgotten_key_is_lost() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::builder(Quota::per_second(5)).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(5)).clock(clock).build();
     assert!(limiter.try_acquire_n(&1, 5).is_ok());
     time.advance(4 * SECOND);
     assert_eq!(limiter.evict_idle(), 1);
@@ -126,12 +127,12 @@ fn a_refund_to_a_forgotten_key_is_lost() {
 fn a_refund_to_a_key_that_shares_is_lost() {
     for (policy, left) in [(WhenFull::Share, 2), (WhenFull::Deny, 5), (WhenFull::Allow, 5)] {
         let (clock, _time) = Time::new();
-        let limiter = RateLimiter::<u64>::builder(Quota::per_hour(5)).clock(clock);
-        let limiter = limiter.max_keys(0).when_full(policy).build();
+        let limiter = RateLimiter::<u64>::stored(Quota::per_hour(5)).clock(clock);
+        let limiter = limiter.when_full(policy).with_places(0);
         assert_eq!(limiter.try_acquire_n(&1, 3).is_ok(), policy != WhenFull::Deny);
         limiter.refund(&1, 3);
         limiter.pin().refund(&1, u64::MAX);
-        assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (left, 0), "{policy:?}");
+        assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (left, CROWD), "{policy:?}");
     }
 }
 
@@ -228,8 +229,8 @@ fn without_room_the_policy_says_how_many() {
     for (policy, first, second) in [(WhenFull::Share, 4, 1), (WhenFull::Deny, 0, 0), (WhenFull::Allow, 4, 5)]
     {
         let (clock, _time) = Time::new();
-        let limiter = RateLimiter::<u64>::builder(Quota::per_hour(5)).clock(clock);
-        let limiter = limiter.max_keys(0).when_full(policy).build();
+        let limiter = RateLimiter::<u64>::stored(Quota::per_hour(5)).clock(clock);
+        let limiter = limiter.when_full(policy).with_places(0);
         assert_eq!(limiter.acquire_up_to(&1, 0).tokens(), 0);
         assert_eq!(limiter.acquire_up_to(&1, 4).tokens(), first, "{policy:?}");
         assert_eq!(limiter.pin().acquire_up_to(&1, u64::MAX).tokens(), second, "{policy:?}");

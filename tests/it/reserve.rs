@@ -2,7 +2,7 @@
 
 use tollgate::{Quota, Reason};
 
-use crate::face::{Face, Set, on_each, on_each_of};
+use super::face::{Face, Set, on_each, on_each_of};
 use crate::support::{Random, SECOND, nanos, ns};
 
 const MS: u64 = 1_000_000;

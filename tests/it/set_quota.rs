@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Clock, InvalidQuota, Quota, RateLimiter, TokenBucket};
+use tollgate::{Clock, InvalidQuota, Quota, RateLimiter, TokenBucket, WhenFull};
 
-use crate::face::{Face, Set, on_each, on_each_of};
+use super::face::{Face, Set, on_each, on_each_of};
+use super::{CROWD, InStore, Room};
 use crate::support::{DAY, HOUR, Random, SECOND, Time, nanos, ns, unit_of};
 
 const MS: u64 = 1_000_000;
@@ -227,7 +228,7 @@ fn headroom_makes_room_and_what_no_word_holds_is_an_error() {
         (Quota::per_second(1_000).burst(1 << 40), Quota::per_second(1_000_000_000_000).burst(1));
     let errors = [
         TokenBucket::builder(slow).headroom(fast).unwrap_err(),
-        RateLimiter::<u64>::builder(slow).headroom(fast).map(drop).unwrap_err(),
+        RateLimiter::<u64>::stored(slow).headroom(fast).map(drop).unwrap_err(),
         TokenBucket::builder(fast).headroom(slow).unwrap_err(),
     ];
     for error in errors {
@@ -235,7 +236,7 @@ fn headroom_makes_room_and_what_no_word_holds_is_an_error() {
     }
     let error = TokenBucket::builder(day).max_debt((1 << 40) + 1).unwrap_err();
     assert!(error.to_string().contains("debt of 1099511627777"), "{error}");
-    assert!(RateLimiter::<u64>::builder(day).max_debt(u64::MAX).is_err());
+    assert!(RateLimiter::<u64>::stored(day).max_debt(u64::MAX).is_err());
     assert!(TokenBucket::builder(day).max_debt(1 << 20).is_ok());
 }
 
@@ -264,7 +265,7 @@ fn reservations_keep_the_times_they_were_promised() {
 fn a_key_that_was_full_stays_until_it_is_full_under_the_new_quota() {
     let (clock, mut time) = Time::new();
     let large = Quota::per_second(1).burst(10);
-    let limiter = RateLimiter::<u64>::builder(Quota::per_second(1).burst(2)).headroom(large).unwrap();
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1).burst(2)).headroom(large).unwrap();
     let limiter = limiter.clock(clock).build();
     assert!(limiter.try_acquire_n(&1, 2).is_ok());
     time.set(2 * SECOND);
@@ -280,22 +281,20 @@ fn a_key_that_was_full_stays_until_it_is_full_under_the_new_quota() {
 /// Nobody is evicted within 2 s after a change, by hand or to make room.
 #[test]
 fn a_change_of_quota_puts_eviction_off() {
-    let (clock, mut time) = Time::new();
-    let quota = Quota::per_second(1);
-    let limiter = RateLimiter::<u64>::builder(quota)
-        .clock(clock)
-        .max_keys(1)
-        .when_full(tollgate::WhenFull::Deny)
-        .build();
-    for _ in 0..3 {
+    for changes in 1..4 {
+        let (clock, mut time) = Time::new();
+        let quota = Quota::per_second(1);
+        let limiter = RateLimiter::<u64>::stored(quota).clock(clock).when_full(WhenFull::Deny).with_places(1);
         assert!(limiter.try_acquire(&1).is_ok());
-        time.advance(DAY);
-        limiter.set_quota(quota).unwrap();
-        time.advance(2 * SECOND - 1);
-        assert_eq!(limiter.evict_idle(), 0);
-        assert_eq!(limiter.try_acquire(&2).unwrap_err().retry_after(), Some(ns(1)));
+        for _ in 0..changes {
+            time.advance(DAY);
+            limiter.set_quota(quota).unwrap();
+            time.advance(2 * SECOND - 1);
+            assert_eq!(limiter.evict_idle(), 0);
+            assert_eq!(limiter.try_acquire(&2).unwrap_err().retry_after(), Some(ns(1)));
+        }
         time.advance(1);
-        assert_eq!(limiter.evict_idle(), 1);
+        assert_eq!(limiter.evict_idle(), CROWD.max(1));
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, WhenFull, all_of};
 
-use crate::face::{Set, on_each};
+use super::face::{Set, on_each};
+use super::{CROWD, InStore, Room};
 use crate::support::{SECOND, ns};
 
 const FIVE: Quota = Quota::per_second(5);
@@ -104,19 +105,19 @@ fn in_the_shadow_the_bucket_is_counted_as_ever() {
 fn in_the_shadow_there_is_room_for_every_key() {
     let seen_full = Arc::new(Mutex::new(0));
     let count = seen_full.clone();
-    let limiter = RateLimiter::<u64>::builder(FIVE).max_keys(0).when_full(WhenFull::Deny).shadow(true);
+    let limiter = RateLimiter::<u64>::stored(FIVE).when_full(WhenFull::Deny).shadow(true);
     let limiter = limiter.on_decision(move |decision| {
         *count.lock().unwrap() += u64::from(decision.is_err_and(|denied| denied.reason() == Reason::Full));
     });
-    let limiter = limiter.build();
+    let limiter = limiter.with_places(0);
     assert!(limiter.try_acquire(&1).is_ok() && limiter.pin().try_acquire_n(&2, 3).is_ok());
     assert_eq!(limiter.acquire_up_to(&3, 4).tokens(), 4);
     assert!(limiter.reserve(&4, 1).is_ok_and(|slot| slot.delay().is_zero()));
     assert_eq!(limiter.hold(&5, 2).unwrap().settle(1), 0);
     assert!(all_of((limiter.key(&6), limiter.key(&7))).try_acquire().is_ok());
-    assert_eq!((limiter.stats().overruled, *seen_full.lock().unwrap(), limiter.len()), (7, 7, 0));
+    assert_eq!((limiter.stats().overruled, *seen_full.lock().unwrap(), limiter.len()), (7, 7, CROWD));
     // A plan of another limiter is no plan at all.
-    let foreign = RateLimiter::<u64>::new(FIVE).plan(FIVE).unwrap();
+    let foreign = RateLimiter::<u64>::stored(FIVE).build().plan(FIVE).unwrap();
     assert!(limiter.try_acquire_as(&8, 1, &foreign).is_ok());
     assert_eq!(limiter.stats().overruled, 8);
 }
@@ -126,7 +127,7 @@ fn in_the_shadow_there_is_room_for_every_key() {
 fn several_limits_are_each_seen_once() {
     let (set, list) = watched(false);
     let hook = set.hook.clone().unwrap();
-    let limiter = RateLimiter::<u64>::builder(FIVE).on_decision(move |decision| hook(decision)).build();
+    let limiter = RateLimiter::<u64>::stored(FIVE).on_decision(move |decision| hook(decision)).build();
     let all = all_of([limiter.key(&1).n(3), limiter.key(&2).n(4)]);
     assert!(all.try_acquire().is_ok());
     assert_eq!(seen(&list), [Ok(3), Ok(4)]);

@@ -8,7 +8,8 @@ use tollgate::{
     Reason, Reservation, TokenBucket,
 };
 
-use crate::face::{Set, on_each};
+use super::face::{Set, on_each};
+use super::{IN_TABLE, InStore, Room};
 use crate::support::{SECOND, Time, ns};
 
 const MS: u64 = 1_000_000;
@@ -36,7 +37,7 @@ fn a_new_bucket_starts_with_what_was_said() {
 #[test]
 fn a_new_key_earns_from_its_first_use_on() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::builder(TEN).start_empty().clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).build();
     time.set(100 * SECOND);
     assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (0, 0));
     let denied = limiter.try_acquire(&1).unwrap_err();
@@ -56,7 +57,7 @@ fn a_new_key_earns_from_its_first_use_on() {
 #[test]
 fn keys_that_share_earn_from_the_first_use_on() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::builder(TEN).start_empty().max_keys(0).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).with_places(0);
     time.set(100 * SECOND);
     assert_eq!(limiter.try_acquire(&1).unwrap_err().retry_after(), Some(ns(100 * MS)));
     time.advance(100 * MS - 1);
@@ -95,7 +96,7 @@ fn waits_take_their_tokens_in_turn() {
     let (clock, mut time) = Time::new();
     let jitter = Jitter::up_to(ns(10));
     let bucket = TokenBucket::builder(fast).max_debt(20).unwrap().jitter(jitter).clock(clock.clone()).build();
-    let limiter = RateLimiter::<u64>::builder(fast).max_debt(20).unwrap().jitter(jitter).clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(fast).max_debt(20).unwrap().jitter(jitter).clock(clock).build();
     assert!(bucket.paced().zip(limiter.paced(&1)).take(5).all(|(a, b)| (a.tokens(), b.tokens()) == (1, 1)));
     assert!(bucket.blocking_acquire().is_ok() && limiter.blocking_acquire(&1).is_ok());
     assert!(bucket.blocking_acquire_n(2).is_ok() && limiter.blocking_acquire_n(&1, 2).is_ok());
@@ -128,7 +129,7 @@ fn pace_goes_on_where_nobody_may_wait() {
 fn what_is_refused_is_not_called() {
     let (clock, mut time) = Time::new();
     let bucket = TokenBucket::with_clock(TEN, clock.clone());
-    let limiter = RateLimiter::<String>::builder(TEN).clock(clock).build();
+    let limiter = RateLimiter::<String>::stored(TEN).clock(clock).build();
     let calls = Cell::new(0);
     let call = |add: u64| {
         calls.set(calls.get() + add);
@@ -168,7 +169,7 @@ fn limits_can_be_kept_and_sent() {
     send_and_sync::<(App, Reservation<'_>, Hold<'_>, Paced<'_>, Limited<'_, fn()>)>();
     send_and_sync::<AllOf<(BucketLimit<'_>,)>>();
     value::<(Plan, Moment, Jitter, AllDenied)>();
-    let limiter = RateLimiter::new(TEN);
+    let limiter = RateLimiter::stored(TEN).build();
     let app = App { plan: limiter.plan(Quota::per_hour(5)).unwrap(), limiter, bucket: TokenBucket::new(TEN) };
     assert!(app.limiter.try_acquire_as("ada", 5, &app.plan).is_ok() && app.bucket.try_acquire().is_ok());
     assert!(
@@ -196,8 +197,12 @@ fn a_clock_that_runs_with_its_readings_does_not_hang_a_call() {
     let clock = Clock::from_fn(move || {
         std::time::Duration::from_secs(count.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     });
-    let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock).max_keys(0).build();
-    assert_eq!(limiter.try_acquire(&1).unwrap_err().reason(), Reason::Full);
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1)).clock(clock).room(0).build();
+    // In a table all are idle at the next reading.
+    assert_eq!(
+        limiter.try_acquire(&1).map_err(|denied| denied.reason()).err(),
+        (!IN_TABLE).then_some(Reason::Full)
+    );
     assert!(readings.load(std::sync::atomic::Ordering::Relaxed) < 10_000);
 }
 

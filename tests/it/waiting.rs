@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket};
 
+use super::InStore;
 use crate::support::Random;
 
 /// A clock that stands while tokio's is paused.
@@ -143,7 +144,7 @@ fn a_deadline_fails_at_once() {
 fn keys_wait_each_in_a_line_of_their_own() {
     on_a_paused_clock(async {
         let quota = Quota::per_second(10).burst(1);
-        let limiter = RateLimiter::<String>::builder(quota).clock(tokios()).build();
+        let limiter = RateLimiter::<String>::stored(quota).clock(tokios()).build();
         let start = Instant::now();
         let (ada, bob) = tokio::join!(
             async {

@@ -1,0 +1,104 @@
+//! What is promised of keys, wherever their buckets are: these files are compiled for either store.
+//!
+//! The stores differ on purpose in what they have room for. In a map it is exact. A table of the least size has eight places, whatever
+//! is asked for; so a test that needs a limiter without room has them taken, by keys that it does not use.
+
+mod all_of;
+mod between;
+mod conformance;
+mod dropped;
+mod edges;
+mod eviction;
+mod face;
+mod flood;
+mod hold;
+mod janitor;
+#[cfg(feature = "tower")]
+mod layer;
+mod moments;
+mod plans;
+mod refund;
+mod reserve;
+mod set_quota;
+mod shadow;
+mod small;
+#[cfg(feature = "tokio")]
+mod waiting;
+mod walk;
+
+use std::hash::{BuildHasher, Hash};
+
+use tollgate::{Builder, Quota, RateLimiter};
+
+use super::STORE;
+use crate::store::Store;
+
+pub(crate) const IN_TABLE: bool = matches!(STORE, Store::Table);
+/// Keys that are held where there is room for none.
+pub(crate) const CROWD: usize = if IN_TABLE { 8 } else { 0 };
+
+pub(crate) trait InStore<K, S> {
+    /// A limiter to set up, with room for whatever a test needs unless it says otherwise.
+    fn stored(quota: Quota) -> Builder<K, S>;
+}
+
+impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, S> {
+    fn stored(quota: Quota) -> Builder<K, S> {
+        let builder = RateLimiter::builder(quota);
+        if IN_TABLE { builder.inline(1_000) } else { builder }
+    }
+}
+
+pub(crate) trait Room<K, S>: Sized {
+    /// Makes room for so many keys: for exactly as many in a map, for as many and some more in a table.
+    fn room(self, keys: usize) -> Self;
+
+    /// Builds it with room for `places` keys, beside those that are in all other places and have no tokens. (A table has eight at most.)
+    fn with_places(self, places: usize) -> RateLimiter<K, S>
+    where
+        K: Stranger,
+        S: BuildHasher;
+}
+
+impl<K, S> Room<K, S> for Builder<K, S> {
+    fn room(self, keys: usize) -> Self {
+        if IN_TABLE { self.inline(keys) } else { self.max_keys(keys) }
+    }
+
+    fn with_places(self, places: usize) -> RateLimiter<K, S>
+    where
+        K: Stranger,
+        S: BuildHasher,
+    {
+        let limiter = if IN_TABLE { self.inline(0) } else { self.max_keys(places) }.build();
+        let all = limiter.quota().capacity();
+        for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
+            let _ = limiter.acquire_up_to(&stranger, all);
+        }
+        assert_eq!(limiter.len(), CROWD.saturating_sub(places));
+        limiter
+    }
+}
+
+/// A key that no test uses.
+pub(crate) trait Stranger: Clone + Hash + Eq {
+    fn stranger(index: u64) -> Self;
+}
+
+impl Stranger for u64 {
+    fn stranger(index: u64) -> u64 {
+        u64::MAX / 2 - index
+    }
+}
+
+impl Stranger for String {
+    fn stranger(index: u64) -> String {
+        format!("stranger {index}")
+    }
+}
+
+impl Stranger for crate::support::Twin {
+    fn stranger(index: u64) -> Self {
+        crate::support::Twin { hash: (1 << 40) + (index << 20), id: 0 }
+    }
+}
