@@ -61,6 +61,8 @@ const LATCH: u64 = 1;
 pub(crate) struct Table {
     sets: Box<[Set]>,
     held: CachePadded<AtomicUsize>,
+    /// Keys that were evicted for newcomers that came to nothing.
+    in_vain: AtomicUsize,
 }
 
 #[repr(align(128))]
@@ -134,12 +136,21 @@ impl Table {
     pub(crate) fn new(keys: usize) -> Table {
         let sets = keys.div_ceil(KEYS_A_SET).max(1);
         let set = |_| Set(std::array::from_fn(|_| Slot::empty()));
-        Table { sets: (0..sets).map(set).collect(), held: CachePadded::default() }
+        Table {
+            sets: (0..sets).map(set).collect(),
+            held: CachePadded::default(),
+            in_vain: AtomicUsize::new(0),
+        }
     }
 
     /// Keys held.
     pub(crate) fn len(&self) -> usize {
         self.held.load(Relaxed)
+    }
+
+    /// Keys that were evicted and made room for nobody: no call has counted them.
+    pub(crate) fn evicted_in_vain(&self) -> u64 {
+        self.in_vain.load(Relaxed) as u64
     }
 
     /// The sets of a key, the home first.
@@ -224,7 +235,7 @@ impl Table {
             }
             let (slot, state) = (&sets[set].0[room.first], states[set][room.first]);
             if (&slot.bucket).commit(state, State::SEALED).is_ok() {
-                return Ok(Claim { table: self, slot });
+                return Ok(Claim { table: self, slot, evicts: slot.has_key() });
             }
         }
     }
@@ -276,7 +287,12 @@ impl Table {
 impl Slot {
     /// Whether it is a key's, as far as one look tells.
     fn is_held(&self) -> bool {
-        self.digest.load(Ordering::Relaxed) > LATCH && self.bucket.state().is_level()
+        self.has_key() && self.bucket.state().is_level()
+    }
+
+    /// Whether it has a digest: for good, of a slot that this call has sealed.
+    fn has_key(&self) -> bool {
+        self.digest.load(Ordering::Relaxed) > LATCH
     }
 
     /// Puts another digest beside the latch. True if there was one.
@@ -386,17 +402,19 @@ impl Drop for Latch<'_> {
 pub(crate) struct Claim<'a> {
     table: &'a Table,
     slot: &'a Slot,
+    /// It was another's.
+    evicts: bool,
 }
 
 impl Claim<'_> {
     /// Says whose it will be. True if it was another's.
     pub(crate) fn enter(&self, hash: u64) -> bool {
-        let evicts = self.slot.change(digest(hash));
-        if !evicts {
+        self.slot.change(digest(hash));
+        if !self.evicts {
             self.table.held.fetch_add(1, Relaxed);
         }
         self.slot.bucket.set(State::ENTERING);
-        evicts
+        self.evicts
     }
 
     /// Gives the key its bucket.
@@ -409,6 +427,7 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
+        self.table.in_vain.fetch_add(usize::from(self.evicts), Relaxed);
         self.table.leave(self.slot, State::FULL);
     }
 }
