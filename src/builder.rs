@@ -199,8 +199,8 @@ impl<K, S> Builder<K, S> {
     /// All of it is allocated by [`build`](Builder::build), and nothing ever after. Forgetting a key is giving its place to another, when
     /// its bucket has been full for 2 s, as ever. There are places for a third more keys than it is made for, and each key has 16 where it may be.
     /// Those may all be taken by keys that are limited: of the keys that come until there are as many as the table is made for, all
-    /// limited, one in 3,000 finds no room, and one in 150 of those that come then. Until there are four fifths of them it is one in
-    /// 600,000. [`when_full`](Builder::when_full) decides on it.
+    /// limited, one in 3,000 finds no room, and one in 120 to 150 of those that come then. Up to four fifths of them it is one in 600,000.
+    /// [`when_full`](Builder::when_full) decides on it.
     ///
     /// A key itself is not stored, but 64 bits of its hash: of `n` keys that are held two share a bucket with a probability of about
     /// `n^2 / 2^65` (one in 40 million for a million keys, 3 in a million for ten million), if the hasher is a sound one with a
