@@ -1,1 +1,229 @@
-//! A table.
+//! What is true of a fixed table alone. (What is promised wherever the buckets are is in `keyed.rs`.)
+
+mod entering;
+mod hashes;
+mod odds;
+mod settled;
+
+use tollgate::{Denied, Quota, RateLimiter, Reason, Stats, WhenFull};
+
+use crate::support::{DAY, HOUR, Random, SECOND, Time, fill, nanos, ns, ticks};
+
+const MARGIN: u64 = 2 * SECOND;
+/// Places of a table of one set, which is the least there is.
+const PLACES: u64 = 8;
+const POLICIES: [WhenFull; 3] = [WhenFull::Share, WhenFull::Deny, WhenFull::Allow];
+
+fn table(quota: Quota, keys: usize, policy: WhenFull) -> (RateLimiter<u64>, Time) {
+    let (clock, time) = Time::new();
+    (RateLimiter::builder(quota).clock(clock).inline(keys).when_full(policy).build(), time)
+}
+
+/// A table of one set, in whose places are the keys from 0 on, without a token.
+fn taken(quota: Quota, policy: WhenFull) -> (RateLimiter<u64>, Time) {
+    let (limiter, time) = table(quota, 1, policy);
+    (0..PLACES).for_each(|key| assert!(limiter.try_acquire_n(&key, quota.capacity()).is_ok()));
+    (limiter, time)
+}
+
+/// The wait of a key that finds no room.
+fn no_room(denied: Denied) -> u64 {
+    assert_eq!((denied.reason(), denied.remaining()), (Reason::Full, 0));
+    nanos(denied.retry_after().expect("a place may be due some day"))
+}
+
+#[test]
+fn a_table_has_eight_places_for_each_six_keys() {
+    for (keys, most) in [(0, 8), (1, 8), (6, 8), (7, 16), (12, 16), (13, 24), (600, 800), (601, 808)] {
+        let (limiter, _time) = table(Quota::per_hour(1), keys, WhenFull::Deny);
+        let granted = (0..20_000).filter(|key| limiter.try_acquire(key).is_ok()).count();
+        assert_eq!((granted, limiter.len()), (most, most), "for {keys} keys");
+        assert_eq!(limiter.stats().refused_full, 20_000 - most as u64);
+    }
+    // Nothing is allocated of it before it is built.
+    let huge = RateLimiter::<u64>::builder(Quota::per_hour(1)).inline(usize::MAX);
+    assert!(format!("{huge:?}").contains("inline: Some(4294967296)"), "{huge:?}");
+    drop(huge);
+}
+
+/// The last of the two that are said counts for neither: a table has no other bound.
+#[test]
+fn a_table_is_not_bounded_otherwise() {
+    let (clock, _time) = Time::new();
+    let limiter =
+        RateLimiter::<u64>::builder(Quota::per_hour(1)).clock(clock).max_keys(1).presize(usize::MAX);
+    let limiter = limiter.inline(100).max_keys(0).build();
+    assert_eq!((0..100).filter(|key| limiter.try_acquire(key).is_ok()).count(), 100);
+    assert_eq!(limiter.len(), 100);
+}
+
+/// However often it comes, and whoever comes between: counted each time.
+#[test]
+fn a_key_has_one_place() {
+    let (limiter, mut time) = table(Quota::per_hour(3), 600, WhenFull::Deny);
+    let mut random = Random(1);
+    let mut granted = vec![0; 400];
+    for step in 0..20_000 {
+        let key = random.below(400);
+        let known = granted[key as usize] > 0;
+        let before = limiter.len();
+        granted[key as usize] += u64::from(limiter.try_acquire(&key).is_ok());
+        assert_eq!(limiter.len(), before + usize::from(!known), "step {step}");
+    }
+    assert!(granted.iter().all(|granted| *granted == 3));
+    let Stats { keys, evicted, refused_full, .. } = limiter.stats();
+    assert_eq!((keys, evicted, refused_full), (400, 0, 0));
+    time.set(HOUR + MARGIN - 1);
+    assert_eq!(limiter.evict_idle(), 0);
+    time.set(HOUR + MARGIN + ticks(Quota::per_hour(3), 2));
+    assert_eq!((limiter.evict_idle(), limiter.len(), limiter.is_empty()), (400, 0, true));
+    assert_eq!(limiter.evict_idle(), 0);
+    assert_eq!(limiter.stats().evicted, 400);
+}
+
+/// Who finds both sets taken by keys that are limited is decided on by the policy, and counted.
+#[test]
+fn without_a_place_the_policy_decides_and_it_is_counted() {
+    for policy in POLICIES {
+        let (limiter, _time) = taken(Quota::per_hour(5), policy);
+        let granted = (0..1_000).filter(|_| limiter.try_acquire(&100).is_ok()).count();
+        let Stats { keys, evicted, shared, refused_full, allowed_full, .. } = limiter.stats();
+        assert_eq!((keys, evicted), (8, 0), "{policy:?}");
+        let expected = match policy {
+            WhenFull::Share => (5, [1_000, 0, 0]),
+            WhenFull::Deny => (0, [0, 1_000, 0]),
+            _ => (1_000, [0, 0, 1_000]),
+        };
+        assert_eq!((granted, [shared, refused_full, allowed_full]), expected, "{policy:?}");
+        assert_eq!(limiter.try_acquire_n(&100, 6).unwrap_err().reason(), Reason::TooMany);
+        assert!((0..PLACES).all(|key| limiter.try_acquire(&key).unwrap_err().reason() == Reason::Empty));
+        assert_eq!(limiter.len(), 8, "nobody made room");
+    }
+}
+
+/// A newcomer looks at all places that it may have: it is told when the first of them can be had, and gets it then, not a
+/// nanosecond before.
+#[test]
+fn a_newcomer_gets_a_place_when_it_was_told() {
+    for (seed, keys) in [(1, 1), (2, 7), (3, 100), (4, 600)] {
+        let (limiter, mut time) = table(Quota::per_second(10).burst(30), keys, WhenFull::Deny);
+        let mut random = Random(seed);
+        let (mut told, places) = (0, keys.div_ceil(6) as u64 * PLACES);
+        for newcomer in 0..10_000 {
+            // About twice as many as there are places for.
+            time.advance(random.below(3 * SECOND / places));
+            let n = 1 + random.below(30);
+            if let Err(denied) = limiter.try_acquire_n(&newcomer, n) {
+                let wait = no_room(denied);
+                assert!(wait > 0, "{newcomer} of {keys}");
+                told += 1;
+                time.advance(wait - 1);
+                let again = no_room(limiter.try_acquire_n(&newcomer, n).expect_err("a nanosecond early"));
+                assert_eq!(again, 1, "{newcomer} of {keys}");
+                time.advance(1);
+                assert!(limiter.try_acquire_n(&newcomer, n).is_ok(), "{newcomer} of {keys} after {wait} ns");
+            }
+        }
+        println!("{keys} keys: {told} of 10,000 were told to wait, {:?}", limiter.stats());
+        assert!(told > 100);
+        let Stats { keys: held, evicted, refused_full, .. } = limiter.stats();
+        assert_eq!((held as u64 + evicted, refused_full), (10_000, 2 * told));
+    }
+}
+
+/// Its place is nobody's for 2 s, whichever way it went; then it is anybody's. The key itself starts anew at once.
+#[test]
+fn the_place_of_a_key_that_was_removed_is_free_after_the_margin() {
+    let quota = Quota::per_hour(5);
+    let ways: [fn(&RateLimiter<u64>); 3] = [
+        |limiter| assert!(limiter.remove(&3) && !limiter.remove(&3)),
+        |limiter| assert!(limiter.pin().remove(&3) && !limiter.pin().remove(&3)),
+        RateLimiter::clear,
+    ];
+    for (way, goes) in ways.into_iter().enumerate() {
+        let (limiter, mut time) = taken(quota, WhenFull::Deny);
+        time.set(DAY);
+        // Limited, from here on.
+        (0..PLACES).for_each(|key| assert!(limiter.try_acquire_n(&key, 5).is_ok()));
+        goes(&limiter);
+        let left = if way == 2 { 0 } else { 7 };
+        assert_eq!((limiter.len(), limiter.peek(&3).remaining(), limiter.stats().evicted), (left, 5, 0));
+        let wait = no_room(limiter.try_acquire(&3).expect_err("it was left just now"));
+        assert!((MARGIN..=MARGIN + ticks(quota, 2)).contains(&wait), "{wait}");
+        time.advance(wait - 1);
+        assert_eq!(limiter.evict_idle(), 0, "an empty place is no key's");
+        assert_eq!(no_room(limiter.try_acquire(&3).expect_err("it was left just now")), 1);
+        time.advance(1);
+        let evicted = limiter.evict_idle();
+        assert_eq!((evicted, limiter.len()), (0, left));
+        let newcomers = (20..40).filter(|key| limiter.try_acquire(key).is_ok()).count();
+        assert_eq!((newcomers, limiter.len()), (8 - left, 8), "way {way}");
+        assert_eq!(limiter.stats().evicted, 0);
+    }
+}
+
+/// It took a burst from the bucket that it shared; when it has a place of its own it does not get another, and leaves it again
+/// some day if it was refused then.
+#[test]
+fn a_key_brings_its_debts_and_goes() {
+    let quota = Quota::per_hour(1).burst(5);
+    let (limiter, mut time) = table(quota, 1, WhenFull::Share);
+    (0..PLACES).for_each(|key| assert!(limiter.try_acquire(&key).is_ok()));
+    time.set(HOUR);
+    assert!(limiter.try_acquire_n(&100, 5).is_ok());
+    assert_eq!((limiter.stats().shared, limiter.len()), (1, 8));
+    time.set(HOUR + 3 * SECOND);
+    assert!(limiter.try_acquire(&100).is_err());
+    assert_eq!((limiter.stats().shared, limiter.stats().evicted, limiter.len()), (1, 1, 8));
+    assert_eq!((limiter.evict_idle(), limiter.len()), (7, 1));
+    time.set(HOUR + fill(quota) + MARGIN - 1);
+    assert_eq!(limiter.evict_idle(), 0);
+    time.advance(1 + ticks(quota, 2));
+    assert_eq!((limiter.evict_idle(), limiter.len()), (1, 0));
+}
+
+/// Within 2 s after a change nobody goes, however long he was full; an empty place can be had at once.
+#[test]
+fn after_a_change_of_quota_empty_places_can_be_had() {
+    let quota = Quota::per_second(5);
+    let (limiter, mut time) = table(quota, 1, WhenFull::Deny);
+    (0..5).for_each(|key| assert!(limiter.try_acquire(&key).is_ok()));
+    time.set(DAY);
+    limiter.set_quota(quota).unwrap();
+    assert!((5..PLACES).all(|key| limiter.try_acquire(&key).is_ok()));
+    assert_eq!((limiter.len(), limiter.stats().evicted), (8, 0));
+    assert_eq!(no_room(limiter.try_acquire(&100).unwrap_err()), MARGIN);
+    time.advance(MARGIN - 1);
+    assert_eq!((limiter.evict_idle(), no_room(limiter.try_acquire(&100).unwrap_err())), (0, 1));
+    time.advance(1);
+    assert!(limiter.try_acquire(&100).is_ok());
+    assert_eq!((limiter.len(), limiter.stats().evicted), (8, 1));
+    // One that was swept is as empty as one that never was a key's.
+    time.set(2 * DAY);
+    assert_eq!(limiter.evict_idle(), 8);
+    limiter.set_quota(quota).unwrap();
+    assert!((0..PLACES).all(|key| limiter.try_acquire(&key).is_ok()));
+}
+
+#[test]
+fn a_new_key_of_a_table_starts_with_what_was_said() {
+    for (initial, starts) in [(0, 0), (3, 3), (10, 10), (99, 10)] {
+        let (clock, mut time) = Time::new();
+        let quota = Quota::per_second(10);
+        let limiter = RateLimiter::<u64>::builder(quota).clock(clock).inline(1).initial_tokens(initial);
+        let limiter = limiter.when_full(WhenFull::Deny).build();
+        time.set(100 * SECOND);
+        assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (starts, 0));
+        for key in 0..PLACES {
+            assert_eq!(limiter.acquire_up_to(&key, 99).tokens(), starts);
+            let denied = limiter.try_acquire(&key).unwrap_err();
+            assert_eq!(denied.retry_after(), Some(ns(SECOND / 10)));
+        }
+        assert_eq!(limiter.len(), 8);
+        time.advance(60 * SECOND);
+        // Nobody is forgotten but to make room: they would start anew, with less.
+        assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (0, 10));
+        assert_eq!(limiter.acquire_up_to(&100, 99).tokens(), starts);
+        assert_eq!((limiter.len(), limiter.stats().evicted), (8, 1));
+    }
+}

@@ -1,0 +1,48 @@
+//! How many find no room: what the documentation of `Builder::inline` says, on hashes that are the same in every run.
+
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+use tollgate::{Quota, RateLimiter, WhenFull};
+
+use crate::support::Time;
+
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+const KEYS: u64 = 2_000_000;
+
+/// All that have a place are limited. Tells of how many newcomers how many found none, while the places taken were so many to so
+/// many in 1,000 of those it is made for.
+fn between(limiter: &RateLimiter<u64, Fixed>, next: &mut u64, from: u64, to: u64) -> (u64, u64) {
+    while (limiter.len() as u64) < KEYS * from / 1_000 {
+        let _ = limiter.try_acquire(next);
+        *next += 1;
+    }
+    let (first, before) = (*next, limiter.stats().refused_full);
+    while (limiter.len() as u64) < KEYS * to / 1_000 {
+        let _ = limiter.try_acquire(next);
+        *next += 1;
+    }
+    (*next - first, limiter.stats().refused_full - before)
+}
+
+#[test]
+fn as_few_find_no_room_as_is_said() {
+    let (clock, _time) = Time::new();
+    let limiter = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).inline(KEYS as usize);
+    let limiter = limiter.when_full(WhenFull::Deny).build();
+    let mut next = 0;
+    let parts = [(0, 800), (800, 850), (850, 990), (990, 1_000), (1_000, 1_010)];
+    let parts = parts.map(|(from, to)| (to, between(&limiter, &mut next, from, to)));
+    for (to, (of, refused)) in parts {
+        println!("until {to} in 1,000: {refused} of {of} found no room");
+    }
+    let [below, above, _, before, after] = parts.map(|(_, part)| part);
+    let all = parts[..4].iter().map(|(_, (_, refused))| refused).sum::<u64>();
+    // Four fifths are 60 % of the places: fewer than 1 in 10,000, by far.
+    assert!(below.1 * 100_000 < below.0, "{below:?}");
+    let one_in = |(of, refused): (u64, u64)| of / refused.max(1);
+    assert!((10_000..100_000).contains(&one_in(above)), "at four fifths of them: {above:?}");
+    assert!((2_300..3_500).contains(&one_in((KEYS, all))), "of as many as it is made for: {all}");
+    let then = (before.0 + after.0, before.1 + after.1);
+    assert!((90..140).contains(&one_in(then)), "once there are as many as it is made for: {then:?}");
+}
