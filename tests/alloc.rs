@@ -184,6 +184,58 @@ fn memory_stays_flat_under_a_flood() {
     }
 }
 
+/// All of a table is made by `build`: from then on new keys, evictions, batches and every policy allocate nothing.
+#[test]
+fn a_table_allocates_nothing_once_it_is_built() {
+    for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
+        let (clock, mock) = Clock::mock();
+        let quota = Quota::per_second(2);
+        let mut built = None;
+        let building = measure(|| {
+            let builder =
+                RateLimiter::<String>::builder(quota).clock(clock).headroom(Quota::per_second(4)).unwrap();
+            built = Some(builder.inline(6_000).when_full(policy).build());
+        });
+        let limiter = built.expect("it was just built");
+        // 8,000 places of 16 bytes, and 1,024 buckets to share.
+        assert!((128_000..150_000).contains(&building.bytes_current), "{building:?}");
+        let keys: Vec<String> = (0..20_000).map(|key| format!("the key of some length {key}")).collect();
+        let asks: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
+        for round in 0..4 {
+            allocates_nothing("a new key, or one without room", || {
+                for key in &keys {
+                    let _ = black_box(limiter.try_acquire(key.as_str()));
+                }
+            });
+            allocates_nothing("a pinned handle", || {
+                let pinned = limiter.pin();
+                for key in &keys {
+                    let _ = black_box(pinned.try_acquire_n(key.as_str(), 2));
+                }
+            });
+            mock.advance(Duration::from_secs(4));
+            allocates_nothing("a batch", || {
+                let granted = limiter.try_acquire_batch(&asks).filter(|one| one.is_ok()).count();
+                assert!(black_box(granted) >= 6_000);
+            });
+            allocates_nothing("the rest", || {
+                let _ = black_box((limiter.reserve("new", 1).map(drop), limiter.hold("other", 1).map(drop)));
+                limiter.refund("other", 1);
+                let _ = black_box((limiter.remove("new"), limiter.peek("unknown"), limiter.stats()));
+                if round == 2 {
+                    limiter.clear();
+                }
+                limiter.set_quota(Quota::per_second(2 + round % 2)).unwrap();
+            });
+            mock.advance(Duration::from_secs(8));
+            allocates_nothing("a sweep", || {
+                black_box(limiter.evict_idle());
+            });
+        }
+        assert!(limiter.stats().evicted > 8_000, "{:?}", limiter.stats());
+    }
+}
+
 #[test]
 fn a_key_takes_little_and_gives_it_back() {
     const KEYS: u64 = 100_000;

@@ -4,6 +4,7 @@
 //! is asked for; so a test that needs a limiter without room has them taken, by keys that it does not use.
 
 mod all_of;
+mod batch;
 mod between;
 mod conformance;
 mod dropped;

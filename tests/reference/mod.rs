@@ -24,7 +24,7 @@ const LONGEST: i128 = u64::MAX as i128;
 const MOST_TOKENS: i128 = 1 << 41;
 
 /// What the crate answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) granted: bool,
     pub(crate) remaining: u64,
