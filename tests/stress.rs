@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Clock, Equivalent, Quota, RateLimiter, ToKey, TokenBucket, WhenFull};
 
+#[path = "stress/table.rs"]
+mod table;
 #[path = "stress/verbs.rs"]
 mod verbs;
 
