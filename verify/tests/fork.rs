@@ -56,11 +56,17 @@ fn in_a_fork(child: impl FnOnce()) {
 
 #[test]
 fn a_fork_goes_on_from_where_it_was() {
+    goes_on(false);
+    goes_on(true);
+}
+
+fn goes_on(inline: bool) {
     let _watchdog = Watchdog::of("a fork", 600);
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_hour(5);
     let bucket = TokenBucket::with_clock(quota, clock.clone());
-    let limiter = RateLimiter::<String>::builder(quota).clock(clock).max_keys(2_000).build();
+    let builder = RateLimiter::<String>::builder(quota).clock(clock);
+    let limiter = if inline { builder.inline(2_000) } else { builder.max_keys(2_000) }.build();
     assert!(bucket.try_acquire_n(2).is_ok() && limiter.try_acquire_n("known", 2).is_ok());
     let rest_of = |known: u64| {
         assert_eq!(bucket.acquire_up_to(10).tokens(), known);
@@ -83,10 +89,16 @@ fn a_fork_goes_on_from_where_it_was() {
 /// On the processor's counter, while others take all they get: in the copy they are gone in the middle of a decision.
 #[test]
 fn a_fork_in_the_middle_of_decisions_goes_on() {
+    goes_on_in_the_middle(false);
+    goes_on_in_the_middle(true);
+}
+
+fn goes_on_in_the_middle(inline: bool) {
     const KEYS: u64 = 8;
     let _watchdog = Watchdog::of("a busy fork", 600);
     let quota = Quota::per_second(1_000_000).burst(1_000);
-    let limiter = RateLimiter::<u64>::new(quota);
+    let builder = RateLimiter::<u64>::builder(quota);
+    let limiter = if inline { builder.inline(100) } else { builder }.build();
     for key in 0..KEYS {
         assert!(limiter.try_acquire(&key).is_ok());
     }

@@ -60,3 +60,39 @@ fn ten_million_keys_stay_within_the_memory_of_those_that_have_room() {
         assert!(more.is_none_or(|more| more <= 50 * bytes(ROOM)), "{policy:?}, {step}: {more:?} more");
     }
 }
+
+/// A table has all of its memory when it is built.
+#[test]
+fn ten_million_keys_stay_within_the_memory_of_a_table() {
+    let _watchdog = Watchdog::of("ten million keys of a table", 1_800);
+    for (policy, step) in
+        [(WhenFull::Share, 0), (WhenFull::Deny, 0), (WhenFull::Allow, 0), (WhenFull::Share, 100_000)]
+    {
+        let (clock, mock) = Clock::mock();
+        let mut built = None;
+        let building = measure(|| {
+            let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock);
+            built = Some(limiter.inline(ROOM as usize).when_full(policy).build());
+        });
+        let limiter = built.expect("it was just built");
+        let before = resident();
+        let flood = measure(|| {
+            for key in 0..KEYS {
+                let _ = limiter.try_acquire(&key);
+                mock.advance(Duration::from_nanos(step));
+            }
+        });
+        let more = resident().zip(before).map(|(after, before)| after - before);
+        let stats = limiter.stats();
+        println!(
+            "{policy:?}, {step} ns a key: {} bytes, then {} more, {more:?} more in memory; {stats:?}",
+            building.bytes_current, flood.bytes_max
+        );
+        assert_eq!((flood.count_total, flood.bytes_max), (0, 0));
+        assert!(building.bytes_current <= 25 * i64::try_from(ROOM).expect("few"), "{building:?}");
+        // The counters are touched, and what is on the stack.
+        assert!(more.is_none_or(|more| more <= 1 << 20), "{policy:?}, {step}: {more:?} more");
+        assert!(stats.keys as u64 <= ROOM.div_ceil(6) * 8 && stats.keys as u64 >= ROOM, "{stats:?}");
+        assert_eq!(stats.evicted > KEYS / 2, step > 0);
+    }
+}

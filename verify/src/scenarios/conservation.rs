@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull};
 
-use super::{Size, counters, together, warm};
+use super::{Size, Store, counters, together, warm};
 use crate::random::Random;
 use crate::skewed::{Skewed, readings, set_skew, spread};
 
@@ -23,23 +23,23 @@ const WIDTHS: [u64; 2] = [2_600, 1_600_000_000];
 
 /// Runs it at both skews.
 pub fn run(size: Size) {
-    for width in WIDTHS {
-        let lost = known(width, size.choose(300, 40_000, 400_000));
+    for (width, store) in WIDTHS.into_iter().flat_map(|width| Store::BOTH.map(|store| (width, store))) {
+        let lost = known(store, width, size.choose(300, 40_000, 400_000));
         let least = size.choose(10, 1_000, 1_000);
         assert!(lost >= least, "only {lost} races were lost, of {least}: nobody was in the way");
         leased(width, size.choose(2_000, 400_000, 4_000_000));
         let policies = [WhenFull::Deny, WhenFull::Share];
-        let evicted: u64 =
-            policies.map(|policy| evictions(width, policy, size.choose(4, 500, 2_500))).iter().sum();
+        let leaps = size.choose(4, 500, 2_500);
+        let evicted: u64 = policies.map(|policy| evictions(store, width, policy, leaps)).iter().sum();
         let least = size.choose(200, 100_000, 500_000);
         assert!(evicted >= least, "only {evicted} evictions, of {least}");
-        println!("  skew {width} ns: {lost} races lost, {evicted} evicted in all");
+        println!("  {store:?}, skew {width} ns: {lost} races lost, {evicted} evicted in all");
     }
 }
 
 /// Buckets that are there: one of its own, and some of keys. They start empty and are never full, so what came was
 /// granted or is left, to the token. Tells how many races were lost.
-fn known(width: u64, decisions: u64) -> u64 {
+fn known(store: Store, width: u64, decisions: u64) -> u64 {
     const KEYS: u64 = 3;
     // The skew is worth 2.6 tokens, or 1,600.
     let rate = if width < 1_000_000 { 1_000_000 } else { 1_000 };
@@ -49,7 +49,8 @@ fn known(width: u64, decisions: u64) -> u64 {
     let time = Skewed::at(START);
     set_skew(0);
     let bucket = TokenBucket::builder(quota).clock(time.clock()).start_empty().build();
-    let limiter = RateLimiter::<u64>::builder(quota).clock(time.clock()).start_empty().build();
+    let limiter = RateLimiter::<u64>::builder(quota).clock(time.clock()).start_empty();
+    let limiter = store.room(limiter, 100).build();
     for key in 0..KEYS {
         assert!(limiter.try_acquire(&key).is_err(), "a key starts empty");
     }
@@ -83,7 +84,9 @@ fn known(width: u64, decisions: u64) -> u64 {
     for (target, granted) in granted.into_iter().enumerate() {
         let (granted, target) = (granted.into_inner(), target as u64);
         let left = if target == KEYS { bucket.peek() } else { limiter.peek(&target) }.remaining();
-        println!("  known, skew {width} ns, {target}: {granted} granted and {left} left of {came}");
+        println!(
+            "  known, {store:?}, skew {width} ns, {target}: {granted} granted and {left} left of {came}"
+        );
         assert!(granted > 0 && (granted + left).abs_diff(came) <= 1, "{granted} and {left} are not {came}");
     }
     set_skew(0);
@@ -138,12 +141,12 @@ const BETWEEN: u64 = KEYS * 12;
 /// The ideal bucket earns one burst in a leap, and within one, where the skew is worth less than a token, nothing. So
 /// that is what a key may be granted. It is less than the law says of the same span, by the margin that is lost in each
 /// leap.
-fn evictions(width: u64, policy: WhenFull, leaps: u64) -> u64 {
+fn evictions(store: Store, width: u64, policy: WhenFull, leaps: u64) -> u64 {
     assert!(width < TOKEN && LEAP > BURST * TOKEN + 2_000_000_000 + width);
     let quota = Quota::every(std::time::Duration::from_nanos(TOKEN)).burst(BURST);
     let time = Skewed::at(START);
-    let limiter =
-        RateLimiter::<u64>::builder(quota).clock(time.clock()).max_keys(ROOM).when_full(policy).build();
+    let limiter = RateLimiter::<u64>::builder(quota).clock(time.clock()).when_full(policy);
+    let limiter = store.room(limiter, ROOM).build();
     warm(&limiter);
     let granted = counters(KEYS as usize);
     let in_one_leap = counters((KEYS * (leaps + 1)) as usize);
@@ -193,12 +196,12 @@ fn evictions(width: u64, policy: WhenFull, leaps: u64) -> u64 {
     let stats = limiter.stats();
     let by_hand = stats.evicted - swept;
     assert!(
-        stats.keys <= ROOM && swept * 50 >= stats.evicted && by_hand * 50 >= stats.evicted,
+        stats.keys <= store.places(ROOM) && swept * 50 >= stats.evicted && by_hand * 50 >= stats.evicted,
         "{stats:?}, {swept} swept"
     );
     let all: u64 = granted.iter().sum();
     println!(
-        "  evictions, skew {width} ns, {policy:?}: {leaps} leaps, {swept} swept and {by_hand} evicted by hand; \
+        "  evictions, {store:?}, skew {width} ns, {policy:?}: {leaps} leaps, {swept} swept and {by_hand} evicted by hand; \
          {all} granted of {}",
         most * KEYS
     );

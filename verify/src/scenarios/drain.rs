@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tollgate::{Quota, RateLimiter, TokenBucket};
 
 use super::target::{Key, Target};
-use super::{Size, counters, together, warm};
+use super::{Size, Store, counters, together, warm};
 use crate::random::Random;
 use crate::skewed::Skewed;
 
@@ -34,9 +34,16 @@ pub fn run(size: Size) {
             u64::from(spread[round].try_acquire().is_ok())
         });
 
-        let limiter = RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
-        warm(&limiter);
-        drain("a key", rounds, burst, |round, _| u64::from(limiter.try_acquire(&(round as u64)).is_ok()));
+        let limiters = Store::BOTH.map(|store| {
+            // Two keys a round.
+            let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
+            (store, store.room(builder, 4_000).build())
+        });
+        for (store, limiter) in &limiters {
+            warm(limiter);
+            let what = format!("a key ({store:?})");
+            drain(&what, rounds, burst, |round, _| u64::from(limiter.try_acquire(&(round as u64)).is_ok()));
+        }
 
         // A debt of one burst is allowed, unless told otherwise.
         let mixed = buckets();
@@ -47,10 +54,13 @@ pub fn run(size: Size) {
         drain("a spread bucket by all verbs", rounds, 2 * burst, |round, random| {
             by_any(&mixed[round], burst, random)
         });
-        drain("a key by all verbs", rounds, 2 * burst, |round, random| {
-            // Other keys than above.
-            by_any(&Key(&limiter, rounds + round as u64), burst, random)
-        });
+        for (store, limiter) in &limiters {
+            let what = format!("a key by all verbs ({store:?})");
+            drain(&what, rounds, 2 * burst, |round, random| {
+                // Other keys than above.
+                by_any(&Key(limiter, rounds + round as u64), burst, random)
+            });
+        }
     }
 }
 

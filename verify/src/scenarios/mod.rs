@@ -8,7 +8,7 @@ pub mod verbs;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use tollgate::RateLimiter;
+use tollgate::{Builder, RateLimiter};
 
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,33 @@ impl Size {
             Size::Small => small,
             Size::Quick => quick,
             Size::Full => full,
+        }
+    }
+}
+
+/// Where a limiter has its buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Store {
+    Map,
+    Table,
+}
+
+impl Store {
+    const BOTH: [Store; 2] = [Store::Map, Store::Table];
+
+    /// With room for so many keys; a table has some more.
+    fn room<K, S>(self, builder: Builder<K, S>, keys: usize) -> Builder<K, S> {
+        match self {
+            Store::Map => builder.max_keys(keys),
+            Store::Table => builder.inline(keys),
+        }
+    }
+
+    /// Keys that are held then, at most.
+    fn places(self, keys: usize) -> usize {
+        match self {
+            Store::Map => keys,
+            Store::Table => keys.div_ceil(6) * 8,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull, all_of};
 
 use super::target::{Key, Target};
-use super::{Size, counters, together, warm};
+use super::{Size, Store, counters, together, warm};
 use crate::random::Random;
 use crate::skewed::{Skewed, set_skew, spread};
 
@@ -45,17 +45,20 @@ impl Account {
 
 /// Runs it without room for all keys, under each policy that counts what it grants.
 pub fn run(size: Size) {
-    for policy in [WhenFull::Share, WhenFull::Deny] {
-        at_once(policy, size.choose(300, 10_000, 200_000));
+    for store in Store::BOTH {
+        for policy in [WhenFull::Share, WhenFull::Deny] {
+            at_once(store, policy, size.choose(300, 10_000, 200_000));
+        }
     }
 }
 
-fn at_once(policy: WhenFull, calls: u64) {
+fn at_once(store: Store, policy: WhenFull, calls: u64) {
     let time = Skewed::at(START);
     set_skew(0);
     let bucket = TokenBucket::builder(FAST).max_debt(DEBT).expect("it fits").clock(time.clock()).build();
     let limiter = RateLimiter::<u64>::builder(FAST).headroom(GOLD).expect("it fits").clock(time.clock());
-    let limiter = limiter.max_debt(DEBT).expect("it fits").max_keys(ROOM).when_full(policy).build();
+    let limiter = limiter.max_debt(DEBT).expect("it fits").when_full(policy);
+    let limiter = store.room(limiter, ROOM).build();
     warm(&limiter);
     // For the same reason the buckets that a plan's keys share are made here; and what takes a lock, another quota or
     // plan, is done by one thread below.
@@ -123,12 +126,15 @@ fn at_once(policy: WhenFull, calls: u64) {
 
     let (span, changes) = (time.now() - START + WIDTH, changes[0].load(Relaxed));
     let stats = limiter.stats();
-    println!("  {policy:?}: {} calls, {changes} changes of quota, {stats:?}", calls * THREADS as u64);
+    println!(
+        "  {store:?}, {policy:?}: {} calls, {changes} changes of quota, {stats:?}",
+        calls * THREADS as u64
+    );
     own.settle("the bucket", FAST, span, changes);
     for (key, account) in keyed.into_iter().enumerate() {
         account.settle(&format!("key {key}"), GOLD, span, changes);
     }
-    assert!(stats.keys <= ROOM && stats.evicted > 0 && changes > 0, "{stats:?}");
+    assert!(stats.keys <= store.places(ROOM) && stats.evicted > 0 && changes > 0, "{stats:?}");
 }
 
 /// One verb that both faces have.

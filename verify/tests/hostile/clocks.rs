@@ -35,31 +35,35 @@ fn answer(decision: Result<Granted, Denied>) -> Answer {
     }
 }
 
-/// A bucket and a key under the same quota on the same clock, and the ideal of each.
-struct Pair {
+/// A bucket, a key of a map and a key of a table, under the same quota on the same clock, and the ideal of each.
+struct Trio {
     quota: Quota,
     mock: MockClock,
     now: u64,
     bucket: TokenBucket,
-    limiter: RateLimiter<u64>,
-    ideals: [Ideal; 2],
-    granted: [u64; 2],
+    /// Over either store.
+    limiters: [RateLimiter<u64>; 2],
+    ideals: [Ideal; 3],
+    granted: [u64; 3],
     random: Random,
 }
 
-impl Pair {
-    fn of(quota: Quota) -> Pair {
+impl Trio {
+    fn of(quota: Quota) -> Trio {
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_nanos(START));
         let ideal = Ideal::new(quota.tokens(), nanos(quota.period()), quota.capacity());
-        Pair {
+        Trio {
             quota,
             mock,
             now: START,
             bucket: TokenBucket::with_clock(quota, clock.clone()),
-            limiter: RateLimiter::builder(quota).clock(clock).max_keys(1).build(),
-            ideals: [ideal.clone(), ideal],
-            granted: [0; 2],
+            limiters: [
+                RateLimiter::builder(quota).clock(clock.clone()).max_keys(1).build(),
+                RateLimiter::builder(quota).clock(clock).inline(1).build(),
+            ],
+            ideals: [ideal.clone(), ideal.clone(), ideal],
+            granted: [0; 3],
             random: Random(quota.capacity()),
         }
     }
@@ -78,9 +82,9 @@ impl Pair {
             1 => 1 + self.random.below(burst),
             _ => 1,
         };
-        for (which, decision) in
-            [self.bucket.try_acquire_n(n), self.limiter.try_acquire_n(&7, n)].into_iter().enumerate()
-        {
+        let [map, table] = &self.limiters;
+        let decisions = [self.bucket.try_acquire_n(n), map.try_acquire_n(&7, n), table.try_acquire_n(&7, n)];
+        for (which, decision) in decisions.into_iter().enumerate() {
             self.granted[which] += decision.map_or(0, |granted| granted.tokens());
             if let Err(what) = self.ideals[which].take(self.now, n, answer(decision)) {
                 panic!("{}, {which}: {what}", self.quota);
@@ -90,9 +94,11 @@ impl Pair {
 
     /// Evicts the key if it may be: a new one is as full as it was.
     fn evict(&mut self) {
-        if self.limiter.evict_idle() == 1 {
-            let (tokens, period) = (self.quota.tokens(), nanos(self.quota.period()));
-            self.ideals[1] = Ideal::new(tokens, period, self.quota.capacity());
+        for (limiter, ideal) in self.limiters.iter().zip(&mut self.ideals[1..]) {
+            if limiter.evict_idle() == 1 {
+                let (tokens, period) = (self.quota.tokens(), nanos(self.quota.period()));
+                *ideal = Ideal::new(tokens, period, self.quota.capacity());
+            }
         }
     }
 
@@ -116,7 +122,7 @@ impl Pair {
 }
 
 /// Runs it for quotas from one a month to billions a second.
-fn for_each_quota(seconds: u64, run: impl Fn(Pair)) {
+fn for_each_quota(seconds: u64, run: impl Fn(Trio)) {
     let _watchdog = Watchdog::of("a clock", seconds);
     for quota in [
         Quota::per_second(1),
@@ -130,7 +136,7 @@ fn for_each_quota(seconds: u64, run: impl Fn(Pair)) {
         Quota::per_day(5),
         Quota::every(Duration::from_nanos(30 * DAY)),
     ] {
-        run(Pair::of(quota));
+        run(Trio::of(quota));
     }
 }
 
@@ -141,81 +147,81 @@ fn token(quota: Quota, parts: u64) -> u64 {
 
 #[test]
 fn a_clock_that_stalls_earns_what_it_shows() {
-    for_each_quota(600, |mut pair| {
+    for_each_quota(600, |mut trio| {
         for _ in 0..200 {
             for _ in 0..20 {
-                pair.take();
+                trio.take();
             }
-            let on = pair.random.below(3 * token(pair.quota, 1)) + 1;
-            pair.go_to(pair.now + on);
+            let on = trio.random.below(3 * token(trio.quota, 1)) + 1;
+            trio.go_to(trio.now + on);
         }
-        pair.keeps_the_law(u128::from(pair.now - START), 0);
+        trio.keeps_the_law(u128::from(trio.now - START), 0);
     });
 }
 
 /// For some quotas that is several turns of the stamp: then less is earned, never more.
 #[test]
 fn a_clock_that_jumps_ahead_by_a_hundred_days_fills_a_bucket_and_no_more() {
-    for_each_quota(600, |mut pair| {
+    for_each_quota(600, |mut trio| {
         let mut bursts = 0;
         for round in 0..200 {
-            let before = pair.granted[0];
+            let before = trio.granted[0];
             for _ in 0..20 {
-                pair.take();
+                trio.take();
             }
             // In one place of the clock nothing is earned but what the jump brought.
-            let more = pair.granted[0] - before;
-            assert!(more <= pair.quota.capacity(), "{}: {more} after a jump", pair.quota);
-            bursts += u64::from(more == pair.quota.capacity());
-            pair.go_to(pair.now + 100 * DAY + round);
-            pair.evict();
+            let more = trio.granted[0] - before;
+            assert!(more <= trio.quota.capacity(), "{}: {more} after a jump", trio.quota);
+            bursts += u64::from(more == trio.quota.capacity());
+            trio.go_to(trio.now + 100 * DAY + round);
+            trio.evict();
         }
-        println!("{}: {bursts} bursts in 200 jumps", pair.quota);
-        pair.keeps_the_law(u128::from(pair.now - START), 0);
+        println!("{}: {bursts} bursts in 200 jumps", trio.quota);
+        trio.keeps_the_law(u128::from(trio.now - START), 0);
     });
 }
 
 #[test]
 fn a_clock_that_is_set_back_by_an_hour_mints_nothing() {
-    for_each_quota(600, |mut pair| {
+    for_each_quota(600, |mut trio| {
         let (mut forward, mut jumps) = (0, 0);
         for _ in 0..100 {
             for _ in 0..20 {
-                let on = pair.random.below(2 * token(pair.quota, 4)) + 1;
-                pair.go_to(pair.now + on);
+                let on = trio.random.below(2 * token(trio.quota, 4)) + 1;
+                trio.go_to(trio.now + on);
                 forward += u128::from(on);
-                pair.take();
+                trio.take();
             }
-            pair.go_to(pair.now - HOUR);
+            trio.go_to(trio.now - HOUR);
             jumps += 1;
             for _ in 0..20 {
-                pair.take();
+                trio.take();
             }
-            pair.evict();
+            trio.evict();
         }
-        pair.keeps_the_law(forward, jumps);
+        trio.keeps_the_law(forward, jumps);
     });
 }
 
 /// The law counts the time between the earliest reading and the latest, not each step on the way.
 #[test]
 fn a_clock_that_alternates_within_the_window_earns_no_step_twice() {
-    for_each_quota(600, |mut pair| {
-        let jitter = pair.ideals[0].jitter();
+    for_each_quota(600, |mut trio| {
+        let jitter = trio.ideals[0].jitter();
         let mut latest = START;
         for round in 0..4_000 {
             let back = match round % 4 {
                 0 => 1,
                 1 => jitter,
-                2 => pair.random.below(jitter) + 1,
-                _ => token(pair.quota, 3).min(jitter),
+                2 => trio.random.below(jitter) + 1,
+                _ => token(trio.quota, 3).min(jitter),
             };
-            pair.go_to(latest - back);
-            pair.take();
-            latest += pair.random.below(2 * token(pair.quota, 4)) + 1;
-            pair.go_to(latest);
-            pair.take();
+            trio.go_to(latest - back);
+            trio.take();
+            latest += trio.random.below(2 * token(trio.quota, 4)) + 1;
+            trio.go_to(latest);
+            trio.take();
         }
-        pair.keeps_the_law(u128::from(latest - START), 0);
+        trio.keeps_the_law(u128::from(latest - START), 0);
     });
 }
