@@ -63,11 +63,11 @@ impl<K> Store<K> {
 }
 
 impl<K: Eq> Store<K> {
-    /// Keys that were evicted, and that no call has counted.
-    fn evicted_in_vain(&self) -> u64 {
+    /// Keys that a table has evicted: it counts them by itself.
+    fn evicted(&self) -> u64 {
         match self {
             Store::Map(_) => 0,
-            Store::Table(table) => table.evicted_in_vain(),
+            Store::Table(table) => table.evicted(),
         }
     }
 
@@ -168,7 +168,7 @@ impl<K: Eq, S> Shared<K, S> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             keys: self.store.len(),
-            evicted: count(evicted) + self.store.evicted_in_vain(),
+            evicted: count(evicted) + self.store.evicted(),
             shared: count(shared),
             refused_full: count(refused_full),
             allowed_full: count(allowed_full),

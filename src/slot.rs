@@ -175,10 +175,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         reading: Reading<P>,
     ) -> Option<Done<P>> {
         match self.shared.rules.enter(table, self, self.key.full, read, step) {
-            Entered::Decided { done, evicted } => {
-                self.shared.counters.evicted.fetch_add(u64::from(evicted), Ordering::Relaxed);
-                Some(Ok(done))
-            }
+            Entered::Decided(done) => Some(Ok(done)),
             Entered::Already => None,
             Entered::NoRoom { due } => self.without_room(read, step, reading, Some(due)),
         }

@@ -30,7 +30,7 @@
 //! Partners: any two calls on one slot, and any two newcomers of one home. Checked by the models in `src/tests/models/table.rs`.
 
 use std::hint;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
@@ -60,9 +60,13 @@ const LATCH: u64 = 1;
 
 pub(crate) struct Table {
     sets: Box<[Set]>,
-    held: CachePadded<AtomicUsize>,
-    /// Keys that were evicted for newcomers that came to nothing.
-    in_vain: AtomicUsize,
+    counts: CachePadded<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    held: AtomicUsize,
+    evicted: atomic::AtomicU64,
 }
 
 #[repr(align(128))]
@@ -136,21 +140,17 @@ impl Table {
     pub(crate) fn new(keys: usize) -> Table {
         let sets = keys.div_ceil(KEYS_A_SET).max(1);
         let set = |_| Set(std::array::from_fn(|_| Slot::empty()));
-        Table {
-            sets: (0..sets).map(set).collect(),
-            held: CachePadded::default(),
-            in_vain: AtomicUsize::new(0),
-        }
+        Table { sets: (0..sets).map(set).collect(), counts: CachePadded::default() }
     }
 
     /// Keys held.
     pub(crate) fn len(&self) -> usize {
-        self.held.load(Relaxed)
+        self.counts.held.load(Relaxed)
     }
 
-    /// Keys that were evicted and made room for nobody: no call has counted them.
-    pub(crate) fn evicted_in_vain(&self) -> u64 {
-        self.in_vain.load(Relaxed) as u64
+    /// Keys that were evicted so far.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.counts.evicted.load(Relaxed)
     }
 
     /// The sets of a key, the home first.
@@ -235,7 +235,9 @@ impl Table {
             }
             let (slot, state) = (&sets[set].0[room.first], states[set][room.first]);
             if (&slot.bucket).commit(state, State::SEALED).is_ok() {
-                return Ok(Claim { table: self, slot, evicts: slot.has_key() });
+                let evicts = slot.has_key();
+                self.counts.evicted.fetch_add(u64::from(evicts), Relaxed);
+                return Ok(Claim { table: self, slot, evicts });
             }
         }
     }
@@ -277,7 +279,7 @@ impl Table {
     fn leave(&self, slot: &Slot, state: State) -> bool {
         let held = slot.change(0);
         if held {
-            self.held.fetch_sub(1, Relaxed);
+            self.counts.held.fetch_sub(1, Relaxed);
         }
         slot.bucket.set(state);
         held
@@ -306,10 +308,7 @@ impl Slot {
 /// What became of a newcomer.
 pub(crate) enum Entered<P> {
     /// It has a bucket, which is charged.
-    Decided {
-        done: (Outcome, Reading<P>),
-        evicted: bool,
-    },
+    Decided((Outcome, Reading<P>)),
     /// Somebody else has made an entry for it.
     Already,
     NoRoom {
@@ -341,13 +340,13 @@ impl<R: Source> Rules<R> {
         if table.search(hash).is_some() {
             return Entered::Already;
         }
-        let evicted = claim.enter(hash);
+        claim.enter(hash);
         fence(Ordering::SeqCst);
         let unborn = if broken(Control::DebtsForgotten) { State::FULL } else { place.overflow().state() };
         let reading = early.read(State::FULL);
         let (outcome, state) = self.born(unborn, &reading, step);
         claim.open(state);
-        Entered::Decided { done: (outcome, reading), evicted }
+        Entered::Decided((outcome, reading))
     }
 
     /// What a step comes to on a bucket that begins with it, and what it leaves there: a level at this reading, always.
@@ -407,14 +406,13 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Says whose it will be. True if it was another's.
-    pub(crate) fn enter(&self, hash: u64) -> bool {
+    /// Says whose it will be.
+    fn enter(&self, hash: u64) {
         self.slot.change(digest(hash));
         if !self.evicts {
-            self.table.held.fetch_add(1, Relaxed);
+            self.table.counts.held.fetch_add(1, Relaxed);
         }
         self.slot.bucket.set(State::ENTERING);
-        self.evicts
     }
 
     /// Gives the key its bucket.
@@ -427,7 +425,6 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.table.in_vain.fetch_add(usize::from(self.evicts), Relaxed);
         self.table.leave(self.slot, State::FULL);
     }
 }

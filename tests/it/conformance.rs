@@ -277,7 +277,7 @@ fn the_cases_of_other_limiters_hold() {
 fn hold_all(subject: Subject) {
     let (cases, own) = table(subject);
     let mut tally = Tally::default();
-    for case in cases {
+    for case in &cases {
         match case.quota() {
             Ok(quota) => {
                 hold(case, quota, &mut tally);
