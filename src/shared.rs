@@ -35,6 +35,10 @@ pub(crate) struct Shared<K, S> {
 }
 
 /// Where the buckets are.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one a limiter, which is on the heap; a box would be one more load in each decision"
+)]
 pub(crate) enum Store<K> {
     Map(Buckets<K>),
     Table(Table),

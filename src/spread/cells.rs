@@ -68,18 +68,23 @@ impl Heat {
         self.0.checked_sub(WARM).map_or(1, |doublings| 2 << doublings)
     }
 
+    /// No lease yet.
+    fn is_cold(self) -> bool {
+        self.0.checked_sub(WARM).is_none()
+    }
+
     /// When the word was used again after `gap` nanoseconds, and a lease may be `most`.
     fn after(self, gap: u64, most: u64) -> Heat {
         if MODEL {
             return self;
         }
         let heat = match gap {
-            0..=QUICK if self.0 < WARM || 2 * self.batch() <= most.min(MOST) => self.0 + 1,
-            0..=SLOW if self.0 >= WARM => self.0,
+            0..=QUICK if self.is_cold() || 2 * self.batch() <= most.min(MOST) => self.0 + 1,
+            0..=SLOW if !self.is_cold() => self.0,
             0..=IDLE if self.0 > WARM => self.0 - 1,
             _ => 0,
         };
-        let fits = heat < WARM || Heat(heat).batch() <= most;
+        let fits = Heat(heat).is_cold() || Heat(heat).batch() <= most;
         Heat(if fits { heat } else { WARM - 1 })
     }
 }
@@ -141,7 +146,7 @@ impl Cell {
         Lease(self.lease.load(Ordering::Acquire))
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn lease_size(&self) -> u64 {
         self.lease().size()
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
-use super::{CROWD, IN_TABLE, InStore, Room};
+use super::{IN_TABLE, InStore, Room, WITH_ONE};
 use crate::scene::{HOURLY, Limiter, Scene, finds_nothing, takes};
 use crate::support::{HOUR, SECOND, ns};
 
@@ -184,7 +184,7 @@ fn the_room_of_a_first_use_that_is_under_way_is_taken() {
     });
     takes(&scene.limiter);
     finds_nothing(&scene.limiter);
-    assert_eq!((scene.limiter.len(), scene.limiter.stats().evicted), (CROWD.max(1), 0));
+    assert_eq!((scene.limiter.len(), scene.limiter.stats().evicted), (WITH_ONE, 0));
     scene.is_over();
 }
 

@@ -40,7 +40,7 @@ enum Subject {
 }
 
 enum Tested {
-    Bucket(TokenBucket),
+    Bucket(Box<TokenBucket>),
     Key(RateLimiter<u64>),
 }
 
@@ -92,8 +92,8 @@ impl Case {
     fn after(&self, quota: Quota, events: usize) -> (Tested, Time) {
         let (clock, mut time) = Time::new();
         let bucket = match self.subject {
-            Subject::Bucket => Tested::Bucket(TokenBucket::with_clock(quota, clock)),
-            Subject::Spread => Tested::Bucket(TokenBucket::with_clock(quota, clock).spread()),
+            Subject::Bucket => Tested::Bucket(TokenBucket::with_clock(quota, clock).into()),
+            Subject::Spread => Tested::Bucket(TokenBucket::with_clock(quota, clock).spread().into()),
             Subject::Key => Tested::Key(RateLimiter::stored(quota).clock(clock).room(1).build()),
         };
         for event in &self.events[..events] {

@@ -37,6 +37,8 @@ use crate::store::Store;
 pub(crate) const IN_TABLE: bool = matches!(STORE, Store::Table);
 /// Keys that are held where there is room for none.
 pub(crate) const CROWD: usize = if IN_TABLE { 8 } else { 0 };
+/// And so many are held with the one that has room.
+pub(crate) const WITH_ONE: usize = if IN_TABLE { 8 } else { 1 };
 
 pub(crate) trait InStore<K, S> {
     /// A limiter to set up, with room for whatever a test needs unless it says otherwise.

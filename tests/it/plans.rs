@@ -2,7 +2,7 @@
 
 use tollgate::{Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
 
-use super::{CROWD, InStore, Room};
+use super::{InStore, Room, WITH_ONE};
 use crate::support::{HOUR, Plain, SECOND, Time, Twin, nanos, ns};
 
 const OWN: Quota = Quota::per_second(100);
@@ -186,7 +186,7 @@ fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
         let limiter = limiter.when_full(WhenFull::Deny).with_places(1);
         let slow: Plan = limiter.plan(Quota::per_hour(1).burst(3)).unwrap();
         let evicts = |limiter: &RateLimiter<u64>| match by_hand {
-            true => limiter.evict_idle() == CROWD.max(1),
+            true => limiter.evict_idle() == WITH_ONE,
             false => limiter.try_acquire(&2).is_ok(),
         };
         assert_eq!(left(limiter.try_acquire_as(&1, 3, &slow)), 0);
@@ -200,7 +200,7 @@ fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
         // A debt of a burst might have to be filled, too.
         time.set(14 * HOUR);
         assert!(evicts(&limiter));
-        assert_eq!(limiter.len(), if by_hand { 0 } else { CROWD.max(1) });
+        assert_eq!(limiter.len(), if by_hand { 0 } else { WITH_ONE });
     }
 }
 
