@@ -3,10 +3,11 @@
 //!
 //! Whether a key is held is seen from outside: a look that finds its entry compares its key. So it is known after each
 //! step who was evicted, and that they might be; that a new key was turned away only for want of room; and which
-//! bucket an answer must be of.
+//! bucket an answer must be of. A table calls no code of keys: there it is known by what is counted (`table.rs`).
 
 mod model;
 mod probe;
+mod table;
 
 use arbitrary::{Arbitrary, Unstructured};
 use tollgate::WhenFull;
@@ -19,12 +20,16 @@ use crate::steps::{Amount, Asked, Move, Scale, asked, counted};
 use crate::time::{LAST, Time};
 
 const MOST_STEPS: usize = 64;
+/// Half of the least range that a stamp has, in nanoseconds.
+const STRAIGHT: u64 = 1 << 45;
 
 #[derive(Debug)]
 pub struct Case {
     quota: Asked,
     policy: WhenFull,
     max_keys: usize,
+    /// In a table, not in a map.
+    inline: bool,
     hasher: Alike,
     initial: Option<Amount>,
     start: u64,
@@ -80,6 +85,7 @@ impl Case {
                 [usize::from(room % 4)],
             hasher: Alike::ALL[usize::from(room / 4 % 4).saturating_sub(1)],
             initial: (room / 16 % 4 == 3).then(|| Amount::read(&mut bytes)),
+            inline: room / 64 == 3,
             max_keys: usize::from(bytes.byte() % 65),
             start: bytes.spread(62),
             steps: Vec::with_capacity(MOST_STEPS),
@@ -110,13 +116,16 @@ impl Case {
             builder = builder.initial_tokens(n);
             unused = unused.starting_with(n.min(1 << 41), None);
         }
-        let limiter = builder.max_keys(self.max_keys).when_full(self.policy).build();
+        let builder =
+            if self.inline { builder.inline(self.max_keys) } else { builder.max_keys(self.max_keys) };
+        let limiter = builder.when_full(self.policy).build();
         let mut model = Model::new(limiter, self, unused, unit, scale, time);
         let mut refused: Option<(u64, Verb, u64)> = None;
         for &(by, key, verb) in &self.steps {
             let before = model.time.now();
             model.time.go_to(model.scale.moved(before, by));
             let now = model.time.now();
+            model.straight &= (before..self.start.saturating_add(STRAIGHT)).contains(&now);
             if now < before {
                 model.begin_a_turn();
             }

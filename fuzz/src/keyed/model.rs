@@ -23,15 +23,17 @@ const MOST_ALIKE: usize = 8;
 /// Entries that a call looks at while none can be due.
 const LOOKS_AT_REST: usize = 4;
 
-struct Key {
-    key: u64,
-    worlds: Worlds,
+pub(super) struct Key {
+    pub(super) key: u64,
+    pub(super) worlds: Worlds,
     /// New keys that were turned away while it had to be evicted.
     passed_over: usize,
+    /// It may be one of those that have gone from a table.
+    pub(super) doubtful: bool,
 }
 
 /// Which bucket a step was on.
-enum Place {
+pub(super) enum Place {
     /// That of a key that is held, by its place among them.
     Own(usize),
     /// That of keys that share it, by the least of them.
@@ -45,16 +47,24 @@ enum Place {
 }
 
 pub(super) struct Model {
-    limiter: Limiter,
+    pub(super) limiter: Limiter,
     policy: WhenFull,
-    max_keys: usize,
+    pub(super) max_keys: usize,
+    pub(super) inline: bool,
     hasher: Alike,
     initial: Option<u64>,
     /// What no key has used yet.
     unused: Worlds,
-    held: Vec<Key>,
+    pub(super) held: Vec<Key>,
+    /// Of those that are held by a table as far as is known, so many are not.
+    pub(super) gone: usize,
+    /// Places of a table that were left, at some time.
+    pub(super) left: usize,
     shared: HashMap<u64, Worlds, Alike>,
     pub(super) time: Time,
+    /// The clock has never gone back, nor through a stamp's range. (Once it has, a key without room is told when a place is due at
+    /// the earliest.)
+    pub(super) straight: bool,
     quota: Asked,
     unit: Unit,
     pub(super) scale: Scale,
@@ -64,9 +74,9 @@ pub(super) struct Model {
     flooded: usize,
     /// New keys in a row that were turned away while fewer were held than there is room for.
     turned_away: usize,
-    evicted: u64,
+    pub(super) evicted: u64,
     /// Decisions shared, refused and allowed for want of room.
-    counts: [u64; 3],
+    pub(super) counts: [u64; 3],
 }
 
 impl Model {
@@ -82,12 +92,16 @@ impl Model {
             limiter,
             policy: case.policy,
             max_keys: case.max_keys,
+            inline: case.inline,
             hasher: case.hasher,
             initial: case.initial(),
             unused: Worlds::new(unused),
             held: Vec::with_capacity(case.max_keys),
+            gone: 0,
+            left: 0,
             shared: HashMap::default(),
             time,
+            straight: true,
             quota: case.quota,
             unit,
             scale,
@@ -106,7 +120,7 @@ impl Model {
 
     /// Does it, and holds it and a look against the ideal. The wait of what was refused by the key's own bucket.
     pub(super) fn step(&mut self, key: u64, verb: Verb) -> Option<u64> {
-        let burst = self.quota.2;
+        let (key, burst) = (self.known_as(key), self.quota.2);
         let wait = match verb {
             Verb::Take(n) => self.take(key, n.of(burst), false),
             Verb::TakePinned(n) => self.take(key, n.of(burst), true),
@@ -122,16 +136,22 @@ impl Model {
             Verb::Flood(keys) => self.flood(key, keys.into()),
             Verb::SetQuota(rate, size) => self.set_quota(near(self.quota, rate, size)),
         };
+        self.resolve();
         self.look(key);
         self.count();
         wait
     }
 
-    fn find(&self, key: u64) -> Option<usize> {
+    /// Keys of one hash are one key to a table.
+    fn known_as(&self, key: u64) -> u64 {
+        if self.inline { self.hasher.of(key) } else { key }
+    }
+
+    pub(super) fn find(&self, key: u64) -> Option<usize> {
         self.held.iter().position(|held| held.key == key)
     }
 
-    fn sharer(&self, key: u64) -> u64 {
+    pub(super) fn sharer(&self, key: u64) -> u64 {
         sharer(self.hasher, key)
     }
 
@@ -139,7 +159,8 @@ impl Model {
         let probe = Probe::of(key);
         let (now, seen) = (self.time.now(), look(self.limiter.peek(&probe)));
         let held = self.find(key);
-        assert_eq!((probe.found.get(), probe.made.get()), (held.is_some(), false), "{key}");
+        let found = if self.inline { held.is_some() } else { probe.found.get() };
+        assert_eq!((found, probe.made.get()), (held.is_some(), false), "{key}");
         // Changes nothing, not even of who was never used.
         self.worlds_of(key, held).check(|world| world.ideal.take(now, 0, seen));
     }
@@ -157,14 +178,14 @@ impl Model {
         let stats = self.limiter.stats();
         let held = self.held.len();
         assert_eq!((stats.keys, self.limiter.len(), self.limiter.is_empty()), (held, held, held == 0));
-        assert!(held <= self.max_keys);
+        assert!(held <= self.places());
         assert_eq!(stats.evicted, self.evicted);
         assert_eq!([stats.shared, stats.refused_full, stats.allowed_full], self.counts);
         assert_eq!(stats.overruled, 0);
     }
 
     /// Whether an evictor may have taken a key, and whether it must.
-    fn idle(&self, worlds: &Worlds) -> (bool, bool) {
+    pub(super) fn idle(&self, worlds: &Worlds) -> (bool, bool) {
         let now = self.time.now();
         let calm = self.changed.is_none_or(|changed| now >= changed.saturating_add(MARGIN));
         let idle = worlds.may(|ideal| ideal.is_idle(now));
@@ -173,6 +194,7 @@ impl Model {
 
     /// Those that are gone were full for the margin; of those that are not, one cannot be sure that they were.
     fn note_evicted(&mut self, all: bool) -> usize {
+        assert!(!self.inline, "a table shows no keys");
         let now = self.time.now();
         let before = self.held.len();
         for index in (0..before).rev() {
@@ -199,6 +221,9 @@ impl Model {
 
     /// The bucket of a step that is done; `vain` if it could take nothing.
     fn place(&mut self, probe: &Probe, vain: bool) -> Place {
+        if self.inline {
+            return self.place_in_table(probe.key, vain);
+        }
         if let Some(index) = self.find(probe.key) {
             assert!(probe.found.get() && !probe.made.get(), "{} was held", probe.key);
             self.held[index].passed_over = 0;
@@ -213,6 +238,11 @@ impl Model {
             return self.admitted(probe.key, sharer);
         }
         self.was_without_room(probe.key);
+        self.without_place(sharer)
+    }
+
+    /// What becomes of a key that finds no room.
+    pub(super) fn without_place(&mut self, sharer: u64) -> Place {
         match self.policy {
             WhenFull::Deny => {
                 self.counts[1] += 1;
@@ -232,7 +262,7 @@ impl Model {
     }
 
     /// A bucket at its first use: as the shared one stands, or as all start.
-    fn begun(&self, sharer: u64) -> Worlds {
+    pub(super) fn begun(&self, sharer: u64) -> Worlds {
         if let Some(shared) = self.shared.get(&sharer) {
             return shared.clone();
         }
@@ -256,7 +286,11 @@ impl Model {
         assert!(self.held.len() < self.max_keys, "there is no room");
         self.turned_away = 0;
         self.begin_a_turn();
-        self.held.push(Key { key, worlds: self.begun(sharer), passed_over: 0 });
+        self.hold_anew(key, sharer)
+    }
+
+    pub(super) fn hold_anew(&mut self, key: u64, sharer: u64) -> Place {
+        self.held.push(Key { key, worlds: self.begun(sharer), passed_over: 0, doubtful: false });
         Place::Own(self.held.len() - 1)
     }
 
@@ -293,7 +327,7 @@ impl Model {
         }
     }
 
-    fn take(&mut self, key: u64, n: u64, pinned: bool) -> Option<u64> {
+    pub(super) fn take(&mut self, key: u64, n: u64, pinned: bool) -> Option<u64> {
         let probe = Probe::of(key);
         let decision = match pinned {
             true => self.limiter.pin().try_acquire_n(&probe, n),
@@ -307,7 +341,9 @@ impl Model {
         let place = self.place(probe, n == 0 || n > burst);
         if let Place::Denied | Place::Allowed = place {
             self.without_bucket(&place, n, decision);
-            return None;
+            // When it is told to, it gets a place of a table, with a bucket that was never used.
+            let exact = self.inline && self.initial.is_none() && self.straight;
+            return decision.err().filter(|_| exact).and_then(|refused| refused.retry_after().map(nanos));
         }
         let answer = taken(decision, n, burst);
         self.check(probe.key, &place, |world| world.ideal.take(now, n.min(burst + 1), answer));
@@ -327,7 +363,7 @@ impl Model {
             Err(refused) => {
                 assert!(matches!(place, Place::Denied));
                 assert_eq!((refused.reason(), refused.remaining()), (Reason::Full, 0));
-                assert_eq!(refused.retry_after().is_none(), self.max_keys == 0);
+                assert_eq!(refused.retry_after().is_none(), self.places() == 0);
                 assert!(n <= burst);
             }
         }
@@ -454,11 +490,13 @@ impl Model {
         let held = self.find(key);
         assert_eq!(self.limiter.remove(&Probe::of(key)), held.is_some(), "{key}");
         held.map(|index| self.held.swap_remove(index));
+        self.left += usize::from(held.is_some());
         None
     }
 
     fn clear(&mut self) -> Option<u64> {
         self.limiter.clear();
+        self.left += self.held.len();
         self.held.clear();
         None
     }
@@ -470,7 +508,11 @@ impl Model {
             assert_eq!(evicted, 0);
             return None;
         }
-        assert_eq!(self.note_evicted(true), evicted);
+        if self.inline {
+            self.were_swept(evicted);
+        } else {
+            assert_eq!(self.note_evicted(true), evicted);
+        }
         None
     }
 
@@ -481,7 +523,9 @@ impl Model {
         let new: Vec<u64> = new.take(most).collect();
         self.flooded += new.len();
         for key in new {
+            let key = self.known_as(key);
             self.take(key, 1, false);
+            self.resolve();
             self.look(key);
             self.count();
         }
