@@ -98,8 +98,12 @@ fn a_flood_evicts_who_is_full_and_no_other() {
         assert!(fill(quota) > 500 * SECOND);
         let Stats { evicted, shared, refused_full, allowed_full, .. } = limiter.stats();
         // Each has room: a slot is used again 3 s later at the earliest, by when 6,000 have come.
-        assert_eq!((granted, shared, refused_full, allowed_full), (FLOOD, 0, 0, 0), "{policy:?}");
-        assert_eq!(evicted, FLOOD + 50 - limiter.len() as u64, "{policy:?}");
+        let without = shared + refused_full + allowed_full;
+        assert_eq!(granted, FLOOD - refused_full, "{policy:?}");
+        // In a table one in some hundred million finds both of its sets taken.
+        let most = if IN_TABLE { 10 } else { 0 };
+        assert!((0..=most).contains(&without), "{policy:?}: {without} found no room");
+        assert_eq!(evicted, FLOOD + 50 - without - limiter.len() as u64, "{policy:?}");
         assert!(IN_TABLE || limiter.len() == ROOM);
         for key in limited {
             assert_eq!(limiter.try_acquire_n(&key, 500).map(|granted| granted.remaining()), Ok(0));

@@ -233,8 +233,8 @@ struct Model {
     limiter: RateLimiter<u64>,
     quota: Quota,
     keys: Vec<Seen>,
-    /// Held keys that are not: a table gives the place of an idle one to another even if there are empty ones. (Nobody can tell, but
-    /// by when it is counted again.)
+    /// Held keys that are not: their places were given to others. (Nobody is told whose they were, but by when a key is counted
+    /// again.)
     gone: usize,
 }
 

@@ -99,11 +99,9 @@ fn a_key_of_a_table_has_one_live_bucket() {
             assert!(granted <= 5, "{granted} granted to {key} of {keys} in {room}");
             assert!(granted == 5 || room < keys * 2, "{granted} granted to {key}, which has room");
         }
-        assert!(
-            limiter.len() <= keys.min(places) && limiter.len() >= keys.min(room),
-            "{:?}",
-            limiter.stats()
-        );
+        // (A few may find both of their sets taken.)
+        let held = keys.min(places) * 8 / 10..=keys.min(places);
+        assert!(held.contains(&limiter.len()), "{:?}", limiter.stats());
     }
 }
 
