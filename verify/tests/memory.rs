@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use allocation_counter::measure;
@@ -21,8 +22,12 @@ fn resident() -> Option<i64> {
     Some(pages * 4096)
 }
 
+/// What is resident is that of the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn ten_million_keys_stay_within_the_memory_of_those_that_have_room() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _watchdog = Watchdog::of("ten million keys", 1_800);
     // On a clock that stands still nobody is evicted; on one that moves, every key is, and the policy has no say.
     for (policy, step) in
@@ -64,6 +69,7 @@ fn ten_million_keys_stay_within_the_memory_of_those_that_have_room() {
 /// A table has all of its memory when it is built.
 #[test]
 fn ten_million_keys_stay_within_the_memory_of_a_table() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _watchdog = Watchdog::of("ten million keys of a table", 1_800);
     for (policy, step) in
         [(WhenFull::Share, 0), (WhenFull::Deny, 0), (WhenFull::Allow, 0), (WhenFull::Share, 100_000)]
