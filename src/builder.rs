@@ -110,6 +110,7 @@ pub struct Builder<K, S> {
     pub(crate) presize: usize,
     pub(crate) plans: Vec<Quota>,
     pub(crate) choose: Option<Choose<K>>,
+    pub(crate) spread_hot: bool,
     key: PhantomData<fn() -> K>,
 }
 
@@ -124,6 +125,7 @@ impl<K, S: Default> Builder<K, S> {
             presize: 0,
             plans: Vec::new(),
             choose: None,
+            spread_hot: false,
             key: PhantomData,
         }
     }
@@ -241,6 +243,42 @@ impl<K, S> Builder<K, S> {
         self
     }
 
+    /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does with one bucket: for limiters of which a few
+    /// keys are asked for by many threads at once, and nobody knows which.
+    ///
+    /// A key on which 32 races for its word were lost within 10 ms gets cells, one a core, with tokens at hand that were taken ahead. It
+    /// loses them when no core has taken ahead for 100 ms, and somebody takes of a key that is not spread, makes room in the limiter, or calls
+    /// [`evict_idle`](RateLimiter::evict_idle); and when it is removed. There are cells for 16 keys, each at one of 16 seats: of two
+    /// whose seat is the same one is spread, the first. [`Stats::spread`](crate::Stats::spread) tells how many are.
+    ///
+    /// * The law is that of any bucket, at every moment. So are refusals, but for what is said at [`TokenBucket::spread`], which goes for
+    ///   a key while it is spread: above all, that tokens spent of a lease are earned again from its end on.
+    /// * A key that is spread is not evicted.
+    /// * A decision on any key looks at a seat: some ten nanoseconds. One on a key that is spread looks the key up, and its cells: what
+    ///   is saved is the wait for the word.
+    /// * A decision under a [plan](crate::Plan) ends it for that key. So no key is spread of a limiter with [`plan_for`](Builder::plan_for), nor
+    ///   of one with a [hook](Builder::on_decision) or in [shadow mode](Builder::shadow): there it says nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<String>::builder(Quota::per_second(50_000)).clock(clock).spread_hot().build();
+    /// let granted = std::thread::scope(|scope| {
+    ///     let take_all = || (0..50_000).filter(|_| limiter.try_acquire("tenant").is_ok()).count();
+    ///     let threads = [scope.spawn(take_all), scope.spawn(take_all)];
+    ///     threads.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
+    /// });
+    /// assert_eq!(granted, 50_000);
+    /// assert!(limiter.stats().spread <= 1);
+    /// ```
+    pub fn spread_hot(mut self) -> Self {
+        self.spread_hot = true;
+        self
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
@@ -256,6 +294,7 @@ impl<K, S> fmt::Debug for Builder<K, S> {
             .field("inline", &self.inline)
             .field("when_full", &self.when_full)
             .field("presize", &self.presize)
+            .field("spread_hot", &self.spread_hot)
             .finish_non_exhaustive()
     }
 }

@@ -69,6 +69,18 @@ pub(crate) enum Control {
     NotStampedAnew,
     /// What is taken of a lease is stored.
     LeaseByStore,
+    /// An evictor does not look whether a key is spread.
+    SpreadEvicted,
+    /// Nobody looks whether a key is spread after its word was loaded.
+    NotWatched,
+    /// Cells of a key that is spread no more are open.
+    FoldedOpen,
+    /// A key is spread though it was sealed just before.
+    GhostSpread,
+    /// A key that is removed leaves its cells to the next.
+    LeasesInherited,
+    /// Who finds cells at his slot takes them for his.
+    OthersCells,
 }
 
 /// Whether this is broken.

@@ -138,6 +138,10 @@ pub(crate) trait Place<'a>: Copy {
     }
     /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
     fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
+    /// Whether a bucket of the store is spread over cores, and so stays.
+    fn is_spread(self, _: &Bucket) -> bool {
+        false
+    }
     /// Lets who is about to make an entry for it go on.
     fn pause(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
@@ -385,14 +389,14 @@ impl<R: Source> Rules<R> {
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
-    pub(crate) fn charge_later(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> u64 {
-        fn step<P: Pace>(n: u64) -> impl Fn(State, &Reading<P>) -> (u64, Option<State>) {
+    pub(crate) fn charge_later(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> Option<u64> {
+        fn step<P: Pace>(n: u64) -> impl Fn(State, &Reading<P>) -> (Option<u64>, Option<State>) {
             move |state, reading| {
                 if state == State::SEALED {
-                    return (0, None);
+                    return (None, None);
                 }
                 let (outcome, next) = charge_up_to(n, state, reading);
-                (reading.pace.terms().tokens(outcome.taken), next)
+                (Some(reading.pace.terms().tokens(outcome.taken)), next)
             }
         }
         match plan {
@@ -401,27 +405,31 @@ impl<R: Source> Rules<R> {
         }
     }
 
-    /// Gives back `n` tokens, as many as fit.
-    pub(crate) fn refund(&self, bucket: impl Word, n: u64, plan: Option<Plan>) {
-        self.settle(bucket, plan, Give(n));
+    /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
+    pub(crate) fn refund(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> bool {
+        self.settle(bucket, plan, Give(n))
     }
 
     /// Gives back what a receipt is for, if nobody has taken since.
-    pub(crate) fn give_back(&self, bucket: impl Word, receipt: &Receipt) {
-        self.settle(bucket, receipt.plan, GiveBack { units: receipt.units, mark: receipt.mark });
+    pub(crate) fn give_back(&self, bucket: impl Word, receipt: &Receipt) -> bool {
+        self.settle(bucket, receipt.plan, GiveBack { units: receipt.units, mark: receipt.mark })
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
-    pub(crate) fn undo(&self, bucket: impl Word, receipt: &Receipt) {
-        self.settle(bucket, receipt.plan, receipt.undoing(0));
+    pub(crate) fn undo(&self, bucket: impl Word, receipt: &Receipt) -> bool {
+        self.settle(bucket, receipt.plan, receipt.undoing(0))
     }
 
-    fn settle(&self, bucket: impl Word, plan: Option<Plan>, step: impl Settle) {
+    fn settle(&self, bucket: impl Word, plan: Option<Plan>, step: impl Settle) -> bool {
+        let live = |state| state != State::SEALED;
         match plan {
-            None => bucket.drive(|_| self.read(), |state, r| ((), step.run(&r.pace, state, r.tick))).0,
+            None => {
+                let run = |state, r: &Reading| (live(state), step.run(&r.pace, state, r.tick));
+                bucket.drive(|_| self.read(), run).0
+            }
             Some(plan) => {
-                let read = |_| self.read().under(plan);
-                bucket.drive(read, |state, r| ((), step.run(&r.pace, state, r.tick))).0
+                let run = |state, r: &Reading<Planned>| (live(state), step.run(&r.pace, state, r.tick));
+                bucket.drive(|_| self.read().under(plan), run).0
             }
         }
     }
@@ -443,7 +451,7 @@ impl<R: Source> Rules<R> {
     }
 
     /// Whether a bucket was ever charged, and what a step would come to on it.
-    fn look<P: Pace>(
+    pub(crate) fn look<P: Pace>(
         &self,
         bucket: impl Word,
         read: impl Read<Reading<P>>,

@@ -74,6 +74,7 @@ mod decision;
 mod entry;
 mod eviction;
 mod frame;
+mod hot;
 #[cfg(feature = "http")]
 pub mod http;
 mod janitor;

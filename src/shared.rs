@@ -10,6 +10,7 @@ use crate::bucket::Bucket;
 use crate::builder::{Builder, WhenFull};
 use crate::entry::{Place, Rules};
 use crate::eviction::Ring;
+use crate::hot::{Hot, Id};
 use crate::key::{Carried, Map, Stored, ToKey};
 use crate::observer::Extras;
 use crate::plan::Plan;
@@ -27,7 +28,9 @@ pub(crate) struct Shared<K, S> {
     pub(crate) when_full: WhenFull,
     /// Which of these plans a key is under.
     pub(crate) plans: Option<Box<Plans<K>>>,
-    /// No plans to choose from, and nobody looks on: one test in the hot path.
+    /// Keys that are spread over cores, if any may be.
+    pub(crate) hot: Option<Box<Hot>>,
+    /// No plans to choose from, nobody looks on, and no key is spread: one test in the hot path.
     pub(crate) plain: bool,
     pub(crate) id: u64,
     pub(crate) shares: Shares,
@@ -116,6 +119,8 @@ pub struct Stats {
     pub allowed_full: u64,
     /// Decisions granted by [shadow mode](Builder::shadow) that would have been denied.
     pub overruled: u64,
+    /// Keys that are [spread over cores](Builder::spread_hot) now.
+    pub spread: usize,
 }
 
 impl<K, S> Shared<K, S> {
@@ -137,6 +142,7 @@ impl<K, S> Shared<K, S> {
             extras,
             when_full: set.when_full,
             plans: None,
+            hot: None,
             plain: false,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             shares: Shares::new(),
@@ -147,6 +153,10 @@ impl<K, S> Shared<K, S> {
             Box::new(Plans { plans: set.plans.into_iter().map(compile).collect(), choose })
         });
         shared.plain = shared.plans.is_none() && shared.extras.observer.is_none();
+        if set.spread_hot && shared.plain {
+            shared.hot = Some(Box::new(Hot::new()));
+            shared.plain = false;
+        }
         shared
     }
 
@@ -155,18 +165,31 @@ impl<K, S> Shared<K, S> {
         self.rules.admit_plan(plan.ticks_to_fill());
         Ok(self.shares.admit(plan))
     }
+}
 
+impl<K: Eq, S> Shared<K, S> {
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
         self.rules.source.set(quota, &self.rules.clock)?;
+        self.gather_after_a_change();
         if let Store::Map(buckets) = &self.store {
             // Buckets may be due earlier than the hand was told.
             buckets.ring.wake();
         }
         Ok(())
     }
-}
 
-impl<K: Eq, S> Shared<K, S> {
+    /// Seals a bucket of a map that has been full for the margin, unless it is spread; else tells the clock reading at which it may be.
+    pub(crate) fn seal_if_idle(&self, bucket: &Bucket, now: u64) -> Result<bool, u64> {
+        let Some(hot) = &self.hot else { return self.rules.seal_if_idle(bucket) };
+        let id = Id::of(bucket);
+        let sealed = hot.seal_if_idle(bucket, id, &self.rules)?;
+        if !sealed && bucket.state() != State::SEALED {
+            self.fold_if_idle(hot, &self.store.pin(), hot.seat(id), self.rules.clock.nanos());
+            return Err(now);
+        }
+        Ok(sealed)
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let Counters { evicted, shared, refused_full, allowed_full } = &*self.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -177,6 +200,7 @@ impl<K: Eq, S> Shared<K, S> {
             refused_full: count(refused_full),
             allowed_full: count(allowed_full),
             overruled: self.extras.overruled(),
+            spread: self.hot.as_ref().map_or(0, |hot| hot.len()),
         }
     }
 }
@@ -186,6 +210,9 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         let place = self.place(pin, key);
         let Some(found) = place.search() else { return false };
         let live = self.rules.seal(found);
+        if live && let Some(hot) = &self.hot {
+            hot.forget(found.id());
+        }
         match (pin, found) {
             (Pin::Table(table), Found::Inline(held)) if live => table.vacate(held, &self.rules),
             _ => place.bury(),
@@ -196,12 +223,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// Forgets every key.
     pub(crate) fn clear(&self) {
         let seal = |_: &Stored<K>, bucket: &Bucket| {
-            self.rules.seal(bucket);
+            if self.rules.seal(bucket) {
+                self.sealed(bucket);
+            }
             false
         };
         match &self.store {
             Store::Map(Buckets { map, .. }) => map.retain(seal, &map.guard()),
-            Store::Table(table) => table.clear(&self.rules),
+            Store::Table(table) => table.clear(&self.rules, |bucket| self.sealed(bucket)),
         }
     }
 
@@ -209,6 +238,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         if !self.rules.starts_full() {
             return 0;
         }
+        self.fold_idle();
         let evicted = match &self.store {
             Store::Map(Buckets { map, .. }) => {
                 let mut evicted = 0;
@@ -217,14 +247,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
                     if bucket.state() == State::FULL {
                         return true;
                     }
-                    let sealed = self.rules.seal_if_idle(bucket);
+                    let sealed = self.seal_if_idle(bucket, 0);
                     evicted += usize::from(sealed == Ok(true));
                     sealed.is_err()
                 };
                 map.retain(stays, &map.guard());
                 evicted
             }
-            Store::Table(table) => table.evict_idle(&self.rules),
+            Store::Table(table) => table.evict_idle(|bucket| self.seal_if_idle(bucket, 0) == Ok(true)),
         };
         self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
         evicted

@@ -10,6 +10,7 @@ use crate::builder::WhenFull;
 use crate::decision::Denied;
 use crate::entry::{Done, Place, is_removable};
 use crate::eviction::Look;
+use crate::hot::Id;
 use crate::key::{Alike, ByKey, Stored, Tag, ToKey};
 use crate::plan::Plan;
 use crate::shared::{Buckets, Pin, Shared};
@@ -38,6 +39,16 @@ pub(crate) struct Slot<'a, K, S, Q: ?Sized> {
 pub(crate) enum Found<'a> {
     Boxed(&'a Bucket),
     Inline(Held<'a>),
+}
+
+impl Found<'_> {
+    /// What the bucket is known by while it lives.
+    pub(crate) fn id(self) -> Id {
+        match self {
+            Found::Boxed(bucket) => Id::of(bucket),
+            Found::Inline(held) => held.id(),
+        }
+    }
 }
 
 impl Word for Found<'_> {
@@ -107,6 +118,17 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
         }
     }
 
+    fn is_spread(self, bucket: &Bucket) -> bool {
+        let Some(hot) = &self.shared.hot else { return false };
+        let id = Id::of(bucket);
+        let stays = hot.keeps(id);
+        if stays {
+            // It is due, but for that.
+            self.shared.fold_if_idle(hot, self.pin, hot.seat(id), self.shared.rules.clock.nanos());
+        }
+        stays
+    }
+
     fn pause(self) {
         if let Pin::Table(_) = self.pin {
             yield_now();
@@ -144,7 +166,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         // Evicts the entry of a tag, if it is still there and may be evicted.
         let look = |tag: Tag| {
             let Some(bucket) = map.get(&tag, guard) else { return Look::Gone };
-            match shared.rules.seal_if_idle(bucket) {
+            match shared.seal_if_idle(bucket, now) {
                 Ok(sealed) => {
                     shared.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
                     let _ = map.remove_if(&tag, |_, bucket| is_removable(bucket), guard);
@@ -162,7 +184,14 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         // Somebody else may have inserted the key. Then the ticket is found to be nobody's by the next who needs it.
         let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
         // While the ticket is held, the hand passes by.
-        shared.rules.first_charge(bucket, self.overflow(), read, step).map(Ok)
+        let done = match &shared.hot {
+            None => shared.rules.first_charge(bucket, self.overflow(), read, step),
+            // Others may have charged it meanwhile, and often.
+            Some(hot) => {
+                shared.rules.first_charge(hot.whole(bucket, Id::of(bucket)), self.overflow(), read, step)
+            }
+        };
+        done.map(Ok)
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.

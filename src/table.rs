@@ -37,6 +37,7 @@ use crossbeam_utils::CachePadded;
 use crate::bucket::{Bucket, Read, Word};
 use crate::control::{Control, broken, stop};
 use crate::entry::{Leave, Place, Rules};
+use crate::hot::Id;
 use crate::key::mixed;
 use crate::regime::Source;
 use crate::state::{Outcome, State};
@@ -98,6 +99,13 @@ impl Slot {
     #[inline(always)]
     fn has(&self, digest: u64) -> bool {
         self.digest.load(Ordering::Acquire) ^ digest <= LATCH
+    }
+}
+
+impl Held<'_> {
+    /// What the bucket is known by while the slot is that key's.
+    pub(crate) fn id(self) -> Id {
+        Id::new(&self.slot.bucket, self.digest)
     }
 }
 
@@ -219,13 +227,20 @@ impl Table {
     }
 
     /// A slot for the key: an empty one, or one whose bucket may be forgotten. Else the clock reading at which one may be.
-    pub(crate) fn claim<R: Source>(&self, hash: u64, rules: &Rules<R>) -> Result<Claim<'_>, u64> {
+    /// None whose bucket `stays`, which is asked after its word was loaded.
+    pub(crate) fn claim<R: Source>(
+        &self,
+        hash: u64,
+        rules: &Rules<R>,
+        stays: impl Fn(&Bucket) -> bool,
+    ) -> Result<Claim<'_>, u64> {
         loop {
             let sets = self.sets(hash);
             let states = sets.map(|set| set.0.each_ref().map(|slot| slot.bucket.state()));
             // Read after them.
             let leave = rules.leave();
-            let [home, other] = states.map(|states| Room::of(&states, &leave));
+            let room = |set: usize| Room::of(&states[set], &leave, |index| stays(&sets[set].0[index].bucket));
+            let [home, other] = [room(0), room(1)];
             let (set, room) = match home.free >= FREE_AT_HOME || home.free >= other.free {
                 true => (0, home),
                 false => (1, other),
@@ -242,21 +257,31 @@ impl Table {
         }
     }
 
-    /// Forgets all keys whatever their buckets hold.
-    pub(crate) fn clear<R: Source>(&self, rules: &Rules<R>) {
+    /// Forgets all keys whatever their buckets hold; `sealed` is told of each before it is another's.
+    pub(crate) fn clear<R: Source>(&self, rules: &Rules<R>, sealed: impl Fn(&Bucket)) {
         for slot in self.slots().filter(|slot| slot.is_held()) {
             let held = Held { slot, digest: slot.digest.load(Ordering::Acquire) & !LATCH };
             if rules.seal(held) {
+                sealed(&slot.bucket);
                 self.vacate(held, rules);
             }
         }
     }
 
-    /// Forgets each key whose bucket may be forgotten, and tells how many.
-    pub(crate) fn evict_idle<R: Source>(&self, rules: &Rules<R>) -> usize {
-        let sealed = |slot: &&Slot| slot.is_held() && rules.seal_if_idle(&slot.bucket) == Ok(true);
+    /// Forgets each key whose bucket this seals, as it may be forgotten; and tells how many.
+    pub(crate) fn evict_idle(&self, seal: impl Fn(&Bucket) -> bool) -> usize {
+        let sealed = |slot: &&Slot| slot.is_held() && seal(&slot.bucket);
         // One that somebody else has emptied by then was no key's.
         self.slots().filter(sealed).filter(|slot| self.leave(slot, State::FULL)).count()
+    }
+
+    /// The slot whose bucket is there, whosever it is now.
+    pub(crate) fn held_at(&self, address: u64) -> Option<Held<'_>> {
+        let from = usize::try_from(address).ok()?.checked_sub(self.sets.as_ptr().addr())?;
+        let set = self.sets.get(from / size_of::<Set>())?;
+        let slot = set.0.get(from % size_of::<Set>() / size_of::<Slot>())?;
+        let digest = slot.digest.load(Ordering::Acquire) & !LATCH;
+        Some(Held { slot, digest })
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
@@ -330,7 +355,7 @@ impl<R: Source> Rules<R> {
         step: impl Step,
     ) -> Entered<P> {
         let early = stop(Control::ClockBeforeLatch, read);
-        let claim = match table.claim(hash, self) {
+        let claim = match table.claim(hash, self, |bucket| place.is_spread(bucket)) {
             Ok(claim) => claim,
             Err(due) => return Entered::NoRoom { due },
         };
@@ -369,12 +394,12 @@ struct Room {
 }
 
 impl Room {
-    fn of(states: &[State; SLOTS], leave: &Leave) -> Room {
+    fn of(states: &[State; SLOTS], leave: &Leave, stays: impl Fn(usize) -> bool) -> Room {
         let mut room = Room { free: 0, first: 0, soonest: u64::MAX };
         for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_taken()) {
             let wait = leave.wait(*state);
             room.soonest = room.soonest.min(wait);
-            if wait == 0 {
+            if wait == 0 && !stays(index) {
                 // Rather one that is empty than somebody's.
                 if room.free == 0 || !state.is_level() {
                     room.first = index;
@@ -407,7 +432,7 @@ pub(crate) struct Claim<'a> {
 
 impl Claim<'_> {
     /// Says whose it will be.
-    fn enter(&self, hash: u64) {
+    pub(crate) fn enter(&self, hash: u64) {
         self.slot.change(digest(hash));
         if !self.evicts {
             self.table.counts.held.fetch_add(1, Relaxed);

@@ -242,8 +242,12 @@ impl TokenBucket {
     /// ```
     pub fn refund(&self, n: u64) {
         match &self.spread {
-            None => self.rules.refund(&*self.bucket, n, None),
-            Some(spread) => spread.refund(self.central(), n),
+            None => {
+                self.rules.refund(&*self.bucket, n, None);
+            }
+            Some(spread) => {
+                spread.refund(self.central(), n);
+            }
         }
     }
 
@@ -399,8 +403,12 @@ impl TokenBucket {
     pub(crate) fn undo(&self, receipt: &Receipt) {
         match &self.spread {
             _ if receipt.spot == Spot::Nowhere => {}
-            None => self.rules.undo(&*self.bucket, receipt),
-            Some(spread) => spread.undo(self.central(), receipt),
+            None => {
+                self.rules.undo(&*self.bucket, receipt);
+            }
+            Some(spread) => {
+                spread.undo(self.central(), receipt);
+            }
         }
     }
 
@@ -442,10 +450,11 @@ impl TokenBucket {
     fn decide_anyhow(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
         let Some(spread) = &self.spread else { return self.decide_again(missed, n, read) };
         let own = place();
-        match spread.cell(own).take(n) {
-            Some(granted) => Ok(granted),
-            None => spread.acquire(self.central(), own, read, n),
+        if let Some(granted) = spread.cell(own).take(n) {
+            return Ok(granted);
         }
+        // It is always there.
+        spread.acquire(self.central(), own, read, n).unwrap_or_else(|| self.decide_again(missed, n, read))
     }
 
     #[inline(never)]
@@ -470,8 +479,12 @@ impl TokenBucket {
 impl Ledger for TokenBucket {
     fn give_back(&self, receipt: &Receipt) {
         match &self.spread {
-            None => self.rules.give_back(&*self.bucket, receipt),
-            Some(spread) => spread.give_back(self.central(), receipt),
+            None => {
+                self.rules.give_back(&*self.bucket, receipt);
+            }
+            Some(spread) => {
+                spread.give_back(self.central(), receipt);
+            }
         }
     }
 
@@ -484,8 +497,8 @@ impl Ledger for TokenBucket {
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
         match &self.spread {
             _ if receipt.spot == Spot::Nowhere => 0,
-            None => self.rules.charge_later(&*self.bucket, n, None),
-            Some(spread) => spread.charge(self.central(), n),
+            None => self.rules.charge_later(&*self.bucket, n, None).unwrap_or(0),
+            Some(spread) => spread.charge(self.central(), n).unwrap_or(0),
         }
     }
 }

@@ -30,8 +30,8 @@ impl Ask<'_> {
 /// An outcome on a key's bucket, with what the public answers are made of.
 trait Answer {
     type Answer;
-    /// `plan` is the one the key is under.
-    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer;
+    /// `plan` is the one the key is under; so many tokens were leased beside what was found.
+    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>, leased: u64) -> Self::Answer;
 }
 
 /// Makes the public decision of an outcome.
@@ -41,7 +41,7 @@ impl<T: Step> Answer for Decide<T> {
     type Answer = Result<Granted, Denied>;
 
     #[inline]
-    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>) -> Result<Granted, Denied> {
+    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>, _: u64) -> Result<Granted, Denied> {
         done.and_then(|done| self.0.decision(done))
     }
 }
@@ -52,7 +52,7 @@ struct UpTo(TakeUpTo);
 impl Answer for UpTo {
     type Answer = (Granted, Result<Granted, Denied>);
 
-    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>) -> Self::Answer {
+    fn of<P: Pace>(self, done: Done<P>, _: Option<Plan>, _: u64) -> Self::Answer {
         match done {
             Ok((outcome, reading)) => (Granted::new(outcome, &reading), self.0.decision((outcome, reading))),
             Err(denied) => (Granted::anyway(0, denied.remaining()), Err(denied)),
@@ -66,9 +66,10 @@ struct Receive<T>(T);
 impl<T: Step> Answer for Receive<T> {
     type Answer = (Result<Granted, Denied>, Option<Receipt>);
 
-    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>) -> Self::Answer {
+    fn of<P: Pace>(self, done: Done<P>, plan: Option<Plan>, leased: u64) -> Self::Answer {
         let receipt = |(outcome, reading): &(Outcome, Reading<P>)| {
-            outcome.granted.then(|| Receipt::new(*outcome, reading, plan))
+            let receipt = || Receipt::new(*outcome, reading, plan).beside(reading.pace.terms().units(leased));
+            outcome.granted.then(receipt)
         };
         let receipt = done.as_ref().ok().and_then(receipt);
         (done.and_then(|done| self.0.decision(done)), receipt)
@@ -166,6 +167,9 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let place = self.place_of(pin, key);
+        if let Some(hot) = &self.hot {
+            return self.try_acquire_hot(hot, place, Now(&self.rules), n);
+        }
         if missed == Missed::Lost
             && let Some(bucket) = place.search()
             && let Some(done) = self.rules.attempt_again(bucket, missed, Now(&self.rules), n)
@@ -213,6 +217,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         ask: Ask<'_>,
     ) -> Result<Granted, Denied> {
         let step = Take(n);
+        if let Ask { plan: None, now: Some(now) } = ask
+            && let Some(hot) = &self.hot
+        {
+            return self.try_acquire_hot(hot, place, At(&self.rules, now), n);
+        }
         self.extras.observe(n, self.take(place, ask, step, Decide(step)))
     }
 
@@ -237,7 +246,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) {
         let place = self.place(pin, key);
         if let (Some(bucket), Ok(plan)) = (place.search(), self.plan_of(place, plan)) {
-            self.rules.refund(bucket, n, plan);
+            self.refund_found(bucket, n, plan);
         }
     }
 
@@ -261,6 +270,16 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) -> Result<Granted, Denied> {
         let place = self.place(pin, key);
         let rules = &self.rules;
+        if let Some(hot) = &self.hot {
+            return match (self.plan_of(place, ask.plan)?, ask.now) {
+                (None, None) => step.decision(self.peek_hot(hot, place, Now(rules), step)),
+                (None, Some(now)) => step.decision(self.peek_hot(hot, place, At(rules, now), step)),
+                (Some(plan), now) => {
+                    let read = Under(At(rules, now.unwrap_or_else(|| rules.clock.moment())), plan);
+                    step.decision(self.peek_hot_under(hot, place.under(&plan), read, step))
+                }
+            };
+        }
         match (self.plan_of(place, ask.plan)?, ask.now) {
             (None, None) => step.decision(rules.peek(place, Now(rules), step)),
             (None, Some(now)) => step.decision(rules.peek(place, At(rules, now), step)),
@@ -297,18 +316,37 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) -> A::Answer {
         let rules = &self.rules;
         match (self.plan_of(place, ask.plan), ask.now) {
-            (Ok(None), None) => answer.of(self.run(place, Now(rules), step), None),
-            (Ok(None), Some(now)) => answer.of(self.run(place, At(rules, now), step), None),
+            (Ok(None), None) => self.answer(place, Now(rules), step, answer),
+            (Ok(None), Some(now)) => self.answer(place, At(rules, now), step, answer),
             (Ok(Some(plan)), None) => {
-                answer.of(self.run(place.under(&plan), Under(Now(rules), plan), step), Some(plan))
+                answer.of(self.run(place.under(&plan), Under(Now(rules), plan), step), Some(plan), 0)
             }
             (Ok(Some(plan)), Some(now)) => {
-                answer.of(self.run(place.under(&plan), Under(At(rules, now), plan), step), Some(plan))
+                answer.of(self.run(place.under(&plan), Under(At(rules, now), plan), step), Some(plan), 0)
             }
-            (Err(denied), _) => answer.of::<Terms>(Err(denied), None),
+            (Err(denied), _) => answer.of::<Terms>(Err(denied), None, 0),
         }
     }
 
+    /// Under no plan.
+    #[inline]
+    fn answer<Q: ToKey<K> + ?Sized, A: Answer>(
+        &self,
+        place: Slot<'_, K, S, Q>,
+        read: impl Read<Reading>,
+        step: impl Step,
+        answer: A,
+    ) -> A::Answer {
+        match &self.hot {
+            None => answer.of(self.rules.acquire(place, read, step), None, 0),
+            Some(hot) => {
+                let (done, leased) = self.run_hot(hot, place, read, step);
+                answer.of(done, None, leased)
+            }
+        }
+    }
+
+    /// Under a plan.
     #[inline]
     fn run<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
@@ -316,7 +354,10 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
-        self.rules.acquire(place, read, step)
+        match &self.hot {
+            None => self.rules.acquire(place, read, step),
+            Some(hot) => self.run_hot_under(hot, place, read, step),
+        }
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
@@ -375,7 +416,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             _ => self.bucket_of(pin, receipt),
         };
         if let Some(bucket) = bucket {
-            self.rules.undo(bucket, receipt);
+            self.undo_found(bucket, receipt);
         }
     }
 }
@@ -415,7 +456,7 @@ impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
     fn give_back(&self, receipt: &Receipt) {
         let pin = self.store.pin();
         if let Some(bucket) = self.bucket_of(&pin, receipt) {
-            self.rules.give_back(bucket, receipt);
+            self.give_back_found(bucket, receipt);
         }
     }
 
@@ -425,14 +466,14 @@ impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
         if !matches!(receipt.spot, Spot::Overflow(_))
             && let Some(bucket) = self.bucket_of(&pin, receipt)
         {
-            self.rules.refund(bucket, n, receipt.plan);
+            self.refund_found(bucket, n, receipt.plan);
         }
     }
 
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
         let pin = self.store.pin();
         match self.bucket_of(&pin, receipt) {
-            Some(bucket) => self.rules.charge_later(bucket, n, receipt.plan),
+            Some(bucket) => self.charge_found(bucket, n, receipt.plan),
             None => 0,
         }
     }

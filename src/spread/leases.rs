@@ -6,7 +6,9 @@ use std::thread::available_parallelism;
 use crossbeam_utils::CachePadded;
 
 use super::cells::{Cell, IDLE, Lease};
+use super::claims::{Claim, Closing, Ended};
 use super::lessened::{Less, Lessened};
+use super::verbs::gone;
 use crate::bucket::{Bucket, Read, Word};
 use crate::control::{Control, broken};
 use crate::decision::{Granted, Wait};
@@ -30,18 +32,21 @@ const PART: u64 = if MODEL { 1 } else { 4 };
 const FILLS_A_LOOK: u64 = 16;
 
 /// The bucket that is spread, and what it decides by.
-pub(crate) struct Central<'a, R = Regimes> {
-    pub(crate) bucket: &'a Bucket,
+///
+/// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread over these cells: then
+/// nothing comes of what is run on it.
+pub(crate) struct Central<'a, W = &'a Bucket, R = Regimes> {
+    pub(crate) bucket: W,
     pub(crate) rules: &'a Rules<R>,
 }
 
-impl<R> Clone for Central<'_, R> {
+impl<W: Copy, R> Clone for Central<'_, W, R> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R> Copy for Central<'_, R> {}
+impl<W: Copy, R> Copy for Central<'_, W, R> {}
 
 /// The cells of a bucket.
 #[derive(Debug)]
@@ -49,51 +54,6 @@ pub(crate) struct Spread {
     cells: Box<[CachePadded<Cell>]>,
     /// Tokens of all leases, or more.
     leased: CachePadded<AtomicU64>,
-}
-
-/// A cell that this thread alone may change. Dropped before it is settled, as when a clock panics, it puts back
-/// what was there.
-struct Claim<'a> {
-    cell: &'a Cell,
-    leased: &'a AtomicU64,
-    was: Lease,
-    /// By this thread, for the next lease.
-    raised: u64,
-    settled: bool,
-}
-
-impl Claim<'_> {
-    /// A lease of `size` tokens is to come, of which those of the old one count already.
-    fn raise(&mut self, size: u64) {
-        self.raised = size.saturating_sub(self.was.size());
-        if self.raised > 0 {
-            self.leased.fetch_add(self.raised, Ordering::Relaxed);
-        }
-    }
-
-    /// The old lease is over; there is one of `size` tokens, at most what it was raised for.
-    fn settle(mut self, size: u64) {
-        self.settled = true;
-        if !broken(Control::LoweredEarly) {
-            self.lower(self.was.size() + self.raised - size);
-        }
-        self.cell.put(Lease::of(size));
-    }
-
-    fn lower(&self, by: u64) {
-        if by > 0 {
-            self.leased.fetch_sub(by, Ordering::Release);
-        }
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.lower(self.raised);
-            self.cell.put(self.was);
-        }
-    }
 }
 
 impl Spread {
@@ -144,9 +104,9 @@ impl Spread {
 
     /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
     /// somebody else has the cell.
-    pub(super) fn refill<R: Source>(
+    pub(super) fn refill<W: Word, R: Source>(
         &self,
-        Central { bucket, rules }: Central<'_, R>,
+        Central { bucket, rules }: Central<'_, W, R>,
         own: usize,
         batch: u64,
         n: u64,
@@ -171,6 +131,9 @@ impl Spread {
                 let size = batch.min(self.most(&terms)).min(share);
                 if idle || size < 2 { 0 } else { size }
             };
+            if state == State::SEALED {
+                return ((gone(state, reading), 0), None);
+            }
             // No underflow: fewer than `n` are left.
             let need = terms.units(n - was.left());
             state.lease(&reading.pace, reading.tick, need, size)
@@ -197,13 +160,12 @@ impl Spread {
     }
 
     fn claim<'a>(&'a self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
-        let claimed = cell.claim(was);
-        claimed.then(|| Claim { cell, leased: &self.leased, was, raised: 0, settled: false })
+        Claim::new(cell, &self.leased, was)
     }
 
     /// Gives what is left in each cell back to the word, and ends the leases.
     #[cold]
-    pub(super) fn gather_all<R: Source>(&self, central: Central<'_, R>) {
+    pub(super) fn gather_all<W: Word, R: Source>(&self, central: Central<'_, W, R>) {
         if self.is_leased() {
             self.cells.iter().for_each(|cell| self.gather(central, cell));
         }
@@ -211,7 +173,7 @@ impl Spread {
 
     /// As [`gather_all`](Spread::gather_all), after a change of quota: what has no room under the new one is gone.
     #[cold]
-    pub(crate) fn gather_after_a_change<R: Source>(&self, central: Central<'_, R>) {
+    pub(crate) fn gather_after_a_change<W: Word, R: Source>(&self, central: Central<'_, W, R>) {
         let mut any = self.is_leased();
         for cell in &self.cells {
             any |= self.gather_in(central, cell, MOST_LOOKS_AFTER_A_CHANGE, Cell::latest);
@@ -228,18 +190,34 @@ impl Spread {
     }
 
     /// Gives what is left in a cell back to the word, and ends its lease.
-    pub(super) fn gather<R: Source>(&self, central: Central<'_, R>, cell: &Cell) {
+    pub(super) fn gather<W: Word, R: Source>(&self, central: Central<'_, W, R>, cell: &Cell) {
         self.gather_in(central, cell, MOST_LOOKS, Cell::lease);
     }
 
     /// False if there was nothing to gather.
-    fn gather_in<R: Source>(
+    fn gather_in<W: Word, R: Source>(
         &self,
-        Central { bucket, rules }: Central<'_, R>,
+        central: Central<'_, W, R>,
         cell: &Cell,
         looks: usize,
         look: impl Fn(&Cell) -> Lease,
     ) -> bool {
+        match self.end(central, cell, looks, look) {
+            Ended::Lease(claim) => claim.settle(0),
+            Ended::Nothing(_) => return false,
+            Ended::NotYet => {}
+        }
+        true
+    }
+
+    /// Ends the lease of a cell, if there is one, and gives what is left of it back to the word.
+    fn end<'a, W: Word, R: Source>(
+        &'a self,
+        Central { bucket, rules }: Central<'_, W, R>,
+        cell: &'a Cell,
+        looks: usize,
+        look: impl Fn(&Cell) -> Lease,
+    ) -> Ended<'a> {
         for _ in 0..looks {
             let was = look(cell);
             if was.is_claimed() {
@@ -247,7 +225,7 @@ impl Spread {
                 continue;
             }
             if was.size() == 0 {
-                return false;
+                return Ended::Nothing(was);
             }
             let Some(claim) = self.claim(cell, was) else { continue };
             if broken(Control::LoweredEarly) {
@@ -261,14 +239,63 @@ impl Spread {
                 ((), state.gathered(&reading.pace, reading.tick, left, over))
             };
             bucket.drive(|state| read.read(state), step);
-            claim.settle(0);
-            return true;
+            return Ended::Lease(claim);
         }
+        Ended::NotYet
+    }
+
+    /// Ends all leases, and closes the cells: nothing is taken of them after it, nor put there. False, and they are open, if
+    /// somebody else keeps one claimed.
+    #[cold]
+    pub(crate) fn close<W: Word, R: Source>(&self, central: Central<'_, W, R>) -> bool {
+        self.close_by(|cell| {
+            for _ in 0..MOST_LOOKS {
+                let claim = match self.end(central, cell, MOST_LOOKS, Cell::lease) {
+                    Ended::Lease(claim) => Some(claim),
+                    Ended::Nothing(none) => self.claim(cell, none),
+                    Ended::NotYet => break,
+                };
+                if claim.is_some() {
+                    return claim;
+                }
+            }
+            None
+        })
+    }
+
+    /// Closes all cells whose claim, of an ended lease, the caller gets; or none.
+    fn close_by<'a>(&'a self, mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>) -> bool {
+        let mut closing = Closing { cells: &self.cells, closed: 0 };
+        for cell in &self.cells {
+            let Some(claim) = claim(cell) else { return false };
+            claim.close();
+            closing.closed += 1;
+        }
+        closing.closed = 0;
         true
     }
 
+    /// As [`close`](Spread::close), of cells that have no leases. False, and they are open, if one has.
+    pub(crate) fn close_unused(&self) -> bool {
+        self.close_by(|cell| match cell.lease() {
+            none if none == Lease::of(0) => self.claim(cell, none),
+            _ => None,
+        })
+    }
+
+    /// Whether no core has taken ahead within so many nanoseconds, nor is about to: each is idle, or takes at leisure.
+    pub(crate) fn is_at_leisure(&self, now: u64, idle: u64) -> bool {
+        self.cells.iter().all(|cell| cell.batch() == 1 || now.saturating_sub(cell.seen()) > idle)
+    }
+
     /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.
-    pub(super) fn gather_idle<R: Source>(&self, central: Central<'_, R>, own: usize, turn: u64, now: u64) {
+    pub(super) fn gather_idle<W: Word, R: Source>(
+        &self,
+        central: Central<'_, W, R>,
+        own: usize,
+        turn: u64,
+        now: u64,
+    ) {
         let others = self.cells.len() as u64 - 1;
         if others == 0 || !self.is_leased() {
             return;

@@ -26,9 +26,11 @@
 //! they are green without.
 
 mod cells;
+mod claims;
 mod leases;
 mod lessened;
 mod verbs;
 
 pub(crate) use cells::place;
 pub(crate) use leases::{Central, Spread};
+pub(crate) use verbs::is_gone;

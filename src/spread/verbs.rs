@@ -7,7 +7,7 @@ use crate::decision::{Denied, Granted};
 use crate::entry::Now;
 use crate::regime::Source;
 use crate::reservation::Receipt;
-use crate::state::{Outcome, State};
+use crate::state::{Outcome, Spot, State};
 use crate::step::{Give, GiveBack, Settle, Step, Take, charge_up_to};
 use crate::terms::{Pace, Reading};
 
@@ -21,16 +21,44 @@ fn done((outcome, reading): (Outcome, Reading<Lessened>)) -> Done {
     (outcome, reading.in_full(), reading.pace.leased)
 }
 
+/// What comes of a step on a bucket that is no longer there.
+pub(super) fn gone<P: Pace>(state: State, reading: &Reading<P>) -> Outcome {
+    Outcome { granted: false, spot: Spot::Nowhere, ..reading.view(state).untouched() }
+}
+
+/// Whether an outcome is that.
+pub(crate) fn is_gone(outcome: &Outcome) -> bool {
+    outcome.spot == Spot::Nowhere
+}
+
+/// A step on a bucket, if it is still there.
+#[derive(Clone, Copy)]
+struct IfThere<S>(S);
+
+impl<S: Step> Step for IfThere<S> {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        if state == State::SEALED { (gone(state, reading), None) } else { self.0.run(state, reading) }
+    }
+
+    fn most(self) -> u64 {
+        self.0.most()
+    }
+
+    fn is_vain(self, pace: &impl Pace) -> bool {
+        self.0.is_vain(pace)
+    }
+}
+
 impl Spread {
-    /// Takes `n` tokens that are not at hand in the cell.
+    /// Takes `n` tokens that are not at hand in the cell. Nothing if the bucket is no longer there.
     #[inline(never)]
-    pub(crate) fn acquire<R: Source>(
+    pub(crate) fn acquire<W: Word, R: Source>(
         &self,
-        central: Central<'_, R>,
+        central: Central<'_, W, R>,
         own: usize,
         read: impl ReadOnce,
         n: u64,
-    ) -> Result<Granted, Denied> {
+    ) -> Option<Result<Granted, Denied>> {
         let cell = self.cell(own);
         let batch = cell.batch();
         if batch == 1 {
@@ -42,7 +70,7 @@ impl Spread {
             && n <= batch.min(cell.rest())
             && let Some(granted) = self.refill(central, own, batch, n)
         {
-            return Ok(granted);
+            return Some(Ok(granted));
         }
         let (outcome, reading, leased) = self.take(central, read, n);
         if outcome.granted && n > 0 {
@@ -51,15 +79,15 @@ impl Spread {
             if leased > 0 {
                 self.gather_idle(central, own, turn, now);
             }
-        } else if leased > 0 {
+        } else if leased > 0 && !is_gone(&outcome) {
             return self.acquire_anywhere(central, own, read, n);
         }
-        Take(n).decision((outcome, reading))
+        (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
     }
 
     /// Takes of the word, as of a plain bucket while nothing is leased.
     #[inline]
-    fn take<R: Source>(&self, central: Central<'_, R>, read: impl ReadOnce, n: u64) -> Done {
+    fn take<W: Word, R: Source>(&self, central: Central<'_, W, R>, read: impl ReadOnce, n: u64) -> Done {
         let Central { bucket, rules } = central;
         if !self.is_leased() {
             let once = Unleased(read, self.leased());
@@ -71,39 +99,39 @@ impl Spread {
                 return (outcome, reading, 0);
             }
         }
-        done(rules.run(bucket, self.less(read), Take(n)))
+        done(rules.run(bucket, self.less(read), IfThere(Take(n))))
     }
 
     /// Takes what is in another cell, or in all of them together; or is refused.
     #[cold]
-    fn acquire_anywhere<R: Source>(
+    fn acquire_anywhere<W: Word, R: Source>(
         &self,
-        central: Central<'_, R>,
+        central: Central<'_, W, R>,
         own: usize,
         read: impl Read<Reading>,
         n: u64,
-    ) -> Result<Granted, Denied> {
+    ) -> Option<Result<Granted, Denied>> {
         if let Some(granted) = self.others(own).find_map(|cell| cell.take(n)) {
-            return Ok(granted);
+            return Some(Ok(granted));
         }
         let (outcome, reading, _) = self.run(central, read, Take(n));
-        Take(n).decision((outcome, reading))
+        (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
     }
 
     /// Takes by a step: of the word, if as much is there; else of all that was gathered.
-    pub(crate) fn run<R: Source>(
+    pub(crate) fn run<W: Word, R: Source>(
         &self,
-        central: Central<'_, R>,
+        central: Central<'_, W, R>,
         read: impl Read<Reading>,
         step: impl Step,
     ) -> Done {
         let Central { bucket, rules } = central;
         if self.is_leased() {
             let seen = self.look(central, read, step);
-            if step.is_vain(&seen.1.pace) {
+            if step.is_vain(&seen.1.pace) || is_gone(&seen.0) {
                 return seen;
             }
-            let all = done(rules.run(bucket, self.less(read), Take(step.most())));
+            let all = done(rules.run(bucket, self.less(read), IfThere(Take(step.most()))));
             if all.0.granted {
                 return all;
             }
@@ -111,24 +139,27 @@ impl Spread {
         let mut rounds = 0;
         loop {
             self.gather_all(central);
-            let last = done(rules.run(bucket, self.less(read), step));
+            let last = done(rules.run(bucket, self.less(read), IfThere(step)));
             rounds += 1;
-            if last.0.granted || last.2 == 0 || rounds == MOST_ROUNDS {
+            if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MOST_ROUNDS {
                 return last;
             }
         }
     }
 
     /// What a step would come to, of the word and the cells together.
-    pub(crate) fn look<R: Source>(
+    pub(crate) fn look<W: Word, R: Source>(
         &self,
-        central: Central<'_, R>,
+        central: Central<'_, W, R>,
         read: impl Read<Reading>,
         step: impl Step,
     ) -> Done {
         let less = self.less(read);
         let look = |state: State, reading: &Reading<Lessened>| {
             let full = reading.in_full();
+            if state == State::SEALED {
+                return (gone(state, &full), None);
+            }
             if reading.pace.leased == 0 {
                 return (step.run(state, &full).0, None);
             }
@@ -139,51 +170,68 @@ impl Spread {
         done(central.bucket.drive(|state| less.read(state), look))
     }
 
-    /// Gives back `n` tokens, as many as fit below the burst.
-    pub(crate) fn refund<R: Source>(&self, central: Central<'_, R>, n: u64) {
+    /// Gives back `n` tokens, as many as fit below the burst. False if the bucket is no longer there.
+    pub(crate) fn refund<W: Word, R: Source>(&self, central: Central<'_, W, R>, n: u64) -> bool {
         let give = |whatever_fits: bool| {
             let read = self.less(Now(central.rules));
             let step = |state: State, reading: &Reading<Lessened>| {
                 let Reading { pace, tick, .. } = reading;
                 let fits = reading.view(state).level + pace.terms.units(n) <= pace.capacity();
+                if state == State::SEALED {
+                    return (Some(false), None);
+                }
                 match fits || whatever_fits || pace.leased == 0 {
-                    true => (true, Give(n).run(pace, state, *tick)),
-                    false => (false, None),
+                    true => (Some(true), Give(n).run(pace, state, *tick)),
+                    false => (None, None),
                 }
             };
             central.bucket.drive(|state| read.read(state), step).0
         };
-        if !give(false) {
+        give(false).unwrap_or_else(|| {
             self.gather_all(central);
-            give(true);
-        }
+            give(true) == Some(true)
+        })
     }
 
     /// Gives back what a receipt is for, if nobody has taken since, nor leased.
-    pub(crate) fn give_back<R: Source>(&self, central: Central<'_, R>, receipt: &Receipt) {
-        self.settle(central, |_| GiveBack { units: receipt.units, mark: receipt.mark });
+    /// False if the bucket is no longer there.
+    pub(crate) fn give_back<W: Word, R: Source>(
+        &self,
+        central: Central<'_, W, R>,
+        receipt: &Receipt,
+    ) -> bool {
+        self.settle(central, |_| GiveBack { units: receipt.units, mark: receipt.mark })
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
-    pub(crate) fn undo<R: Source>(&self, central: Central<'_, R>, receipt: &Receipt) {
-        self.settle(central, |pace| receipt.undoing(pace.brim() - pace.capacity()));
+    /// False if the bucket is no longer there.
+    pub(crate) fn undo<W: Word, R: Source>(&self, central: Central<'_, W, R>, receipt: &Receipt) -> bool {
+        self.settle(central, |pace| receipt.undoing(pace.brim() - pace.capacity()))
     }
 
-    fn settle<R: Source, S: Settle>(&self, central: Central<'_, R>, step: impl Fn(&Lessened) -> S) {
+    fn settle<W: Word, R: Source, S: Settle>(
+        &self,
+        central: Central<'_, W, R>,
+        step: impl Fn(&Lessened) -> S,
+    ) -> bool {
         let read = self.less(Now(central.rules));
-        let settle = |state: State, reading: &Reading<Lessened>| {
-            ((), step(&reading.pace).run(&reading.pace, state, reading.tick))
+        let settle = |state: State, reading: &Reading<Lessened>| match state {
+            State::SEALED => (false, None),
+            state => (true, step(&reading.pace).run(&reading.pace, state, reading.tick)),
         };
-        central.bucket.drive(|state| read.read(state), settle);
+        central.bucket.drive(|state| read.read(state), settle).0
     }
 
-    /// Takes up to `n` tokens, on credit if need be, and tells how many.
-    pub(crate) fn charge<R: Source>(&self, central: Central<'_, R>, n: u64) -> u64 {
+    /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing if the bucket is no longer there.
+    pub(crate) fn charge<W: Word, R: Source>(&self, central: Central<'_, W, R>, n: u64) -> Option<u64> {
         self.gather_all(central);
         let read = self.less(Now(central.rules));
         let charge = |state: State, reading: &Reading<Lessened>| {
+            if state == State::SEALED {
+                return (None, None);
+            }
             let (outcome, next) = charge_up_to(n, state, reading);
-            (reading.pace.terms.tokens(outcome.taken), next)
+            (Some(reading.pace.terms.tokens(outcome.taken)), next)
         };
         central.bucket.drive(|state| read.read(state), charge).0
     }

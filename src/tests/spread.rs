@@ -49,7 +49,7 @@ impl Hot {
     fn take(&self, own: usize, n: u64) -> Result<Granted, Denied> {
         match self.spread.cell(own).take(n) {
             Some(granted) => Ok(granted),
-            None => self.spread.acquire(self.central(), own, Now(&self.rules), n),
+            None => self.spread.acquire(self.central(), own, Now(&self.rules), n).expect("it is there"),
         }
     }
 
@@ -173,7 +173,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 }
             }
             Verb::Charge(n) => {
-                let taken = hot.spread.charge(hot.central(), n);
+                let taken = hot.spread.charge(hot.central(), n).expect("it is there");
                 most.hold(0).unwrap().settle(taken);
                 slack.set(slack.get().max(least.hold(0).unwrap().settle(taken).min(1)));
             }

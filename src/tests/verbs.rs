@@ -245,7 +245,7 @@ impl Pair {
                 Ok(promise.answer.retry_after)
             }
             Verb::Refund => {
-                let ((), committed) = bench.committed(|| bench.rules.refund(&bench.bucket, n, None));
+                let (_, committed) = bench.committed(|| bench.rules.refund(&bench.bucket, n, None));
                 self.ideal.refund(now, n, Some(committed))?;
                 Ok(None)
             }
@@ -254,7 +254,7 @@ impl Pair {
                 let bench = &self.bench;
                 let reading = bench.rules.read();
                 let last = bench.bucket.state().mark(&reading.pace, reading.tick) == receipt.mark;
-                let ((), committed) = bench.committed(|| bench.rules.give_back(&bench.bucket, &receipt));
+                let (_, committed) = bench.committed(|| bench.rules.give_back(&bench.bucket, &receipt));
                 self.ideal.give_back(now, &slot, Some((last, committed)))?;
                 Ok(None)
             }
@@ -262,7 +262,7 @@ impl Pair {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
                 let lost = bench.promised_on(&receipt);
-                let ((), committed) = bench.committed(|| bench.rules.undo(&bench.bucket, &receipt));
+                let (_, committed) = bench.committed(|| bench.rules.undo(&bench.bucket, &receipt));
                 if lost {
                     return if committed { Err("a promise was broken".to_owned()) } else { Ok(None) };
                 }
@@ -272,7 +272,7 @@ impl Pair {
             Verb::Charge => {
                 // Nothing is never charged.
                 let n = n.max(1);
-                let taken = bench.rules.charge_later(&bench.bucket, n, None);
+                let taken = bench.rules.charge_later(&bench.bucket, n, None).unwrap();
                 self.ideal.charge_up_to(now, n, taken)?;
                 Ok(None)
             }

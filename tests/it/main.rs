@@ -12,6 +12,7 @@ mod futures;
 mod hand;
 #[cfg(feature = "http")]
 mod headers;
+mod hot;
 mod inline;
 mod json;
 mod map;

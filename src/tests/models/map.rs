@@ -145,7 +145,9 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
         world.mock.advance(Duration::from_secs(12));
         world.run(&[
             // By the entry, as a hold does: never to the bucket that comes after it.
-            |world| world.rules.refund(&world.buckets[0], 1, None),
+            |world| {
+                world.rules.refund(&world.buckets[0], 1, None);
+            },
             |world| {
                 world.mock.advance(Duration::from_millis(100));
                 world.evict();

@@ -10,6 +10,7 @@ mod bucket;
 #[cfg_attr(loom, path = "loom.rs")]
 #[cfg_attr(shuttle, path = "shuttle.rs")]
 mod checker;
+mod hot;
 mod map;
 mod regime;
 mod ring;

@@ -48,7 +48,7 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
         })
     }
 
-    fn central(&self) -> Central<'_, R> {
+    fn central(&self) -> Central<'_, &Bucket, R> {
         Central { bucket: &self.bucket, rules: &self.rules }
     }
 
@@ -57,7 +57,10 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
         let since = self.rules.clock.nanos();
         let granted = match self.spread.cell(own).take(n) {
             Some(_) => true,
-            None => self.spread.acquire(self.central(), own, Now(&self.rules), n).is_ok(),
+            None => self
+                .spread
+                .acquire(self.central(), own, Now(&self.rules), n)
+                .is_some_and(|taken| taken.is_ok()),
         };
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, n));
@@ -245,7 +248,9 @@ fn what_is_refunded_beside_a_lease_is_granted_once() {
         let hot = Hot::new(4);
         assert!(hot.take(0));
         hot.run(&[
-            |hot| hot.spread.refund(hot.central(), 1),
+            |hot| {
+                hot.spread.refund(hot.central(), 1);
+            },
             |hot| {
                 hot.take(0);
                 half_a_slot(hot);

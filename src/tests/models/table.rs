@@ -234,7 +234,7 @@ fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
         world.run(&[ADA_TAKES, |world| {
             world.take(ADA);
             world.pass();
-            world.table.evict_idle(&world.rules);
+            world.table.evict_idle(|bucket| world.rules.seal_if_idle(bucket) == Ok(true));
         }]);
         world.drain(ADA);
         world.assert_law(1);
@@ -329,7 +329,7 @@ fn a_table_counts_what_it_holds() {
             },
             |world| {
                 world.pass();
-                world.table.evict_idle(&world.rules);
+                world.table.evict_idle(|bucket| world.rules.seal_if_idle(bucket) == Ok(true));
             },
         ]);
         let held = [ADA, BOB].map(|key| usize::from(world.table.search(world.hashes[key]).is_some()));

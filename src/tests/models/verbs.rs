@@ -170,7 +170,9 @@ fn what_is_refunded_is_granted_once() {
         world.take_alone();
         world.take_alone();
         world.run(&[
-            |world| world.rules.refund(&world.overflow, 1, None),
+            |world| {
+                world.rules.refund(&world.overflow, 1, None);
+            },
             World::take_alone,
             |world| {
                 World::take_alone(world);
@@ -191,7 +193,7 @@ fn what_is_charged_later_is_earned_before_others() {
     explore("a hold that is settled for more, a reserver", || {
         let world = empty();
         let settle: fn(&World) = |world| {
-            assert_eq!(world.rules.charge_later(&world.overflow, 2, None), 2);
+            assert_eq!(world.rules.charge_later(&world.overflow, 2, None), Some(2));
         };
         world.run(&[settle, reserve, half_a_slot]);
         let first = world.last_grant();

@@ -260,7 +260,7 @@ impl Ledger for World {
     }
 
     fn charge(&self, _: &Receipt, n: u64) -> u64 {
-        self.rules.charge_later(&self.overflow, n, None)
+        self.rules.charge_later(&self.overflow, n, None).unwrap_or(0)
     }
 }
 

@@ -1,0 +1,38 @@
+//! Keys of a limiter that are contended, spread over cores while they are: what `Builder::spread_hot` sets up.
+//!
+//! A key's bucket stays in the store, and is the word of a [`Spread`](crate::spread::Spread) beside it. What it keeps true, whatever the
+//! interleaving:
+//!
+//! * who decides on a word knows whether it is spread, and over which cells: a [seat](seats) is looked at after the word was loaded. A word
+//!   that is spread [reads as sealed](watched) to who does not count with those very cells, and so does one that is not to
+//!   who does. Nothing is committed on what was found so;
+//! * while it is spread a bucket is not evicted, nor its slot given away;
+//! * a key is spread no more when all its cells are closed: what was left in them is in the word again. What is in the cells
+//!   of a key that was removed dies with that life of it;
+//! * nobody takes of another key's cells: those of each time that a key is spread have a number of their own, a life, and are dropped
+//!   after it, when nobody can have them any more.
+//!
+//! # Orderings
+//!
+//! A life is published in its seat with `Release`, before the first lease is taken of the word by a commit, which is one too. A
+//! word is loaded with `Acquire`, and the seat after it: who sees a word of which a lease was taken sees that life, or a later
+//! state of the seat. If it is a later one the leases have ended, each by a commit: then the word has changed since, and his own fails; what
+//! is not committed is [looked at once more](crate::bucket::Word::still_has). That is all an evictor needs, too.
+//!
+//! Registering a bucket and sealing it race: one publishes the life, then looks for the seal; another seals, then looks for a life. A `SeqCst`
+//! fence between the two steps of either makes one of them see the other. (Partners: `Hot::promote` and `Hot::forget`.) A
+//! slot of a table may be another key's by then. Nothing was leased of it in between, or the seal had failed; and no key is served by cells
+//! that were made for another (`Id`). Whoever meets such cells [drops them](Hot::find), when he has claimed each while it is empty.
+//!
+//! Checked by the models in `src/tests/models/hot.rs`, beside a stand-in for the map of cells.
+
+mod fold;
+mod registry;
+mod seats;
+mod verbs;
+mod watched;
+
+pub(crate) use registry::Hot;
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) use registry::{Life, Shelf};
+pub(crate) use seats::Id;

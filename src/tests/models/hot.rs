@@ -1,0 +1,528 @@
+//! A key that is spread over two cells, and no more: beside takers, an evictor, and who removes it.
+//!
+//! A token takes ten seconds, and the clock moves by less, or by so much that the bucket is full: what is granted is known to the
+//! token.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::checker::thread;
+use super::explore;
+use super::world::{Fixed, SECOND, fixed};
+use crate::bucket::{Bucket, First, Missed, Word};
+use crate::clock::{Clock, MockClock};
+use crate::entry::{Now, Rules};
+use crate::hot::{Hot, Id, Life, Shelf};
+use crate::spread::Spread;
+use crate::state::State;
+use crate::step::Take;
+use crate::sync::{AtomicU64, Ordering, yield_now};
+use crate::table::{Held, Table};
+
+/// A token's time.
+const SLOT: u64 = 10 * SECOND;
+const BURST: u64 = 4;
+/// Long enough to fill any bucket, and for the margin.
+const LONG: Duration = Duration::from_secs(100);
+const LATER: u64 = 100 * SECOND;
+
+/// The cells of each life, which are never dropped: as if somebody had a pin.
+#[derive(Default)]
+struct Kept([OnceLock<Life>; 4]);
+
+impl Shelf for Kept {
+    type Pin<'a> = ();
+
+    fn pin(&self) {}
+
+    fn get<'a>(&'a self, number: u64, (): &'a ()) -> Option<&'a Life> {
+        self.0[number as usize - 1].get()
+    }
+
+    fn put(&self, number: u64, life: Life) {
+        assert!(self.0[number as usize - 1].set(life).is_ok());
+    }
+
+    fn remove(&self, _: u64) {}
+
+    fn spread(&self) -> Spread {
+        Spread::new(2)
+    }
+}
+
+/// Where the bucket of the key is.
+trait Store: Send + Sync + 'static {
+    type Found<'a>: Word;
+    fn new() -> Self;
+    fn search(&self) -> Option<Self::Found<'_>>;
+    fn id(found: Self::Found<'_>) -> Id;
+    /// The key gets a bucket, if it has none. False if there is no room.
+    fn enter(&self, world: &World<Self>) -> bool
+    where
+        Self: Sized;
+}
+
+/// As in a map: each life of the key has a bucket of its own.
+struct Map {
+    buckets: [Bucket; 2],
+    entry: AtomicU64,
+}
+
+impl Store for Map {
+    type Found<'a> = &'a Bucket;
+
+    fn new() -> Map {
+        Map { buckets: [Bucket::new(), Bucket::new()], entry: AtomicU64::new(0) }
+    }
+
+    fn search(&self) -> Option<&Bucket> {
+        let bucket = &self.buckets[self.entry.load(Ordering::Acquire) as usize];
+        (bucket.state() != State::SEALED).then_some(bucket)
+    }
+
+    fn id(bucket: &Bucket) -> Id {
+        Id::of(bucket)
+    }
+
+    fn enter(&self, _: &World<Map>) -> bool {
+        if self.buckets[0].state() == State::SEALED {
+            self.entry.store(1, Ordering::Release);
+        }
+        true
+    }
+}
+
+/// A table of one slot, which the key gets again, or another.
+struct Inline(Table);
+
+impl Inline {
+    fn of(&self, hash: u64) -> Option<Held<'_>> {
+        self.0.search(hash)
+    }
+
+    /// The key of that hash gets the slot, if it has none and it is to be had.
+    fn enter(&self, world: &World<Inline>, hash: u64) -> bool {
+        let rules = &world.rules;
+        let claim = self.0.claim(hash, rules, |bucket| world.hot.keeps(Id::of(bucket)));
+        if let Ok(claim) = claim
+            && let Some(_latch) = self.0.latch(hash)
+            && self.of(hash).is_none()
+        {
+            claim.enter(hash);
+            let reading = rules.read();
+            claim.open(reading.view(State::FULL).begun(&reading.pace));
+        }
+        self.of(hash).is_some()
+    }
+}
+
+impl Store for Inline {
+    type Found<'a> = Held<'a>;
+
+    fn new() -> Inline {
+        Inline(Table::new(1))
+    }
+
+    fn search(&self) -> Option<Held<'_>> {
+        self.of(HASH)
+    }
+
+    fn id(held: Held<'_>) -> Id {
+        held.id()
+    }
+
+    fn enter(&self, world: &World<Inline>) -> bool {
+        self.enter(world, HASH)
+    }
+}
+
+const HASH: u64 = 4;
+/// Of another key, which may have the same slot.
+const OTHER: u64 = 6;
+
+struct World<S> {
+    store: S,
+    hot: Hot<Kept>,
+    rules: Rules<Fixed>,
+    mock: MockClock,
+    overflow: Bucket,
+    /// Since when at the earliest they are granted, and how many tokens.
+    grants: Mutex<Vec<(u64, u64)>>,
+}
+
+impl<S: Store> World<S> {
+    /// One token was granted.
+    fn new() -> Arc<World<S>> {
+        World::of(BURST)
+    }
+
+    fn of(burst: u64) -> Arc<World<S>> {
+        let (clock, mock) = Clock::mock();
+        let world = Arc::new(World {
+            store: S::new(),
+            hot: Hot::on(Kept::default()),
+            rules: Rules::new(fixed(SLOT, burst), clock, None),
+            mock,
+            overflow: Bucket::new(),
+            grants: Mutex::default(),
+        });
+        assert!(world.take(0));
+        world
+    }
+
+    /// And it is spread.
+    fn spread() -> Arc<World<S>> {
+        let world = World::new();
+        world.promote();
+        world
+    }
+
+    fn id(&self) -> Id {
+        S::id(self.store.search().expect("it has a bucket"))
+    }
+
+    fn promote(&self) {
+        if let Some(found) = self.store.search().filter(|found| found.state().is_level()) {
+            let sealed = || found.state() == State::SEALED;
+            self.hot.promote(S::id(found), None, self.rules.clock.nanos(), sealed);
+        }
+    }
+
+    /// Takes `n` tokens as a thread of that cell, in the way of a limiter.
+    fn take_n(&self, own: usize, n: u64) -> bool {
+        let since = self.rules.clock.nanos();
+        for _ in 0..20 {
+            let Some(found) = self.store.search() else {
+                if !self.store.enter(self) {
+                    return false;
+                }
+                continue;
+            };
+            if let Some(granted) = self.take_of(found, S::id(found), own, n) {
+                if granted {
+                    self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, n));
+                }
+                return granted;
+            }
+        }
+        panic!("no end of rounds");
+    }
+
+    fn take_of(&self, found: S::Found<'_>, id: Id, own: usize, n: u64) -> Option<bool> {
+        let (rules, now) = (&self.rules, Now(&self.rules));
+        if self.hot.has(id) {
+            let life = self.hot.find(id, &())?;
+            if life.spread.cell(own).take(n).is_some() {
+                return Some(true);
+            }
+            let decision = life.spread.acquire(self.hot.central(found, life, rules), own, now, n)?;
+            return Some(decision.is_ok());
+        }
+        let word = self.hot.whole(found, id);
+        match word.attempt(First::Word, now, n) {
+            Ok((outcome, _)) => Some(outcome.granted),
+            Err(Missed::Lost) => None,
+            Err(Missed::Unfit) => {
+                let (outcome, _) = rules.first_charge(word, &self.overflow, now, Take(n))?;
+                Some(outcome.granted)
+            }
+        }
+    }
+
+    fn take(&self, own: usize) -> bool {
+        self.take_n(own, 1)
+    }
+
+    fn drain(&self) {
+        while self.take(0) || self.take(1) {}
+    }
+
+    fn fold(&self) {
+        let Some(found) = self.store.search() else { return };
+        if let Some(life) = self.hot.find(S::id(found), &()) {
+            self.hot.fold(found, life, &self.rules);
+        }
+    }
+
+    fn granted_from(&self, moment: u64) -> u64 {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().filter(|(since, _)| *since >= moment).map(|(_, n)| n).sum()
+    }
+
+    fn run(self: &Arc<World<S>>, threads: &[fn(&World<S>)]) {
+        let spawn = |run: &fn(&World<S>)| {
+            let (world, run) = (Arc::clone(self), *run);
+            thread::spawn(move || run(&world))
+        };
+        let threads: Vec<_> = threads.iter().map(spawn).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+impl World<Map> {
+    fn evict(&self) {
+        if let Some(bucket) = self.store.search() {
+            let _ = self.hot.seal_if_idle(bucket, Id::of(bucket), &self.rules);
+        }
+    }
+}
+
+impl World<Inline> {
+    fn remove(&self) {
+        if let Some(held) = self.store.search()
+            && self.rules.seal(held)
+        {
+            self.hot.forget(held.id());
+            self.store.0.vacate(held, &self.rules);
+        }
+    }
+
+    /// Takes a token of the other key's, as a thread of that cell. Nothing if there is no room for it.
+    fn take_of_other(&self, own: usize) -> Option<bool> {
+        for _ in 0..20 {
+            let Some(held) = self.store.of(OTHER) else {
+                if !self.store.enter(self, OTHER) {
+                    return None;
+                }
+                continue;
+            };
+            let granted = self.take_of(held, held.id(), own, 1);
+            if granted.is_some() {
+                return granted;
+            }
+            yield_now();
+        }
+        panic!("no end of rounds");
+    }
+}
+
+fn half_a_slot<S>(world: &World<S>) {
+    world.mock.advance(Duration::from_secs(5));
+}
+
+#[test]
+fn a_key_that_is_spread_beside_a_taker_is_granted_its_burst() {
+    explore("who spreads a key, a taker", || {
+        let world = World::<Map>::new();
+        world.run(&[
+            |world| {
+                world.promote();
+                world.take(0);
+            },
+            |world| {
+                half_a_slot(world);
+                world.take(1);
+            },
+        ]);
+        world.drain();
+        assert_eq!(world.granted_from(0), BURST);
+    });
+}
+
+/// Who has not seen that it is spread does not fill it up beside a lease.
+#[test]
+fn a_taker_who_comes_late_sees_the_lease() {
+    explore("who spreads a key, a taker, a long time meanwhile", || {
+        let world = World::<Map>::new();
+        world.mock.advance(LONG);
+        world.run(&[
+            |world| {
+                world.promote();
+                world.take(0);
+                world.mock.advance(LONG);
+            },
+            |world| {
+                world.take(1);
+            },
+        ]);
+        world.drain();
+        assert!(world.granted_from(2 * LATER) <= BURST, "{:?}", world.grants);
+    });
+}
+
+#[test]
+fn a_key_that_is_spread_is_not_evicted() {
+    explore("a spender, an evictor", || {
+        let world = World::<Map>::new();
+        world.promote();
+        world.take(0);
+        world.run(&[
+            |world| {
+                world.take(0);
+            },
+            |world| {
+                world.mock.advance(LONG);
+                world.evict();
+                world.take_n(1, 4);
+            },
+        ]);
+        world.drain();
+        assert!(world.granted_from(LATER) <= BURST, "{:?}", world.grants);
+    });
+}
+
+/// Either the lease is of a bucket that stays, or it comes to nothing.
+#[test]
+fn a_lease_is_not_of_a_bucket_that_is_evicted() {
+    explore("who spreads a key and leases, an evictor", || {
+        let world = World::<Map>::new();
+        world.mock.advance(LONG);
+        world.run(&[
+            |world| {
+                world.promote();
+                world.take(0);
+            },
+            |world| {
+                half_a_slot(world);
+                world.evict();
+            },
+        ]);
+        world.drain();
+        assert_eq!(world.granted_from(LATER), BURST);
+    });
+}
+
+/// So the address of a bucket that is no more is nobody's.
+#[test]
+fn a_bucket_that_was_evicted_is_not_spread() {
+    explore("who spreads a key, an evictor", || {
+        let world = World::<Map>::new();
+        let id = world.id();
+        world.mock.advance(LONG);
+        world.run(&[
+            |world| world.promote(),
+            |world| {
+                half_a_slot(world);
+                world.evict();
+            },
+        ]);
+        assert_ne!(world.hot.has(id), world.store.buckets[0].state() == State::SEALED);
+    });
+}
+
+#[test]
+fn what_folds_back_beside_a_spender_is_granted_once() {
+    explore("who folds a key back, a spender", || {
+        let world = World::<Map>::of(8);
+        world.promote();
+        // Four are in the word, none in the cells.
+        assert!(world.take(0) && world.take(0) && world.take(0));
+        world.run(&[
+            |world| world.fold(),
+            |world| {
+                world.take(0);
+                half_a_slot(world);
+                world.take(0);
+            },
+        ]);
+        world.drain();
+        assert_eq!(world.granted_from(0), 8);
+    });
+}
+
+/// What was spent of the leases has no room in what was earned while they were out.
+#[test]
+fn what_folds_back_mints_nothing() {
+    explore("who folds a key back, a spender, a long time before", || {
+        let world = World::<Map>::spread();
+        world.take(0);
+        world.mock.advance(LONG);
+        world.run(&[
+            |world| {
+                world.fold();
+                world.take_n(1, 3);
+            },
+            |world| {
+                world.take(0);
+                world.take(0);
+            },
+        ]);
+        world.drain();
+        assert!(world.granted_from(LATER) <= BURST, "{:?}", world.grants);
+    });
+}
+
+/// Two who fold it back, of whom one comes late: the cells of the next time are not his.
+#[test]
+fn a_key_folds_back_once() {
+    explore("two who fold a key back, who spreads it anew", || {
+        let world = World::<Map>::spread();
+        world.take(0);
+        world.run(&[
+            |world| world.fold(),
+            |world| {
+                world.fold();
+                world.promote();
+                world.take(1);
+            },
+        ]);
+        world.drain();
+        assert_eq!(world.granted_from(0), BURST);
+    });
+}
+
+/// What was leased of a key that was removed is not the next one's who has its place.
+#[test]
+fn a_key_that_was_removed_leaves_no_lease() {
+    explore("who removes a key, a taker", || {
+        let world = World::<Inline>::spread();
+        world.take(0);
+        world.run(&[
+            |world| {
+                world.remove();
+                // The place may be had again.
+                world.mock.advance(LONG);
+            },
+            |world| {
+                world.take(0);
+            },
+        ]);
+        world.drain();
+        // One may have gone to who began before.
+        let granted = world.granted_from(LATER);
+        assert!((BURST - 1..=BURST).contains(&granted), "{granted}");
+    });
+}
+
+#[test]
+fn a_slot_that_is_spread_is_not_given_away() {
+    explore("a spender, a key that needs a slot", || {
+        let world = World::<Inline>::spread();
+        world.take(0);
+        world.run(&[
+            |world| {
+                world.take(0);
+            },
+            |world| {
+                world.mock.advance(LONG);
+                let _ = world.take_of_other(1);
+            },
+        ]);
+        assert!(world.store.of(OTHER).is_none());
+        world.drain();
+        assert!(world.granted_from(LATER) <= BURST, "{:?}", world.grants);
+    });
+}
+
+/// Who spreads a slot late, when it is another key's, takes none of that one's tokens.
+#[test]
+fn a_slot_that_is_spread_late_serves_nobody_else() {
+    explore("who spreads a slot and takes, a key that gets the slot", || {
+        let world = World::<Inline>::new();
+        world.mock.advance(LONG);
+        world.run(&[
+            |world| {
+                let Some(found) = world.store.search() else { return };
+                world.hot.promote(found.id(), None, LATER, || false);
+                let _ = world.take_of(found, found.id(), 0, 1);
+            },
+            |world| {
+                let _ = world.take_of_other(0);
+            },
+        ]);
+        if world.store.of(OTHER).is_some() {
+            let took = |own| world.take_of_other(own) == Some(true);
+            assert_eq!(1 + (0..20).filter(|_| took(0) || took(1)).count() as u64, BURST);
+        }
+    });
+}
