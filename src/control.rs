@@ -81,6 +81,10 @@ pub(crate) enum Control {
     LeasesInherited,
     /// Who finds cells at his slot takes them for his.
     OthersCells,
+    /// The cells of one bucket are those of the next that has them.
+    LivesAlike,
+    /// Who commits does not look whether the leases he counted with were of his bucket.
+    OthersLeases,
 }
 
 /// Whether this is broken.

@@ -66,6 +66,17 @@ pub(crate) struct Tag {
     pub(crate) ticket: u32,
 }
 
+impl Tag {
+    /// Side by side.
+    pub(crate) fn packed(self) -> u64 {
+        u64::from(self.hash) << 32 | u64::from(self.ticket)
+    }
+
+    pub(crate) fn unpack(tag: u64) -> Tag {
+        Tag { hash: (tag >> 32) as u32, ticket: (tag & u64::from(u32::MAX)) as u32 }
+    }
+}
+
 /// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
 ///
 /// A panic in it while papaya moves its entries to a larger table would park the map for ever.

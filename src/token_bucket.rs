@@ -14,7 +14,7 @@ use crate::observer::Extras;
 use crate::quota::{InvalidQuota, Quota};
 use crate::regime::Regimes;
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
-use crate::spread::{Central, Spread, place};
+use crate::spread::{Cells, Life, Spread, place};
 use crate::state::{Outcome, Spot};
 use crate::step::{Reserve, Step, Take, TakeUpTo};
 use crate::sync::const_fn;
@@ -41,7 +41,7 @@ pub struct TokenBucket {
     bucket: CachePadded<Bucket>,
     rules: Rules,
     pub(crate) extras: Extras,
-    spread: Option<Box<Spread>>,
+    cells: Option<Box<Cells>>,
     /// Neither spread nor observed: one test on the hot path.
     plain: bool,
 }
@@ -64,7 +64,7 @@ impl TokenBucket {
                 bucket: CachePadded::new(Bucket::new()),
                 rules: Rules::new(source, clock, None),
                 extras: Extras::NONE,
-                spread: None,
+                cells: None,
                 plain: true,
             }
         }
@@ -87,13 +87,7 @@ impl TokenBucket {
     pub(crate) fn from_rules(rules: Rules, extras: Extras) -> TokenBucket {
         let state = rules.unused();
         let plain = extras.observer.is_none();
-        TokenBucket {
-            bucket: CachePadded::new(Bucket::from_state(state)),
-            rules,
-            extras,
-            spread: None,
-            plain,
-        }
+        TokenBucket { bucket: CachePadded::new(Bucket::from_state(state)), rules, extras, cells: None, plain }
     }
 
     /// This bucket, spread over the cores: for one limit that many threads take of at once.
@@ -135,7 +129,7 @@ impl TokenBucket {
     #[must_use]
     pub fn spread(mut self) -> TokenBucket {
         if self.extras.observer.is_none() {
-            self.spread = Some(Box::new(Spread::over_cores()));
+            self.cells = Some(Box::new(Cells::one_a_core()));
             self.plain = false;
         }
         self
@@ -241,12 +235,12 @@ impl TokenBucket {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn refund(&self, n: u64) {
-        match &self.spread {
+        match self.spread_over() {
             None => {
                 self.rules.refund(&*self.bucket, n, None);
             }
             Some(spread) => {
-                spread.refund(self.central(), n);
+                spread.refund(n);
             }
         }
     }
@@ -368,8 +362,8 @@ impl TokenBucket {
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
         self.rules.source.set(quota, &self.rules.clock)?;
-        if let Some(spread) = &self.spread {
-            spread.gather_after_a_change(self.central());
+        if let Some(spread) = self.spread_over() {
+            spread.gather_after_a_change();
         }
         Ok(())
     }
@@ -392,8 +386,8 @@ impl TokenBucket {
 
     /// What a step would come to.
     pub(crate) fn peek_at(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
-        if let Some(spread) = &self.spread {
-            let (outcome, reading, _) = spread.look(self.central(), read, step);
+        if let Some(spread) = self.spread_over() {
+            let (outcome, reading, _) = spread.look(read, step);
             return (outcome, reading);
         }
         let step = |state, reading: &Reading| (step.run(state, reading).0, None);
@@ -401,19 +395,20 @@ impl TokenBucket {
     }
 
     pub(crate) fn undo(&self, receipt: &Receipt) {
-        match &self.spread {
+        match self.spread_over() {
             _ if receipt.spot == Spot::Nowhere => {}
             None => {
                 self.rules.undo(&*self.bucket, receipt);
             }
             Some(spread) => {
-                spread.undo(self.central(), receipt);
+                spread.undo(receipt);
             }
         }
     }
 
-    fn central(&self) -> Central<'_> {
-        Central { bucket: &self.bucket, rules: &self.rules }
+    fn spread_over(&self) -> Option<Spread<'_>> {
+        let cells = self.cells.as_deref()?;
+        Some(Spread { bucket: &self.bucket, rules: &self.rules, cells, life: Life::ONLY })
     }
 
     fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
@@ -423,12 +418,12 @@ impl TokenBucket {
 
     /// Runs a step, and tells how many tokens were leased beside what it found.
     fn run_beside(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading, u64) {
-        match &self.spread {
+        match self.spread_over() {
             None => {
                 let (outcome, reading) = self.rules.run(&*self.bucket, read, step);
                 (outcome, reading, 0)
             }
-            Some(spread) => spread.run(self.central(), read, step),
+            Some(spread) => spread.run(read, step),
         }
     }
 
@@ -448,13 +443,21 @@ impl TokenBucket {
     #[cold]
     #[inline(never)]
     fn decide_anyhow(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
-        let Some(spread) = &self.spread else { return self.decide_again(missed, n, read) };
+        let Some(cells) = &self.cells else { return self.decide_again(missed, n, read) };
         let own = place();
-        if let Some(granted) = spread.cell(own).take(n) {
-            return Ok(granted);
+        match cells.of(own).take(Life::ONLY, n) {
+            Some(granted) => Ok(granted),
+            None => self.refill(own, n, read),
         }
+    }
+
+    /// Of tokens that are not at hand.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, own: usize, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+        let decision = self.spread_over().and_then(|spread| spread.acquire(own, read, n));
         // It is always there.
-        spread.acquire(self.central(), own, read, n).unwrap_or_else(|| self.decide_again(missed, n, read))
+        decision.unwrap_or_else(|| self.decide_again(Missed::Unfit, n, read))
     }
 
     #[inline(never)]
@@ -478,12 +481,12 @@ impl TokenBucket {
 
 impl Ledger for TokenBucket {
     fn give_back(&self, receipt: &Receipt) {
-        match &self.spread {
+        match self.spread_over() {
             None => {
                 self.rules.give_back(&*self.bucket, receipt);
             }
             Some(spread) => {
-                spread.give_back(self.central(), receipt);
+                spread.give_back(receipt);
             }
         }
     }
@@ -495,10 +498,10 @@ impl Ledger for TokenBucket {
     }
 
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
-        match &self.spread {
+        match self.spread_over() {
             _ if receipt.spot == Spot::Nowhere => 0,
             None => self.rules.charge_later(&*self.bucket, n, None).unwrap_or(0),
-            Some(spread) => spread.charge(self.central(), n).unwrap_or(0),
+            Some(spread) => spread.charge(n).unwrap_or(0),
         }
     }
 }

@@ -92,26 +92,42 @@ impl<K: Hash + Eq> Plans<K> {
     }
 }
 
+/// One attempt at a known key's bucket.
+#[inline(always)]
+fn attempt(found: Option<impl Word>, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Missed> {
+    found.map_or(Err(Missed::Unfit), |bucket| bucket.attempt(First::Word, read, n))
+}
+
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// As [`try_acquire_n`](Shared::try_acquire_n), with a pin of its own: what is hot knows the guard alone.
     #[inline]
     pub(crate) fn try_acquire_once<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        if !self.plain {
+            return self.try_acquire_watched(key, n);
+        }
         let (key, now) = (ByKey::new(&self.hasher, key), Now(&self.rules));
         let (pin, attempt) = match &self.store {
             Store::Map(buckets) => {
                 let guard = buckets.map.guard();
-                let attempt = self.attempt(buckets.map.get(&key, &guard), now, n);
+                let attempt = attempt(buckets.map.get(&key, &guard), now, n);
                 if let Ok(done) = attempt {
                     return Take(n).decision(done);
                 }
                 (Pin::Map(buckets, guard), attempt)
             }
-            Store::Table(table) => (Pin::Table(table), self.attempt(table.find(key.full), now, n)),
+            Store::Table(table) => (Pin::Table(table), attempt(table.find(key.full), now, n)),
         };
         match attempt {
             Ok(done) => Take(n).decision(done),
             Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
         }
+    }
+
+    /// Where there is more to it than a known key's bucket.
+    #[cold]
+    #[inline(never)]
+    fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        self.try_acquire_anyhow(&self.store.pin(), ByKey::new(&self.hasher, key), Missed::Unfit, n)
     }
 
     #[inline]
@@ -136,23 +152,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         read: impl ReadOnce,
         n: u64,
     ) -> Result<(Outcome, Reading), Missed> {
-        match pin {
-            Pin::Map(buckets, guard) => self.attempt(buckets.map.get(&key, guard), read, n),
-            Pin::Table(table) => self.attempt(table.find(key.full), read, n),
+        if !self.plain {
+            return Err(Missed::Unfit);
         }
-    }
-
-    /// One attempt at a known key's bucket, where there is nothing else to it.
-    #[inline(always)]
-    fn attempt(
-        &self,
-        found: Option<impl Word>,
-        read: impl ReadOnce,
-        n: u64,
-    ) -> Result<(Outcome, Reading), Missed> {
-        match found {
-            Some(bucket) if self.plain => bucket.attempt(First::Word, read, n),
-            _ => Err(Missed::Unfit),
+        match pin {
+            Pin::Map(buckets, guard) => attempt(buckets.map.get(&key, guard), read, n),
+            Pin::Table(table) => attempt(table.find(key.full), read, n),
         }
     }
 
@@ -166,10 +171,10 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         missed: Missed,
         n: u64,
     ) -> Result<Granted, Denied> {
-        let place = self.place_of(pin, key);
         if let Some(hot) = &self.hot {
-            return self.try_acquire_hot(hot, place, Now(&self.rules), n);
+            return self.try_acquire_hot(hot, pin, key, Now(&self.rules), n);
         }
+        let place = self.place_of(pin, key);
         if missed == Missed::Lost
             && let Some(bucket) = place.search()
             && let Some(done) = self.rules.attempt_again(bucket, missed, Now(&self.rules), n)
@@ -220,7 +225,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         if let Ask { plan: None, now: Some(now) } = ask
             && let Some(hot) = &self.hot
         {
-            return self.try_acquire_hot(hot, place, At(&self.rules, now), n);
+            return self.try_acquire_hot(hot, place.pin, place.key, At(&self.rules, now), n);
         }
         self.extras.observe(n, self.take(place, ask, step, Decide(step)))
     }

@@ -2,10 +2,11 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use super::registry::{Hot, Life};
+use super::registry::{As, Hot};
 use super::seats::{Id, Seat};
 use crate::bucket::{Bucket, Word};
-use crate::key::ToKey;
+use crate::entry::Place;
+use crate::key::{Tag, ToKey};
 use crate::shared::{Pin, Shared};
 use crate::slot::{Found, Slot};
 use crate::state::State;
@@ -14,18 +15,14 @@ use crate::state::State;
 const TURN: u32 = 20;
 
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
+    /// Somebody else committed on a key's bucket: if that is so often, it is spread.
     #[cold]
-    pub(super) fn note_lost<Q: ToKey<K> + ?Sized>(
-        &self,
-        hot: &Hot,
-        place: Slot<'_, K, S, Q>,
-        found: Found<'_>,
-        now: u64,
-    ) {
-        let id = found.id();
-        let seat = hot.seats.of(id);
+    pub(super) fn note_lost<Q: ToKey<K> + ?Sized>(&self, hot: &Hot, place: Slot<'_, K, S, Q>) {
         // Spread before it is charged, it would be neither.
-        if !seat.note_lost(id, now) || !found.state().is_level() {
+        let Some(found) = place.search().filter(|found| found.state().is_level()) else { return };
+        let (id, now) = (found.id(), self.rules.clock.nanos());
+        let seat = hot.seat(id);
+        if !seat.note_lost(id, now) {
             return;
         }
         self.fold_if_idle(hot, place.pin, seat, now);
@@ -33,38 +30,32 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             (Pin::Map(buckets, guard), Found::Boxed(bucket)) => {
                 let stored = buckets.map.get_key_value(&place.key, guard);
                 if let Some((stored, _)) = stored.filter(|(_, now)| std::ptr::eq(*now, bucket)) {
-                    hot.promote(id, Some(stored.tag), now, || bucket.state() == State::SEALED);
+                    hot.promote(id, stored.tag, now, || bucket.state() == State::SEALED);
                 }
             }
-            _ => hot.promote(id, None, now, || false),
+            // A slot has no end.
+            _ => hot.promote(id, Tag::unpack(0), now, || false),
         }
-    }
-
-    /// Spreads a found bucket no more, if it was.
-    pub(super) fn fold(&self, hot: &Hot, found: Found<'_>) {
-        let pin = hot.pin();
-        if let Some(life) = hot.find(found.id(), &pin) {
-            hot.fold(found, life, &self.rules);
-        }
-    }
-
-    /// As [`fold`](Shared::fold): what is to be run on the bucket comes after it.
-    pub(super) fn fold_life<T>(&self, hot: &Hot, found: Found<'_>, life: &Life) -> Option<T> {
-        hot.fold(found, life, &self.rules);
-        None
     }
 
     /// Looks at a seat, each time at the next.
     #[inline]
     pub(super) fn fold_in_turn(&self, hot: &Hot, pin: &Pin<'_, K>, now: u64) {
         let seat = hot.seats.at(now >> TURN);
-        if seat.life().is_some() {
+        if seat.time().is_some() {
             self.fold_if_idle(hot, pin, seat, now);
         }
     }
 }
 
 impl<K: Eq, S> Shared<K, S> {
+    /// Spreads a found bucket no more, if it was.
+    pub(super) fn fold(&self, hot: &Hot, found: Found<'_>) {
+        if let Some(As::Spread(spread)) = hot.found(found, found.id(), &self.rules) {
+            hot.fold(spread);
+        }
+    }
+
     /// A bucket was sealed by this call, which keeps its place from others.
     pub(crate) fn sealed(&self, bucket: &Bucket) {
         if let Some(hot) = &self.hot {
@@ -75,12 +66,12 @@ impl<K: Eq, S> Shared<K, S> {
     /// Spreads the key of a seat no more if it has been idle.
     #[cold]
     pub(crate) fn fold_if_idle(&self, hot: &Hot, pin: &Pin<'_, K>, seat: &Seat, now: u64) {
-        let Some(number) = seat.life() else { return };
-        let hot_pin = hot.pin();
-        let Some(life) = hot.get(number, &hot_pin).filter(|life| life.is_idle(now)) else { return };
-        match bucket_of(pin, life) {
-            Some(found) => drop(hot.fold(found, life, &self.rules)),
-            None => hot.drop_unused(life),
+        let Some(time) = seat.time().filter(|_| seat.is_idle(now)) else { return };
+        let Some((id, tag)) = seat.occupant(time) else { return };
+        match bucket_of(pin, id, tag) {
+            Some(found) => hot.fold(hot.spread(found, id, time, &self.rules)),
+            // It is being removed, or its slot is another key's: then nothing is leased of it.
+            None => seat.drop_unused(time),
         }
     }
 
@@ -95,22 +86,23 @@ impl<K: Eq, S> Shared<K, S> {
     /// After a change of quota: what has no room under the new one is gone.
     pub(crate) fn gather_after_a_change(&self) {
         let Some(hot) = &self.hot else { return };
-        let (pin, hot_pin) = (self.store.pin(), hot.pin());
+        let pin = self.store.pin();
         for seat in hot.seats.all() {
-            if let Some(life) = seat.latest().and_then(|number| hot.get(number, &hot_pin))
-                && let Some(found) = bucket_of(&pin, life)
+            if let Some(time) = seat.latest()
+                && let Some((id, tag)) = seat.occupant(time)
+                && let Some(found) = bucket_of(&pin, id, tag)
             {
-                life.spread.gather_after_a_change(hot.central(found, life, &self.rules));
+                hot.spread(found, id, time, &self.rules).gather_after_a_change();
             }
         }
     }
 }
 
 /// The bucket that is spread so, unless it is just being removed, or its slot is another key's.
-fn bucket_of<'a, K: Eq>(pin: &'a Pin<'_, K>, life: &Life) -> Option<Found<'a>> {
+fn bucket_of<'a, K: Eq>(pin: &'a Pin<'_, K>, id: Id, tag: Tag) -> Option<Found<'a>> {
     let found = match pin {
-        Pin::Map(buckets, guard) => buckets.map.get(&life.tag?, guard).map(Found::Boxed),
-        Pin::Table(table) => table.held_at(life.id.address).map(Found::Inline),
+        Pin::Map(buckets, guard) => buckets.map.get(&tag, guard).map(Found::Boxed),
+        Pin::Table(table) => table.held_at(id.address).map(Found::Inline),
     };
-    found.filter(|found| found.id() == life.id)
+    found.filter(|found| found.id() == id)
 }

@@ -32,7 +32,7 @@ mod seats;
 mod verbs;
 mod watched;
 
-pub(crate) use registry::Hot;
 #[cfg(all(test, any(loom, shuttle)))]
-pub(crate) use registry::{Life, Shelf};
+pub(crate) use registry::As;
+pub(crate) use registry::Hot;
 pub(crate) use seats::Id;

@@ -1,116 +1,80 @@
-//! The cells of the keys that are spread, from when they are to when they are no more.
+//! Which keys are spread: from when they are to when they are no more.
 
-use papaya::LocalGuard;
-
-use super::seats::{Id, Seat, Seats};
+use super::seats::{Id, Seat, Seats, Time};
 use super::watched::Watched;
 use crate::bucket::Word;
 use crate::control::{Control, broken};
 use crate::entry::Rules;
 use crate::key::Tag;
 use crate::regime::Source;
-use crate::spread::{Central, Spread};
-use crate::sync::{AtomicU64, Ordering, fence};
-
-/// A key that is not in demand for so long is spread no more, in nanoseconds.
-const IDLE: u64 = 100_000_000;
-
-/// One time that a key is spread.
-#[derive(Debug)]
-pub(crate) struct Life {
-    pub(crate) spread: Spread,
-    pub(crate) id: Id,
-    /// What its bucket is found by, in a map.
-    pub(crate) tag: Option<Tag>,
-    number: u64,
-    since: u64,
-}
-
-impl Life {
-    /// Whether its cells have not been in demand for long.
-    pub(crate) fn is_idle(&self, now: u64) -> bool {
-        now.saturating_sub(self.since) > IDLE && self.spread.is_at_leisure(now, IDLE)
-    }
-}
-
-/// Where the cells are kept: papaya's map, or a stand-in that a model checker can follow.
-pub(crate) trait Shelf {
-    type Pin<'a>
-    where
-        Self: 'a;
-    fn pin(&self) -> Self::Pin<'_>;
-    /// What is had stays, for as long as the pin.
-    fn get<'a>(&'a self, number: u64, pin: &'a Self::Pin<'_>) -> Option<&'a Life>;
-    fn put(&self, number: u64, life: Life);
-    fn remove(&self, number: u64);
-    fn spread(&self) -> Spread;
-}
-
-#[derive(Debug)]
-pub(crate) struct Cells(papaya::HashMap<u64, Life>);
-
-impl Shelf for Cells {
-    type Pin<'a> = LocalGuard<'a>;
-
-    fn pin(&self) -> LocalGuard<'_> {
-        self.0.guard()
-    }
-
-    fn get<'a>(&'a self, number: u64, pin: &'a LocalGuard<'_>) -> Option<&'a Life> {
-        self.0.get(&number, pin)
-    }
-
-    fn put(&self, number: u64, life: Life) {
-        self.0.insert(number, life, &self.0.guard());
-    }
-
-    fn remove(&self, number: u64) {
-        self.0.remove(&number, &self.0.guard());
-    }
-
-    fn spread(&self) -> Spread {
-        Spread::over_cores()
-    }
-}
+use crate::spread::Spread;
+use crate::sync::{Ordering, fence};
 
 /// The keys that are spread.
 #[derive(Debug)]
-pub(crate) struct Hot<S = Cells> {
+pub(crate) struct Hot {
     pub(super) seats: Seats,
-    /// Number of the last life, from 1 on.
-    lives: AtomicU64,
-    shelf: S,
+}
+
+/// A bucket as it was found.
+pub(crate) enum As<'a, W, R> {
+    /// Spread over cells.
+    Spread(Spread<'a, Watched<'a, W>, R>),
+    Whole(Watched<'a, W>),
 }
 
 impl Hot {
     pub(crate) fn new() -> Hot {
-        Hot::on(Cells(papaya::HashMap::new()))
-    }
-}
-
-impl<S: Shelf> Hot<S> {
-    pub(crate) fn on(shelf: S) -> Hot<S> {
-        Hot { seats: Seats::new(), lives: AtomicU64::new(0), shelf }
+        Hot { seats: Seats::new() }
     }
 
-    pub(crate) fn pin(&self) -> S::Pin<'_> {
-        self.shelf.pin()
-    }
-
-    /// Whether a bucket is spread, or just about to be. To be asked after its word was loaded.
-    #[inline]
-    pub(crate) fn has(&self, id: Id) -> bool {
-        self.seats.of(id).life_of(id).is_some()
-    }
-
-    /// Whether a bucket is not to be evicted, for that reason.
+    /// Whether a bucket is spread, or just about to be, and so not to be evicted. To be asked after its word was loaded.
     pub(crate) fn keeps(&self, id: Id) -> bool {
-        self.has(id) && !broken(Control::SpreadEvicted)
+        self.seat(id).time_of(id).is_some() && !broken(Control::SpreadEvicted)
     }
 
     /// Where a bucket would be.
+    #[inline]
     pub(crate) fn seat(&self, id: Id) -> &Seat {
         self.seats.of(id)
+    }
+
+    /// A bucket as it is now. Nothing if that changes meanwhile.
+    #[inline]
+    pub(crate) fn found<'a, W: Word, R: Source>(
+        &'a self,
+        word: W,
+        id: Id,
+        rules: &'a Rules<R>,
+    ) -> Option<As<'a, W, R>> {
+        let seat = self.seat(id);
+        let Some(time) = seat.time_of(id) else { return Some(As::Whole(self.whole(word, id))) };
+        let (occupant, _) = seat.occupant(time)?;
+        if occupant == id || broken(Control::OthersCells) {
+            return Some(As::Spread(self.spread(word, id, time, rules)));
+        }
+        // They are of the key that had the slot before: nobody's.
+        seat.drop_unused(time);
+        None
+    }
+
+    /// A word while it is not spread.
+    #[inline]
+    pub(crate) fn whole<W>(&self, word: W, id: Id) -> Watched<'_, W> {
+        Watched { word, seat: self.seat(id), id, time: None }
+    }
+
+    /// A word while it is spread so.
+    pub(super) fn spread<'a, W: Word, R: Source>(
+        &'a self,
+        word: W,
+        id: Id,
+        time: Time,
+        rules: &'a Rules<R>,
+    ) -> Spread<'a, Watched<'a, W>, R> {
+        let seat = self.seat(id);
+        let bucket = Watched { word, seat, id, time: Some(time) };
+        Spread { bucket, rules, cells: &seat.cells, life: time.life() }
     }
 
     /// Seals a bucket of a map that has been full for the margin. As [`Rules::seal_if_idle`], but one that is spread stays: then it
@@ -132,52 +96,14 @@ impl<S: Shelf> Hot<S> {
         Ok(sealed)
     }
 
-    /// The cells of a bucket, if it is spread. Those of the key that had its slot before are nobody's: they go.
-    pub(crate) fn find<'a>(&'a self, id: Id, pin: &'a S::Pin<'_>) -> Option<&'a Life> {
-        let number = self.seats.of(id).life_of(id)?;
-        let life = self.shelf.get(number, pin)?;
-        if life.id == id || broken(Control::OthersCells) {
-            return Some(life);
-        }
-        self.drop_unused(life);
-        None
-    }
-
-    /// The cells of a life.
-    pub(crate) fn get<'a>(&'a self, number: u64, pin: &'a S::Pin<'_>) -> Option<&'a Life> {
-        self.shelf.get(number, pin)
-    }
-
-    /// A word while it is not spread.
-    #[inline]
-    pub(crate) fn whole<W>(&self, word: W, id: Id) -> Watched<'_, W> {
-        Watched { word, seat: self.seats.of(id), id, life: None }
-    }
-
-    /// A word while it is spread so.
-    pub(crate) fn central<'a, W, R>(
-        &'a self,
-        word: W,
-        life: &Life,
-        rules: &'a Rules<R>,
-    ) -> Central<'a, Watched<'a, W>, R> {
-        let seat = self.seats.of(life.id);
-        Central { bucket: Watched { word, seat, id: life.id, life: Some(life.number) }, rules }
-    }
-
-    /// Spreads a bucket, if its seat is free. `sealed` tells whether it has been sealed, where that matters.
+    /// Spreads a bucket, if its seat is free. `sealed` tells whether it has been sealed for good.
     #[cold]
-    pub(crate) fn promote(&self, id: Id, tag: Option<Tag>, now: u64, sealed: impl Fn() -> bool) {
-        let seat = self.seats.of(id);
-        if !seat.take() {
-            return;
-        }
-        let number = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shelf.put(number, Life { spread: self.shelf.spread(), id, tag, number, since: now });
-        seat.give(id, number);
+    pub(crate) fn promote(&self, id: Id, tag: Tag, now: u64, sealed: impl Fn() -> bool) {
+        let seat = self.seat(id);
+        let Some(time) = seat.give(id, tag, now) else { return };
         fence(Ordering::SeqCst);
         if sealed() && !broken(Control::GhostSpread) {
-            self.end(seat, number);
+            seat.leave(time);
         }
     }
 
@@ -190,38 +116,23 @@ impl<S: Shelf> Hot<S> {
             return;
         }
         fence(Ordering::SeqCst);
-        let seat = self.seats.of(id);
-        while let Some(number) = seat.life_of(id) {
-            self.end(seat, number);
+        let seat = self.seat(id);
+        while let Some(time) = seat.time_of(id) {
+            seat.leave(time);
         }
     }
 
-    /// Spreads a bucket no more: what is at hand in its cells goes back to the word. False if somebody else keeps a cell.
+    /// Spreads a bucket no more: what is at hand in its cells goes back to the word. Nothing comes of it if somebody else keeps a
+    /// cell.
     #[cold]
-    pub(crate) fn fold<W: Word, R: Source>(&self, word: W, life: &Life, rules: &Rules<R>) -> bool {
-        let folded = life.spread.close(self.central(word, life, rules));
-        if folded {
-            self.end(self.seats.of(life.id), life.number);
-        }
-        folded
-    }
-
-    /// Drops cells of which nothing is leased, nor can be.
-    #[cold]
-    pub(crate) fn drop_unused(&self, life: &Life) {
-        if life.spread.close_unused() {
-            self.end(self.seats.of(life.id), life.number);
-        }
-    }
-
-    fn end(&self, seat: &Seat, number: u64) {
-        if seat.leave(number) {
-            self.shelf.remove(number);
+    pub(crate) fn fold<W: Word, R: Source>(&self, spread: Spread<'_, Watched<'_, W>, R>) {
+        if spread.close() {
+            spread.bucket.leave();
         }
     }
 
     /// Keys that are spread now.
     pub(crate) fn len(&self) -> usize {
-        self.seats.all().filter(|seat| seat.life().is_some()).count()
+        self.seats.all().filter(|seat| seat.time().is_some()).count()
     }
 }

@@ -2,17 +2,19 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use super::registry::{Hot, Life};
+use super::registry::{As, Hot};
 use super::watched::Watched;
 use crate::bucket::{First, Missed, Read, ReadOnce, Word};
 use crate::decision::{Denied, Granted};
 use crate::entry::{Done, Place};
-use crate::key::ToKey;
+use crate::hot::Id;
+use crate::key::{ByKey, ToKey};
 use crate::plan::Plan;
+use crate::regime::Regimes;
 use crate::reservation::Receipt;
-use crate::shared::Shared;
+use crate::shared::{Pin, Shared};
 use crate::slot::{Found, Slot};
-use crate::spread::{Central, is_gone, place};
+use crate::spread::{Spread, is_gone, place};
 use crate::state::Outcome;
 use crate::step::{Step, Take};
 use crate::sync::yield_now;
@@ -20,73 +22,66 @@ use crate::terms::{Pace, Reading, Terms};
 
 /// Others who spread a key, or fold it back, send a call back to the start.
 const MOST_ROUNDS: usize = 1_000;
-/// Attempts on a word before the loop of it.
+/// Attempts on a word before the whole way is gone.
 const MOST_ATTEMPTS: usize = 16;
-
-/// A bucket as it was found.
-enum As<'a, 'b> {
-    /// Spread over the cells of a life.
-    Spread(Central<'a, Watched<'a, Found<'a>>>, &'b Life),
-    Whole(Watched<'a, Found<'a>>),
-}
 
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// Takes `n` tokens, under no plan.
+    #[inline(never)]
     pub(crate) fn try_acquire_hot<Q: ToKey<K> + ?Sized>(
         &self,
         hot: &Hot,
-        place_of: Slot<'_, K, S, Q>,
+        pin: &Pin<'_, K>,
+        key: ByKey<'_, Q>,
         read: impl ReadOnce,
         n: u64,
     ) -> Result<Granted, Denied> {
-        let (rules, step) = (&self.rules, Take(n));
-        for round in 0..MOST_ROUNDS {
-            let Some(found) = place_of.search() else {
-                match place_of.admit(read, step) {
-                    Some(done) => return done.and_then(|done| step.decision(done)),
-                    None => place_of.pause(),
-                }
-                continue;
-            };
-            let id = found.id();
-            if hot.has(id) {
-                let pin = hot.pin();
-                let Some(life) = hot.find(id, &pin) else {
-                    yield_now();
-                    continue;
-                };
-                let own = place();
-                if let Some(granted) = life.spread.cell(own).take(n) {
-                    return Ok(granted);
-                }
-                let central = hot.central(found, life, rules);
-                if let Some(decision) = life.spread.acquire(central, own, read, n) {
-                    return decision;
-                }
-                place_of.bury();
-                continue;
-            }
-            let word = hot.whole(found, id);
-            let attempt = match round {
-                0..MOST_ATTEMPTS => word.attempt(First::Word, read, n),
-                _ => Err(Missed::Unfit),
+        for _ in 0..MOST_ATTEMPTS {
+            let attempt = match pin {
+                Pin::Map(buckets, guard) => match buckets.map.get(&key, guard) {
+                    Some(bucket) => self.attempt_hot(hot, pin, (bucket, Id::of(bucket)), read, n),
+                    None => break,
+                },
+                Pin::Table(table) => match table.find(key.full) {
+                    Some(held) => self.attempt_hot(hot, pin, (held, held.id()), read, n),
+                    None => break,
+                },
             };
             match attempt {
-                Ok((outcome, reading)) => {
-                    self.fold_in_turn(hot, place_of.pin, reading.nanos());
-                    return step.decision((outcome, reading));
-                }
-                Err(Missed::Lost) => self.note_lost(hot, place_of, found, rules.clock.nanos()),
-                Err(Missed::Unfit) => {
-                    if let Some(done) = rules.first_charge(word, place_of.overflow(), read, step) {
-                        return step.decision(done);
-                    }
-                    place_of.bury();
-                }
+                Ok(decision) => return decision,
+                Err(Missed::Lost) => self.note_lost(hot, self.place_of(pin, key)),
+                Err(Missed::Unfit) => break,
             }
         }
-        let now = rules.clock.nanos();
-        Err(Denied::full(n, now, Some(now)))
+        let (done, _) = self.run_hot(hot, self.place_of(pin, key), read, Take(n));
+        done.and_then(|done| Take(n).decision(done))
+    }
+
+    /// One attempt at a bucket as it was found.
+    #[inline(always)]
+    fn attempt_hot<W: Word>(
+        &self,
+        hot: &Hot,
+        pin: &Pin<'_, K>,
+        (word, id): (W, Id),
+        read: impl ReadOnce,
+        n: u64,
+    ) -> Result<Result<Granted, Denied>, Missed> {
+        match hot.found(word, id, &self.rules) {
+            Some(As::Whole(word)) => {
+                let done = word.attempt(First::Word, read, n)?;
+                self.fold_in_turn(hot, pin, done.1.nanos());
+                Ok(Take(n).decision(done))
+            }
+            Some(As::Spread(spread)) => {
+                let own = place();
+                match spread.cells.of(own).take(spread.life, n) {
+                    Some(granted) => Ok(Ok(granted)),
+                    None => spread.acquire(own, read, n).ok_or(Missed::Unfit),
+                }
+            }
+            None => Err(Missed::Unfit),
+        }
     }
 
     /// Runs a step on a key's bucket that is under no plan, and tells how many tokens were leased beside what it found.
@@ -106,8 +101,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
                 continue;
             };
             let seen = self.with(hot, found, |bucket| match bucket {
-                As::Spread(central, life) => {
-                    let (outcome, reading, leased) = life.spread.run(central, read, step);
+                As::Spread(spread) => {
+                    let (outcome, reading, leased) = spread.run(read, step);
                     (!is_gone(&outcome)).then_some(((outcome, reading), leased))
                 }
                 As::Whole(word) => {
@@ -161,8 +156,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) -> (Outcome, Reading) {
         let seen = place.search().and_then(|found| {
             self.with_again(hot, found, |bucket| match bucket {
-                As::Spread(central, life) => {
-                    let (outcome, reading, _) = life.spread.look(central, read, step);
+                As::Spread(spread) => {
+                    let (outcome, reading, _) = spread.look(read, step);
                     (!is_gone(&outcome)).then_some((outcome, reading))
                 }
                 As::Whole(word) => {
@@ -193,7 +188,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             if charged {
                 return (outcome, reading);
             }
-            if !hot.has(found.id()) {
+            if let Some(As::Whole(_)) = hot.found(found, found.id(), &self.rules) {
                 break;
             }
         }
@@ -207,7 +202,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         &'a self,
         hot: &'a Hot,
         found: Found<'a>,
-        mut settle: impl FnMut(As<'a, '_>) -> Option<T>,
+        mut settle: impl FnMut(As<'a, Found<'a>, Regimes>) -> Option<T>,
     ) -> Option<T> {
         for _ in 0..MOST_ROUNDS {
             let done = self.with(hot, found, &mut settle);
@@ -222,18 +217,13 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         &'a self,
         hot: &'a Hot,
         found: Found<'a>,
-        run: impl FnOnce(As<'a, '_>) -> Option<T>,
+        run: impl FnOnce(As<'a, Found<'a>, Regimes>) -> Option<T>,
     ) -> Option<T> {
-        let id = found.id();
-        if !hot.has(id) {
-            return run(As::Whole(hot.whole(found, id)));
-        }
-        let pin = hot.pin();
-        let Some(life) = hot.find(id, &pin) else {
+        let bucket = hot.found(found, found.id(), &self.rules);
+        if bucket.is_none() {
             yield_now();
-            return None;
-        };
-        run(As::Spread(hot.central(found, life, &self.rules), life))
+        }
+        bucket.and_then(run)
     }
 
     /// Gives back `n` tokens.
@@ -244,8 +234,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             return;
         };
         self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(central, life) if plan.is_none() => life.spread.refund(central, n).then_some(()),
-            As::Spread(_, life) => self.fold_life(hot, found, life),
+            As::Spread(spread) if plan.is_none() => spread.refund(n).then_some(()),
+            As::Spread(spread) => folded(hot, spread),
             As::Whole(word) => rules.refund(word, n, plan).then_some(()),
         });
     }
@@ -258,10 +248,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             return;
         };
         self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(central, life) if receipt.plan.is_none() => {
-                life.spread.give_back(central, receipt).then_some(())
-            }
-            As::Spread(_, life) => self.fold_life(hot, found, life),
+            As::Spread(spread) if receipt.plan.is_none() => spread.give_back(receipt).then_some(()),
+            As::Spread(spread) => folded(hot, spread),
             As::Whole(word) => rules.give_back(word, receipt).then_some(()),
         });
     }
@@ -274,10 +262,8 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             return;
         };
         self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(central, life) if receipt.plan.is_none() => {
-                life.spread.undo(central, receipt).then_some(())
-            }
-            As::Spread(_, life) => self.fold_life(hot, found, life),
+            As::Spread(spread) if receipt.plan.is_none() => spread.undo(receipt).then_some(()),
+            As::Spread(spread) => folded(hot, spread),
             As::Whole(word) => rules.undo(word, receipt).then_some(()),
         });
     }
@@ -287,10 +273,16 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         let rules = &self.rules;
         let Some(hot) = &self.hot else { return rules.charge_later(found, n, plan).unwrap_or(0) };
         let charged = self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(central, life) if plan.is_none() => life.spread.charge(central, n),
-            As::Spread(_, life) => self.fold_life(hot, found, life),
+            As::Spread(spread) if plan.is_none() => spread.charge(n),
+            As::Spread(spread) => folded(hot, spread),
             As::Whole(word) => rules.charge_later(word, n, plan),
         });
         charged.unwrap_or(0)
     }
+}
+
+/// What is to be run on the bucket comes after it was folded back.
+fn folded<W: Word, T>(hot: &Hot, spread: Spread<'_, Watched<'_, W>>) -> Option<T> {
+    hot.fold(spread);
+    None
 }

@@ -1,6 +1,6 @@
 //! A bucket's word, as it is while it is spread over certain cells, or over none.
 
-use super::seats::{Id, Seat};
+use super::seats::{Id, Seat, Time};
 use crate::bucket::Word;
 use crate::control::{Control, broken};
 use crate::state::State;
@@ -11,8 +11,17 @@ pub(crate) struct Watched<'a, W> {
     pub(super) word: W,
     pub(super) seat: &'a Seat,
     pub(super) id: Id,
-    /// That it is spread in.
-    pub(super) life: Option<u64>,
+    /// When it is spread.
+    pub(super) time: Option<Time>,
+}
+
+impl<W> Watched<'_, W> {
+    /// It is spread no more.
+    pub(super) fn leave(self) {
+        if let Some(time) = self.time {
+            self.seat.leave(time);
+        }
+    }
 }
 
 impl<W: Word> Word for Watched<'_, W> {
@@ -20,16 +29,23 @@ impl<W: Word> Word for Watched<'_, W> {
     fn state(self) -> State {
         let state = self.word.state();
         // Looked at after the word was loaded.
-        let same = match self.life {
-            None => self.seat.life_of(self.id).is_none(),
+        let same = match self.time {
+            None => self.seat.time_of(self.id).is_none(),
             // One that is spread was charged.
-            life => self.seat.life() == life && state.is_level(),
+            Some(time) => self.seat.is_time(time) && state.is_level(),
         };
         if same || broken(Control::NotWatched) { state } else { State::SEALED }
     }
 
     #[inline]
     fn commit(self, state: State, next: State) -> Result<(), State> {
+        // What was leased was looked at after the word: it may have been of the next bucket that has the cells.
+        if let Some(time) = self.time
+            && !self.seat.is_time(time)
+            && !broken(Control::OthersLeases)
+        {
+            return Err(State::SEALED);
+        }
         self.word.commit(state, next).map_err(|_| self.state())
     }
 

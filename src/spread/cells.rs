@@ -3,10 +3,12 @@
 //! | bits    | field     | meaning                                                      |
 //! |---------|-----------|--------------------------------------------------------------|
 //! | `63`    | `CLAIMED` | one thread fills or ends the lease: nothing is left for others |
-//! | `32..63`| size      | tokens that were put here when it was filled                  |
-//! | `0..32` | left      | those of them that are still here                             |
+//! | `32..63`| life      | which of the buckets that have the cell one after another     |
+//! | `16..32`| size      | tokens that were put here when it was filled                  |
+//! | `0..16` | left      | those of them that are still here                             |
 //!
-//! A word with the claim is changed by nobody but the thread that has it. What else is in a cell are notes, which may be of
+//! A word with the claim is changed by nobody but the thread that has it. To who asks for another life a cell reads as claimed.
+//! What else is in a cell are notes, which may be of
 //! different moments: nothing rests on them but how much is leased next, and what is told of the bucket.
 
 use std::cell;
@@ -20,12 +22,17 @@ use crate::sync::{AtomicU64, Ordering};
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
 const CLAIMED: u64 = 1 << 63;
-const LEFT: u64 = u32::MAX as u64;
+const LIFE: u64 = !CLAIMED >> 32 << 32;
+const SIZE: u64 = LEFT << SIZE_AT;
+const SIZE_AT: u32 = 16;
+const LEFT: u64 = u16::MAX as u64;
 
 /// The largest lease, in tokens: what a core uses in a few microseconds.
 pub(crate) const MOST: u64 = if MODEL { 2 } else { 512 };
 /// Takes in quick succession before there is a lease.
 const WARM: u64 = if MODEL { 0 } else { 32 };
+/// What the bucket of a new cell may have left, as far as that knows.
+const UNSEEN: u64 = if MODEL { MOST } else { 0 };
 /// A cell that is filled so soon again is to have twice as much, in nanoseconds.
 const QUICK: u64 = 4_000;
 /// One that is filled so late is to have half.
@@ -33,18 +40,36 @@ const SLOW: u64 = 4 * QUICK;
 /// And one that is filled so late is idle: nothing.
 pub(crate) const IDLE: u64 = 1_000_000;
 
-/// The word of a cell, as it was loaded.
+/// Which of the buckets that have a cell one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(u64);
+
+impl Life {
+    /// Of a bucket that has its cells for good.
+    pub(crate) const ONLY: Life = Life(0);
+    /// Of nobody: a cell that is closed.
+    const NONE: Life = Life(LIFE);
+
+    /// One of so many that a thread would have to be stopped for years to see it again.
+    pub(crate) fn number(number: u64) -> Life {
+        const LIVES: u64 = (LIFE >> 32) - 1;
+        let number = if broken(Control::LivesAlike) { 0 } else { number };
+        Life((number % LIVES + 1) << 32)
+    }
+}
+
+/// The word of a cell, as who asks for a life has loaded it: any other life is a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease(u64);
 
 impl Lease {
     /// All of `size` tokens, which are at most [`MOST`].
     pub(crate) fn of(size: u64) -> Lease {
-        Lease(size << 32 | size)
+        Lease(size << SIZE_AT | size)
     }
 
     pub(crate) fn size(self) -> u64 {
-        (self.0 & !CLAIMED) >> 32
+        (self.0 & SIZE) >> SIZE_AT
     }
 
     #[inline(always)]
@@ -52,8 +77,14 @@ impl Lease {
         self.0 & LEFT
     }
 
+    /// Whether the cell is another life's.
+    pub(crate) fn is_over(self) -> bool {
+        self.0 & LIFE > 0
+    }
+
+    #[inline(always)]
     pub(crate) fn is_claimed(self) -> bool {
-        self.0 & CLAIMED > 0
+        self.0 > SIZE | LEFT
     }
 }
 
@@ -107,7 +138,7 @@ impl Cell {
     pub(crate) fn new() -> Cell {
         Cell {
             lease: AtomicU64::new(0),
-            rest: AtomicU64::new(if MODEL { MOST } else { 0 }),
+            rest: AtomicU64::new(UNSEEN),
             reset: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             heat: AtomicU64::new(0),
@@ -117,20 +148,22 @@ impl Cell {
 
     /// Takes `n` tokens, above 0, of those that are here. Nothing if they are fewer.
     #[inline(always)]
-    pub(crate) fn take(&self, n: u64) -> Option<Granted> {
-        let mut lease = self.lease();
+    pub(crate) fn take(&self, life: Life, n: u64) -> Option<Granted> {
+        let mut lease = self.lease(life);
         loop {
-            if n.wrapping_sub(1) >= lease.left() {
+            // Nothing is left of one that is claimed, but by another life.
+            if n.wrapping_sub(1) >= lease.left() || (life != Life::ONLY && lease.is_claimed()) {
                 return None;
             }
-            let next = lease.0 - n;
+            let next = Lease(lease.0 - n);
             if broken(Control::LeaseByStore) {
-                self.lease.store(next, Ordering::Release);
-                return Some(self.granted(n, Lease(next).left()));
+                self.put(life, next);
+                return Some(self.granted(n, next.left()));
             }
-            match self.lease.compare_exchange_weak(lease.0, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(self.granted(n, Lease(next).left())),
-                Err(word) => lease = Lease(word),
+            let (from, to) = (lease.0 ^ life.0, next.0 ^ life.0);
+            match self.lease.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(self.granted(n, next.left())),
+                Err(word) => lease = Lease(word ^ life.0),
             }
         }
     }
@@ -142,29 +175,49 @@ impl Cell {
     }
 
     #[inline(always)]
-    pub(crate) fn lease(&self) -> Lease {
-        Lease(self.lease.load(Ordering::Acquire))
+    pub(crate) fn lease(&self, life: Life) -> Lease {
+        Lease(self.lease.load(Ordering::Acquire) ^ life.0)
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn lease_size(&self) -> u64 {
-        self.lease().size()
+        self.lease(Life::ONLY).size()
     }
 
     /// The word as nobody can have changed it since: whoever claims it later sees what was done before.
-    pub(crate) fn latest(&self) -> Lease {
-        Lease(self.lease.fetch_add(0, Ordering::AcqRel))
+    pub(crate) fn latest(&self, life: Life) -> Lease {
+        Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ life.0)
     }
 
     /// Claims it, if it is still `lease`. What is left of that is the thread's then.
-    pub(crate) fn claim(&self, lease: Lease) -> bool {
-        let claimed = CLAIMED | (lease.0 & !LEFT);
-        self.lease.compare_exchange(lease.0, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub(crate) fn claim(&self, life: Life, lease: Lease) -> bool {
+        let (from, to) = (lease.0 ^ life.0, (CLAIMED | (lease.0 & !LEFT)) ^ life.0);
+        self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a claim.
-    pub(crate) fn put(&self, lease: Lease) {
-        self.lease.store(lease.0, Ordering::Release);
+    pub(crate) fn put(&self, life: Life, lease: Lease) {
+        self.lease.store(lease.0 ^ life.0, Ordering::Release);
+    }
+
+    /// Ends a claim for good: the life of it is over here.
+    pub(crate) fn close(&self) {
+        self.put(Life::NONE, Lease::of(0));
+    }
+
+    /// Claims it for a new life, whatever life it is of, and whatever was left: that bucket is gone. False if somebody has it.
+    pub(crate) fn claim_anew(&self) -> bool {
+        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED | Life::NONE.0);
+        self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
+    }
+
+    /// As new, for a life. By who has claimed it.
+    pub(crate) fn open(&self, life: Life) {
+        for note in [&self.reset, &self.seen, &self.heat, &self.turn] {
+            note.store(0, Ordering::Relaxed);
+        }
+        self.rest.store(UNSEEN, Ordering::Relaxed);
+        self.put(life, Lease::of(0));
     }
 
     /// Tokens that the next lease is to have.

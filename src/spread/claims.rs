@@ -2,7 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use super::cells::{Cell, Lease};
+use super::cells::{Cell, Lease, Life};
 use crate::control::{Control, broken};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// what was there.
 pub(super) struct Claim<'a> {
     cell: &'a Cell,
+    life: Life,
     leased: &'a AtomicU64,
     was: Lease,
     /// By this thread, for the next lease.
@@ -19,8 +20,8 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// Claims a cell, if it is still so.
-    pub(super) fn new(cell: &'a Cell, leased: &'a AtomicU64, was: Lease) -> Option<Claim<'a>> {
-        cell.claim(was).then(|| Claim { cell, leased, was, raised: 0, settled: false })
+    pub(super) fn new(cell: &'a Cell, life: Life, leased: &'a AtomicU64, was: Lease) -> Option<Claim<'a>> {
+        cell.claim(life, was).then(|| Claim { cell, life, leased, was, raised: 0, settled: false })
     }
 
     /// A lease of `size` tokens is to come, of which those of the old one count already.
@@ -37,16 +38,17 @@ impl<'a> Claim<'a> {
         if !broken(Control::LoweredEarly) {
             self.lower(self.was.size() + self.raised - size);
         }
-        self.cell.put(Lease::of(size));
+        self.cell.put(self.life, Lease::of(size));
     }
 
-    /// The old lease is over, and nobody fills the cell again until it is [opened](Cell::put).
+    /// The old lease is over, and with it that life of the cell.
     pub(super) fn close(mut self) {
         if broken(Control::FoldedOpen) {
             return self.settle(0);
         }
         self.settled = true;
         self.lower(self.was.size());
+        self.cell.close();
     }
 
     pub(super) fn lower(&self, by: u64) {
@@ -60,7 +62,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.lower(self.raised);
-            self.cell.put(self.was);
+            self.cell.put(self.life, self.was);
         }
     }
 }
@@ -78,11 +80,12 @@ pub(super) enum Ended<'a> {
 /// Cells that were closed, the first so many. Dropped, as when a clock panics, it opens them again.
 pub(super) struct Closing<'a> {
     pub(super) cells: &'a [CachePadded<Cell>],
+    pub(super) life: Life,
     pub(super) closed: usize,
 }
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.cells[..self.closed].iter().for_each(|cell| cell.put(Lease::of(0)));
+        self.cells[..self.closed].iter().for_each(|cell| cell.put(self.life, Lease::of(0)));
     }
 }

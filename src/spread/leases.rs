@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 
 use crossbeam_utils::CachePadded;
 
-use super::cells::{Cell, IDLE, Lease};
+use super::cells::{Cell, IDLE, Lease, Life};
 use super::claims::{Claim, Closing, Ended};
 use super::lessened::{Less, Lessened};
 use super::verbs::gone;
@@ -31,102 +31,144 @@ const PART: u64 = if MODEL { 1 } else { 4 };
 /// A cell in demand looks for idle ones each time it is filled so often.
 const FILLS_A_LOOK: u64 = 16;
 
-/// The bucket that is spread, and what it decides by.
-///
-/// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread over these cells: then
-/// nothing comes of what is run on it.
-pub(crate) struct Central<'a, W = &'a Bucket, R = Regimes> {
-    pub(crate) bucket: W,
-    pub(crate) rules: &'a Rules<R>,
-}
-
-impl<W: Copy, R> Clone for Central<'_, W, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<W: Copy, R> Copy for Central<'_, W, R> {}
-
-/// The cells of a bucket.
+/// The cells of a bucket, or of several one after another.
 #[derive(Debug)]
-pub(crate) struct Spread {
+pub(crate) struct Cells {
     cells: Box<[CachePadded<Cell>]>,
     /// Tokens of all leases, or more.
     leased: CachePadded<AtomicU64>,
 }
 
-impl Spread {
-    /// A cell for each core.
-    pub(crate) fn over_cores() -> Spread {
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        Spread::new(cores.min(MOST_CELLS).next_power_of_two())
+impl Cells {
+    /// One for each core.
+    pub(crate) fn one_a_core() -> Cells {
+        let cores = if MODEL { 2 } else { available_parallelism().map_or(1, NonZero::get) };
+        Cells::new(cores.min(MOST_CELLS).next_power_of_two())
     }
 
-    /// So many cells, a power of two.
-    pub(crate) fn new(cells: usize) -> Spread {
+    /// So many, a power of two.
+    pub(crate) fn new(cells: usize) -> Cells {
         let cells = (0..cells).map(|_| CachePadded::new(Cell::new())).collect();
-        Spread { cells, leased: CachePadded::new(AtomicU64::new(0)) }
+        Cells { cells, leased: CachePadded::new(AtomicU64::new(0)) }
     }
 
     /// The cell of the thread that has this number.
     #[inline(always)]
-    pub(crate) fn cell(&self, own: usize) -> &Cell {
+    pub(crate) fn of(&self, own: usize) -> &Cell {
         &self.cells[own & (self.cells.len() - 1)]
     }
 
-    pub(super) fn others(&self, own: usize) -> impl Iterator<Item = &Cell> {
-        (1..self.cells.len()).map(move |by| self.cell(own.wrapping_add(by)))
+    /// Opens all cells for a new life. Whoever they were of is gone, or has no leases. False if somebody has one still.
+    pub(crate) fn open(&self, life: Life) -> bool {
+        let mut cells = self.cells.iter();
+        let open = cells.all(|cell| cell.claim_anew());
+        if open {
+            // Raised and lowered only by who has claimed a cell.
+            self.leased.store(0, Ordering::Relaxed);
+            self.cells.iter().for_each(|cell| cell.open(life));
+        } else {
+            let claimed = self.cells.len() - cells.len() - 1;
+            self.cells[..claimed].iter().for_each(|cell| cell.close());
+        }
+        open
     }
 
-    pub(super) fn leased(&self) -> &AtomicU64 {
-        &self.leased
+    /// Closes all cells whose claim, of an ended lease, the caller gets; or none.
+    fn close_by<'a>(&'a self, life: Life, mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>) -> bool {
+        let mut closing = Closing { cells: &self.cells, life, closed: 0 };
+        for cell in &self.cells {
+            let Some(claim) = claim(cell) else { return false };
+            claim.close();
+            closing.closed += 1;
+        }
+        closing.closed = 0;
+        true
+    }
+
+    /// Closes all cells, if none has a lease, nor anybody one of them.
+    pub(crate) fn close_unused(&self, life: Life) -> bool {
+        let none = Lease::of(0);
+        let unused = |cell: &Cell| cell.lease(life) == none;
+        self.close_by(life, |cell| unused(cell).then(|| Claim::new(cell, life, &self.leased, none)).flatten())
+    }
+
+    /// Whether no core has taken ahead within so many nanoseconds, nor is about to: each is idle, or takes at leisure.
+    pub(crate) fn is_at_leisure(&self, now: u64, idle: u64) -> bool {
+        self.cells.iter().all(|cell| cell.batch() == 1 || now.saturating_sub(cell.seen()) > idle)
+    }
+}
+
+/// A bucket, and the cells that it is spread over in this life.
+///
+/// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread so: then nothing
+/// comes of what is run on it.
+pub(crate) struct Spread<'a, W = &'a Bucket, R = Regimes> {
+    pub(crate) bucket: W,
+    pub(crate) rules: &'a Rules<R>,
+    pub(crate) cells: &'a Cells,
+    pub(crate) life: Life,
+}
+
+impl<W: Copy, R> Clone for Spread<'_, W, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: Copy, R> Copy for Spread<'_, W, R> {}
+
+impl<'a, W: Word, R: Source> Spread<'a, W, R> {
+    fn all(self) -> impl Iterator<Item = &'a Cell> {
+        self.cells.cells.iter().map(|cell| &**cell)
+    }
+
+    pub(super) fn others(self, own: usize) -> impl Iterator<Item = &'a Cell> {
+        (1..self.cells.cells.len()).map(move |by| self.cells.of(own.wrapping_add(by)))
+    }
+
+    pub(super) fn leased(self) -> &'a AtomicU64 {
+        &self.cells.leased
     }
 
     /// A reading that counts with what is leased.
-    pub(super) fn less<T>(&self, read: T) -> Less<'_, T> {
-        Less { read, leased: &self.leased, raised: 0, cut: false }
+    pub(super) fn less<T>(self, read: T) -> Less<'a, T> {
+        Less { read, leased: self.leased(), raised: 0, cut: false }
     }
 
-    pub(super) fn is_leased(&self) -> bool {
-        self.leased.load(Ordering::Acquire) > 0
+    pub(super) fn is_leased(self) -> bool {
+        self.leased().load(Ordering::Acquire) > 0
     }
 
     /// Tokens that are at hand in cells.
-    pub(crate) fn at_hand(&self) -> u64 {
-        self.cells.iter().map(|cell| cell.lease().left()).sum()
+    pub(crate) fn at_hand(self) -> u64 {
+        let leases = self.all().map(|cell| cell.lease(self.life));
+        leases.filter(|lease| !lease.is_claimed()).map(Lease::left).sum()
     }
 
     /// The largest lease under these terms.
-    pub(super) fn most(&self, terms: &Terms) -> u64 {
-        terms.available(terms.capacity) / (PART * self.cells.len() as u64)
+    pub(super) fn most(self, terms: &Terms) -> u64 {
+        terms.available(terms.capacity) / (PART * self.cells.cells.len() as u64)
     }
 
     /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
     /// somebody else has the cell.
-    pub(super) fn refill<W: Word, R: Source>(
-        &self,
-        Central { bucket, rules }: Central<'_, W, R>,
-        own: usize,
-        batch: u64,
-        n: u64,
-    ) -> Option<Granted> {
-        let cell = self.cell(own);
-        let (was, seen) = (cell.lease(), cell.seen());
+    pub(super) fn refill(self, own: usize, batch: u64, n: u64) -> Option<Granted> {
+        let cell = self.cells.of(own);
+        let (was, seen) = (cell.lease(self.life), cell.seen());
         if was.is_claimed() || was.left() >= n {
-            return cell.take(n);
+            return cell.take(self.life, n);
         }
         let mut claim = self.claim(cell, was)?;
         if !broken(Control::LeaseCountedLate) {
             claim.raise(batch);
         }
-        let read = Less { raised: claim.raised, ..self.less(Now(rules)) };
+        let read = Less { raised: claim.raised, ..self.less(Now(self.rules)) };
         let step = |state: State, reading: &Reading<Lessened>| {
             let terms = reading.pace.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
             let size = |spare| {
                 // Nobody takes more ahead than half of what each would have of it.
-                let shares = if MODEL { 1 } else { 2 * self.cells.len() as u64 };
+                let shares = if MODEL { 1 } else { 2 * self.cells.cells.len() as u64 };
                 let share = terms.tokens(spare) / shares;
                 let size = batch.min(self.most(&terms)).min(share);
                 if idle || size < 2 { 0 } else { size }
@@ -138,7 +180,7 @@ impl Spread {
             let need = terms.units(n - was.left());
             state.lease(&reading.pace, reading.tick, need, size)
         };
-        let ((outcome, size), reading) = bucket.drive(|state| read.read(state), step);
+        let ((outcome, size), reading) = self.bucket.drive(|state| read.read(state), step);
         if !outcome.granted {
             cell.note_too_few();
             return None;
@@ -154,55 +196,49 @@ impl Spread {
         let granted = cell.granted(n, size);
         claim.settle(size);
         if turn.is_multiple_of(FILLS_A_LOOK) {
-            self.gather_idle(Central { bucket, rules }, own, turn / FILLS_A_LOOK, now);
+            self.gather_idle(own, turn / FILLS_A_LOOK, now);
         }
         Some(granted)
     }
 
-    fn claim<'a>(&'a self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
-        Claim::new(cell, &self.leased, was)
+    fn claim(self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
+        Claim::new(cell, self.life, self.leased(), was)
     }
 
     /// Gives what is left in each cell back to the word, and ends the leases.
     #[cold]
-    pub(super) fn gather_all<W: Word, R: Source>(&self, central: Central<'_, W, R>) {
+    pub(super) fn gather_all(self) {
         if self.is_leased() {
-            self.cells.iter().for_each(|cell| self.gather(central, cell));
+            self.all().for_each(|cell| self.gather(cell));
         }
     }
 
     /// As [`gather_all`](Spread::gather_all), after a change of quota: what has no room under the new one is gone.
     #[cold]
-    pub(crate) fn gather_after_a_change<W: Word, R: Source>(&self, central: Central<'_, W, R>) {
+    pub(crate) fn gather_after_a_change(self) {
         let mut any = self.is_leased();
-        for cell in &self.cells {
-            any |= self.gather_in(central, cell, MOST_LOOKS_AFTER_A_CHANGE, Cell::latest);
+        for cell in self.all() {
+            any |= self.gather_in(cell, MOST_LOOKS_AFTER_A_CHANGE, Cell::latest);
         }
         if !any {
             return;
         }
-        let read = Less { cut: true, ..self.less(Now(central.rules)) };
+        let read = Less { cut: true, ..self.less(Now(self.rules)) };
         let cut = |state: State, reading: &Reading<Lessened>| {
             let is_level = state.is_level();
             ((), is_level.then(|| state.gathered(&reading.pace, reading.tick, 0, 0)).flatten())
         };
-        central.bucket.drive(|state| read.read(state), cut);
+        self.bucket.drive(|state| read.read(state), cut);
     }
 
     /// Gives what is left in a cell back to the word, and ends its lease.
-    pub(super) fn gather<W: Word, R: Source>(&self, central: Central<'_, W, R>, cell: &Cell) {
-        self.gather_in(central, cell, MOST_LOOKS, Cell::lease);
+    pub(super) fn gather(self, cell: &'a Cell) {
+        self.gather_in(cell, MOST_LOOKS, Cell::lease);
     }
 
     /// False if there was nothing to gather.
-    fn gather_in<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
-        cell: &Cell,
-        looks: usize,
-        look: impl Fn(&Cell) -> Lease,
-    ) -> bool {
-        match self.end(central, cell, looks, look) {
+    fn gather_in(self, cell: &'a Cell, looks: usize, look: impl Fn(&Cell, Life) -> Lease) -> bool {
+        match self.end(cell, looks, look) {
             Ended::Lease(claim) => claim.settle(0),
             Ended::Nothing(_) => return false,
             Ended::NotYet => {}
@@ -211,15 +247,12 @@ impl Spread {
     }
 
     /// Ends the lease of a cell, if there is one, and gives what is left of it back to the word.
-    fn end<'a, W: Word, R: Source>(
-        &'a self,
-        Central { bucket, rules }: Central<'_, W, R>,
-        cell: &'a Cell,
-        looks: usize,
-        look: impl Fn(&Cell) -> Lease,
-    ) -> Ended<'a> {
+    fn end(self, cell: &'a Cell, looks: usize, look: impl Fn(&Cell, Life) -> Lease) -> Ended<'a> {
         for _ in 0..looks {
-            let was = look(cell);
+            let was = look(cell, self.life);
+            if was.is_over() {
+                break;
+            }
             if was.is_claimed() {
                 yield_now();
                 continue;
@@ -232,13 +265,13 @@ impl Spread {
                 claim.lower(was.size());
             }
             // The clock is read after the claim: whatever was spent of the lease was so before.
-            let read = self.less(Now(rules));
+            let read = self.less(Now(self.rules));
             let step = |state: State, reading: &Reading<Lessened>| {
                 let terms = &reading.pace.terms;
                 let (left, over) = (terms.units(was.left()), terms.units(was.size()));
                 ((), state.gathered(&reading.pace, reading.tick, left, over))
             };
-            bucket.drive(|state| read.read(state), step);
+            self.bucket.drive(|state| read.read(state), step);
             return Ended::Lease(claim);
         }
         Ended::NotYet
@@ -247,10 +280,10 @@ impl Spread {
     /// Ends all leases, and closes the cells: nothing is taken of them after it, nor put there. False, and they are open, if
     /// somebody else keeps one claimed.
     #[cold]
-    pub(crate) fn close<W: Word, R: Source>(&self, central: Central<'_, W, R>) -> bool {
-        self.close_by(|cell| {
+    pub(crate) fn close(self) -> bool {
+        self.cells.close_by(self.life, |cell| {
             for _ in 0..MOST_LOOKS {
-                let claim = match self.end(central, cell, MOST_LOOKS, Cell::lease) {
+                let claim = match self.end(cell, MOST_LOOKS, Cell::lease) {
                     Ended::Lease(claim) => Some(claim),
                     Ended::Nothing(none) => self.claim(cell, none),
                     Ended::NotYet => break,
@@ -263,46 +296,15 @@ impl Spread {
         })
     }
 
-    /// Closes all cells whose claim, of an ended lease, the caller gets; or none.
-    fn close_by<'a>(&'a self, mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>) -> bool {
-        let mut closing = Closing { cells: &self.cells, closed: 0 };
-        for cell in &self.cells {
-            let Some(claim) = claim(cell) else { return false };
-            claim.close();
-            closing.closed += 1;
-        }
-        closing.closed = 0;
-        true
-    }
-
-    /// As [`close`](Spread::close), of cells that have no leases. False, and they are open, if one has.
-    pub(crate) fn close_unused(&self) -> bool {
-        self.close_by(|cell| match cell.lease() {
-            none if none == Lease::of(0) => self.claim(cell, none),
-            _ => None,
-        })
-    }
-
-    /// Whether no core has taken ahead within so many nanoseconds, nor is about to: each is idle, or takes at leisure.
-    pub(crate) fn is_at_leisure(&self, now: u64, idle: u64) -> bool {
-        self.cells.iter().all(|cell| cell.batch() == 1 || now.saturating_sub(cell.seen()) > idle)
-    }
-
     /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.
-    pub(super) fn gather_idle<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
-        own: usize,
-        turn: u64,
-        now: u64,
-    ) {
-        let others = self.cells.len() as u64 - 1;
+    pub(super) fn gather_idle(self, own: usize, turn: u64, now: u64) {
+        let others = self.cells.cells.len() as u64 - 1;
         if others == 0 || !self.is_leased() {
             return;
         }
-        let cell = self.cell(own.wrapping_add(1 + (turn % others) as usize));
-        if cell.lease().size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
-            self.gather(central, cell);
+        let cell = self.cells.of(own.wrapping_add(1 + (turn % others) as usize));
+        if cell.lease(self.life).size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
+            self.gather(cell);
         }
     }
 }

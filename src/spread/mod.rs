@@ -31,6 +31,6 @@ mod leases;
 mod lessened;
 mod verbs;
 
-pub(crate) use cells::place;
-pub(crate) use leases::{Central, Spread};
+pub(crate) use cells::{Life, place};
+pub(crate) use leases::{Cells, Spread};
 pub(crate) use verbs::is_gone;

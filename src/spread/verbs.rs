@@ -1,6 +1,6 @@
 //! What is asked of a bucket that is spread.
 
-use super::leases::{Central, Spread};
+use super::leases::Spread;
 use super::lessened::{Lessened, Unleased};
 use crate::bucket::{First, Read, ReadOnce, Word};
 use crate::decision::{Denied, Granted};
@@ -49,46 +49,40 @@ impl<S: Step> Step for IfThere<S> {
     }
 }
 
-impl Spread {
+impl<W: Word, R: Source> Spread<'_, W, R> {
     /// Takes `n` tokens that are not at hand in the cell. Nothing if the bucket is no longer there.
     #[inline(never)]
-    pub(crate) fn acquire<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
-        own: usize,
-        read: impl ReadOnce,
-        n: u64,
-    ) -> Option<Result<Granted, Denied>> {
-        let cell = self.cell(own);
+    pub(crate) fn acquire(self, own: usize, read: impl ReadOnce, n: u64) -> Option<Result<Granted, Denied>> {
+        let cell = self.cells.of(own);
         let batch = cell.batch();
         if batch == 1 {
             // It is in demand no more.
-            if cell.lease().size() > 0 {
-                self.gather(central, cell);
+            if cell.lease(self.life).size() > 0 {
+                self.gather(cell);
             }
         } else if n > 0
             && n <= batch.min(cell.rest())
-            && let Some(granted) = self.refill(central, own, batch, n)
+            && let Some(granted) = self.refill(own, batch, n)
         {
             return Some(Ok(granted));
         }
-        let (outcome, reading, leased) = self.take(central, read, n);
+        let (outcome, reading, leased) = self.take(read, n);
         if outcome.granted && n > 0 {
             let (terms, now) = (&reading.pace, reading.nanos());
             let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
             if leased > 0 {
-                self.gather_idle(central, own, turn, now);
+                self.gather_idle(own, turn, now);
             }
         } else if leased > 0 && !is_gone(&outcome) {
-            return self.acquire_anywhere(central, own, read, n);
+            return self.acquire_anywhere(own, read, n);
         }
         (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
     }
 
     /// Takes of the word, as of a plain bucket while nothing is leased.
     #[inline]
-    fn take<W: Word, R: Source>(&self, central: Central<'_, W, R>, read: impl ReadOnce, n: u64) -> Done {
-        let Central { bucket, rules } = central;
+    fn take(self, read: impl ReadOnce, n: u64) -> Done {
+        let Spread { bucket, rules, .. } = self;
         if !self.is_leased() {
             let once = Unleased(read, self.leased());
             let attempt = match bucket.attempt(First::Clock, once, n) {
@@ -104,30 +98,24 @@ impl Spread {
 
     /// Takes what is in another cell, or in all of them together; or is refused.
     #[cold]
-    fn acquire_anywhere<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
+    fn acquire_anywhere(
+        self,
         own: usize,
         read: impl Read<Reading>,
         n: u64,
     ) -> Option<Result<Granted, Denied>> {
-        if let Some(granted) = self.others(own).find_map(|cell| cell.take(n)) {
+        if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.life, n)) {
             return Some(Ok(granted));
         }
-        let (outcome, reading, _) = self.run(central, read, Take(n));
+        let (outcome, reading, _) = self.run(read, Take(n));
         (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
     }
 
     /// Takes by a step: of the word, if as much is there; else of all that was gathered.
-    pub(crate) fn run<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
-        read: impl Read<Reading>,
-        step: impl Step,
-    ) -> Done {
-        let Central { bucket, rules } = central;
+    pub(crate) fn run(self, read: impl Read<Reading>, step: impl Step) -> Done {
+        let Spread { bucket, rules, .. } = self;
         if self.is_leased() {
-            let seen = self.look(central, read, step);
+            let seen = self.look(read, step);
             if step.is_vain(&seen.1.pace) || is_gone(&seen.0) {
                 return seen;
             }
@@ -138,7 +126,7 @@ impl Spread {
         }
         let mut rounds = 0;
         loop {
-            self.gather_all(central);
+            self.gather_all();
             let last = done(rules.run(bucket, self.less(read), IfThere(step)));
             rounds += 1;
             if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MOST_ROUNDS {
@@ -148,12 +136,7 @@ impl Spread {
     }
 
     /// What a step would come to, of the word and the cells together.
-    pub(crate) fn look<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
-        read: impl Read<Reading>,
-        step: impl Step,
-    ) -> Done {
+    pub(crate) fn look(self, read: impl Read<Reading>, step: impl Step) -> Done {
         let less = self.less(read);
         let look = |state: State, reading: &Reading<Lessened>| {
             let full = reading.in_full();
@@ -167,13 +150,13 @@ impl Spread {
             let all = state.gathered(&reading.pace, reading.tick, at_hand, at_hand).unwrap_or(state);
             (step.run(all, &full).0, None)
         };
-        done(central.bucket.drive(|state| less.read(state), look))
+        done(self.bucket.drive(|state| less.read(state), look))
     }
 
     /// Gives back `n` tokens, as many as fit below the burst. False if the bucket is no longer there.
-    pub(crate) fn refund<W: Word, R: Source>(&self, central: Central<'_, W, R>, n: u64) -> bool {
+    pub(crate) fn refund(self, n: u64) -> bool {
         let give = |whatever_fits: bool| {
-            let read = self.less(Now(central.rules));
+            let read = self.less(Now(self.rules));
             let step = |state: State, reading: &Reading<Lessened>| {
                 let Reading { pace, tick, .. } = reading;
                 let fits = reading.view(state).level + pace.terms.units(n) <= pace.capacity();
@@ -185,47 +168,39 @@ impl Spread {
                     false => (None, None),
                 }
             };
-            central.bucket.drive(|state| read.read(state), step).0
+            self.bucket.drive(|state| read.read(state), step).0
         };
         give(false).unwrap_or_else(|| {
-            self.gather_all(central);
+            self.gather_all();
             give(true) == Some(true)
         })
     }
 
     /// Gives back what a receipt is for, if nobody has taken since, nor leased.
     /// False if the bucket is no longer there.
-    pub(crate) fn give_back<W: Word, R: Source>(
-        &self,
-        central: Central<'_, W, R>,
-        receipt: &Receipt,
-    ) -> bool {
-        self.settle(central, |_| GiveBack { units: receipt.units, mark: receipt.mark })
+    pub(crate) fn give_back(self, receipt: &Receipt) -> bool {
+        self.settle(|_| GiveBack { units: receipt.units, mark: receipt.mark })
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
     /// False if the bucket is no longer there.
-    pub(crate) fn undo<W: Word, R: Source>(&self, central: Central<'_, W, R>, receipt: &Receipt) -> bool {
-        self.settle(central, |pace| receipt.undoing(pace.brim() - pace.capacity()))
+    pub(crate) fn undo(self, receipt: &Receipt) -> bool {
+        self.settle(|pace| receipt.undoing(pace.brim() - pace.capacity()))
     }
 
-    fn settle<W: Word, R: Source, S: Settle>(
-        &self,
-        central: Central<'_, W, R>,
-        step: impl Fn(&Lessened) -> S,
-    ) -> bool {
-        let read = self.less(Now(central.rules));
+    fn settle<S: Settle>(self, step: impl Fn(&Lessened) -> S) -> bool {
+        let read = self.less(Now(self.rules));
         let settle = |state: State, reading: &Reading<Lessened>| match state {
             State::SEALED => (false, None),
             state => (true, step(&reading.pace).run(&reading.pace, state, reading.tick)),
         };
-        central.bucket.drive(|state| read.read(state), settle).0
+        self.bucket.drive(|state| read.read(state), settle).0
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing if the bucket is no longer there.
-    pub(crate) fn charge<W: Word, R: Source>(&self, central: Central<'_, W, R>, n: u64) -> Option<u64> {
-        self.gather_all(central);
-        let read = self.less(Now(central.rules));
+    pub(crate) fn charge(self, n: u64) -> Option<u64> {
+        self.gather_all();
+        let read = self.less(Now(self.rules));
         let charge = |state: State, reading: &Reading<Lessened>| {
             if state == State::SEALED {
                 return (None, None);
@@ -233,6 +208,6 @@ impl Spread {
             let (outcome, next) = charge_up_to(n, state, reading);
             (Some(reading.pace.terms.tokens(outcome.taken)), next)
         };
-        central.bucket.drive(|state| read.read(state), charge).0
+        self.bucket.drive(|state| read.read(state), charge).0
     }
 }

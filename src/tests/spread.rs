@@ -18,7 +18,7 @@ use crate::frame::{Frame, Room};
 use crate::quota::Quota;
 use crate::regime::Regimes;
 use crate::reservation::Receipt;
-use crate::spread::{Central, Spread};
+use crate::spread::{Cells, Life, Spread};
 use crate::step::{Reserve, Step, Take, TakeUpTo};
 use crate::token_bucket::TokenBucket;
 
@@ -27,7 +27,7 @@ const DEBT: u64 = 50;
 struct Hot {
     bucket: Bucket,
     rules: Rules,
-    spread: Spread,
+    cells: Cells,
     mock: MockClock,
     quota: Quota,
     clock: Clock,
@@ -39,34 +39,34 @@ impl Hot {
         let room = Room { max_debt: Some(DEBT), ..Room::DEFAULT };
         let frame = Frame::of(quota.numbers(), room).expect("it is an ordinary quota");
         let rules = Rules::new(Regimes::new(quota, frame), clock.clone(), None);
-        Hot { bucket: Bucket::new(), rules, spread: Spread::new(cells), mock, quota, clock }
+        Hot { bucket: Bucket::new(), rules, cells: Cells::new(cells), mock, quota, clock }
     }
 
-    fn central(&self) -> Central<'_> {
-        Central { bucket: &self.bucket, rules: &self.rules }
+    fn spread(&self) -> Spread<'_> {
+        Spread { bucket: &self.bucket, rules: &self.rules, cells: &self.cells, life: Life::ONLY }
     }
 
     fn take(&self, own: usize, n: u64) -> Result<Granted, Denied> {
-        match self.spread.cell(own).take(n) {
+        match self.cells.of(own).take(Life::ONLY, n) {
             Some(granted) => Ok(granted),
-            None => self.spread.acquire(self.central(), own, Now(&self.rules), n).expect("it is there"),
+            None => self.spread().acquire(own, Now(&self.rules), n).expect("it is there"),
         }
     }
 
     fn run(&self, step: impl Step) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading, leased) = self.spread.run(self.central(), Now(&self.rules), step);
+        let (outcome, reading, leased) = self.spread().run(Now(&self.rules), step);
         let receipt = Receipt::new(outcome, &reading, None).beside(reading.pace.units(leased));
         step.decision((outcome, reading)).map(|granted| (granted, receipt))
     }
 
     fn remaining(&self) -> u64 {
-        let (outcome, reading, _) = self.spread.look(self.central(), Now(&self.rules), Take(0));
+        let (outcome, reading, _) = self.spread().look(Now(&self.rules), Take(0));
         Granted::new(outcome, &reading).remaining()
     }
 
     /// All that can be seen of it.
     fn words(&self) -> String {
-        format!("{:?} {:?}", self.bucket, self.spread)
+        format!("{:?} {:?}", self.bucket, self.cells)
     }
 
     /// A plain bucket on its clock, of so many of four parts of its burst.
@@ -83,7 +83,7 @@ impl Hot {
     /// Takes at one instant until there is a lease in every cell.
     fn heat(&self, cells: usize) {
         for own in 0..cells {
-            while self.spread.cell(own).lease_size() == 0 {
+            while self.cells.of(own).lease_size() == 0 {
                 self.take(own, 1).expect("there are plenty");
             }
         }
@@ -163,7 +163,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 }
             }
             Verb::Refund(n) => {
-                hot.spread.refund(hot.central(), n);
+                hot.spread().refund(n);
                 most.refund(n);
                 least.refund(n);
             }
@@ -173,7 +173,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 }
             }
             Verb::Charge(n) => {
-                let taken = hot.spread.charge(hot.central(), n).expect("it is there");
+                let taken = hot.spread().charge(n).expect("it is there");
                 most.hold(0).unwrap().settle(taken);
                 slack.set(slack.get().max(least.hold(0).unwrap().settle(taken).min(1)));
             }
@@ -182,7 +182,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 // What has come, and what has no room any more, a plain bucket counts when it is next used.
                 let touch = || {
                     if hot.run(Take(1)).is_ok() {
-                        hot.spread.refund(hot.central(), 1);
+                        hot.spread().refund(1);
                     }
                     for plain in [&most, &least] {
                         if plain.try_acquire().is_ok() {
@@ -192,7 +192,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 };
                 touch();
                 hot.rules.source.set(quota.burst(burst), &hot.clock).unwrap();
-                hot.spread.gather_after_a_change(hot.central());
+                hot.spread().gather_after_a_change();
                 most.set_quota(quota.burst(burst)).unwrap();
                 least.set_quota(quota.burst(part(burst, 3))).unwrap();
                 touch();
@@ -204,7 +204,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
         if let Some((n, denied)) = refused {
             prop_assert!(low < n, "{} were refused of {}", n, low);
             // A refusal is exact: nothing is leased beside it. (What is never granted calls nothing in.)
-            prop_assert!(hot.spread.at_hand() == 0 || denied.reason() == Reason::TooMany);
+            prop_assert!(hot.spread().at_hand() == 0 || denied.reason() == Reason::TooMany);
             let words = hot.words();
             let (mut again, wait) = (hot.take(*own, n), denied.retry_after());
             prop_assert_eq!((again.is_err(), hot.words()), (true, words));
@@ -259,7 +259,7 @@ fn scattered_tokens_are_gathered_for_who_asks_for_all() {
     let hot = Hot::new(Quota::per_second(1).burst(1_000), 4);
     hot.heat(4);
     let left = hot.remaining();
-    assert!(hot.spread.at_hand() >= 8);
+    assert!(hot.spread().at_hand() >= 8);
     assert!(hot.take(0, left + 1).is_err());
     hot.heat(4);
     let left = hot.remaining();
@@ -273,16 +273,16 @@ fn leases_that_lie_idle_go_back() {
     hot.heat(8);
     while hot.take(7, 1).is_ok_and(|granted| granted.remaining() > 2_000) {}
     hot.heat(7);
-    let at_hand = hot.spread.at_hand();
+    let at_hand = hot.spread().at_hand();
     assert!(at_hand >= 14, "{at_hand}");
     hot.advance(20_000_000);
     // The cell's own lease first, then those of the others.
-    let own = hot.spread.cell(0).lease_size();
+    let own = hot.cells.of(0).lease_size();
     for _ in 0..own + 16 {
         assert!(hot.take(0, 1).is_ok());
         hot.advance(2_000_000);
     }
-    assert_eq!(hot.spread.at_hand(), 0);
+    assert_eq!(hot.spread().at_hand(), 0);
     hot.advance(20_000_000);
     assert_eq!(hot.remaining(), 10_000);
     assert!(hot.take(3, 10_000).is_ok());
@@ -295,7 +295,7 @@ fn nothing_is_leased_of_a_bucket_at_leisure() {
     for turn in 0..1_000 {
         hot.advance(5_000);
         assert!(hot.take(turn % 2, 1).is_ok());
-        assert_eq!(hot.spread.at_hand(), 0);
+        assert_eq!(hot.spread().at_hand(), 0);
     }
 }
 
@@ -305,7 +305,7 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     hot.heat(2);
     let left = hot.remaining();
     let (_, receipt) = hot.run(Take(100)).unwrap();
-    hot.spread.undo(hot.central(), &receipt);
+    hot.spread().undo(&receipt);
     assert_eq!(hot.remaining(), left);
     // The bucket is as full as it gets beside what is leased; all of that is spent after the take.
     hot.advance(2_000_000_000);
@@ -313,11 +313,11 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     hot.advance(50_000_000);
     let mut granted = 0;
     for own in 0..2 {
-        while hot.spread.cell(own).take(1).is_some() {
+        while hot.cells.of(own).take(Life::ONLY, 1).is_some() {
             granted += 1;
         }
     }
-    hot.spread.undo(hot.central(), &receipt);
+    hot.spread().undo(&receipt);
     while hot.take(0, 1).is_ok() {
         granted += 1;
     }

@@ -14,7 +14,7 @@ use crate::clock::{Clock, MockClock};
 use crate::entry::{Now, Rules};
 use crate::quota::Quota;
 use crate::regime::{Regimes, Source};
-use crate::spread::{Central, Spread};
+use crate::spread::{Cells, Life, Spread};
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;
@@ -25,7 +25,7 @@ struct Hot<R = Fixed> {
     bucket: Bucket,
     rules: Rules<R>,
     mock: MockClock,
-    spread: Spread,
+    cells: Cells,
     /// Since when at the earliest they are granted, and how many tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
@@ -43,24 +43,21 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
             bucket: Bucket::new(),
             rules: Rules::new(source, clock, None),
             mock,
-            spread: Spread::new(2),
+            cells: Cells::new(2),
             grants: Mutex::default(),
         })
     }
 
-    fn central(&self) -> Central<'_, &Bucket, R> {
-        Central { bucket: &self.bucket, rules: &self.rules }
+    fn spread(&self) -> Spread<'_, &Bucket, R> {
+        Spread { bucket: &self.bucket, rules: &self.rules, cells: &self.cells, life: Life::ONLY }
     }
 
     /// Takes `n` tokens as a thread of that cell.
     fn take_n(&self, own: usize, n: u64) -> bool {
         let since = self.rules.clock.nanos();
-        let granted = match self.spread.cell(own).take(n) {
+        let granted = match self.cells.of(own).take(Life::ONLY, n) {
             Some(_) => true,
-            None => self
-                .spread
-                .acquire(self.central(), own, Now(&self.rules), n)
-                .is_some_and(|taken| taken.is_ok()),
+            None => self.spread().acquire(own, Now(&self.rules), n).is_some_and(|taken| taken.is_ok()),
         };
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, n));
@@ -75,7 +72,7 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
     /// Takes what there is.
     fn drain(&self) {
         while self.take(0) || self.take(1) {}
-        assert_eq!(self.spread.at_hand(), 0);
+        assert_eq!(self.spread().at_hand(), 0);
     }
 
     /// Tokens that were granted at a moment or later.
@@ -107,7 +104,7 @@ fn half_a_slot<R>(hot: &Hot<R>) {
 fn filled() -> Arc<Hot> {
     let hot = Hot::new(6);
     assert!(hot.take(0) && hot.take(1));
-    assert_eq!(hot.spread.at_hand(), 4);
+    assert_eq!(hot.spread().at_hand(), 4);
     hot
 }
 
@@ -165,7 +162,7 @@ fn a_thief_and_an_owner_take_each_token_once() {
         let hot = Hot::new(4);
         // Two are at hand in one cell, and none is left in the word.
         assert!(hot.take(0) && hot.take(1));
-        assert_eq!(hot.spread.at_hand(), 2);
+        assert_eq!(hot.spread().at_hand(), 2);
         hot.run(&[
             |hot| {
                 hot.take(0);
@@ -249,7 +246,7 @@ fn what_is_refunded_beside_a_lease_is_granted_once() {
         assert!(hot.take(0));
         hot.run(&[
             |hot| {
-                hot.spread.refund(hot.central(), 1);
+                hot.spread().refund(1);
             },
             |hot| {
                 hot.take(0);
@@ -273,7 +270,7 @@ fn a_smaller_burst_holds_for_what_is_leased() {
         hot.run(&[
             |hot| {
                 hot.rules.source.set(Quota::every(Duration::from_secs(10)), &hot.rules.clock).unwrap();
-                hot.spread.gather_after_a_change(hot.central());
+                hot.spread().gather_after_a_change();
             },
             |hot| {
                 hot.take(1);
