@@ -83,6 +83,7 @@ mod key;
 mod key_limit;
 mod limited;
 mod limiter;
+mod memory;
 #[cfg(feature = "tower")]
 mod no_key;
 mod observer;

@@ -39,6 +39,7 @@ use crate::control::{Control, broken, stop};
 use crate::entry::{Leave, Place, Rules};
 use crate::hot::Id;
 use crate::key::mixed;
+use crate::memory::{self, Memory};
 use crate::regime::Source;
 use crate::state::{Outcome, State};
 use crate::step::Step;
@@ -60,7 +61,7 @@ const TRIES_AT_ONCE: usize = 64;
 const LATCH: u64 = 1;
 
 pub(crate) struct Table {
-    sets: Box<[Set]>,
+    sets: Memory,
     counts: CachePadded<Counts>,
 }
 
@@ -71,7 +72,7 @@ struct Counts {
 }
 
 #[repr(align(128))]
-struct Set([Slot; SLOTS]);
+pub(crate) struct Set([Slot; SLOTS]);
 
 struct Slot {
     digest: AtomicU64,
@@ -129,6 +130,12 @@ impl Word for Held<'_> {
 }
 
 impl Set {
+    // As a function of its own it costs a newcomer's `search` nine instructions, which is then compiled otherwise.
+    #[inline]
+    pub(crate) fn empty() -> Set {
+        Set(std::array::from_fn(|_| Slot::empty()))
+    }
+
     /// Bit by bit, which slots have this digest.
     #[inline(always)]
     fn matches(&self, digest: u64) -> u32 {
@@ -147,8 +154,7 @@ impl Set {
 impl Table {
     pub(crate) fn new(keys: usize) -> Table {
         let sets = keys.div_ceil(KEYS_A_SET).max(1);
-        let set = |_| Set(std::array::from_fn(|_| Slot::empty()));
-        Table { sets: (0..sets).map(set).collect(), counts: CachePadded::default() }
+        Table { sets: memory::empty(sets), counts: CachePadded::default() }
     }
 
     /// Keys held.

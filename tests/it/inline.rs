@@ -46,6 +46,30 @@ fn a_table_has_eight_places_for_each_six_keys() {
     drop(huge);
 }
 
+/// Large enough for huge pages, if they are asked for; and not a whole number of them.
+#[test]
+fn a_large_table_is_empty_fills_and_is_swept() {
+    const KEYS: usize = 250_000;
+    let quota = Quota::per_hour(2);
+    let (limiter, mut time) = table(quota, KEYS, WhenFull::Deny);
+    assert_eq!((limiter.len(), limiter.evict_idle(), limiter.peek(&1).remaining()), (0, 0, 2));
+    for round in 1..=2 {
+        let mut places = 0;
+        for key in 0..2 * KEYS as u64 {
+            match limiter.try_acquire(&key) {
+                Ok(granted) => assert_eq!(granted.remaining(), 1, "a new key has the burst"),
+                Err(denied) => assert_eq!(denied.reason(), Reason::Full),
+            }
+            places = limiter.len();
+        }
+        // The last of the places are hit by chance.
+        let all = KEYS.div_ceil(6) * 8;
+        assert!((all - all / 50..=all).contains(&places), "round {round}: {places} of {all} places");
+        time.advance(fill(quota) + MARGIN + ticks(quota, 2));
+        assert_eq!((limiter.evict_idle(), limiter.len()), (places, 0), "round {round}");
+    }
+}
+
 /// The last of the two that are said counts for neither: a table has no other bound.
 #[test]
 fn a_table_is_not_bounded_otherwise() {
