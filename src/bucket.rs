@@ -16,6 +16,7 @@
 //! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
 
 use crate::control::{self, Control};
+use crate::memory::in_memory;
 use crate::state::{Outcome, State};
 use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::terms::Reading;
@@ -159,9 +160,11 @@ pub(crate) trait Word: Copy {
     }
 }
 
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct Bucket(AtomicU64);
+in_memory! {
+    #[derive(Debug)]
+    #[repr(transparent)]
+    pub(crate) struct Bucket(AtomicU64);
+}
 
 impl Bucket {
     const_fn! {

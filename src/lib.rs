@@ -38,7 +38,7 @@
 //!
 //! None by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a stream. `http`: who asks, and what
 //! a response says. `ipnet`: proxies to trust by network. `tower`: a layer over HTTP and gRPC. `metrics`: its statistics through
-//! the facade of that name.
+//! the facade of that name. `huge-pages`: a large table of [`Builder::inline`] on those, where Linux has them to give.
 //!
 //! # The law
 //!
@@ -83,6 +83,10 @@ mod key;
 mod key_limit;
 mod limited;
 mod limiter;
+#[cfg_attr(
+    all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))),
+    path = "memory/huge_pages.rs"
+)]
 mod memory;
 #[cfg(feature = "tower")]
 mod no_key;

@@ -8,3 +8,11 @@ pub(crate) type Memory = Box<[Set]>;
 pub(crate) fn empty(sets: usize) -> Memory {
     (0..sets).map(|_| Set::empty()).collect()
 }
+
+/// Declares what lies in such memory.
+macro_rules! in_memory {
+    ($item:item) => {
+        $item
+    };
+}
+pub(crate) use in_memory;

@@ -39,7 +39,7 @@ use crate::control::{Control, broken, stop};
 use crate::entry::{Leave, Place, Rules};
 use crate::hot::Id;
 use crate::key::mixed;
-use crate::memory::{self, Memory};
+use crate::memory::{self, Memory, in_memory};
 use crate::regime::Source;
 use crate::state::{Outcome, State};
 use crate::step::Step;
@@ -71,12 +71,17 @@ struct Counts {
     evicted: atomic::AtomicU64,
 }
 
-#[repr(align(128))]
-pub(crate) struct Set([Slot; SLOTS]);
+in_memory! {
+    #[repr(C, align(128))]
+    pub(crate) struct Set([Slot; SLOTS]);
+}
 
-struct Slot {
-    digest: AtomicU64,
-    bucket: Bucket,
+in_memory! {
+    #[repr(C)]
+    pub(crate) struct Slot {
+        digest: AtomicU64,
+        bucket: Bucket,
+    }
 }
 
 /// The slot of a key.

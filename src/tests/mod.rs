@@ -10,6 +10,8 @@ mod frames;
 mod http;
 #[cfg(not(any(loom, shuttle)))]
 mod law;
+#[cfg(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
+mod memory;
 #[cfg(any(loom, shuttle))]
 mod models;
 #[cfg(not(any(loom, shuttle)))]
