@@ -134,8 +134,10 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         results.latencies.retain(|latencies| latencies.case.what != "one bucket");
         results.latencies.extend(scenarios::one_by_one(&effort, &one_bucket));
     }
-    // What is asked one by one is asked of a limiter and a bucket; handles and batches are ways to ask for many.
-    keyed.retain(|contender| !["pinned", "batches"].iter().any(|way| contender.name.contains(way)));
+    // What is asked one by one is asked of a limiter and a bucket; handles and batches are ways to ask for many. And no key is hot.
+    keyed.retain(|contender| {
+        !["pinned", "batches", "hot keys"].iter().any(|way| contender.name.contains(way))
+    });
     if wanted("flood") {
         results.latencies.retain(|latencies| latencies.case.what == "one bucket");
         results.latencies.extend(scenarios::flooded(&effort, &keyed));

@@ -178,7 +178,21 @@ impl<K: Key, S: BuildHasher + Default> Way<K, S> for Inline {
     }
 }
 
-/// The same, asked for 16 keys at a time: what is asked is put together for each batch, and that is timed.
+/// Those of its keys that are contended spread over the cores.
+pub(crate) struct HotSpread;
+
+impl<K: Key, S: BuildHasher + Default> Way<K, S> for HotSpread {
+    fn build(setup: Setup) -> RateLimiter<K, S> {
+        RateLimiter::builder(setup.quota).presize(setup.keys).max_keys(setup.keys).spread_hot().build()
+    }
+
+    #[inline(always)]
+    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+        <Inline as Way<K, S>>::count_granted(limiter, keys)
+    }
+}
+
+/// The table, asked for 16 keys at a time: what is asked is put together for each batch, and that is timed.
 pub(crate) struct Batches;
 
 /// What a server has at hand after one turn of its loop.

@@ -172,12 +172,12 @@ fn clock(contender: &str) -> Clock {
     }
 }
 
-/// Whether the two do the same work. A handle that is pinned for many calls, and a batch, have no like among the peers;
+/// Whether the two do the same work. A handle that is pinned for many calls, a batch, and a key that is spread have no like among the peers;
 /// memory is asked of the process, and of each store; the start of the default alone.
 fn are_alike(subject: &Subject, ours: &str, theirs: &str) -> bool {
     let is_compared = match subject.measure {
         Measure::Time | Measure::P999 | Measure::Unfairness => {
-            !ours.contains("pinned") && !ours.contains("batches")
+            !["pinned", "batches", "hot keys"].iter().any(|way| ours.contains(way))
         }
         Measure::Resident => [OURS, INLINE].contains(&ours),
         Measure::Start => ours == OURS,
@@ -197,6 +197,9 @@ pub(super) const BATCHES: &str = "tollgate, inline, batches of 16";
 
 /// One bucket, with tokens at hand of each core.
 pub(super) const SPREAD: &str = "tollgate, spread";
+
+/// Contended keys with the same.
+pub(super) const HOT: &str = "tollgate, hot keys spread";
 
 /// What is measured without a limiter is named so, and may go on after it.
 pub(super) const NONE: &str = "none";
@@ -235,6 +238,7 @@ mod tests {
         assert!(compared(Measure::Time, "tollgate, inline", "governor"));
         assert!(compared(Measure::Resident, "tollgate, inline", "governor"));
         assert!(!compared(Measure::Time, "tollgate, inline, batches of 16", "governor"));
+        assert!(!compared(Measure::Time, "tollgate, hot keys spread", "governor"));
         assert!(compared(Measure::Time, "tollgate, spread", "governor"));
         assert!(!compared(Measure::Time, "tollgate, spread", "governor, upkeep clock"));
         assert!(!compared(Measure::Counted, "tollgate", "governor"));

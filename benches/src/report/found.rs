@@ -1,7 +1,7 @@
 //! What was found, in words that follow the numbers.
 
 use super::compare::{
-    BATCHES, Comparison, INLINE, Measure, NONE, OURS, SPREAD, Sample, Subject, case, is_peer_by_default,
+    BATCHES, Comparison, HOT, INLINE, Measure, NONE, OURS, SPREAD, Sample, Subject, case, is_peer_by_default,
     ratio, rounds,
 };
 use super::numbers::{Spread, count, grouped, lasting, short};
@@ -127,7 +127,7 @@ fn many_keys(samples: &[Sample]) -> Option<String> {
     (!sentences.is_empty()).then(|| format!("**Many keys, 1 thread.** {}", sentences.join(" ")))
 }
 
-/// One bucket that is spread over cores.
+/// One bucket that is spread over cores, and one key.
 fn hot(samples: &[Sample]) -> Option<String> {
     let of = |&threads: &usize| {
         let subject = of_bucket(Measure::Time, "granted", threads);
@@ -139,8 +139,21 @@ fn hot(samples: &[Sample]) -> Option<String> {
             short(net)
         ))
     };
-    let sentences: Vec<String> = [1, 2, 16].iter().filter_map(of).collect();
-    (!sentences.is_empty()).then(|| format!("**One bucket, spread over cores.** {}", sentences.join(" ")))
+    let key = |(threads, keys)| {
+        let subject =
+            Subject { measure: Measure::Time, case: case("keyed, uniform", keys, "granted", threads) };
+        let ratio = ratio(samples, &subject, HOT, OURS)?.ratio_in_text();
+        Some(format!("{ratio} of {} with {}", count(keys, "key"), count(threads, "thread")))
+    };
+    let mut sentences: Vec<String> = [1, 2, 16].iter().filter_map(of).collect();
+    let keys: Vec<String> = [(2, 1), (1, 1), (1, 1_000)].into_iter().filter_map(key).collect();
+    if !keys.is_empty() {
+        sentences.push(format!(
+            "A limiter whose contended keys are spread, to one whose keys are not: {}.",
+            keys.join(", ")
+        ));
+    }
+    (!sentences.is_empty()).then(|| format!("**Spread over cores.** {}", sentences.join(" ")))
 }
 
 fn tail(results: &Results, samples: &[Sample]) -> Option<String> {

@@ -41,8 +41,8 @@ const LOSSES: &str = "\
 A row for each case in which a peer's median is below that of ours. Only like is compared with like: tollgate with peers that read a \
 clock in each decision, its coarse clock with `governor, upkeep clock` and `rate-net, coarse clock`, its reading at hand with \
 `better-bucket, reading at hand`. `tollgate, inline` is compared with every keyed peer that reads a clock in each decision, and \
-`tollgate, spread` with every peer of one bucket that does, though itself it reads one for a batch of tokens. `tollgate, pinned` and \
-`tollgate, inline, batches of 16` have no like and are in the tables below only.
+`tollgate, spread` with every peer of one bucket that does, though itself it reads one for a batch of tokens. `tollgate, pinned`, \
+`tollgate, inline, batches of 16` and `tollgate, hot keys spread` have no like and are in the tables below only.
 
 Beside a peer is the median of ours / theirs, the highest first. Where the quartiles are on both sides of 1, the rounds do not tell who \
 was faster; of fairness that is left out. A fairness ratio is that of the inverses of Jain's index; memory is what is resident, and who \
@@ -66,7 +66,7 @@ const FAIRNESS: &str = "Decisions of each thread in the same time. Jain's index 
 const ROOM: &str = "Tables of 1,048,576 slots, made for three quarters as many keys, are filled with keys that were never seen. Each takes its only token \
 of the hour, so none is ever idle; who finds no room is denied (`WhenFull::Deny`) and counted.";
 
-const MEMORY: &str = "Each key has taken a token of a quota that earns one an hour: all are limited, and none is forgotten. Counted is what was asked of the allocator and not given back; resident is by how much the process grew.";
+const MEMORY: &str = "Each key has taken a token of a quota that earns one an hour: all are limited, and none is forgotten. Counted is what was asked of the allocator and not given back; resident is by how much the process grew. (A large table is mapped, and so not counted.)";
 
 const STARTS: &str = "Each in a process of its own.";
 
@@ -162,6 +162,7 @@ const HOW: &str = "\
 * Each decision reads a clock and refills its bucket, but for \"reading at hand\", batches and the clocks that a thread keeps, which are named so, and \"spread\", which reads one for a batch of tokens.
 * std mutex is on the system's clock, parking_lot + quanta on the processor's counter as tollgate is.
 * With 100,000 keys or more a token comes in 400 s, into a bucket of 2^23: however long they take to set up, none is idle. Keys held are those that a limiter says it has at the end; who has no room for a key has it share a bucket.
+* tollgate has its feature `huge-pages`: `inline` tables of 2 MiB or more are mapped, and the system is advised to put them on huge pages.
 * A batch of 16 is put together within the time that is taken, and reads one clock.
 * What the loop takes by itself is timed in the same rounds and taken off: net is raw less the loop.
 * A time is that of one thread, from one decision to the next. Total throughput is threads / net time.
