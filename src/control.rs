@@ -85,6 +85,8 @@ pub(crate) enum Control {
     LivesAlike,
     /// Who commits does not look whether the leases he counted with were of his bucket.
     OthersLeases,
+    /// Who could not close all cells opens those that he did, whatever has become of them.
+    ReopenedAnyway,
 }
 
 /// Whether this is broken.

@@ -3,13 +3,14 @@
 //! | bits    | field     | meaning                                                      |
 //! |---------|-----------|--------------------------------------------------------------|
 //! | `63`    | `CLAIMED` | one thread fills or ends the lease: nothing is left for others |
-//! | `32..63`| life      | which of the buckets that have the cell one after another     |
+//! | `62`    | `CLOSED`  | nobody fills it any more in this life                         |
+//! | `32..62`| life      | which of the buckets that have the cell one after another     |
 //! | `16..32`| size      | tokens that were put here when it was filled                  |
 //! | `0..16` | left      | those of them that are still here                             |
 //!
 //! A word with the claim is changed by nobody but the thread that has it. To who asks for another life a cell reads as claimed.
-//! What else is in a cell are notes, which may be of
-//! different moments: nothing rests on them but how much is leased next, and what is told of the bucket.
+//! What else is in a cell are notes, which may be of different moments: nothing rests on them but how much is leased next, and
+//! what is told of the bucket.
 
 use std::cell;
 use std::sync::atomic::{self, AtomicUsize};
@@ -22,7 +23,8 @@ use crate::sync::{AtomicU64, Ordering};
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
 const CLAIMED: u64 = 1 << 63;
-const LIFE: u64 = !CLAIMED >> 32 << 32;
+const CLOSED: u64 = 1 << 62;
+const LIFE: u64 = (CLOSED - 1) >> 32 << 32;
 const SIZE: u64 = LEFT << SIZE_AT;
 const SIZE_AT: u32 = 16;
 const LEFT: u64 = u16::MAX as u64;
@@ -47,12 +49,10 @@ pub(crate) struct Life(u64);
 impl Life {
     /// Of a bucket that has its cells for good.
     pub(crate) const ONLY: Life = Life(0);
-    /// Of nobody: a cell that is closed.
-    const NONE: Life = Life(LIFE);
 
     /// One of so many that a thread would have to be stopped for years to see it again.
     pub(crate) fn number(number: u64) -> Life {
-        const LIVES: u64 = (LIFE >> 32) - 1;
+        const LIVES: u64 = LIFE >> 32;
         let number = if broken(Control::LivesAlike) { 0 } else { number };
         Life((number % LIVES + 1) << 32)
     }
@@ -77,9 +77,9 @@ impl Lease {
         self.0 & LEFT
     }
 
-    /// Whether the cell is another life's.
+    /// Whether the cell is closed, or another life's.
     pub(crate) fn is_over(self) -> bool {
-        self.0 & LIFE > 0
+        self.0 & (CLOSED | LIFE) > 0
     }
 
     #[inline(always)]
@@ -200,14 +200,23 @@ impl Cell {
         self.lease.store(lease.0 ^ life.0, Ordering::Release);
     }
 
-    /// Ends a claim for good: the life of it is over here.
-    pub(crate) fn close(&self) {
-        self.put(Life::NONE, Lease::of(0));
+    /// Ends a claim, and closes the cell.
+    pub(crate) fn close(&self, life: Life) {
+        self.put(life, Lease(CLOSED));
+    }
+
+    /// Opens a cell that was closed, if it still is in that life: the next may have begun.
+    pub(crate) fn reopen(&self, life: Life) {
+        let (from, to) = (CLOSED ^ life.0, Lease::of(0).0 ^ life.0);
+        if broken(Control::ReopenedAnyway) {
+            self.put(life, Lease::of(0));
+        }
+        let _ = self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Claims it for a new life, whatever life it is of, and whatever was left: that bucket is gone. False if somebody has it.
-    pub(crate) fn claim_anew(&self) -> bool {
-        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED | Life::NONE.0);
+    pub(crate) fn claim_anew(&self, life: Life) -> bool {
+        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED ^ life.0);
         self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
     }
 

@@ -48,7 +48,7 @@ impl<'a> Claim<'a> {
         }
         self.settled = true;
         self.lower(self.was.size());
-        self.cell.close();
+        self.cell.close(self.life);
     }
 
     pub(super) fn lower(&self, by: u64) {
@@ -86,6 +86,6 @@ pub(super) struct Closing<'a> {
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.cells[..self.closed].iter().for_each(|cell| cell.put(self.life, Lease::of(0)));
+        self.cells[..self.closed].iter().for_each(|cell| cell.reopen(self.life));
     }
 }

@@ -61,14 +61,14 @@ impl Cells {
     /// Opens all cells for a new life. Whoever they were of is gone, or has no leases. False if somebody has one still.
     pub(crate) fn open(&self, life: Life) -> bool {
         let mut cells = self.cells.iter();
-        let open = cells.all(|cell| cell.claim_anew());
+        let open = cells.all(|cell| cell.claim_anew(life));
         if open {
             // Raised and lowered only by who has claimed a cell.
             self.leased.store(0, Ordering::Relaxed);
             self.cells.iter().for_each(|cell| cell.open(life));
         } else {
             let claimed = self.cells.len() - cells.len() - 1;
-            self.cells[..claimed].iter().for_each(|cell| cell.close());
+            self.cells[..claimed].iter().for_each(|cell| cell.close(life));
         }
         open
     }

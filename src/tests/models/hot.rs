@@ -242,6 +242,14 @@ impl<S: Store> World<S> {
 }
 
 impl World<Map> {
+    fn remove(&self) {
+        if let Some(bucket) = self.store.search()
+            && self.rules.seal(bucket)
+        {
+            self.hot.forget(Id::of(bucket));
+        }
+    }
+
     /// Takes a token as those verbs do that take no lease. True if it was spread so.
     fn reserve(&self) -> bool {
         let since = self.rules.clock.nanos();
@@ -583,5 +591,23 @@ fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
         ]);
         world.drain();
         assert_eq!(world.granted_from(LATER), BURST);
+    });
+}
+
+/// Who is folding a key back when that is removed leaves the cells to the next.
+#[test]
+fn cells_that_were_closed_are_opened_again_for_their_own_key() {
+    explore("who folds a key back, who removes it and spreads another", || {
+        let world = World::<Map>::spread();
+        assert!(world.take_of_other());
+        world.mock.advance(LONG);
+        world.run(&[
+            |world| world.fold(),
+            |world| {
+                world.remove();
+                world.spread_other();
+            },
+        ]);
+        assert_eq!(2 + (0..20).filter(|_| world.take_of_other()).count() as u64, BURST);
     });
 }
