@@ -144,9 +144,12 @@ impl Set {
     /// Bit by bit, which slots have this digest.
     #[inline(always)]
     fn matches(&self, digest: u64) -> u32 {
-        // All are looked at, without a branch between them: their lines come at the same time.
-        let bit = |(index, slot): (usize, &Slot)| u32::from(slot.has(digest)) << index;
-        self.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+        // All are looked at, without a branch between them: their lines come at the same time. By a loop: closures may be left outside.
+        let mut found = 0;
+        for (index, slot) in self.0.iter().enumerate() {
+            found |= u32::from(slot.has(digest)) << index;
+        }
+        found
     }
 
     #[inline(always)]
@@ -176,9 +179,14 @@ impl Table {
     #[inline(always)]
     fn sets(&self, hash: u64) -> [&Set; 2] {
         let mixed = mixed(hash);
-        // Below 2^32, and so the products fit; the index is below the number of sets.
-        let at = |part: u64| &self.sets[((part * self.sets.len() as u64) >> 32) as usize];
-        [at(mixed >> 32), at(mixed & u64::from(u32::MAX))]
+        [self.set(mixed >> 32), self.set(mixed & u64::from(u32::MAX))]
+    }
+
+    /// By a number below 2^32.
+    #[inline(always)]
+    fn set(&self, part: u64) -> &Set {
+        // So the product fits, and the index is below the number of sets.
+        &self.sets[((part * self.sets.len() as u64) >> 32) as usize]
     }
 
     #[cfg(all(test, any(loom, shuttle)))]

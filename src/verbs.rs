@@ -95,7 +95,11 @@ impl<K: Hash + Eq> Plans<K> {
 /// One attempt at a known key's bucket.
 #[inline(always)]
 fn attempt(found: Option<impl Word>, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Missed> {
-    found.map_or(Err(Missed::Unfit), |bucket| bucket.attempt(First::Word, read, n))
+    // Not by a closure, which cannot be told to be inlined: where it was not, a decision took a quarter longer.
+    match found {
+        Some(bucket) => bucket.attempt(First::Word, read, n),
+        None => Err(Missed::Unfit),
+    }
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
