@@ -23,7 +23,7 @@ const WIDTHS: [u64; 2] = [2_600, 1_600_000_000];
 
 /// Runs it at both skews.
 pub fn run(size: Size) {
-    for (width, store) in WIDTHS.into_iter().flat_map(|width| Store::BOTH.map(|store| (width, store))) {
+    for (width, store) in WIDTHS.into_iter().flat_map(|width| Store::ALL.map(|store| (width, store))) {
         let lost = known(store, width, size.choose(300, 40_000, 400_000));
         let least = size.choose(10, 1_000, 1_000);
         assert!(lost >= least, "only {lost} races were lost, of {least}: nobody was in the way");

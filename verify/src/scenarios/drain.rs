@@ -34,7 +34,7 @@ pub fn run(size: Size) {
             u64::from(spread[round].try_acquire().is_ok())
         });
 
-        let limiters = Store::BOTH.map(|store| {
+        let limiters = Store::ALL.map(|store| {
             // Two keys a round.
             let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
             (store, store.room(builder, 4_000).build())

@@ -31,29 +31,33 @@ impl Size {
     }
 }
 
-/// Where a limiter has its buckets.
+/// Where a limiter has its buckets, and whether it spreads those that are contended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Store {
     Map,
     Table,
+    MapSpread,
+    TableSpread,
 }
 
 impl Store {
-    const BOTH: [Store; 2] = [Store::Map, Store::Table];
+    const ALL: [Store; 4] = [Store::Map, Store::Table, Store::MapSpread, Store::TableSpread];
 
     /// With room for so many keys; a table has some more.
     fn room<K, S>(self, builder: Builder<K, S>, keys: usize) -> Builder<K, S> {
         match self {
             Store::Map => builder.max_keys(keys),
             Store::Table => builder.inline(keys),
+            Store::MapSpread => builder.max_keys(keys).spread_hot(),
+            Store::TableSpread => builder.inline(keys).spread_hot(),
         }
     }
 
     /// Keys that are held then, at most.
     fn places(self, keys: usize) -> usize {
         match self {
-            Store::Map => keys,
-            Store::Table => keys.div_ceil(6) * 8,
+            Store::Map | Store::MapSpread => keys,
+            Store::Table | Store::TableSpread => keys.div_ceil(6) * 8,
         }
     }
 }

@@ -45,7 +45,7 @@ impl Account {
 
 /// Runs it without room for all keys, under each policy that counts what it grants.
 pub fn run(size: Size) {
-    for store in Store::BOTH {
+    for store in Store::ALL {
         for policy in [WhenFull::Share, WhenFull::Deny] {
             at_once(store, policy, size.choose(300, 10_000, 200_000));
         }
