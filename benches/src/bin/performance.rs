@@ -77,6 +77,8 @@ fn run(options: &Options) -> io::Result<()> {
         true => serde_json::from_reader(io::BufReader::new(std::fs::File::open(&kept)?))?,
         false => Results::default(),
     };
+    // Not after a quarter of an hour.
+    std::fs::create_dir_all(project.join("benches/target"))?;
     if !options.page {
         let start = Instant::now();
         // A part that is measured anew does not make it another run.

@@ -129,7 +129,14 @@ const GOALS: &[Goal] = &[
         note: "rate-net on its own hasher and clock; what becomes of newcomers is not alike, see the table",
         ..TABLE
     },
-    Goal { threads: 2, ours: SPREAD, theirs: OURS, target: 0.15, why_not: "", ..GOAL },
+    Goal {
+        threads: 2,
+        ours: SPREAD,
+        theirs: OURS,
+        target: 0.15,
+        why_not: "where another guest has one of the two cores, the word is not contended: of its rounds some take 60 ns; it was 0.13 in runs where none did",
+        ..GOAL
+    },
     Goal { ours: SPREAD, theirs: OURS, target: 0.80, why_not: "", ..GOAL },
 ];
 

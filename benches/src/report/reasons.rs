@@ -60,6 +60,10 @@ const NONE_IDLE: &str = "it looks at up to 64 others for one that is idle, and t
 
 const ROOM: &str = "it makes room for the new key, looking at up to 64 others; who does not, grows";
 
+const NEWCOMER: &str = "a newcomer looks at the 16 words of its two sets, and at the clock twice, and shares a bucket if all are in use; who has no bound grows";
+
+const FILL: &str = "one take in some hundreds fills its core's cell from the word, and waits for that then";
+
 const EVICTS: &str = "each new key evicts another in the call itself; a peer is told to sweep them all, once, in its first decision";
 
 /// Of one bucket.
@@ -132,8 +136,10 @@ const REASONS: &[Reason] = &[
         ..DEFAULT
     },
     Reason { measure: Measure::P999, what: "flood", theirs: MAPS, why: ROOM, ..DEFAULT },
+    Reason { measure: Measure::P999, what: "flood", theirs: MAPS, why: NEWCOMER, ..TABLE },
     Reason { what: "flood at capacity", why: NONE_IDLE, ..DEFAULT },
     Reason { measure: Measure::P999, what: "keys being evicted", theirs: MAPS, why: EVICTS, ..ANY },
+    Reason { measure: Measure::P999, what: "one bucket", ours: &[SPREAD], why: FILL, ..ANY },
     Reason { what: "one bucket", ours: &[SPREAD], why: CELL, ..ANY },
     Reason { what: "one bucket", threads: 1, ours: WORDS, why: TIME, ..ANY },
     Reason { what: "one bucket", ours: WORDS, why: LINE, ..ANY },
