@@ -258,6 +258,14 @@ impl Ideal {
         passed < self.range() / 2 || self.range() - passed <= self.windows.jitter
     }
 
+    /// Has its level and a stamp from this reading on, whatever is asked of it: a key's that gets a slot of a table.
+    pub(crate) fn begin(&mut self, now: u64) {
+        if self.at.is_some() {
+            let seen = self.bounds(now);
+            self.commit(&seen, seen.level);
+        }
+    }
+
     /// Whether it has been full for 2 s, so that an evictor may take it.
     pub(crate) fn is_idle(&self, now: u64) -> Maybe {
         // Whoever never used it has lost nothing.

@@ -47,7 +47,12 @@ impl Model {
         let sharer = self.sharer(key);
         if made == 1 {
             self.makes_room(stats.evicted);
-            return self.hold_anew(key, sharer);
+            let (place, now) = (self.hold_anew(key, sharer), self.time.now());
+            if let Place::Own(index) = place {
+                // A slot has a stamp at once, also if it is refused what it asks for.
+                self.held[index].worlds.each(|world| world.ideal.begin(now));
+            }
+            return place;
         }
         assert!(without, "{key} was decided on by nobody's bucket");
         self.finds_both_sets_taken();
