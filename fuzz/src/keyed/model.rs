@@ -347,7 +347,9 @@ impl Model {
         }
         let answer = taken(decision, n, burst);
         self.check(probe.key, &place, |world| world.ideal.take(now, n.min(burst + 1), answer));
-        answer.retry_after
+        // Keys that have left a table without being seen are asked for after each step, and may share the bucket.
+        let others = self.inline && matches!(place, Place::Shared(_));
+        answer.retry_after.filter(|_| !others)
     }
 
     /// The answer to who has no bucket.
