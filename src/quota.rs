@@ -26,7 +26,7 @@ use crate::frame::{Flaw, Frame, MAX_BURST, Numbers, Room};
 ///
 /// A quota is written `100/s burst 200`, and read from the same text: a count, `/`, a period and, unless
 /// the burst is the count, `burst` and a count. A period is a unit or a number of them: `100/s`, `3/250ms`,
-/// `5/day burst 5`, `1/2h`. Units are `ns us ms s m h d` and their words (`millisecond`, `seconds`, `min`, ...).
+/// `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us ms s m h d` and their words (`millisecond`, `seconds`, `min`, ...).
 ///
 /// # Examples
 ///
@@ -238,7 +238,12 @@ impl FromStr for Quota {
             None => (rest.trim(), None),
         };
 
-        let count = |text: &str| text.parse().map_err(|_| unread("a whole number under 2^64", text));
+        let count = |text: &str| {
+            // A sign, which `parse` takes, is no digit.
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            let read = if digits { text.parse().ok() } else { None };
+            read.ok_or_else(|| unread("a whole number under 2^64", text))
+        };
         let tokens = count(tokens.trim())?;
         let burst = burst.map_or(Ok(tokens), count)?;
 

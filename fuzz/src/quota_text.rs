@@ -25,9 +25,10 @@ pub struct Text {
     spaces: u8,
 }
 
-/// A number with some zeros before it, or one that is too large, by digits.
+/// A number with some zeros before it, or one that is too large, by digits; or one with a sign, which is no count.
 #[derive(Clone, Copy, Debug)]
 struct Count {
+    sign: &'static str,
     number: u128,
     zeros: usize,
 }
@@ -75,17 +76,22 @@ impl Count {
             // Past the end of 64 bits, or just before it.
             _ => u128::from(u64::MAX) + u128::from(bytes.byte()) - 128,
         };
-        Count { number, zeros: usize::from(kind >> 6) }
+        let sign = match kind >> 2 & 15 {
+            14 => "-",
+            15 => "+",
+            _ => "",
+        };
+        Count { sign, number, zeros: usize::from(kind >> 6) }
     }
 
     fn value(self) -> Option<u64> {
-        self.number.try_into().ok()
+        if self.sign.is_empty() { self.number.try_into().ok() } else { None }
     }
 
     fn write(self, text: &mut String) {
         use std::fmt::Write;
-        let Count { number, zeros } = self;
-        write!(text, "{:0>zeros$}{number}", "").expect("a string takes all");
+        let Count { sign, number, zeros } = self;
+        write!(text, "{sign}{:0>zeros$}{number}", "").expect("a string takes all");
     }
 }
 
@@ -106,7 +112,8 @@ impl Text {
         let (shape, most) = (bytes.byte(), usize::from(bytes.byte()) % UNITS.len());
         let fits = |unit: &&(&str, u64)| unit.1 > 0 && nanos.is_multiple_of(unit.1);
         let unit = *UNITS[..=most].iter().rev().find(fits).expect("one is a nanosecond");
-        let count = |number: u64| Count { number: number.into(), zeros: usize::from(shape & 1) };
+        let zeros = usize::from(shape & 1);
+        let count = |number: u64| Count { sign: "", number: number.into(), zeros };
         Text {
             tokens: count(tokens),
             number: (nanos != unit.1).then(|| count(nanos / unit.1)),
@@ -116,31 +123,36 @@ impl Text {
         }
     }
 
+    fn space(&self, place: u8, text: &mut String) {
+        if self.spaces >> place & 1 > 0 {
+            text.push_str([" ", "\t", "  "][usize::from(place % 3)]);
+        }
+    }
+
     fn write(&self) -> String {
         let mut text = String::with_capacity(128);
-        let space = |place: u8, text: &mut String| {
-            if self.spaces >> place & 1 > 0 {
-                text.push_str([" ", "\t", "  "][usize::from(place % 3)]);
-            }
-        };
-        space(0, &mut text);
+        self.space(0, &mut text);
         self.tokens.write(&mut text);
-        space(1, &mut text);
+        self.space(1, &mut text);
         text.push('/');
-        space(2, &mut text);
-        if let Some(number) = self.number {
-            number.write(&mut text);
-            space(3, &mut text);
-        }
-        text.push_str(self.unit.0);
+        self.space(2, &mut text);
+        self.write_period(&mut text);
         if let Some(burst) = self.burst {
             // Without a space as well: units have no b.
-            space(4, &mut text);
+            self.space(4, &mut text);
             text.push_str("burst");
-            space(5, &mut text);
+            self.space(5, &mut text);
             burst.write(&mut text);
         }
         text
+    }
+
+    fn write_period(&self, text: &mut String) {
+        if let Some(number) = self.number {
+            number.write(text);
+            self.space(3, text);
+        }
+        text.push_str(self.unit.0);
     }
 
     /// What it says, if each part can be read; else the part and what it is not.
@@ -154,9 +166,16 @@ impl Text {
         };
         let tokens = count(self.tokens)?;
         let burst = self.burst.map_or(Ok(tokens), count)?;
+        let no_unit = "a unit: ns, us, ms, s, m, h, d or its word";
+        if self.number.is_some_and(|number| !number.sign.is_empty()) {
+            // The number ends where its digits do: here it has none.
+            let mut period = String::new();
+            self.write_period(&mut period);
+            return Err((period.trim().to_owned(), no_unit));
+        }
         let number = self.number.map_or(Ok(1), count)?;
         match self.unit {
-            (text, 0) => Err((text.to_owned(), "a unit: ns, us, ms, s, m, h, d or its word")),
+            (text, 0) => Err((text.to_owned(), no_unit)),
             (_, nanos) => Ok((tokens, u128::from(number) * u128::from(nanos), burst)),
         }
     }
@@ -178,7 +197,10 @@ impl Case {
     pub fn run(&self) {
         match self {
             Case::Any(text) => match text.parse() {
-                Ok(quota) => reads_back(quota),
+                Ok(quota) => {
+                    assert!(!text.contains(['+', '-']), "a sign is read in {text:?}");
+                    reads_back(quota);
+                }
                 Err(error) => is_named(text, &error),
             },
             Case::Made(text) => made(text),

@@ -60,6 +60,24 @@ fn every_unit_is_read_by_its_sign_and_its_words() {
 }
 
 #[test]
+fn a_count_is_digits_and_nothing_else() {
+    for (text, part) in [
+        ("+5/s", "\"+5\""),
+        ("-5/s", "\"-5\""),
+        ("/s", "\"\""),
+        ("5/s burst +5", "\"+5\""),
+        ("5/s burst", "\"\""),
+        ("5_0/s", "\"5_0\""),
+        ("\u{665}/s", "\"\u{665}\""),
+    ] {
+        let error = text.parse::<Quota>().unwrap_err().to_string();
+        assert_eq!(error, format!("{part} is not a whole number under 2^64"), "{text:?}");
+    }
+    let error = "5/+1s".parse::<Quota>().unwrap_err().to_string();
+    assert!(error.starts_with("\"+1s\" is not a unit"), "{error}");
+}
+
+#[test]
 fn the_named_periods_are_what_they_say() {
     assert_eq!(Quota::per_second(5).to_string(), "5/s burst 5");
     assert_eq!(Quota::per_minute(5).to_string(), "5/m burst 5");
