@@ -180,10 +180,10 @@ impl Clock {
     }
 }
 
-/// Counts of the processor's counter in nanoseconds, rounded up.
+/// Counts of the processor's counter in nanoseconds, rounded up: 0 for no count.
 #[cold]
 pub(crate) fn counted_nanos(count: u64) -> u64 {
-    Counter::get().scaled(count).saturating_add(1)
+    if count == 0 { 0 } else { Counter::get().scaled(count).saturating_add(1) }
 }
 
 impl Default for Clock {

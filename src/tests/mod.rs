@@ -5,6 +5,8 @@
 mod reference;
 
 #[cfg(not(any(loom, shuttle)))]
+mod decision;
+#[cfg(not(any(loom, shuttle)))]
 mod frames;
 #[cfg(all(feature = "http", not(any(loom, shuttle))))]
 mod http;

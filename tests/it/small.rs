@@ -206,6 +206,17 @@ fn a_clock_that_runs_with_its_readings_does_not_hang_a_call() {
     assert!(readings.load(std::sync::atomic::Ordering::Relaxed) < 10_000);
 }
 
+/// On the processor's counter too, whose counts are rounded up.
+#[test]
+fn a_full_bucket_is_full_in_no_time() {
+    let bucket = TokenBucket::new(Quota::per_hour(5));
+    assert!(bucket.try_acquire().is_ok());
+    bucket.refund(1);
+    for look in [bucket.try_acquire_n(0), bucket.try_acquire_n(0)] {
+        assert_eq!(look.map(|granted| granted.reset_after()), Ok(Duration::ZERO));
+    }
+}
+
 /// Beyond 2^63 - 1 ns a clock stands still, and a change of quota mints nothing.
 #[test]
 fn a_clock_stands_still_at_its_end() {
