@@ -50,8 +50,8 @@ pub(crate) mod sealed {
 /// is lost if somebody has reserved meanwhile and waits: that time was promised on top of it.)
 /// For that moment, somebody else may be refused by what is held and then given back. Nothing is allocated.
 ///
-/// A look does not see that a new key finds no room, nor refuses one that does not start full: then the others are taken
-/// and undone. A limit that is named twice is taken twice: say the sum instead, for a `retry_after` that is right.
+/// A look does not see that a new key finds no room, nor that one which does not start full has too few tokens yet: then
+/// the others are taken and undone. A limit that is named twice is taken twice: say the sum instead, for a `retry_after` that is right.
 ///
 /// # Examples
 ///
@@ -229,12 +229,11 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let shared = self.shared();
         let pin = shared.store.pin();
-        if !shared.rules.starts_full() && !shared.holds(&pin, self.key) {
-            // The key begins to earn when it is first taken from: a look would refuse it for ever.
-            return Ok(());
-        }
         let ask = Ask { now: Some(now), ..self.ask() };
         let decision = shared.look_at(&pin, self.key, ask, Take(self.n));
+        if shared.rules.may_begin(&decision) && !shared.holds(&pin, self.key) {
+            return Ok(());
+        }
         shared.extras.preview(self.n, decision)
     }
 

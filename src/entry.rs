@@ -21,7 +21,7 @@
 use crate::bucket::{Advance, Bucket, First, Missed, Once, Read, ReadOnce, Word};
 use crate::clock::{Clock, Moment};
 use crate::control::{Control, broken, stop};
-use crate::decision::Denied;
+use crate::decision::{Denied, Granted, Reason};
 use crate::plan::{Plan, Planned};
 use crate::regime::{Regimes, Source};
 use crate::reservation::Receipt;
@@ -234,6 +234,13 @@ impl<R: Source> Rules<R> {
 
     pub(crate) fn starts_full(&self) -> bool {
         self.initial.is_none()
+    }
+
+    /// Whether a look at a bucket that was never used refuses a take that would be granted later.
+    ///
+    /// A bucket that does not start full earns from its first take on, so looks alone would refuse it for ever.
+    pub(crate) fn may_begin(&self, look: &Result<Granted, Denied>) -> bool {
+        !self.starts_full() && matches!(look, Err(denied) if denied.reason() == Reason::Empty)
     }
 
     /// The state of a bucket that may never have been charged.

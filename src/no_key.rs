@@ -48,17 +48,17 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let rules = &self.shared.rules;
-        if !rules.starts_full() && self.bucket().state() == State::FULL {
-            // It begins to earn when it is first taken from: a look would refuse it for ever.
-            return Ok(());
-        }
         let read = At(rules, now);
         let step = Take(self.n);
         let (outcome, reading) = self.bucket().drive(
             |state| read.read(state),
             |state, reading: &Reading| (step.run(rules.begun(state, reading), reading).0, None),
         );
-        self.shared.extras.preview(self.n, step.decision((outcome, reading)))
+        let decision = step.decision((outcome, reading));
+        if rules.may_begin(&decision) && self.bucket().state() == State::FULL {
+            return Ok(());
+        }
+        self.shared.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {

@@ -1,9 +1,13 @@
-//! Decisions at readings that no public clock gives.
+//! Decisions at readings that no public clock gives, and of requests without a key.
 
 use std::time::Duration;
 
 use super::terms::compile;
-use crate::decision::Granted;
+use crate::all_of::sealed::Limit;
+use crate::clock::{Clock, Moment};
+use crate::decision::{Granted, Reason};
+use crate::limiter::RateLimiter;
+use crate::quota::Quota;
 use crate::state::State;
 use crate::step::{Step, Take};
 use crate::terms::{Reading, Terms};
@@ -28,4 +32,15 @@ fn a_full_bucket_is_full_in_no_time_by_any_count() {
             }
         }
     }
+}
+
+/// The bucket of requests without a key never has more than its burst, also before it is first used.
+#[test]
+fn more_than_the_burst_of_no_key_is_too_many_at_once() {
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).start_empty().clock(Clock::mock().0);
+    let limiter = limiter.build();
+    let denied = limiter.no_key(11).look(Moment(0)).unwrap_err();
+    assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
+    // It begins to earn when it is first taken from.
+    assert!(limiter.no_key(10).look(Moment(0)).is_ok());
 }

@@ -159,6 +159,22 @@ fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     }
 }
 
+/// A wait would be in vain: a key that starts empty never has more than its burst, either.
+#[test]
+fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
+    let (clock, mut time) = Time::new();
+    let empty = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock.clone()).build();
+    let service = TokenBucket::builder(Quota::per_hour(1)).start_empty().clock(clock).build();
+    let all = all_of((service.n(1), empty.key(&1).n(11)));
+    for _ in 0..2 {
+        let denied = all.try_acquire().unwrap_err();
+        let said = (denied.which(), denied.denied().reason(), denied.retry_after());
+        assert_eq!(said, (1, Reason::TooMany, None));
+        time.advance(3_600 * SECOND);
+    }
+    assert!(empty.is_empty());
+}
+
 #[test]
 fn limits_may_be_on_clocks_of_their_own() {
     let (([a], mut a_time), ([b], mut b_time)) = (buckets([TEN]), buckets([TEN]));
