@@ -339,6 +339,9 @@ impl TokenBucket {
     /// rate, what comes after at the new. A bucket that was never used is full, whatever the quota. Reservations keep the times they were promised. Nobody waits for it; changes
     /// wait for each other.
     ///
+    /// A raised burst is filled by the time before: the word notes when the bucket was last used, not since when it is full.
+    /// A bucket that was idle for 100 s under `10/s burst 10` holds 1,000 tokens once the burst is 1,000.
+    ///
     /// # Errors
     ///
     /// [`InvalidQuota`] if the word, as it was built, cannot hold it; it names the bound. See
@@ -358,6 +361,15 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 3);
     /// mock.advance(Duration::from_secs(1));
     /// assert_eq!(bucket.peek().remaining(), 4);
+    ///
+    /// // Idle for longer than it takes to fill: a raised burst has room for all of that time.
+    /// let (small, (clock, mock)) = (Quota::per_second(10), Clock::mock());
+    /// let bucket = TokenBucket::builder(small).headroom(small.burst(1_000))?.clock(clock).build();
+    /// let _ = bucket.try_acquire_n(10)?;
+    /// mock.advance(Duration::from_secs(100));
+    /// assert_eq!(bucket.peek().remaining(), 10);
+    /// bucket.set_quota(small.burst(1_000))?;
+    /// assert_eq!(bucket.peek().remaining(), 1_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {

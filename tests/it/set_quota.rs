@@ -53,6 +53,21 @@ fn a_bucket_that_was_never_used_is_full_whatever_the_burst() {
     });
 }
 
+/// The word says when the bucket was last used, not that it has been full since.
+#[test]
+fn a_raised_burst_is_filled_by_the_time_before() {
+    let small = Quota::per_second(10).burst(10);
+    for (idle, left) in [(100, 1_000), (30, 300), (1, 10), (0, 0)] {
+        on_each(with_headroom(small, small.burst(1_000)), |face, mut time| {
+            assert!(face.try_n(10).is_ok());
+            time.advance(idle * SECOND);
+            assert_eq!(face.peek().remaining(), left.min(10));
+            set(face, small.burst(1_000));
+            assert_eq!(face.peek().remaining(), left);
+        });
+    }
+}
+
 /// What is jitter at the faster rate is a long time at the slower one.
 #[test]
 fn a_stamp_that_is_ahead_at_a_change_mints_nothing() {
