@@ -101,7 +101,7 @@ impl Ring {
             let index = hand.next.fetch_add(1, Ordering::Relaxed) % self.len;
             match self.claim(index, &look) {
                 Ok(ticket) => {
-                    self.wake();
+                    self.start_over();
                     return Ok(ticket);
                 }
                 Err(due) => soonest = soonest.min(due.unwrap_or(now)),
@@ -118,11 +118,31 @@ impl Ring {
         Err(Some(now.max(rest_until)))
     }
 
-    /// What the hand was told of when buckets are due no longer holds.
-    pub(crate) fn wake(&self) {
+    /// Forgets the looks so far: the entry that comes now may be due before the others.
+    fn start_over(&self) {
         self.hand.fruitless.store(0, Ordering::Relaxed);
         self.hand.soonest.store(u64::MAX, Ordering::Relaxed);
         self.hand.rest_until.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the hand goes by the times at which entries were due when it looked.
+    pub(crate) fn relies_on_looks(&self) -> bool {
+        let Hand { fruitless, rest_until, .. } = &*self.hand;
+        rest_until.load(Ordering::Relaxed) > 0 || fruitless.load(Ordering::Relaxed) > 0
+    }
+
+    /// An entry may be due at the clock reading `due`, earlier than when the hand looked: it rests no longer than until then.
+    ///
+    /// Stores nothing while the hand has not looked in vain, or rests no longer anyway.
+    pub(crate) fn wake(&self, due: u64) {
+        let Hand { fruitless, soonest, rest_until, .. } = &*self.hand;
+        if fruitless.load(Ordering::Relaxed) > 0 && soonest.load(Ordering::Relaxed) > due {
+            // The turn under way may have passed the entry.
+            soonest.fetch_min(due, Ordering::Relaxed);
+        }
+        if rest_until.load(Ordering::Relaxed) > due {
+            rest_until.fetch_min(due, Ordering::Relaxed);
+        }
     }
 
     /// Claims a ticket if its entry is gone; else tells when it may be, if that is known.

@@ -19,6 +19,7 @@ use crate::shares::Shares;
 use crate::slot::Found;
 use crate::state::State;
 use crate::table::Table;
+use crate::terms::MARGIN_NANOS;
 
 pub(crate) struct Shared<K, S> {
     pub(crate) store: Store<K>,
@@ -171,11 +172,24 @@ impl<K: Eq, S> Shared<K, S> {
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
         self.rules.source.set(quota, &self.rules.clock)?;
         self.gather_after_a_change();
-        if let Store::Map(buckets) = &self.store {
-            // Buckets may be due earlier than the hand was told.
-            buckets.ring.wake();
-        }
+        self.made_room();
         Ok(())
+    }
+
+    /// Lets the next newcomer look for room at once: there may be some, whatever the hand found.
+    fn made_room(&self) {
+        if let Store::Map(buckets) = &self.store {
+            buckets.ring.wake(0);
+        }
+    }
+
+    /// Lets newcomers look for room when the margin is over: a bucket was given tokens, and is due then if it is full.
+    pub(crate) fn was_given(&self) {
+        if let Store::Map(Buckets { ring, .. }) = &self.store
+            && ring.relies_on_looks()
+        {
+            ring.wake(self.rules.clock.nanos().saturating_add(MARGIN_NANOS));
+        }
     }
 
     /// Seals a bucket of a map that has been full for the margin, unless it is spread; else tells the clock reading at which it may be.
@@ -217,6 +231,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             (Pin::Table(table), Found::Inline(held)) if live => table.vacate(held, &self.rules),
             _ => place.bury(),
         }
+        self.made_room();
         live
     }
 
@@ -232,6 +247,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             Store::Map(Buckets { map, .. }) => map.retain(seal, &map.guard()),
             Store::Table(table) => table.clear(&self.rules, |bucket| self.sealed(bucket)),
         }
+        self.made_room();
     }
 
     pub(crate) fn evict_idle(&self) -> usize {
@@ -257,6 +273,9 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             Store::Table(table) => table.evict_idle(|bucket| self.seal_if_idle(bucket, 0) == Ok(true)),
         };
         self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
+        if evicted > 0 {
+            self.made_room();
+        }
         evicted
     }
 }

@@ -229,43 +229,55 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// Gives back `n` tokens.
     pub(crate) fn refund_found(&self, found: Found<'_>, n: u64, plan: Option<Plan>) {
         let rules = &self.rules;
-        let Some(hot) = &self.hot else {
-            rules.refund(found, n, plan);
-            return;
-        };
-        self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(spread) if plan.is_none() => spread.refund(n).then_some(()),
-            As::Spread(spread) => folded(hot, spread),
-            As::Whole(word) => rules.refund(word, n, plan).then_some(()),
-        });
+        match &self.hot {
+            None => {
+                rules.refund(found, n, plan);
+            }
+            Some(hot) => {
+                self.with_again(hot, found, |bucket| match bucket {
+                    As::Spread(spread) if plan.is_none() => spread.refund(n).then_some(()),
+                    As::Spread(spread) => folded(hot, spread),
+                    As::Whole(word) => rules.refund(word, n, plan).then_some(()),
+                });
+            }
+        }
+        self.was_given();
     }
 
     /// Gives back what a receipt is for, if nobody has taken since.
     pub(crate) fn give_back_found(&self, found: Found<'_>, receipt: &Receipt) {
         let rules = &self.rules;
-        let Some(hot) = &self.hot else {
-            rules.give_back(found, receipt);
-            return;
-        };
-        self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(spread) if receipt.plan.is_none() => spread.give_back(receipt).then_some(()),
-            As::Spread(spread) => folded(hot, spread),
-            As::Whole(word) => rules.give_back(word, receipt).then_some(()),
-        });
+        match &self.hot {
+            None => {
+                rules.give_back(found, receipt);
+            }
+            Some(hot) => {
+                self.with_again(hot, found, |bucket| match bucket {
+                    As::Spread(spread) if receipt.plan.is_none() => spread.give_back(receipt).then_some(()),
+                    As::Spread(spread) => folded(hot, spread),
+                    As::Whole(word) => rules.give_back(word, receipt).then_some(()),
+                });
+            }
+        }
+        self.was_given();
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
     pub(crate) fn undo_found(&self, found: Found<'_>, receipt: &Receipt) {
         let rules = &self.rules;
-        let Some(hot) = &self.hot else {
-            rules.undo(found, receipt);
-            return;
-        };
-        self.with_again(hot, found, |bucket| match bucket {
-            As::Spread(spread) if receipt.plan.is_none() => spread.undo(receipt).then_some(()),
-            As::Spread(spread) => folded(hot, spread),
-            As::Whole(word) => rules.undo(word, receipt).then_some(()),
-        });
+        match &self.hot {
+            None => {
+                rules.undo(found, receipt);
+            }
+            Some(hot) => {
+                self.with_again(hot, found, |bucket| match bucket {
+                    As::Spread(spread) if receipt.plan.is_none() => spread.undo(receipt).then_some(()),
+                    As::Spread(spread) => folded(hot, spread),
+                    As::Whole(word) => rules.undo(word, receipt).then_some(()),
+                });
+            }
+        }
+        self.was_given();
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many.

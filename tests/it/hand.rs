@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use tollgate::{Denied, Quota, RateLimiter, Reason, WhenFull};
+use tollgate::{Clock, Denied, Quota, RateLimiter, Reason, WhenFull, all_of};
 
 use crate::support::{DAY, HOUR, Plain, SECOND, Time, Twin, fill, nanos, ns, ticks};
 
 const MARGIN: u64 = 2 * SECOND;
+const HOURLY: Quota = Quota::per_hour(1);
 
 fn limiter(quota: Quota, max_keys: usize, policy: WhenFull) -> (RateLimiter<u64>, Time) {
     let (clock, time) = Time::new();
@@ -59,6 +60,115 @@ fn there_is_no_room_before_the_time_that_was_told() {
                 time.now()
             );
         }
+    }
+}
+
+/// Looks at each key in vain: none is due within the hour, and the hand rests.
+fn rest(limiter: &RateLimiter<u64>) {
+    let mut told = 0;
+    for _ in 0..limiter.len().div_ceil(64) {
+        told = no_room(limiter.try_acquire(&5_000).unwrap_err());
+    }
+    assert!(told >= HOUR, "{told}");
+}
+
+/// A limiter whose keys were taken empty, all but key 3, which has no entry.
+fn drained(keys: u64) -> (RateLimiter<u64>, Time) {
+    let (limiter, time) = limiter(Quota::per_hour(5), keys as usize, WhenFull::Deny);
+    for key in (0..keys).filter(|key| *key != 3) {
+        assert!(limiter.try_acquire_n(&key, 5).is_ok());
+    }
+    (limiter, time)
+}
+
+/// Each newcomer finds room at once, or is told to wait for nothing until one does: within two turns of the hand.
+fn has_room(limiter: &RateLimiter<u64>, keys: u64, how: &str) {
+    let most = if keys > 64 { 2 * keys.div_ceil(64) } else { 1 };
+    for _ in 1..most {
+        match limiter.try_acquire(&5_000) {
+            Ok(_) => return,
+            Err(denied) => assert_eq!(no_room(denied), 0, "{how}: there is room for one of {keys} keys"),
+        }
+    }
+    assert!(limiter.try_acquire(&5_000).is_ok(), "{how}: no room for one of {keys} keys");
+}
+
+/// A bucket was filled: it is due after the margin, and no newcomer is told a longer wait.
+fn has_room_after_the_margin(limiter: &RateLimiter<u64>, time: &mut Time, keys: u64, how: &str) {
+    let margin = MARGIN + ticks(Quota::per_hour(5), 2);
+    for _ in 0..=keys.div_ceil(64) {
+        let wait = no_room(limiter.try_acquire(&5_000).unwrap_err());
+        assert!(wait <= margin, "{how}: a wait of {wait} ns with {keys} keys");
+    }
+    time.advance(margin);
+    has_room(limiter, keys, how);
+}
+
+const SIZES: [u64; 4] = [5, 64, 65, 1_000];
+
+#[test]
+fn a_newcomer_finds_the_room_of_a_key_that_is_removed() {
+    type Way = fn(&RateLimiter<u64>);
+    let ways: [(&str, Way); 3] = [
+        ("remove", |limiter| assert!(limiter.remove(&3))),
+        ("pin", |limiter| assert!(limiter.pin().remove(&3))),
+        ("clear", |limiter| limiter.clear()),
+    ];
+    for (how, make_room) in ways {
+        for keys in SIZES {
+            let (limiter, _time) = drained(keys);
+            assert!(limiter.try_acquire_n(&3, 5).is_ok());
+            rest(&limiter);
+            make_room(&limiter);
+            has_room(&limiter, keys, how);
+        }
+    }
+}
+
+#[test]
+fn a_newcomer_finds_the_room_that_evict_idle_made() {
+    for keys in SIZES {
+        let (limiter, mut time) = drained(keys);
+        assert!(limiter.try_acquire_n(&3, 5).is_ok());
+        rest(&limiter);
+        limiter.refund(&3, 5);
+        time.advance(3 * SECOND);
+        assert_eq!(limiter.evict_idle(), 1);
+        has_room(&limiter, keys, "evict_idle");
+    }
+}
+
+#[test]
+fn a_newcomer_finds_the_room_of_a_bucket_that_is_filled() {
+    for keys in SIZES {
+        let (limiter, mut time) = drained(keys);
+        assert!(limiter.try_acquire_n(&3, 5).is_ok());
+        rest(&limiter);
+        limiter.refund(&3, 5);
+        has_room_after_the_margin(&limiter, &mut time, keys, "refund");
+
+        let (limiter, mut time) = drained(keys);
+        let reserved = limiter.reserve(&3, 5).unwrap();
+        rest(&limiter);
+        drop(reserved);
+        has_room_after_the_margin(&limiter, &mut time, keys, "reserve");
+
+        let (limiter, mut time) = drained(keys);
+        let hold = limiter.hold(&3, 5).unwrap();
+        rest(&limiter);
+        assert_eq!(hold.settle(0), 0);
+        has_room_after_the_margin(&limiter, &mut time, keys, "hold");
+
+        let (limiter, mut time) = drained(keys);
+        let full = RateLimiter::<u64>::builder(HOURLY).clock(Clock::mock().0).max_keys(0);
+        let full = full.when_full(WhenFull::Deny).on_decision({
+            let limiter = limiter.clone();
+            move |_| rest(&limiter)
+        });
+        let full = full.build();
+        let denied = all_of((limiter.key(&3).n(5), full.key(&1))).try_acquire().unwrap_err();
+        assert_eq!((denied.which(), limiter.peek(&3).remaining()), (1, 5));
+        has_room_after_the_margin(&limiter, &mut time, keys, "all_of");
     }
 }
 
