@@ -49,6 +49,8 @@ pub(crate) enum Control {
     CountedAnyway,
     /// A helper decides for whatever regime has the slot.
     Unnumbered,
+    /// The start of a regime is read without a fence after its publication.
+    Unfenced,
     /// Nobody looks whose slot it is after its word was loaded.
     NoSecondLook,
     /// Nobody looks whether a word is still there that he refuses on.

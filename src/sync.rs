@@ -25,7 +25,7 @@ pub(crate) use shuttle::{
 };
 
 #[cfg(all(test, loom))]
-pub(crate) use self::model::AtomicU64;
+pub(crate) use self::model::{AtomicU64, seq_cst_by_fences};
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
     sync::{
@@ -49,7 +49,20 @@ pub(crate) use const_fn;
 
 #[cfg(all(test, loom))]
 mod model {
+    use std::cell::Cell;
     use std::ops::Deref;
+
+    thread_local! {
+        static BY_FENCES: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs a model in which a `SeqCst` load is a fence and an `Acquire` load. As a read-modify-write it would publish what
+    /// its thread has read before, to every thread that changes the atomic after it.
+    pub(crate) fn seq_cst_by_fences(run: impl FnOnce()) {
+        BY_FENCES.set(true);
+        run();
+        BY_FENCES.set(false);
+    }
 
     #[derive(Debug)]
     pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
@@ -60,7 +73,10 @@ mod model {
         }
 
         pub(crate) fn load(&self, order: super::Ordering) -> u64 {
-            if cfg!(rmw_loads) || order == super::Ordering::SeqCst {
+            if order == super::Ordering::SeqCst && BY_FENCES.get() {
+                super::fence(order);
+                self.0.load(super::Ordering::Acquire)
+            } else if cfg!(rmw_loads) || order == super::Ordering::SeqCst {
                 self.0.fetch_add(0, super::Ordering::AcqRel)
             } else {
                 self.0.load(order)

@@ -103,6 +103,30 @@ fn a_taker_and_a_change_of_quota() {
     });
 }
 
+/// A clock in memory that is not `SeqCst`, as one of a user may be. shuttle has no weak memory.
+#[test]
+#[cfg(loom)]
+fn a_start_on_a_relaxed_clock_is_not_before_a_reading_of_the_old_quota() {
+    use loom::sync::atomic::AtomicU64;
+
+    crate::sync::seq_cst_by_fences(|| {
+        explore("a taker on a relaxed clock, fast to slow, a step", || {
+            let nanos = Arc::new(AtomicU64::new(0));
+            let (clock, ticker) = (Arc::clone(&nanos), nanos);
+            let clock = Clock::from_fn(move || Duration::from_nanos(clock.load(Relaxed)));
+            let world = World::on(regimes(fast(), slow()), clock, Clock::mock().1);
+            drain(&world);
+            let moved = Arc::clone(&ticker);
+            let step = thread::spawn(move || moved.store(STEP, Relaxed));
+            world.run(&[slow_down, drain]);
+            step.join().unwrap();
+            ticker.store(2 * STEP, Relaxed);
+            drain(&world);
+            assert_eq!(earned(&world), start(&world) * FAST);
+        });
+    });
+}
+
 #[test]
 #[cfg_attr(loom, ignore = "400,000 executions: in the full run")]
 fn a_change_of_quota_between_two_readers() {
