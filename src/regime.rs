@@ -70,6 +70,13 @@ pub(crate) trait Source {
     fn changed(&self) -> Option<u64>;
 }
 
+/// How a quota differs from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    LowerBurst,
+    Other,
+}
+
 #[derive(Debug)]
 pub(crate) struct Regimes {
     layout: Layout,
@@ -167,13 +174,15 @@ impl Regimes {
     }
 
     /// Puts another quota into force, if the frame can hold it.
-    pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<(), Flaw> {
+    pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<Change, Flaw> {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
         self.publish(number, quota, clock)?;
+        let before = self.quota();
         self.quota.store(quota);
         self.start_after(number, clock);
-        Ok(())
+        let lower = quota.capacity() < before.capacity();
+        Ok(if lower { Change::LowerBurst } else { Change::Other })
     }
 
     /// Publishes a quota, if the frame can hold it, as the regime after this one, which is the latest. The caller holds

@@ -15,6 +15,7 @@ use crate::key::{Carried, Map, Stored, ToKey};
 use crate::observer::Extras;
 use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
+use crate::regime::Change;
 use crate::shares::Shares;
 use crate::slot::Found;
 use crate::state::State;
@@ -170,8 +171,9 @@ impl<K, S> Shared<K, S> {
 
 impl<K: Eq, S> Shared<K, S> {
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.rules.source.set(quota, &self.rules.clock)?;
-        self.gather_after_a_change();
+        if self.rules.source.set(quota, &self.rules.clock)? == Change::LowerBurst {
+            self.gather_after_a_lower_burst();
+        }
         self.made_room();
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{At, Now, Rules};
 use crate::observer::Extras;
 use crate::quota::{InvalidQuota, Quota};
-use crate::regime::Regimes;
+use crate::regime::{Change, Regimes};
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::spread::{Cells, Life, Spread, place};
 use crate::state::{Outcome, Spot};
@@ -373,9 +373,9 @@ impl TokenBucket {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.rules.source.set(quota, &self.rules.clock)?;
-        if let Some(spread) = self.spread_over() {
-            spread.gather_after_a_change();
+        let change = self.rules.source.set(quota, &self.rules.clock)?;
+        if let Some(spread) = self.spread_over().filter(|_| change == Change::LowerBurst) {
+            spread.gather_after_a_lower_burst();
         }
         Ok(())
     }

@@ -83,8 +83,8 @@ impl<K: Eq, S> Shared<K, S> {
         }
     }
 
-    /// After a change of quota: what has no room under the new one is gone.
-    pub(crate) fn gather_after_a_change(&self) {
+    /// After a change to a lower burst: what has no room under it is gone.
+    pub(crate) fn gather_after_a_lower_burst(&self) {
         let Some(hot) = &self.hot else { return };
         let pin = self.store.pin();
         for seat in hot.seats.all() {
@@ -92,7 +92,7 @@ impl<K: Eq, S> Shared<K, S> {
                 && let Some((id, tag)) = seat.occupant(time)
                 && let Some(found) = bucket_of(&pin, id, tag)
             {
-                hot.spread(found, id, time, &self.rules).gather_after_a_change();
+                hot.spread(found, id, time, &self.rules).gather_after_a_lower_burst();
             }
         }
     }

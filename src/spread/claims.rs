@@ -12,7 +12,7 @@ pub(super) struct Claim<'a> {
     cell: &'a Cell,
     life: Life,
     leased: &'a AtomicU64,
-    was: Lease,
+    pub(super) was: Lease,
     /// By this thread, for the next lease.
     pub(super) raised: u64,
     settled: bool,
@@ -69,9 +69,9 @@ impl Drop for Claim<'_> {
 
 /// What became of the end of a lease.
 pub(super) enum Ended<'a> {
-    /// Its commit is made, and the claim is to be settled.
+    /// The claim is to be settled, after the commit that ends the lease.
     Lease(Claim<'a>),
-    /// There was none.
+    /// There was none, or the cell is closed.
     Nothing(Lease),
     /// Somebody else has the cell.
     NotYet,

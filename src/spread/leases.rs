@@ -1,6 +1,7 @@
 //! How leases come and go.
 
 use std::num::NonZero;
+use std::slice;
 use std::thread::available_parallelism;
 
 use crossbeam_utils::CachePadded;
@@ -24,8 +25,10 @@ const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 const MOST_CELLS: usize = 64;
 /// How often a claimed cell is looked at before it is passed over.
 const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
-/// And by who has changed the quota.
-const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 2 } else { 100_000 };
+/// And by the setter of a lower burst, which waits for one cell and then claims all. (In a model one look: under loom a
+/// thread that yields waits until the others are done.)
+const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
+const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
 /// All leases together are at most one in so many parts of the burst.
 const PART: u64 = if MODEL { 1 } else { 4 };
 /// A cell in demand looks for idle ones each time it is filled so often.
@@ -213,16 +216,64 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         }
     }
 
-    /// As [`gather_all`](Spread::gather_all), after a change of quota: what has no room under the new one is gone.
+    /// Ends all leases after a change to a lower burst: what has no room under it is gone.
+    ///
+    /// Invariant: the word and the cells hold at most the burst in force, because no lease outlives this call that was taken
+    /// under the burst before. A higher burst keeps that by itself, so no other change gathers or cuts.
+    ///
+    /// All cells are claimed before one commit ends their leases. Meanwhile no lease is taken, so `leased` is the sum of
+    /// those that end, and nothing is lost but what is above the burst. (Ended one by one they mint. A lease that is taken
+    /// between two of them has no room of its own while `leased` is above the new burst.)
+    ///
+    /// A thread that was stopped may keep a cell for longer than this call waits. Its lease may be of the burst before, so
+    /// the word is cut to the room beside it. Only then tokens may be lost, those that the thread is about to take.
+    ///
+    /// Each setter of a lower burst gathers by itself. The mutex of setters says which one that is.
     #[cold]
-    pub(crate) fn gather_after_a_change(self) {
-        let mut any = self.is_leased();
+    pub(crate) fn gather_after_a_lower_burst(self) {
+        // By one at first: for as long as this waits, other cells serve their takers.
+        self.all().for_each(|cell| drop(self.seize(cell, MOST_LOOKS_AFTER_A_CHANGE)));
+        let mut claims = Vec::with_capacity(self.cells.cells.len());
+        let mut kept = false;
         for cell in self.all() {
-            any |= self.gather_in(cell, MOST_LOOKS_AFTER_A_CHANGE, Cell::latest);
+            match self.seize(cell, MOST_LOOKS_FOR_ALL) {
+                Ended::Lease(claim) if broken(Control::GatheredApart) => {
+                    self.end_leases(slice::from_ref(&claim));
+                    claim.settle(0);
+                }
+                Ended::Lease(claim) => claims.push(claim),
+                Ended::Nothing(_) => {}
+                Ended::NotYet => kept = true,
+            }
         }
-        if !any {
-            return;
+        self.end_leases(&claims);
+        claims.into_iter().for_each(|claim| claim.settle(0));
+        if kept && !broken(Control::Uncut) {
+            self.cut();
         }
+    }
+
+    /// Claims a cell, with a lease or without: who claims it later sees the quota in force. `Nothing` if it is closed.
+    fn seize(self, cell: &'a Cell, looks: usize) -> Ended<'a> {
+        for look in 0..looks {
+            if look > 0 {
+                yield_now();
+            }
+            let was = cell.latest(self.life);
+            if was.is_over() {
+                return Ended::Nothing(was);
+            }
+            if !was.is_claimed()
+                && let Some(claim) = self.claim(cell, was)
+            {
+                return Ended::Lease(claim);
+            }
+        }
+        Ended::NotYet
+    }
+
+    /// Cuts the word to the room beside what counts as leased.
+    fn cut(self) {
         let read = Less { cut: true, ..self.less(Now(self.rules)) };
         let cut = |state: State, reading: &Reading<Lessened>| {
             let is_level = state.is_level();
@@ -233,23 +284,15 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
 
     /// Gives what is left in a cell back to the word, and ends its lease.
     pub(super) fn gather(self, cell: &'a Cell) {
-        self.gather_in(cell, MOST_LOOKS, Cell::lease);
-    }
-
-    /// False if there was nothing to gather.
-    fn gather_in(self, cell: &'a Cell, looks: usize, look: impl Fn(&Cell, Life) -> Lease) -> bool {
-        match self.end(cell, looks, look) {
-            Ended::Lease(claim) => claim.settle(0),
-            Ended::Nothing(_) => return false,
-            Ended::NotYet => {}
+        if let Ended::Lease(claim) = self.end(cell) {
+            claim.settle(0);
         }
-        true
     }
 
     /// Ends the lease of a cell, if there is one, and gives what is left of it back to the word.
-    fn end(self, cell: &'a Cell, looks: usize, look: impl Fn(&Cell, Life) -> Lease) -> Ended<'a> {
-        for _ in 0..looks {
-            let was = look(cell, self.life);
+    fn end(self, cell: &'a Cell) -> Ended<'a> {
+        for _ in 0..MOST_LOOKS {
+            let was = cell.lease(self.life);
             if was.is_over() {
                 break;
             }
@@ -261,20 +304,29 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
                 return Ended::Nothing(was);
             }
             let Some(claim) = self.claim(cell, was) else { continue };
-            if broken(Control::LoweredEarly) {
-                claim.lower(was.size());
-            }
-            // The clock is read after the claim: whatever was spent of the lease was so before.
-            let read = self.less(Now(self.rules));
-            let step = |state: State, reading: &Reading<Lessened>| {
-                let terms = &reading.pace.terms;
-                let (left, over) = (terms.units(was.left()), terms.units(was.size()));
-                ((), state.gathered(&reading.pace, reading.tick, left, over))
-            };
-            self.bucket.drive(|state| read.read(state), step);
+            self.end_leases(slice::from_ref(&claim));
             return Ended::Lease(claim);
         }
         Ended::NotYet
+    }
+
+    /// Makes the commit that ends leases, and gives what is left of them back to the word. They are to be settled.
+    fn end_leases(self, claims: &[Claim<'_>]) {
+        let tokens = |part: fn(Lease) -> u64| claims.iter().map(|claim| part(claim.was)).sum::<u64>();
+        let (left, size) = (tokens(Lease::left), tokens(Lease::size));
+        if size == 0 {
+            return;
+        }
+        if broken(Control::LoweredEarly) {
+            claims.iter().for_each(|claim| claim.lower(claim.was.size()));
+        }
+        // The clock is read after the claims: whatever was spent of the leases was so before.
+        let read = self.less(Now(self.rules));
+        let step = |state: State, reading: &Reading<Lessened>| {
+            let terms = &reading.pace.terms;
+            ((), state.gathered(&reading.pace, reading.tick, terms.units(left), terms.units(size)))
+        };
+        self.bucket.drive(|state| read.read(state), step);
     }
 
     /// Ends all leases, and closes the cells: nothing is taken of them after it, nor put there. False, and they are open, if
@@ -283,7 +335,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
     pub(crate) fn close(self) -> bool {
         self.cells.close_by(self.life, |cell| {
             for _ in 0..MOST_LOOKS {
-                let claim = match self.end(cell, MOST_LOOKS, Cell::lease) {
+                let claim = match self.end(cell) {
                     Ended::Lease(claim) => Some(claim),
                     Ended::Nothing(none) => self.claim(cell, none),
                     Ended::NotYet => break,

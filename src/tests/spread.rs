@@ -16,7 +16,7 @@ use crate::decision::{Denied, Granted, Reason};
 use crate::entry::{Now, Rules};
 use crate::frame::{Frame, Room};
 use crate::quota::Quota;
-use crate::regime::Regimes;
+use crate::regime::{Change, Regimes};
 use crate::reservation::Receipt;
 use crate::spread::{Cells, Life, Spread};
 use crate::step::{Reserve, Step, Take, TakeUpTo};
@@ -191,8 +191,9 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                     }
                 };
                 touch();
-                hot.rules.source.set(quota.burst(burst), &hot.clock).unwrap();
-                hot.spread().gather_after_a_change();
+                if hot.rules.source.set(quota.burst(burst), &hot.clock).unwrap() == Change::LowerBurst {
+                    hot.spread().gather_after_a_lower_burst();
+                }
                 most.set_quota(quota.burst(burst)).unwrap();
                 least.set_quota(quota.burst(part(burst, 3))).unwrap();
                 touch();

@@ -20,6 +20,8 @@ struct Contended {
     keys: Arc<OnceLock<Keys>>,
     nanos: Arc<AtomicU64>,
     rival: Arc<AtomicU64>,
+    /// Readings until it sets the quota that is in force.
+    change: Arc<AtomicU64>,
 }
 
 const NOBODY: u64 = u64::MAX;
@@ -32,9 +34,15 @@ impl Contended {
     fn of(inline: bool, quota: Quota, max_keys: usize) -> Contended {
         let keys = Arc::new(OnceLock::<Keys>::new());
         let (nanos, rival) = (Arc::new(AtomicU64::new(SECOND)), Arc::new(AtomicU64::new(NOBODY)));
+        let change = Arc::new(AtomicU64::new(NOBODY));
         let clock = Clock::from_fn({
             let (keys, nanos, rival) = (Arc::clone(&keys), Arc::clone(&nanos), Arc::clone(&rival));
+            let change = Arc::clone(&change);
             move || {
+                if change.load(Relaxed) != NOBODY && change.fetch_sub(1, Relaxed) == 0 {
+                    let keys = keys.get().expect("it is there");
+                    keys.set_quota(keys.quota()).unwrap();
+                }
                 let key = rival.swap(NOBODY, Relaxed);
                 if key != NOBODY {
                     let _ = keys.get().expect("it is there").try_acquire(&key);
@@ -45,7 +53,7 @@ impl Contended {
         let builder = Keys::builder(quota).clock(clock).max_keys(max_keys).spread_hot();
         let built = if inline { builder.inline(max_keys) } else { builder };
         assert!(keys.set(built.build()).is_ok());
-        Contended { keys, nanos, rival }
+        Contended { keys, nanos, rival, change }
     }
 
     fn keys(&self) -> &Keys {
@@ -305,6 +313,28 @@ fn a_plan_ends_it_for_its_key() {
         let plan = world.keys().plan(Quota::per_second(10).burst(10_000)).unwrap();
         world.keys().key(&1).n(100).under(&plan).refund();
         assert_eq!(world.keys().peek(&1).remaining(), left + 100);
+    }
+}
+
+/// Another thread changes the quota to the same one at each reading of a few refills. The bucket is as full as it can be
+/// beside its leases, so a token that is cut is missed.
+#[test]
+fn a_change_to_the_same_quota_loses_no_token() {
+    for inline in STORES {
+        for reading in 0..10 {
+            let world = Contended::new(inline, Quota::per_second(1_000_000_000).burst(4_000));
+            world.contend(1, 40);
+            world.heat(1);
+            // In demand still, and full again.
+            world.pass(4_000);
+            let left = world.keys().peek(&1).remaining();
+            world.change.store(reading, Relaxed);
+            world.heat(1);
+            world.heat(1);
+            world.change.store(NOBODY, Relaxed);
+            let now = (world.spread(), world.keys().peek(&1).remaining());
+            assert_eq!(now, (1, left - 400), "changed at the reading {reading}");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -132,6 +132,37 @@ fn a_lease_is_not_granted_twice() {
         time.advance(60 * SECOND);
         let granted = (0..20_000).filter(|_| bucket.try_acquire().is_ok()).count();
         assert!((7_500..=10_000).contains(&granted), "{granted}");
+    }
+}
+
+/// Another thread changes the quota to the same one at each reading of a few refills. The bucket is as full as it can be
+/// beside its leases, so a token that is cut is missed.
+#[test]
+fn a_change_to_the_same_quota_loses_no_token() {
+    const NEVER: u64 = u64::MAX;
+    let quota = Quota::per_second(1_000_000_000).burst(4_000);
+    for reading in 0..10 {
+        let bucket = Arc::new(OnceLock::<TokenBucket>::new());
+        let (nanos, change) = (Arc::new(AtomicU64::new(SECOND)), Arc::new(AtomicU64::new(NEVER)));
+        let clock = Clock::from_fn({
+            let (bucket, nanos, change) = (Arc::clone(&bucket), Arc::clone(&nanos), Arc::clone(&change));
+            move || {
+                if change.load(Relaxed) != NEVER && change.fetch_sub(1, Relaxed) == 0 {
+                    bucket.get().expect("it is built").set_quota(quota).unwrap();
+                }
+                ns(nanos.load(Relaxed))
+            }
+        });
+        let built = TokenBucket::with_clock(quota, clock).spread();
+        let bucket = bucket.get_or_init(|| built);
+        assert_eq!(heat(bucket), 200);
+        // In demand still, and full again.
+        nanos.fetch_add(4_000, Relaxed);
+        let left = bucket.peek().remaining();
+        change.store(reading, Relaxed);
+        let taken = heat(bucket) + heat(bucket);
+        change.store(NEVER, Relaxed);
+        assert_eq!(taken + bucket.peek().remaining(), left, "changed at the reading {reading}");
     }
 }
 

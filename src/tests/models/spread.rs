@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::clock::{Clock, MockClock};
 use crate::entry::{Now, Rules};
 use crate::quota::Quota;
-use crate::regime::{Regimes, Source};
+use crate::regime::{Change, Regimes, Source};
 use crate::spread::{Cells, Life, Spread};
 
 /// A token's time.
@@ -270,7 +270,7 @@ fn a_smaller_burst_holds_for_what_is_leased() {
         hot.run(&[
             |hot| {
                 hot.rules.source.set(Quota::every(Duration::from_secs(10)), &hot.rules.clock).unwrap();
-                hot.spread().gather_after_a_change();
+                hot.spread().gather_after_a_lower_burst();
             },
             |hot| {
                 hot.take(1);
@@ -279,5 +279,67 @@ fn a_smaller_burst_holds_for_what_is_leased() {
         let before = hot.granted();
         hot.drain();
         assert!(hot.granted() - before <= 1 && hot.granted() <= 4);
+    });
+}
+
+/// Takers of a bucket whose burst is lowered: what is left when all are done is within the new one.
+fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot<Regimes>), taker: fn(&Hot<Regimes>)) {
+    explore(name, move || {
+        let quota = Quota::every(Duration::from_secs(10)).burst(before);
+        let hot = Hot::of(Regimes::new(quota, quota.frame()));
+        prepare(&hot);
+        let setter = Arc::clone(&hot);
+        let setter = thread::spawn(move || {
+            let change = setter.rules.source.set(quota.burst(after), &setter.rules.clock).unwrap();
+            assert_eq!(change, Change::LowerBurst);
+            setter.spread().gather_after_a_lower_burst();
+        });
+        hot.run(&[taker]);
+        setter.join().unwrap();
+        let granted = hot.granted();
+        hot.drain();
+        assert!(hot.granted() - granted <= after && hot.granted() <= before, "{:?}", hot.grants);
+    });
+}
+
+/// The cell of a thread that is stopped while it takes a lease stays as it is: the word has room for the rest.
+#[test]
+fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
+    let prepare = |hot: &Hot<Regimes>| assert!(hot.take(0));
+    a_lower_burst("a lower burst, a taker who leases", 6, 2, prepare, |hot| {
+        hot.take(1);
+    });
+}
+
+/// Tokens of the burst before go back while a lease of the new one is taken.
+#[test]
+fn a_lease_that_is_taken_while_others_end_mints_nothing() {
+    let prepare = |hot: &Hot<Regimes>| {
+        assert!(hot.take(0) && hot.take(1));
+        assert_eq!(hot.spread().at_hand(), 4);
+    };
+    a_lower_burst("a lower burst and two leases, a taker", 8, 4, prepare, |hot| {
+        hot.take(0);
+    });
+}
+
+#[test]
+fn a_change_to_the_same_quota_loses_no_token() {
+    explore("the same quota, a taker who leases", || {
+        let quota = Quota::every(Duration::from_secs(10)).burst(6);
+        let hot = Hot::of(Regimes::new(quota, quota.frame()));
+        hot.run(&[
+            |hot| {
+                let quota = hot.rules.source.quota();
+                let change = hot.rules.source.set(quota, &hot.rules.clock).unwrap();
+                assert_eq!(change, Change::Other);
+            },
+            |hot| {
+                hot.take(0);
+                hot.take(1);
+            },
+        ]);
+        hot.drain();
+        assert_eq!(hot.granted(), 6);
     });
 }
