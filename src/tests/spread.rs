@@ -324,3 +324,19 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     }
     assert!(granted <= 1_000, "{granted}");
 }
+
+/// The word is as full as it can be beside the leases, so all the room there is was there before the take.
+#[test]
+fn what_is_undone_beside_a_lease_comes_back() {
+    for (taken, idle) in [(1, 0), (100, 0), (2_000, 1_000_000)] {
+        let hot = Hot::new(Quota::per_second(1_000).burst(10_000), 2);
+        hot.heat(2);
+        hot.advance(60_000_000_000);
+        let (left, leased) = (hot.remaining(), hot.spread().at_hand());
+        assert!(leased > 0 && left + leased >= 10_000 - leased, "{leased} are leased, {left} left");
+        let (_, receipt) = hot.run(Take(taken)).unwrap();
+        hot.advance(idle);
+        hot.spread().undo(&receipt);
+        assert_eq!(hot.remaining(), left, "of {taken} taken beside a lease of {leased}");
+    }
+}
