@@ -116,6 +116,22 @@ fn a_contended_key_is_spread_and_others_are_not() {
     }
 }
 
+/// Its cells are new, and idle: since when it is spread counts as well.
+#[test]
+fn a_key_that_was_just_spread_stays_so() {
+    for inline in STORES {
+        let world = Contended::new(inline, QUOTA);
+        let end = world.contend(1, 40);
+        assert!(end > 40);
+        for _ in 0..2 {
+            assert_eq!((world.keys().evict_idle(), world.spread()), (0, 1));
+            world.pass(SECOND / 20);
+        }
+        world.pass(SECOND / 20);
+        assert_eq!((world.keys().evict_idle(), world.spread()), (0, 0));
+    }
+}
+
 #[test]
 fn no_more_than_sixteen_are_spread() {
     for inline in STORES {
