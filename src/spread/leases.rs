@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::slice;
+use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
 use crossbeam_utils::CachePadded;
@@ -43,10 +44,12 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// One for each core.
+    /// One for each core that the process had when it first asked.
     pub(crate) fn one_a_core() -> Cells {
-        let cores = if MODEL { 2 } else { available_parallelism().map_or(1, NonZero::get) };
-        Cells::new(cores.min(MOST_CELLS).next_power_of_two())
+        // The system takes some 25 us to tell, and a limiter has 16 of these.
+        static CORES: LazyLock<usize> =
+            LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MOST_CELLS));
+        Cells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
     }
 
     /// So many, a power of two.
