@@ -1,14 +1,17 @@
 //! Threads, more of them than cores, that stumble at random points, while buckets come and go.
 //!
 //! On the real clock, and on a mock clock that a thread moves while the others decide. A thread sleeps here only to be in
-//! the way of others: no verdict depends on how long anything takes.
+//! the way of others: no verdict depends on how long anything takes. A watchdog aborts what never ends.
 
 #![cfg(not(any(loom, shuttle)))]
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::process;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +55,31 @@ fn make_way(micros: u64) {
     thread::sleep(Duration::from_micros(micros));
 }
 
+/// Aborts the process, with the name of the test, if it is not dropped within [`Watchdog::LIMIT`].
+///
+/// No verdict: a scenario takes a few seconds. A call that never returns would keep its thread, and the run, for ever.
+struct Watchdog {
+    _over: Sender<()>,
+}
+
+impl Watchdog {
+    const LIMIT: Duration = Duration::from_secs(120);
+
+    /// Watches the scenario that begins now.
+    fn new() -> Watchdog {
+        let name = thread::current().name().unwrap_or("a scenario").to_owned();
+        let (over, dropped) = mpsc::channel();
+        thread::spawn(move || {
+            if dropped.recv_timeout(Watchdog::LIMIT) == Err(RecvTimeoutError::Timeout) {
+                // Not by `eprintln`: what a test prints is kept until its end.
+                let _ = writeln!(io::stderr(), "{name}: no end within {:?}, aborted", Watchdog::LIMIT);
+                process::abort();
+            }
+        });
+        Watchdog { _over: over }
+    }
+}
+
 /// Says that it is over, even if what it stands beside panics.
 struct Stop<'a>(&'a AtomicBool);
 
@@ -63,6 +91,7 @@ impl Drop for Stop<'_> {
 
 /// Runs `work` on each of eight threads until `lead` is done, which runs on this one.
 fn oversubscribed(work: impl Fn(usize, &dyn Fn() -> bool) + Sync, lead: impl FnOnce()) {
+    let _watchdog = Watchdog::new();
     let done = AtomicBool::new(false);
     let (work, done) = (&work, &done);
     thread::scope(|scope| {
@@ -80,6 +109,7 @@ fn counters(len: usize) -> Vec<AtomicU64> {
 
 /// Eight threads take from the same bucket until each is refused; round by round, a new bucket each.
 fn drain(rounds: usize, burst: u64, take: impl Fn(usize) -> bool + Sync) {
+    let _watchdog = Watchdog::new();
     let (granted, start) = (counters(rounds), Barrier::new(THREADS));
     thread::scope(|scope| {
         for index in 0..THREADS {

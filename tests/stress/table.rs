@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, Quota, RateLimiter, WhenFull};
 
-use super::{Fixed, Random, Stopwatch, THREADS, counters, law, make_way, oversubscribed};
+use super::{Fixed, Random, Stopwatch, THREADS, Watchdog, counters, law, make_way, oversubscribed};
 
 /// Four threads bring the same new keys at the same time, each in an order of its own. However they meet, each key has one
 /// place: it is granted exactly its burst, and counted once.
@@ -25,6 +25,7 @@ fn keys_that_enter_at_once_are_in_the_table_once() {
         })
         .collect();
     let (granted, start) = (counters(KEYS as usize * ROUNDS), Barrier::new(4));
+    let _watchdog = Watchdog::new();
     thread::scope(|scope| {
         for index in 0..4 {
             let (limiters, granted, start) = (&limiters, &granted, &start);
