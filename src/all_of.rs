@@ -50,8 +50,9 @@ pub(crate) mod sealed {
 /// is lost if somebody has reserved meanwhile and waits: that time was promised on top of it.)
 /// For that moment, somebody else may be refused by what is held and then given back. Nothing is allocated.
 ///
-/// A look does not see that a new key finds no room, nor that one which does not start full has too few tokens yet: then
-/// the others are taken and undone. A limit that is named twice is taken twice: say the sum instead, for a `retry_after` that is right.
+/// A look does not see that a new key finds no room, nor that one which does not start full has too
+/// few tokens yet: then the others are taken and undone. A limit that is named twice is taken
+/// twice: say the sum instead, for a `retry_after` that is right.
 ///
 /// # Examples
 ///

@@ -71,7 +71,8 @@ pub(crate) enum Control {
     NotStampedAnew,
     /// What is taken of a lease is stored.
     LeaseByStore,
-    /// After a change to a lower burst each lease ends by a commit of its own, and its cell is open again at once.
+    /// After a change to a lower burst each lease ends by a commit of its own, and its cell is open
+    /// again at once.
     GatheredApart,
     /// After such a change the word is not cut beside a cell that a stopped thread keeps.
     Uncut,

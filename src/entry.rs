@@ -238,7 +238,8 @@ impl<R: Source> Rules<R> {
 
     /// Whether a look at a bucket that was never used refuses a take that would be granted later.
     ///
-    /// A bucket that does not start full earns from its first take on, so looks alone would refuse it for ever.
+    /// A bucket that does not start full earns from its first take on, so looks alone would refuse
+    /// it for ever.
     pub(crate) fn may_begin(&self, look: &Result<Granted, Denied>) -> bool {
         !self.starts_full() && matches!(look, Err(denied) if denied.reason() == Reason::Empty)
     }

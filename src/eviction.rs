@@ -131,7 +131,8 @@ impl Ring {
         rest_until.load(Ordering::Relaxed) > 0 || fruitless.load(Ordering::Relaxed) > 0
     }
 
-    /// An entry may be due at the clock reading `due`, earlier than when the hand looked: it rests no longer than until then.
+    /// An entry may be due at the clock reading `due`, earlier than when the hand looked: it rests
+    /// no longer than until then.
     ///
     /// Stores nothing while the hand has not looked in vain, or rests no longer anyway.
     pub(crate) fn wake(&self, due: u64) {

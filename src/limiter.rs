@@ -275,8 +275,9 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// Changes rate and burst of every key, together and at once, in constant time.
     ///
     /// See [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) for what is kept. [Plans](Plan) change their rates in proportion.
-    /// A key that was evicted, full, under a smaller burst starts full under the larger one. A raised burst is filled by the
-    /// time before: a key that was idle for 100 s under `10/s burst 10` has 1,000 tokens once the burst is 1,000.
+    /// A key that was evicted, full, under a smaller burst starts full under the larger one. A
+    /// raised burst is filled by the time before: a key that was idle for 100 s under
+    /// `10/s burst 10` has 1,000 tokens once the burst is 1,000.
     ///
     /// # Errors
     ///

@@ -26,7 +26,8 @@ use crate::frame::{Flaw, Frame, MAX_BURST, Numbers, Room};
 ///
 /// A quota is written `100/s burst 200`, and read from the same text: a count, `/`, a period and, unless
 /// the burst is the count, `burst` and a count. A period is a unit or a number of them: `100/s`, `3/250ms`,
-/// `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us ms s m h d` and their words (`millisecond`, `seconds`, `min`, ...).
+/// `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us ms s m h d` and
+/// their words (`millisecond`, `seconds`, `min`, ...).
 ///
 /// # Examples
 ///

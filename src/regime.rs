@@ -18,9 +18,11 @@
 //!
 //! The last load and the publication are `SeqCst`, as is the mock clock: in the one order of these, either the reader
 //! sees the publication, or its reading is no later than the start. This rests on the argument: loom takes `SeqCst`
-//! accesses for `AcqRel`, so its models cannot tell. A coarse clock, or one of the user's, may be kept with weaker orderings.
-//! There the fence before the start is read makes up for it, on machines that read `SeqCst` in order after such a clock; model:
-//! `a_start_on_a_relaxed_clock_is_not_before_a_reading_of_the_old_quota`, in which a `SeqCst` load has a fence before it. A
+//! accesses for `AcqRel`, so its models cannot tell. A coarse clock, or one of the user's, may be
+//! kept with weaker orderings. There the fence before the start is read makes up for it, on
+//! machines that read `SeqCst` in order after such a clock; model:
+//! `a_start_on_a_relaxed_clock_is_not_before_a_reading_of_the_old_quota`, in which a `SeqCst` load
+//! has a fence before it. A
 //! hardware counter may be read late or early by the processor, by less than a microsecond, and counters of cores may
 //! differ: who is ahead by so much may earn that time at the faster rate, once a change.
 //!

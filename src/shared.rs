@@ -178,14 +178,15 @@ impl<K: Eq, S> Shared<K, S> {
         Ok(())
     }
 
-    /// Lets the next newcomer look for room at once: there may be some, whatever the hand found.
+    /// Lets the next newcomer look for room at once: there may be some where the hand found none.
     fn made_room(&self) {
         if let Store::Map(buckets) = &self.store {
             buckets.ring.wake(0);
         }
     }
 
-    /// Lets newcomers look for room when the margin is over: a bucket was given tokens, and is due then if it is full.
+    /// Lets newcomers look for room when the margin is over: a bucket was given tokens, and is due
+    /// then if it is full.
     pub(crate) fn was_given(&self) {
         if let Store::Map(Buckets { ring, .. }) = &self.store
             && ring.relies_on_looks()

@@ -56,8 +56,9 @@ mod model {
         static BY_FENCES: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs a model in which a `SeqCst` load is a fence and an `Acquire` load. As a read-modify-write it would publish what
-    /// its thread has read before, to every thread that changes the atomic after it.
+    /// Runs a model in which a `SeqCst` load is a fence and an `Acquire` load. As a
+    /// read-modify-write it would order the reads of its thread before it, for every thread that
+    /// changes the atomic after it.
     pub(crate) fn seq_cst_by_fences(run: impl FnOnce()) {
         BY_FENCES.set(true);
         run();

@@ -339,8 +339,9 @@ impl TokenBucket {
     /// rate, what comes after at the new. A bucket that was never used is full, whatever the quota. Reservations keep the times they were promised. Nobody waits for it; changes
     /// wait for each other.
     ///
-    /// A raised burst is filled by the time before: the word notes when the bucket was last used, not since when it is full.
-    /// A bucket that was idle for 100 s under `10/s burst 10` holds 1,000 tokens once the burst is 1,000.
+    /// A raised burst is filled by the time before: the word notes when the bucket was last used,
+    /// not since when it is full. A bucket that was idle for 100 s under `10/s burst 10` holds
+    /// 1,000 tokens once the burst is 1,000.
     ///
     /// # Errors
     ///

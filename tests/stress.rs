@@ -1,7 +1,8 @@
 //! Threads, more of them than cores, that stumble at random points, while buckets come and go.
 //!
 //! On the real clock, and on a mock clock that a thread moves while the others decide. A thread sleeps here only to be in
-//! the way of others: no verdict depends on how long anything takes. A watchdog aborts what never ends.
+//! the way of others: no verdict depends on how long anything takes. A watchdog aborts a scenario
+//! that never ends.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -57,7 +58,8 @@ fn make_way(micros: u64) {
 
 /// Aborts the process, with the name of the test, if it is not dropped within [`Watchdog::LIMIT`].
 ///
-/// No verdict: a scenario takes a few seconds. A call that never returns would keep its thread, and the run, for ever.
+/// No verdict: a scenario takes a few seconds. A call that never returns would keep its thread, and
+/// the run, for ever.
 struct Watchdog {
     _over: Sender<()>,
 }
@@ -71,7 +73,7 @@ impl Watchdog {
         let (over, dropped) = mpsc::channel();
         thread::spawn(move || {
             if dropped.recv_timeout(Watchdog::LIMIT) == Err(RecvTimeoutError::Timeout) {
-                // Not by `eprintln`: what a test prints is kept until its end.
+                // Not by `eprintln`: the output of a test is kept until its end.
                 let _ = writeln!(io::stderr(), "{name}: no end within {:?}, aborted", Watchdog::LIMIT);
                 process::abort();
             }

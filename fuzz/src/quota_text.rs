@@ -25,7 +25,8 @@ pub struct Text {
     spaces: u8,
 }
 
-/// A number with some zeros before it, or one that is too large, by digits; or one with a sign, which is no count.
+/// A number with some zeros before it, or one that is too large, by digits; or one with a sign,
+/// which is no count.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     sign: &'static str,

@@ -83,7 +83,7 @@ impl<K: Eq, S> Shared<K, S> {
         }
     }
 
-    /// After a change to a lower burst: what has no room under it is gone.
+    /// After a change to a lower burst: leased tokens that have no room under it are gone.
     pub(crate) fn gather_after_a_lower_burst(&self) {
         let Some(hot) = &self.hot else { return };
         let pin = self.store.pin();

@@ -26,8 +26,8 @@ const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 const MOST_CELLS: usize = 64;
 /// How often a claimed cell is looked at before it is passed over.
 const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
-/// And by the setter of a lower burst, which waits for one cell and then claims all. (In a model one look: under loom a
-/// thread that yields waits until the others are done.)
+/// And by the setter of a lower burst, which waits for one cell and then claims all. (In a model
+/// one look: under loom a thread that yields waits until the others are done.)
 const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
 const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
 /// All leases together are at most one in so many parts of the burst.
@@ -219,17 +219,20 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         }
     }
 
-    /// Ends all leases after a change to a lower burst: what has no room under it is gone.
+    /// Ends all leases after a change to a lower burst: tokens that have no room under it are gone.
     ///
-    /// Invariant: the word and the cells hold at most the burst in force, because no lease outlives this call that was taken
-    /// under the burst before. A higher burst keeps that by itself, so no other change gathers or cuts.
+    /// Invariant: the word and the cells hold at most the burst in force, because no lease outlives
+    /// this call that was taken under the burst before. A higher burst keeps that by itself, so no
+    /// other change gathers or cuts.
     ///
-    /// All cells are claimed before one commit ends their leases. Meanwhile no lease is taken, so `leased` is the sum of
-    /// those that end, and nothing is lost but what is above the burst. (Ended one by one they mint. A lease that is taken
-    /// between two of them has no room of its own while `leased` is above the new burst.)
+    /// All cells are claimed before one commit ends their leases. Meanwhile no lease is taken, so
+    /// `leased` is the sum of those that end, and only tokens above the burst are lost. (Ended one
+    /// by one they mint. A lease that is taken between two of them has no room of its own while
+    /// `leased` is above the new burst.)
     ///
-    /// A thread that was stopped may keep a cell for longer than this call waits. Its lease may be of the burst before, so
-    /// the word is cut to the room beside it. Only then tokens may be lost, those that the thread is about to take.
+    /// A thread that was stopped may keep a cell for longer than this call waits. Its lease may be
+    /// of the burst before, so the word is cut to the room beside it. Only then tokens may be lost,
+    /// those that the thread is about to take.
     ///
     /// Each setter of a lower burst gathers by itself. The mutex of setters says which one that is.
     #[cold]
@@ -256,7 +259,8 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         }
     }
 
-    /// Claims a cell, with a lease or without: who claims it later sees the quota in force. `Nothing` if it is closed.
+    /// Claims a cell, with a lease or without. A thread that claims it later sees the quota in
+    /// force. `Nothing` if it is closed.
     fn seize(self, cell: &'a Cell, looks: usize) -> Ended<'a> {
         for look in 0..looks {
             if look > 0 {
@@ -275,7 +279,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         Ended::NotYet
     }
 
-    /// Cuts the word to the room beside what counts as leased.
+    /// Cuts the word to the room beside the tokens that count as leased.
     fn cut(self) {
         let read = Less { cut: true, ..self.less(Now(self.rules)) };
         let cut = |state: State, reading: &Reading<Lessened>| {
@@ -313,7 +317,8 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         Ended::NotYet
     }
 
-    /// Makes the commit that ends leases, and gives what is left of them back to the word. They are to be settled.
+    /// Makes the commit that ends leases, and gives the tokens left in them back to the word. They
+    /// are to be settled.
     fn end_leases(self, claims: &[Claim<'_>]) {
         let tokens = |part: fn(Lease) -> u64| claims.iter().map(|claim| part(claim.was)).sum::<u64>();
         let (left, size) = (tokens(Lease::left), tokens(Lease::size));
@@ -323,7 +328,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         if broken(Control::LoweredEarly) {
             claims.iter().for_each(|claim| claim.lower(claim.was.size()));
         }
-        // The clock is read after the claims: whatever was spent of the leases was so before.
+        // The clock is read after the claims: tokens of the leases were spent before.
         let read = self.less(Now(self.rules));
         let step = |state: State, reading: &Reading<Lessened>| {
             let terms = &reading.pace.terms;

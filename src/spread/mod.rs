@@ -21,8 +21,8 @@
 //! on a word from which a lease was taken counts with it. It is lowered with `Release` and loaded with `Acquire`: who does
 //! not count with a lease any more comes after the commit that ended it, or its own fails. Cells are `Acquire` and `Release`:
 //! who ends a lease comes after all who spent of it, and reads the clock later; who spends of it comes after the commit that
-//! leased it. When the burst is lowered, cells are claimed, or looked at by read-modify-writes: who claims one after that sees the
-//! new quota.
+//! leased it. When the burst is lowered, cells are claimed, or looked at by
+//! read-modify-writes: a thread that claims one after that sees the new quota.
 //! Checked by the models in `src/tests/models/spread.rs`, as far as they go: that the lowering is a `Release` is an argument, and
 //! they are green without.
 

@@ -34,7 +34,8 @@ fn a_full_bucket_is_full_in_no_time_by_any_count() {
     }
 }
 
-/// The bucket of requests without a key never has more than its burst, also before it is first used.
+/// The bucket of requests without a key never has more than its burst, also before it is first
+/// used.
 #[test]
 fn more_than_the_burst_of_no_key_is_too_many_at_once() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).start_empty().clock(Clock::mock().0);

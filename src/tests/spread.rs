@@ -325,7 +325,8 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     assert!(granted <= 1_000, "{granted}");
 }
 
-/// The word is as full as it can be beside the leases, so all the room there is was there before the take.
+/// The word is as full as it can be beside the leases, so all the room there is was there before
+/// the take.
 #[test]
 fn what_is_undone_beside_a_lease_comes_back() {
     for (taken, idle) in [(1, 0), (100, 0), (2_000, 1_000_000)] {

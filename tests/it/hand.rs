@@ -81,7 +81,8 @@ fn drained(keys: u64) -> (RateLimiter<u64>, Time) {
     (limiter, time)
 }
 
-/// Each newcomer finds room at once, or is told to wait for nothing until one does: within two turns of the hand.
+/// Each newcomer finds room at once, or is told to wait for nothing until one does: within two
+/// turns of the hand.
 fn has_room(limiter: &RateLimiter<u64>, keys: u64, how: &str) {
     let most = if keys > 64 { 2 * keys.div_ceil(64) } else { 1 };
     for _ in 1..most {

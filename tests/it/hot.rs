@@ -332,8 +332,8 @@ fn a_plan_ends_it_for_its_key() {
     }
 }
 
-/// Another thread changes the quota to the same one at each reading of a few refills. The bucket is as full as it can be
-/// beside its leases, so a token that is cut is missed.
+/// Another thread changes the quota to the same one at each reading of a few refills. The bucket is
+/// as full as it can be beside its leases, so a token that is cut is missed.
 #[test]
 fn a_change_to_the_same_quota_loses_no_token() {
     for inline in STORES {

@@ -282,7 +282,7 @@ fn a_smaller_burst_holds_for_what_is_leased() {
     });
 }
 
-/// Takers of a bucket whose burst is lowered: what is left when all are done is within the new one.
+/// Takers of a bucket whose burst is lowered: in the end no more tokens are left than that.
 fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot<Regimes>), taker: fn(&Hot<Regimes>)) {
     explore(name, move || {
         let quota = Quota::every(Duration::from_secs(10)).burst(before);
@@ -302,7 +302,8 @@ fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot<Regimes>)
     });
 }
 
-/// The cell of a thread that is stopped while it takes a lease stays as it is: the word has room for the rest.
+/// The cell of a thread that is stopped while it takes a lease stays as it is: the word has room
+/// for the rest.
 #[test]
 fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
     let prepare = |hot: &Hot<Regimes>| assert!(hot.take(0));
