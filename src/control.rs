@@ -39,8 +39,16 @@ pub(crate) enum Control {
     NoVoidGrants,
     /// A reservation is given back though others came after it.
     Unmarked,
+    /// It is given back by its mark alone, also where a key is used under plans.
+    PlansUnmarked,
     /// All of a take is undone, and what it earned meanwhile is there too.
     AllUndone,
+    /// A removal is counted before the word is loaded that is sealed.
+    RemovalCountedEarly,
+    /// A removal is counted after the seal.
+    RemovalCountedLate,
+    /// A receipt does not look whether its key was removed.
+    RemovalUnseen,
     /// What is given is committed, to a sealed bucket too.
     SealedIsGiven,
     /// Readers do not look whether the quota has changed.

@@ -26,7 +26,7 @@ use crate::plan::{Plan, Planned};
 use crate::regime::{Regimes, Source};
 use crate::reservation::Receipt;
 use crate::state::{Outcome, State};
-use crate::step::{Give, GiveBack, Settle, Step, charge_up_to};
+use crate::step::{Give, Settle, Step, charge_up_to};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
@@ -413,31 +413,36 @@ impl<R: Source> Rules<R> {
         }
     }
 
-    /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
-    pub(crate) fn refund(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> bool {
-        self.settle(bucket, plan, Give(n))
+    /// Whether a key may be under a plan. To be asked after its word was loaded: a caller that charges
+    /// under a plan does so after the plan was admitted.
+    pub(crate) fn has_plans(&self) -> bool {
+        self.longest.load(Ordering::Acquire) > 0 && !broken(Control::PlansUnmarked)
     }
 
-    /// Gives back what a receipt is for, if nobody has taken since.
+    /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
+    pub(crate) fn refund(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> bool {
+        self.settle(bucket, plan, |_| Give(n))
+    }
+
+    /// Gives back the tokens of a receipt, if none were taken since.
     pub(crate) fn give_back(&self, bucket: impl Word, receipt: &Receipt) -> bool {
-        self.settle(bucket, receipt.plan, GiveBack { units: receipt.units, mark: receipt.mark })
+        self.settle(bucket, receipt.plan, |plans| receipt.giving_back(plans))
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
     pub(crate) fn undo(&self, bucket: impl Word, receipt: &Receipt) -> bool {
-        self.settle(bucket, receipt.plan, receipt.undoing(0))
+        self.settle(bucket, receipt.plan, |plans| receipt.undoing(plans, 0))
     }
 
-    fn settle(&self, bucket: impl Word, plan: Option<Plan>, step: impl Settle) -> bool {
-        let live = |state| state != State::SEALED;
+    fn settle<S: Settle>(&self, bucket: impl Word, plan: Option<Plan>, step: impl Fn(bool) -> S) -> bool {
+        fn run<P: Pace>(step: impl Settle, state: State, reading: &Reading<P>) -> (bool, Option<State>) {
+            (state != State::SEALED, step.run(&reading.pace, state, reading.tick))
+        }
+        let step = || step(self.has_plans());
         match plan {
-            None => {
-                let run = |state, r: &Reading| (live(state), step.run(&r.pace, state, r.tick));
-                bucket.drive(|_| self.read(), run).0
-            }
+            None => bucket.drive(|_| self.read(), |state, reading| run(step(), state, reading)).0,
             Some(plan) => {
-                let run = |state, r: &Reading<Planned>| (live(state), step.run(&r.pace, state, r.tick));
-                bucket.drive(|_| self.read().under(plan), run).0
+                bucket.drive(|_| self.read().under(plan), |state, reading| run(step(), state, reading)).0
             }
         }
     }
@@ -497,8 +502,23 @@ impl<R: Source> Rules<R> {
     }
 
     /// Seals a bucket whatever it holds. False if it was sealed already.
-    pub(crate) fn seal(&self, bucket: impl Word) -> bool {
+    ///
+    /// `count` counts the removal: after each load of the word that is to be sealed, and before the seal.
+    pub(crate) fn seal(&self, bucket: impl Word, count: impl Fn()) -> bool {
         let live = |state| state != State::SEALED;
-        bucket.drive(|_| (), |state, ()| (live(state), live(state).then_some(State::SEALED))).0
+        let (early, late) = (broken(Control::RemovalCountedEarly), broken(Control::RemovalCountedLate));
+        if early {
+            count();
+        }
+        let read = |_| {
+            if !early && !late {
+                count();
+            }
+        };
+        let sealed = bucket.drive(read, |state, ()| (live(state), live(state).then_some(State::SEALED))).0;
+        if late {
+            count();
+        }
+        sealed
     }
 }

@@ -95,6 +95,7 @@ mod pinned;
 mod plan;
 mod quota;
 mod regime;
+mod removals;
 mod reservation;
 #[cfg(feature = "serde")]
 mod serde;

@@ -211,6 +211,9 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
     /// False if it was not held.
     ///
+    /// Tokens that were reserved or held before are not given back to its next bucket, nor is that
+    /// charged for them.
+    ///
     /// # Examples
     ///
     /// ```

@@ -19,7 +19,8 @@ use crate::terms::{Pace, Reading, Terms};
 ///
 /// A plan is kept as a ratio to the quota that was in force when it was made, and a later
 /// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays. A plan made after
-/// a change counts from that change on.
+/// a change counts from that change on: the time before it earns nothing under the plan, also by a
+/// reading of the clock that is behind the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The limiter it was made for.
@@ -29,10 +30,17 @@ pub struct Plan {
     factor: u64,
     shift: u32,
     capacity: u64,
-    /// It earns nothing before this tick.
-    since: u64,
+    /// The clock reading, in nanoseconds, and the tick from which on the plan earns.
+    since: Since,
     /// What its keys share when there is no room for them.
     pub(crate) share: Share,
+}
+
+/// The start of the quota that a plan was made beside: 0 and 0 for the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) nanos: u64,
+    pub(crate) tick: u64,
 }
 
 impl Plan {
@@ -42,7 +50,7 @@ impl Plan {
         quota: Quota,
         own: Quota,
         terms: &Terms,
-        since: u64,
+        since: Since,
     ) -> Result<Plan, Flaw> {
         let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
         let Numbers { tokens, nanos, burst } = quota.numbers();
@@ -62,7 +70,7 @@ impl Plan {
         quota: Quota,
         own: Quota,
         terms: &Terms,
-        since: u64,
+        since: Since,
     ) -> Result<Plan, Flaw> {
         let Numbers { tokens, nanos, burst } = quota.numbers();
         let layout = terms.layout;
@@ -87,7 +95,7 @@ impl Plan {
             factor,
             shift,
             capacity: terms.floor + (burst << layout.fraction),
-            since: since & POSITIVE,
+            since,
             share: Share::None,
         })
     }
@@ -113,13 +121,19 @@ impl Plan {
         let into = product & ((1 << self.shift) - 1);
         let goal = u128::from(units).checked_mul(1 << self.shift);
         let ticks = goal.map(|goal| goal.saturating_sub(into).div_ceil(self.factor.into()));
-        ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(u64::MAX >> 2)
+        ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(LONG)
     }
 
     fn earned_until(&self, tick: u64) -> u128 {
         (u128::from(tick) * u128::from(self.factor)) >> self.shift
     }
 }
+
+/// 2^63 ticks take longer: a nanosecond has at most 2^13 of them.
+const WRAP_NANOS: u64 = 1 << 50;
+
+/// Stands for any number of ticks that no plan needs.
+const LONG: u64 = u64::MAX >> 2;
 
 /// `up / down * 2^scale` as `factor / 2^shift`, the factor rounded up to 64 bits; the shift is below 128. Nothing if
 /// it is too small for that, or 2^64 and more. The terms are from 1 to below 2^126.
@@ -145,18 +159,40 @@ fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
 }
 
 /// Ticks since the beginning are counted modulo 2^63. (They wrap where a nanosecond has more than two.)
-const POSITIVE: u64 = u64::MAX >> 1;
+const TURN: u64 = 1 << 63;
+const POSITIVE: u64 = TURN - 1;
 
-/// A limiter's terms with a plan on top.
+/// A limiter's terms with a plan on top, at a reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     terms: Terms,
     plan: Plan,
+    /// The tick of the reading.
+    tick: u64,
+    /// Ticks from the plan's start to the reading; negative for a reading that is behind the start.
+    age: i64,
 }
 
 impl Reading {
     pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
-        Reading { pace: Planned { terms: self.pace, plan }, at: self.at, tick: self.tick }
+        let Since { nanos, tick: start } = plan.since;
+        let ahead = self.tick.wrapping_sub(start).cast_signed();
+        let age = match self.nanos().checked_sub(nanos) {
+            None => ahead.min(0),
+            // A reading that is behind a later change may be behind this start as well.
+            Some(passed) if ahead >= 0 || passed < WRAP_NANOS => ahead,
+            Some(_) => i64::MAX,
+        };
+        let pace = Planned { terms: self.pace, plan, tick: self.tick, age };
+        Reading { pace, at: self.at, tick: self.tick }
+    }
+}
+
+impl Planned {
+    /// Ticks from the plan's start to the tick `now`, which is the reading's or ahead of it.
+    fn age(&self, now: u64) -> i64 {
+        // A lag is below 2^57 ticks.
+        self.age.saturating_add_unsigned(now.wrapping_sub(self.tick))
     }
 }
 
@@ -174,20 +210,20 @@ impl Pace for Planned {
     }
 
     fn earned(&self, now: u64, passed: u64) -> u64 {
+        // Nothing before the plan's start: those ticks are of another quota.
+        let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
+        // Ticks that wrapped since then are counted on. No overflow: `passed` is below 2^62.
         let now = now & POSITIVE;
-        let from = now.saturating_sub(passed);
-        // Later than now it is of the turn before.
-        let from = if self.plan.since <= now { from.max(self.plan.since) } else { from };
-        let earned = self.plan.earned_until(now).saturating_sub(self.plan.earned_until(from));
+        let until = if now < passed { now + TURN } else { now };
+        let earned = self.plan.earned_until(until) - self.plan.earned_until(until - passed);
         // The bucket holds less; added to a level it stays below 2^63.
         u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
     }
 
     fn ticks_for(&self, now: u64, units: u64) -> u64 {
-        self.plan.ticks(now & POSITIVE, units)
-    }
-
-    fn mark(&self, stamp: u64, level: u64) -> u64 {
-        (self.plan.earned_until(stamp & POSITIVE) as u64).wrapping_sub(level)
+        // Before its start the plan earns nothing.
+        let early = u64::try_from(self.age(now).saturating_neg()).unwrap_or(0);
+        let from = now.wrapping_add(early) & POSITIVE;
+        self.plan.ticks(from, units).saturating_add(early).min(LONG)
     }
 }

@@ -42,7 +42,7 @@ use crate::bucket::Once;
 use crate::clock::Clock;
 use crate::control::{Control, broken};
 use crate::frame::{Flaw, Frame, Layout};
-use crate::plan::Plan;
+use crate::plan::{Plan, Since};
 use crate::quota::Quota;
 use crate::state::State;
 use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
@@ -227,7 +227,10 @@ impl Regimes {
         let number = self.latest(clock);
         let terms = self.terms(number);
         let start = self.slot(number).start.load(Ordering::Acquire);
-        let since = if number == 0 { 0 } else { terms.tick(start) };
+        let since = match number {
+            0 => Since::default(),
+            _ => Since { nanos: start, tick: terms.tick(start) },
+        };
         Plan::compile(limiter, quota, self.quota(), &terms, since)
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::clock::{Moment, nanos_of};
 use crate::decision::{Denied, Granted, Wait};
 use crate::plan::Plan;
-use crate::state::{Outcome, Spot};
-use crate::step::Undo;
+use crate::state::{Left, Outcome, Spot};
+use crate::step::{GiveBack, Undo};
 use crate::terms::{Pace, Reading};
 
 /// What was taken, and how the bucket was left.
@@ -22,6 +22,8 @@ pub struct Receipt {
     pub(crate) before: u64,
     /// The tick it was taken at.
     pub(crate) since: u64,
+    /// The removals of its key's shard before it was taken.
+    pub(crate) removals: u64,
     /// Until all of it is earned.
     delay: Duration,
     made: Moment,
@@ -37,9 +39,10 @@ impl Receipt {
             spot,
             plan,
             units: taken,
-            mark: pace.mark(since, level),
+            mark: pace.terms().mark(since, level),
             before: level + taken,
             since,
+            removals: 0,
             delay: Wait::until(due, level, lag, reading).duration(),
             made: Moment(reading.nanos()),
         }
@@ -50,16 +53,41 @@ impl Receipt {
         Receipt { before: self.before + leased, ..self }
     }
 
-    /// How to undo it where the bucket has room for so many units less: the room that leases take was not there before, either.
-    pub(crate) fn undoing(&self, less: u64) -> Undo {
-        let Receipt { units, mark, before, since, .. } = *self;
-        Undo { units, mark, before: before.saturating_sub(less), since }
+    /// The same for a key of a shard that had this count of removals before.
+    pub(crate) fn counted_from(self, removals: u64) -> Receipt {
+        Receipt { removals, ..self }
+    }
+
+    /// How the bucket was left. Of a limiter with plans the mark alone does not tell.
+    pub(crate) fn left(&self, plans: bool) -> Left {
+        Left { mark: self.mark, stamp: plans.then_some(self.since) }
+    }
+
+    pub(crate) fn giving_back(&self, plans: bool) -> GiveBack {
+        GiveBack { units: self.units, left: self.left(plans) }
+    }
+
+    /// How to undo it where the bucket has room for `less` units less: the room that leases take was
+    /// not there before, either.
+    pub(crate) fn undoing(&self, plans: bool, less: u64) -> Undo {
+        let Receipt { units, before, since, .. } = *self;
+        Undo { units, left: self.left(plans), before: before.saturating_sub(less), since }
     }
 
     /// For what nothing counted.
     pub(crate) fn void(made: Moment) -> Receipt {
         let delay = Duration::ZERO;
-        Receipt { spot: Spot::Nowhere, plan: None, units: 0, mark: 0, before: 0, since: 0, delay, made }
+        Receipt {
+            spot: Spot::Nowhere,
+            plan: None,
+            units: 0,
+            mark: 0,
+            before: 0,
+            since: 0,
+            removals: 0,
+            delay,
+            made,
+        }
     }
 }
 
@@ -81,6 +109,12 @@ pub(crate) trait Ledger {
 /// **Dropped** without a commit it gives all of its tokens back if it is still the last in line, that is if nobody
 /// has taken or given back since (or has given back just what was taken since). Otherwise it gives nothing back: those behind were promised their times on top of it, and
 /// the bucket would be granted twice.
+///
+/// * A limiter with plans gives nothing back once the key was used at a later time, also where those
+///   tokens came back. Under another plan the bucket may stand where it stood, and hold less.
+/// * A key that was [removed](crate::RateLimiter::remove) gets nothing back: its next bucket is full.
+///   Two or more removals of other keys may void a reservation as well, if all of them fall into the
+///   same one of 1,024 shards by hash.
 ///
 /// # Examples
 ///
@@ -202,7 +236,8 @@ impl<'a> Hold<'a> {
     /// rest, which is not counted.
     ///
     /// On a key that was forgotten meanwhile nothing changes: its bucket had been full for 2 s. What
-    /// was too little is then the rest. (If it is back, in the very place it had, it is settled with its new bucket.)
+    /// was too little is then the rest. (If it is back, in the very place it had, it is settled with its new bucket. A key
+    /// that was [removed](crate::RateLimiter::remove) is not.)
     pub fn settle(self, actual: u64) -> u64 {
         let estimate = self.granted.tokens();
         match actual.checked_sub(estimate) {

@@ -16,10 +16,11 @@ use crate::observer::Extras;
 use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
 use crate::regime::Change;
+use crate::removals::Removals;
 use crate::shares::Shares;
 use crate::slot::Found;
 use crate::state::State;
-use crate::table::Table;
+use crate::table::{Held, Table};
 use crate::terms::MARGIN_NANOS;
 
 pub(crate) struct Shared<K, S> {
@@ -36,6 +37,7 @@ pub(crate) struct Shared<K, S> {
     pub(crate) plain: bool,
     pub(crate) id: u64,
     pub(crate) shares: Shares,
+    pub(crate) removals: Removals,
     pub(crate) counters: CachePadded<Counters>,
 }
 
@@ -148,6 +150,7 @@ impl<K, S> Shared<K, S> {
             plain: false,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             shares: Shares::new(),
+            removals: Removals::new(),
             counters: CachePadded::default(),
         };
         shared.plans = set.choose.map(|choose| {
@@ -226,7 +229,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q) -> bool {
         let place = self.place(pin, key);
         let Some(found) = place.search() else { return false };
-        let live = self.rules.seal(found);
+        let live = self.rules.seal(found, || self.shard(pin, place.key).raise());
         if live && let Some(hot) = &self.hot {
             hot.forget(found.id());
         }
@@ -240,15 +243,20 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
 
     /// Forgets every key.
     pub(crate) fn clear(&self) {
-        let seal = |_: &Stored<K>, bucket: &Bucket| {
-            if self.rules.seal(bucket) {
-                self.sealed(bucket);
-            }
-            false
-        };
         match &self.store {
-            Store::Map(Buckets { map, .. }) => map.retain(seal, &map.guard()),
-            Store::Table(table) => table.clear(&self.rules, |bucket| self.sealed(bucket)),
+            Store::Map(Buckets { map, .. }) => {
+                let stays = |stored: &Stored<K>, bucket: &Bucket| {
+                    if self.rules.seal(bucket, || self.removals.of(stored.tag.hash).raise()) {
+                        self.sealed(bucket);
+                    }
+                    false
+                };
+                map.retain(stays, &map.guard());
+            }
+            Store::Table(table) => {
+                let seal = |held: Held<'_>| self.rules.seal(held, || self.removals.of(held.hash()).raise());
+                table.clear(&self.rules, seal, |bucket| self.sealed(bucket));
+            }
         }
         self.made_room();
     }

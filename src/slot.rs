@@ -13,12 +13,13 @@ use crate::eviction::Look;
 use crate::hot::Id;
 use crate::key::{Alike, ByKey, Stored, Tag, ToKey};
 use crate::plan::Plan;
+use crate::removals::Shard;
 use crate::shared::{Buckets, Pin, Shared};
 use crate::shares::Share;
 use crate::state::{Outcome, Spot, State};
 use crate::step::Step;
 use crate::sync::yield_now;
-use crate::table::{Entered, Held, Table};
+use crate::table::{Entered, Held, Table, hash_of};
 use crate::terms::{MARGIN_NANOS, Pace, Reading};
 
 /// Keys of one hash that are held. papaya probes some 30 places at least and then moves to a larger table, for ever
@@ -241,6 +242,16 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
                 Some(Ok((outcome, reading)))
             }
         }
+    }
+}
+
+impl<K, S> Shared<K, S> {
+    /// Where the removals of a key are counted.
+    pub(crate) fn shard<Q: ?Sized>(&self, pin: &Pin<'_, K>, key: ByKey<'_, Q>) -> Shard<'_> {
+        self.removals.of(match pin {
+            Pin::Map(..) => key.hash,
+            Pin::Table(_) => hash_of(key.full),
+        })
     }
 }
 

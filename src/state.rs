@@ -36,6 +36,15 @@ pub(crate) struct View {
     adopt: bool,
 }
 
+/// How a take left its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// The [mark](State::mark) of the bucket.
+    pub(crate) mark: u64,
+    /// The tick of the stamp that only the very word still has; `None` where the mark tells enough.
+    pub(crate) stamp: Option<u64>,
+}
+
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
@@ -289,10 +298,16 @@ impl State {
         (fits || broken(Control::SealedIsGiven)).then(|| State::pack(pace.terms(), level, view.stamp))
     }
 
-    /// Gives back `units` to a bucket that still stands at `mark`, as they left it: nobody has taken since.
-    pub(crate) fn give_back(self, pace: &impl Pace, now: u64, units: u64, mark: u64) -> Option<State> {
-        let last = self.is_level() && (self.mark(pace, now) == mark || broken(Control::Unmarked));
-        if last { self.give(pace, now, units) } else { None }
+    /// Gives back `units` to a bucket that still stands as they left it.
+    pub(crate) fn give_back(self, pace: &impl Pace, now: u64, units: u64, left: Left) -> Option<State> {
+        if self.stands(pace.terms(), now, left) { self.give(pace, now, units) } else { None }
+    }
+
+    /// Whether no tokens were taken since a bucket was left so, beyond those that came back.
+    pub(crate) fn stands(self, terms: &Terms, now: u64, Left { mark, stamp }: Left) -> bool {
+        let same_stamp = |stamp: u64| (self.0 ^ stamp) & terms.mask == 0;
+        let same = self.mark(terms, now) == mark && stamp.is_none_or(same_stamp);
+        self.is_level() && (same || broken(Control::Unmarked))
     }
 
     /// Undoes a take of `need` units, which found `before` of them at the tick `since`: gives back what of it the
@@ -316,16 +331,19 @@ impl State {
         self.give(pace, now, need.saturating_sub(spilt))
     }
 
-    /// Where the bucket stands, whatever it has earned: a number that changes when somebody takes or gives back.
-    pub(crate) fn mark(self, pace: &impl Pace, now: u64) -> u64 {
-        let terms = pace.terms();
+    /// A number that takes and refunds move, and time does not: what the bucket has earned by the tick
+    /// at which it is next empty of debt.
+    ///
+    /// It holds at the pace of the terms. A take under a plan may leave it where it was: a plan earns
+    /// more, or less, in the same ticks.
+    pub(crate) fn mark(self, terms: &Terms, now: u64) -> u64 {
         let passed = self.passed(terms, now);
         let stamp = if passed >= terms.jitter() {
             now.wrapping_add(terms.mask - passed + 1)
         } else {
             now.wrapping_sub(passed)
         };
-        pace.mark(stamp, self.0 >> terms.layout.stamp)
+        terms.mark(stamp, self.0 >> terms.layout.stamp)
     }
 
     /// Ticks until the bucket has been full for the margin and may be evicted; 0 if it may be now, as one that

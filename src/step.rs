@@ -1,7 +1,7 @@
 //! The verbs that take, each as a step on the word. Pure, as [`State`] is.
 
 use crate::decision::{Denied, Granted, Wait};
-use crate::state::{Outcome, State};
+use crate::state::{Left, Outcome, State};
 use crate::terms::{Pace, Reading};
 
 /// A way to take tokens.
@@ -165,23 +165,25 @@ impl Settle for Give {
     }
 }
 
-/// So many units, if the bucket stands where they left it.
+/// `units`, if the bucket stands as they left it.
 pub(crate) struct GiveBack {
     pub(crate) units: u64,
-    pub(crate) mark: u64,
+    pub(crate) left: Left,
 }
 
 impl Settle for GiveBack {
     fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State> {
-        state.give_back(pace, now, self.units, self.mark)
+        state.give_back(pace, now, self.units, self.left)
     }
 }
 
-/// Of so many units, taken from `before` at the tick `since`, what the bucket would still have. Nothing of it if somebody
-/// waits who came later: that time was promised on top of it.
+/// The part of `units`, taken from `before` at the tick `since`, that the bucket would still have.
+///
+/// Nothing of it where a later caller waits, whose time was promised on top of it. Nothing either where
+/// the bucket was used since and may have been so under another plan: it spills at another level then.
 pub(crate) struct Undo {
     pub(crate) units: u64,
-    pub(crate) mark: u64,
+    pub(crate) left: Left,
     pub(crate) before: u64,
     pub(crate) since: u64,
 }
@@ -189,7 +191,8 @@ pub(crate) struct Undo {
 impl Settle for Undo {
     fn run(&self, pace: &impl Pace, state: State, now: u64) -> Option<State> {
         let in_debt = state.at(pace, now).level < pace.terms().floor;
-        if in_debt && state.mark(pace, now) != self.mark {
+        let unsure = in_debt || self.left.stamp.is_some();
+        if unsure && !state.stands(pace.terms(), now, self.left) {
             return None;
         }
         state.undo(pace, now, self.units, self.before, self.since)

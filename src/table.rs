@@ -97,6 +97,11 @@ fn digest(hash: u64) -> u64 {
     (hash & !LATCH).max(2)
 }
 
+/// A hash of 32 bits that a key and its slot have in common.
+pub(crate) fn hash_of(full: u64) -> u32 {
+    (mixed(digest(full)) >> 32) as u32
+}
+
 impl Slot {
     fn empty() -> Slot {
         Slot { digest: AtomicU64::new(0), bucket: Bucket::new() }
@@ -112,6 +117,11 @@ impl Held<'_> {
     /// What the bucket is known by while the slot is that key's.
     pub(crate) fn id(self) -> Id {
         Id::new(&self.slot.bucket, self.digest)
+    }
+
+    /// A hash of the key, of 32 bits.
+    pub(crate) fn hash(self) -> u32 {
+        hash_of(self.digest)
     }
 }
 
@@ -276,11 +286,16 @@ impl Table {
         }
     }
 
-    /// Forgets all keys whatever their buckets hold; `sealed` is told of each before it is another's.
-    pub(crate) fn clear<R: Source>(&self, rules: &Rules<R>, sealed: impl Fn(&Bucket)) {
+    /// Forgets all keys that `seal` seals; `sealed` is told of each before it is another's.
+    pub(crate) fn clear<R: Source>(
+        &self,
+        rules: &Rules<R>,
+        seal: impl Fn(Held<'_>) -> bool,
+        sealed: impl Fn(&Bucket),
+    ) {
         for slot in self.slots().filter(|slot| slot.is_held()) {
             let held = Held { slot, digest: slot.digest.load(Ordering::Acquire) & !LATCH };
-            if rules.seal(held) {
+            if seal(held) {
                 sealed(&slot.bucket);
                 self.vacate(held, rules);
             }

@@ -116,6 +116,12 @@ impl Terms {
         units >> self.layout.fraction
     }
 
+    /// The units earned when a bucket is next empty of debt: a number that takes and refunds alone move.
+    pub(crate) const fn mark(&self, stamp: u64, level: u64) -> u64 {
+        // Stamps are known modulo the range, so marks are as well.
+        (stamp << self.layout.scale).wrapping_sub(level) & (((self.mask + 1) << self.layout.scale) - 1)
+    }
+
     /// Whole tokens that a plain take finds at a level.
     #[inline]
     pub(crate) const fn available(&self, level: u64) -> u64 {
@@ -154,8 +160,6 @@ pub(crate) trait Pace: Copy {
     fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickClock) {
         (ticks_until(self, now, goal, level, lag), self.terms().ticks.by_ticks())
     }
-    /// What a bucket will have earned when it is empty of debt: a number that only takes and refunds move.
-    fn mark(&self, stamp: u64, level: u64) -> u64;
 }
 
 impl Pace for Terms {
@@ -191,11 +195,6 @@ impl Pace for Terms {
         // Below 2^58 and 2^62.
         let units = if goal <= level { 0 } else { goal - level + (lag << self.layout.scale) };
         (units, self.ticks)
-    }
-
-    fn mark(&self, stamp: u64, level: u64) -> u64 {
-        // Stamps are known modulo the range, so marks are as well.
-        (stamp << self.layout.scale).wrapping_sub(level) & (((self.mask + 1) << self.layout.scale) - 1)
     }
 }
 

@@ -6,14 +6,17 @@ use crate::bucket::{First, Missed, Read, ReadOnce, Word};
 use crate::clock::Moment;
 use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{At, Done, Now, Place, Under};
+use crate::hot::Known;
 use crate::key::{ByKey, ToKey};
 use crate::plan::Plan;
+use crate::removals::Since;
 use crate::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::shared::{Pin, Plans, Shared, Store};
 use crate::shares::Share;
 use crate::slot::{Found, Slot};
 use crate::state::{Outcome, Spot};
 use crate::step::{Begin, Reserve, Step, Take, TakeUpTo};
+use crate::table::hash_of;
 use crate::terms::{Pace, Reading, Terms};
 
 /// What a call says beside its key and its tokens.
@@ -255,7 +258,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) {
         let place = self.place(pin, key);
         if let (Some(bucket), Ok(plan)) = (place.search(), self.plan_of(place, plan)) {
-            self.refund_found(bucket, n, plan);
+            self.refund_found(Known { id: bucket.id(), word: bucket }, n, plan);
         }
     }
 
@@ -377,9 +380,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         ask: Ask<'_>,
         step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
-        let (decision, receipt) = self.take(self.place(pin, key), ask, step, Receive(step));
+        let place = self.place(pin, key);
+        let removals = self.shard(pin, place.key).latest();
+        let (decision, receipt) = self.take(place, ask, step, Receive(step));
         let granted = self.extras.observe(step.most(), decision)?;
-        Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()))))
+        let receipt = receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()));
+        Ok((granted, receipt.counted_from(removals)))
     }
 
     /// As [`receive`](Shared::receive), with a receipt that does not need the key.
@@ -405,13 +411,27 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     /// The bucket that a receipt is for, if it is still there.
-    fn bucket_of<'a>(&'a self, pin: &'a Pin<'_, K>, receipt: &Receipt) -> Option<Found<'a>> {
+    fn bucket_of<'a>(
+        &'a self,
+        pin: &'a Pin<'_, K>,
+        receipt: &Receipt,
+    ) -> Option<Known<Since<'a, Found<'a>>>> {
+        let since = |found: Found<'a>, hash| Known {
+            id: found.id(),
+            word: self.removals.of(hash).since(receipt.removals, found),
+        };
         match (receipt.spot, pin) {
-            (Spot::Entry(tag), Pin::Map(buckets, guard)) => buckets.map.get(&tag, guard).map(Found::Boxed),
-            (Spot::Inline(hash), Pin::Table(table)) => table.search(hash).map(Found::Inline),
+            (Spot::Entry(tag), Pin::Map(buckets, guard)) => {
+                buckets.map.get(&tag, guard).map(|bucket| since(Found::Boxed(bucket), tag.hash))
+            }
+            (Spot::Inline(hash), Pin::Table(table)) => {
+                table.search(hash).map(|held| since(Found::Inline(held), hash_of(hash)))
+            }
             (Spot::Overflow(hash), _) => {
                 let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
-                Some(Found::Boxed(self.shares.bucket(share, hash)))
+                let (found, shard) = (Found::Boxed(self.shares.bucket(share, hash)), self.removals.of(hash));
+                // It is nobody's to remove.
+                Some(Known { id: found.id(), word: shard.since(shard.latest(), found) })
             }
             _ => None,
         }
@@ -420,12 +440,13 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// Undoes what a receipt of this key is for.
     pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q, receipt: &Receipt) {
         let place = self.place(pin, key);
-        let bucket = match receipt.spot {
-            Spot::Own => place.search(),
-            _ => self.bucket_of(pin, receipt),
+        let own = |found: Found<'_>| {
+            let word = self.shard(pin, place.key).since(receipt.removals, found);
+            self.undo_found(Known { id: found.id(), word }, receipt);
         };
-        if let Some(bucket) = bucket {
-            self.undo_found(bucket, receipt);
+        match receipt.spot {
+            Spot::Own => place.search().into_iter().for_each(own),
+            _ => self.bucket_of(pin, receipt).into_iter().for_each(|known| self.undo_found(known, receipt)),
         }
     }
 }

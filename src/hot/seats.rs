@@ -44,6 +44,13 @@ impl Id {
     }
 }
 
+/// A bucket as it was found, and what it is known by.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<W> {
+    pub(crate) id: Id,
+    pub(crate) word: W,
+}
+
 /// Cells, whose they are, and whose they may be next. The latter is a guess: it is of no consequence if races between those
 /// who note it are lost.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use super::watched::Watched;
 use crate::bucket::{First, Missed, Read, ReadOnce, Word};
 use crate::decision::{Denied, Granted};
 use crate::entry::{Done, Place};
-use crate::hot::Id;
+use crate::hot::{Id, Known};
 use crate::key::{ByKey, ToKey};
 use crate::plan::Plan;
 use crate::regime::Regimes;
 use crate::reservation::Receipt;
 use crate::shared::{Pin, Shared};
-use crate::slot::{Found, Slot};
+use crate::slot::Slot;
 use crate::spread::{Spread, is_gone, place};
 use crate::state::Outcome;
 use crate::step::{Step, Take};
@@ -100,7 +100,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
                 }
                 continue;
             };
-            let seen = self.with(hot, found, |bucket| match bucket {
+            let seen = self.with(hot, Known { id: found.id(), word: found }, |bucket| match bucket {
                 As::Spread(spread) => {
                     let (outcome, reading, leased) = spread.run(read, step);
                     (!is_gone(&outcome)).then_some(((outcome, reading), leased))
@@ -155,7 +155,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         step: impl Step,
     ) -> (Outcome, Reading) {
         let seen = place.search().and_then(|found| {
-            self.with_again(hot, found, |bucket| match bucket {
+            self.with_again(hot, Known { id: found.id(), word: found }, |bucket| match bucket {
                 As::Spread(spread) => {
                     let (outcome, reading, _) = spread.look(read, step);
                     (!is_gone(&outcome)).then_some((outcome, reading))
@@ -198,28 +198,28 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
 
     /// Gives a found bucket to `settle`, as it is, until that comes to something, or the bucket is sealed. Under a plan it is
     /// spread no more for it.
-    fn with_again<'a, T>(
+    fn with_again<'a, W: Word, T>(
         &'a self,
         hot: &'a Hot,
-        found: Found<'a>,
-        mut settle: impl FnMut(As<'a, Found<'a>, Regimes>) -> Option<T>,
+        known: Known<W>,
+        mut settle: impl FnMut(As<'a, W, Regimes>) -> Option<T>,
     ) -> Option<T> {
         for _ in 0..MOST_ROUNDS {
-            let done = self.with(hot, found, &mut settle);
-            if done.is_some() || !found.state().is_level() {
+            let done = self.with(hot, known, &mut settle);
+            if done.is_some() || !known.word.state().is_level() {
                 return done;
             }
         }
         None
     }
 
-    fn with<'a, T>(
+    fn with<'a, W: Word, T>(
         &'a self,
         hot: &'a Hot,
-        found: Found<'a>,
-        run: impl FnOnce(As<'a, Found<'a>, Regimes>) -> Option<T>,
+        Known { id, word }: Known<W>,
+        run: impl FnOnce(As<'a, W, Regimes>) -> Option<T>,
     ) -> Option<T> {
-        let bucket = hot.found(found, found.id(), &self.rules);
+        let bucket = hot.found(word, id, &self.rules);
         if bucket.is_none() {
             yield_now();
         }
@@ -227,14 +227,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     /// Gives back `n` tokens.
-    pub(crate) fn refund_found(&self, found: Found<'_>, n: u64, plan: Option<Plan>) {
+    pub(crate) fn refund_found<W: Word>(&self, known: Known<W>, n: u64, plan: Option<Plan>) {
         let rules = &self.rules;
         match &self.hot {
             None => {
-                rules.refund(found, n, plan);
+                rules.refund(known.word, n, plan);
             }
             Some(hot) => {
-                self.with_again(hot, found, |bucket| match bucket {
+                self.with_again(hot, known, |bucket| match bucket {
                     As::Spread(spread) if plan.is_none() => spread.refund(n).then_some(()),
                     As::Spread(spread) => folded(hot, spread),
                     As::Whole(word) => rules.refund(word, n, plan).then_some(()),
@@ -245,14 +245,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     /// Gives back what a receipt is for, if nobody has taken since.
-    pub(crate) fn give_back_found(&self, found: Found<'_>, receipt: &Receipt) {
+    pub(crate) fn give_back_found<W: Word>(&self, known: Known<W>, receipt: &Receipt) {
         let rules = &self.rules;
         match &self.hot {
             None => {
-                rules.give_back(found, receipt);
+                rules.give_back(known.word, receipt);
             }
             Some(hot) => {
-                self.with_again(hot, found, |bucket| match bucket {
+                self.with_again(hot, known, |bucket| match bucket {
                     As::Spread(spread) if receipt.plan.is_none() => spread.give_back(receipt).then_some(()),
                     As::Spread(spread) => folded(hot, spread),
                     As::Whole(word) => rules.give_back(word, receipt).then_some(()),
@@ -263,14 +263,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
-    pub(crate) fn undo_found(&self, found: Found<'_>, receipt: &Receipt) {
+    pub(crate) fn undo_found<W: Word>(&self, known: Known<W>, receipt: &Receipt) {
         let rules = &self.rules;
         match &self.hot {
             None => {
-                rules.undo(found, receipt);
+                rules.undo(known.word, receipt);
             }
             Some(hot) => {
-                self.with_again(hot, found, |bucket| match bucket {
+                self.with_again(hot, known, |bucket| match bucket {
                     As::Spread(spread) if receipt.plan.is_none() => spread.undo(receipt).then_some(()),
                     As::Spread(spread) => folded(hot, spread),
                     As::Whole(word) => rules.undo(word, receipt).then_some(()),
@@ -281,10 +281,10 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many.
-    pub(crate) fn charge_found(&self, found: Found<'_>, n: u64, plan: Option<Plan>) -> u64 {
+    pub(crate) fn charge_found<W: Word>(&self, known: Known<W>, n: u64, plan: Option<Plan>) -> u64 {
         let rules = &self.rules;
-        let Some(hot) = &self.hot else { return rules.charge_later(found, n, plan).unwrap_or(0) };
-        let charged = self.with_again(hot, found, |bucket| match bucket {
+        let Some(hot) = &self.hot else { return rules.charge_later(known.word, n, plan).unwrap_or(0) };
+        let charged = self.with_again(hot, known, |bucket| match bucket {
             As::Spread(spread) if plan.is_none() => spread.charge(n),
             As::Spread(spread) => folded(hot, spread),
             As::Whole(word) => rules.charge_later(word, n, plan),

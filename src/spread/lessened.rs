@@ -47,10 +47,6 @@ impl Pace for Lessened {
     fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickClock) {
         self.terms.wait(now, goal, level, lag)
     }
-
-    fn mark(&self, stamp: u64, level: u64) -> u64 {
-        Pace::mark(&self.terms, stamp, level)
-    }
 }
 
 impl Reading<Lessened> {

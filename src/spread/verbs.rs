@@ -8,7 +8,7 @@ use crate::entry::Now;
 use crate::regime::Source;
 use crate::reservation::Receipt;
 use crate::state::{Outcome, Spot, State};
-use crate::step::{Give, GiveBack, Settle, Step, Take, charge_up_to};
+use crate::step::{Give, Settle, Step, Take, charge_up_to};
 use crate::terms::{Pace, Reading};
 
 /// How often cells are gathered for one decision: others may lease anew meanwhile.
@@ -179,20 +179,23 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
     /// Gives back what a receipt is for, if nobody has taken since, nor leased.
     /// False if the bucket is no longer there.
     pub(crate) fn give_back(self, receipt: &Receipt) -> bool {
-        self.settle(|_| GiveBack { units: receipt.units, mark: receipt.mark })
+        self.settle(|_, plans| receipt.giving_back(plans))
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
     /// False if the bucket is no longer there.
     pub(crate) fn undo(self, receipt: &Receipt) -> bool {
-        self.settle(|pace| receipt.undoing(pace.brim() - pace.capacity()))
+        self.settle(|pace, plans| receipt.undoing(plans, pace.brim() - pace.capacity()))
     }
 
-    fn settle<S: Settle>(self, step: impl Fn(&Lessened) -> S) -> bool {
+    fn settle<S: Settle>(self, step: impl Fn(&Lessened, bool) -> S) -> bool {
         let read = self.less(Now(self.rules));
         let settle = |state: State, reading: &Reading<Lessened>| match state {
             State::SEALED => (false, None),
-            state => (true, step(&reading.pace).run(&reading.pace, state, reading.tick)),
+            state => {
+                let step = step(&reading.pace, self.rules.has_plans());
+                (true, step.run(&reading.pace, state, reading.tick))
+            }
         };
         self.bucket.drive(|state| read.read(state), settle).0
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::state::{answer, nanos};
 use super::terms::{Asked, numbers, quotas};
 use crate::frame::{Flaw, Frame, Room};
-use crate::plan::{Plan, Planned};
+use crate::plan::{Plan, Planned, Since};
 use crate::quota::Quota;
 use crate::state::State;
 use crate::step::{Step, Take};
@@ -35,7 +35,7 @@ impl Pair {
     fn new(own: Asked, asked: Asked, head: Option<Asked>) -> Result<Pair, Flaw> {
         let room = Room { headroom: head.map(numbers), max_debt: None };
         let terms = Frame::of(numbers(own), room).map(|frame| Terms::in_frame(numbers(own), frame))?;
-        let plan = Plan::compile(7, public(asked)?, public(own)?, &terms, 0)?;
+        let plan = Plan::compile(7, public(asked)?, public(own)?, &terms, Since::default())?;
         Ok(Pair { terms, plan, own, asked })
     }
 
@@ -286,22 +286,61 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     assert_eq!(gold.take(&mut state, now, 1).retry_after.map(|wait| wait.div_ceil(1_000)), Some(500));
 }
 
-/// Ticks wrap where a nanosecond has many: a plan that was made after a change, before the wrap, earns on after it.
+/// Ticks wrap where a nanosecond has many: a plan that was made after a change, before the wrap, earns on
+/// after it, and as much as if there were no wrap.
 #[test]
 fn a_plan_earns_on_when_ticks_have_wrapped() {
     let (own, asked) = ((100, SECOND, 100), (10, SECOND, 50));
     let pair = Pair::new(own, asked, None).unwrap();
-    let since = (u64::MAX >> 1) - 1_000;
+    // So that a reading of 0 has this tick.
+    let at = |tick: u64, nanos| Reading { pace: Terms { base: tick, ..pair.terms }, at: nanos, tick };
+    let earned = |plan, tick, nanos, passed| at(tick, nanos).under(plan).pace.earned(tick, passed);
+    let wrap = 1 << 63;
+    for start in [wrap - 1_000, u64::MAX - 1_000] {
+        let since = Since { nanos: 1 << 60, tick: start };
+        let late = Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, since).unwrap();
+        let at_start = |passed, by: u64| earned(late, start.wrapping_add(by), since.nanos + by, passed);
+        for by in [0, 1, 500, 1_000, 1_001, 1_500, 1 << 40] {
+            let full = earned(pair.plan, 1 << 50, 0, by);
+            for passed in [by, by + 1, 1 << 15 | by, 1 << 61] {
+                let ours = at_start(passed, by);
+                assert!(ours.abs_diff(full) <= 1, "{by} ticks after {start}: {ours}, not {full}");
+            }
+        }
+        // Half a turn later, when the start looks as if it were to come.
+        let later = start.wrapping_add(wrap + 7);
+        assert_eq!(earned(late, later, since.nanos + (1 << 50), 64), earned(pair.plan, 1 << 50, 0, 64));
+    }
+}
+
+/// The ticks before a change are of another quota. A reading that is behind the change earns none of them, and is
+/// told a wait that counts from the change on.
+#[test]
+fn a_plan_earns_nothing_before_its_start() {
+    let (own, asked) = ((1_000, SECOND, 1_000), (10_000, SECOND, 1_000));
+    let pair = Pair::new(own, asked, None).unwrap();
+    let start = 77 * SECOND;
+    let since = Since { nanos: start, tick: pair.terms.tick(start) };
     let late = Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, since).unwrap();
-    let earned = |plan, now, passed| Reading::new(pair.terms, 0).under(plan).pace.earned(now, passed);
-    let tick = 1 << 20;
-    assert_eq!(
-        earned(late, since + 500, 1 << 15),
-        earned(pair.plan, since + 500, 500),
-        "not what was before it"
-    );
-    assert!(earned(pair.plan, tick, 1 << 18) > 0);
-    assert_eq!(earned(late, tick, 1 << 18), earned(pair.plan, tick, 1 << 18));
+    let read = |nanos| Reading::new(pair.terms, nanos).under(late);
+    let drained = |nanos| State::pack(&pair.terms, pair.terms.floor, pair.terms.tick(nanos));
+    for behind in [0, 1, 3_000, 50_000_000, 10 * SECOND] {
+        let now = start - behind;
+        let (outcome, next) = Take(1).run(drained(start - 20 * SECOND), &read(now));
+        assert!(!outcome.granted && next.is_none(), "{behind} ns before: {outcome:?}");
+        let wait = answer(Take(1).decision((outcome, read(now)))).retry_after.unwrap();
+        let takes = |at| Take(1).run(drained(start - 20 * SECOND), &read(at)).0.granted;
+        assert!(takes(now + wait) && !takes(now + wait - 1), "{behind} ns before: {wait} ns");
+        // A token's time, and a tick.
+        assert!(
+            (behind..=behind + SECOND / 10_000 + SECOND / 256_000 + 1).contains(&wait),
+            "{behind} ns before: {wait} ns"
+        );
+    }
+    // A later, faster quota puts readings that are behind it at ticks from before the plan's start.
+    let reading = Reading { pace: pair.terms, at: start + 5, tick: since.tick - 1_000 }.under(late);
+    assert_eq!(reading.pace.earned(reading.tick, 500), 0);
+    assert_eq!(reading.pace.earned(reading.tick + 1_100, 500), reading.pace.earned(since.tick + 100, 100));
 }
 
 /// However much faster a plan is, it is too coarse; and however much slower, too slow.

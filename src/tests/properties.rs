@@ -15,7 +15,7 @@ use super::terms::{numbers, quotas};
 use super::tiny::Either;
 use super::verbs::{room_of, rooms};
 use crate::frame::MAX_NANOS;
-use crate::state::{Outcome, State};
+use crate::state::{Left, Outcome, State};
 use crate::step::{Begin, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo, charge_up_to};
 use crate::terms::{Pace, Reading, Terms};
 
@@ -67,11 +67,11 @@ impl Scene {
     fn gives(&self) -> [Option<State>; 3] {
         let (state, now) = (self.state, self.reading.tick);
         let units = self.terms().units(self.n).min(self.pace().capacity());
-        let mark = state.mark(self.pace(), now);
-        let undo = Undo { units, mark, before: self.level(), since: now.wrapping_sub(self.patience) };
+        let left = Left { mark: state.mark(self.terms(), now), stamp: Some(state.word()) };
+        let undo = Undo { units, left, before: self.level(), since: now.wrapping_sub(self.patience) };
         [
             Give(self.n).run(self.pace(), state, now),
-            GiveBack { units, mark }.run(self.pace(), state, now),
+            GiveBack { units, left }.run(self.pace(), state, now),
             undo.run(self.pace(), state, now),
         ]
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use self::spelled::{Came, Difference, Spelled, Tiny};
 use crate::frame::{Frame, Layout, Numbers};
-use crate::plan::{Plan, Planned};
+use crate::plan::{Plan, Planned, Since};
 use crate::quota::Quota;
-use crate::state::{Outcome, Spot, State};
+use crate::state::{Left, Outcome, Spot, State};
 use crate::step::{Begin, Settle, Step, Undo};
 use crate::terms::{Pace, Reading, Terms};
 
@@ -51,10 +51,6 @@ impl Pace for Either {
     fn ticks_for(&self, now: u64, units: u64) -> u64 {
         ask!(self, pace => pace.ticks_for(now, units))
     }
-
-    fn mark(&self, stamp: u64, level: u64) -> u64 {
-        ask!(self, pace => pace.mark(stamp, level))
-    }
 }
 
 fn came((outcome, next): (Outcome, Option<State>)) -> Came {
@@ -80,17 +76,18 @@ fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: b
 
 /// The same under a plan, of `tokens` in the time of so many of its own, from a tick on.
 fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
-    let Tiny { terms, .. } = own;
+    let Tiny { terms, turn, .. } = own;
     let public = |Numbers { tokens, nanos, burst }| {
         Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("an ordinary quota")
     };
     let limiters = quota(own.burst());
     let plans = Numbers { tokens, nanos: limiters.nanos * times, burst };
-    let plan = Plan::however_coarse(0, public(plans), public(limiters), &terms, since).expect("it fits");
+    let from = Since { nanos: terms.ticks.nanos_until(0, since), tick: since };
+    let plan = Plan::however_coarse(0, public(plans), public(limiters), &terms, from).expect("it fits");
     let pace = Either::Plan(Reading::new(terms, 0).under(plan).pace);
     let capacity = i128::from(terms.floor) + own.units(burst.into());
     let (up, down) = (i128::from(tokens) << terms.layout.scale, times.into());
-    Tiny { pace, terms, up, down, capacity, since: since.into(), turn: 1 << 64 }
+    Tiny { pace, terms, up, down, capacity, since: since.into(), turn }
 }
 
 fn all() -> Vec<Tiny> {
@@ -235,16 +232,22 @@ fn everything_given_to_tiny_layouts_is_as_spelled_out() {
 fn everything_given_back_to_tiny_layouts_is_as_spelled_out() {
     try_all("mark and give back", |tiny, state, now, spelled| {
         if !spelled.reserved {
-            assert_eq!(i128::from(state.mark(&tiny.pace, now)), spelled.mark, "{state:?} {now} {spelled:?}");
+            assert_eq!(i128::from(state.mark(&tiny.terms, now)), spelled.mark, "{state:?} {now} {spelled:?}");
         }
         let mut steps = 0;
         for units in given(tiny).step_by(3) {
             for off in [0, 1, 2, -1, i128::from(units)] {
                 let mark = (spelled.mark + off).rem_euclid(tiny.turn);
-                let ours = state.give_back(&tiny.pace, now, units, mark as u64).map(State::word);
-                let theirs = spelled.give(units.into()).filter(|_| mark == spelled.mark);
-                assert_eq!(ours, theirs, "{state:?} {now} {units} {mark} {spelled:?}");
-                steps += 1;
+                let stamp = state.word() % (1 << tiny.terms.layout.stamp);
+                for (stamp, same) in
+                    [(None, true), (Some(stamp + tiny.range() as u64), true), (Some(stamp + 1), false)]
+                {
+                    let left = Left { mark: mark as u64, stamp };
+                    let ours = state.give_back(&tiny.pace, now, units, left).map(State::word);
+                    let theirs = spelled.give(units.into()).filter(|_| mark == spelled.mark && same);
+                    assert_eq!(ours, theirs, "{state:?} {now} {units} {left:?} {spelled:?}");
+                    steps += 1;
+                }
             }
         }
         steps
@@ -265,11 +268,17 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
                     assert_eq!(ours, theirs, "{}", at());
                     // Somebody waits whose time was promised after it: nothing.
                     let other = ((spelled.mark + 1).rem_euclid(tiny.turn)) as u64;
-                    let later = Undo { units, mark: other, before, since };
+                    let left = Left { mark: other, stamp: None };
                     let owed = !spelled.reserved && spelled.level < spelled.floor;
-                    let ours = later.run(&tiny.pace, state, now).map(State::word);
-                    assert_eq!(ours, theirs.filter(|_| !owed), "{}", at());
-                    steps += 2;
+                    let ours = Undo { units, left, before, since }.run(&tiny.pace, state, now);
+                    assert_eq!(ours.map(State::word), theirs.filter(|_| !owed), "{}", at());
+                    // Nor where it may have been used under another plan.
+                    let stands = Left { mark: spelled.mark as u64, stamp: Some(state.word()) };
+                    let moved = Left { stamp: Some(state.word() ^ 1), ..stands };
+                    let ours = |left| Undo { units, left, before, since }.run(&tiny.pace, state, now);
+                    assert_eq!(ours(stands).map(State::word), theirs, "{}", at());
+                    assert_eq!(ours(moved), None, "{}", at());
+                    steps += 4;
                 }
             }
         }

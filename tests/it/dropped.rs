@@ -3,8 +3,8 @@
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
 use super::face::{Face, Set, on_each, on_each_of};
-use super::{CROWD, InStore, Room};
-use crate::support::{Random, SECOND, Time, nanos, ns};
+use super::{CROWD, IN_TABLE, InStore, Room};
+use crate::support::{Plain, Random, SECOND, Time, nanos, ns};
 
 const MS: u64 = 1_000_000;
 
@@ -215,4 +215,54 @@ fn without_room_the_policy_says_who_waits() {
         assert_eq!((slot.delay(), slot.commit().remaining()), (ns(0), 2));
     }
     assert_eq!(allow.reserve(&1, 6).unwrap_err().reason(), Reason::TooMany);
+}
+
+const OF_TEN: Quota = Quota::per_second(1).burst(10);
+/// A map of one place uses a ticket again. A place that was left in a table is free later only.
+const PLACES: usize = if IN_TABLE { 4 } else { 1 };
+
+/// A key that was removed starts anew. What was taken of it before is not of its next bucket, though that stands
+/// just where the old one did.
+#[test]
+fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
+    for clear in [false, true] {
+        let (clock, _time) = Time::new();
+        let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(PLACES);
+        let remove = || if clear { limiter.clear() } else { assert!(limiter.remove(&1)) };
+        let old = limiter.reserve(&1, 4).unwrap();
+        remove();
+        let new = limiter.reserve(&1, 4).unwrap();
+        drop(old);
+        assert_eq!(limiter.peek(&1).remaining(), 6, "14 granted of a bucket of 10");
+        // It is the last in line all the same.
+        drop(new);
+        assert_eq!(limiter.peek(&1).remaining(), 10);
+    }
+}
+
+/// Nor is a hold settled with it.
+#[test]
+fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
+    let (clock, _time) = Time::new();
+    let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(PLACES);
+    let (over, under) = (limiter.hold(&1, 4).unwrap(), limiter.hold(&1, 1).unwrap());
+    assert!(limiter.remove(&1));
+    assert!(limiter.try_acquire_n(&1, 5).is_ok());
+    assert_eq!(over.settle(1), 0);
+    assert_eq!(limiter.peek(&1).remaining(), 5, "nothing comes back");
+    assert_eq!(under.settle(3), 2, "the rest is not counted");
+    assert_eq!(limiter.peek(&1).remaining(), 5);
+}
+
+/// Another key's removal is none of its business.
+#[test]
+fn a_reservation_outlives_the_removal_of_others() {
+    let (clock, _time) = Time::new();
+    let limiter = RateLimiter::<u64, Plain>::stored(OF_TEN).clock(clock).build();
+    let held = limiter.reserve(&1, 4).unwrap();
+    for other in (2..50).map(|key| key * 1_000) {
+        assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));
+    }
+    drop(held);
+    assert_eq!(limiter.peek(&1).remaining(), 10);
 }

@@ -259,3 +259,92 @@ fn a_plan_too_many_shares_with_nobody() {
     assert_eq!(again, plans[0]);
     assert!(limiter.try_acquire_as(&1, 1, &again).is_err());
 }
+
+const MILLION: Quota = Quota::per_second(1_000_000).burst(1_000);
+
+/// A drained key of a fast limiter, 500 us later under a slower quota, and a plan made after that change.
+fn changed() -> (RateLimiter<u64>, Time, Plan) {
+    let (clock, mut time) = Time::new();
+    time.set(77 * SECOND);
+    let builder = RateLimiter::<u64>::stored(MILLION);
+    let builder = builder.headroom(Quota::per_second(1_000_000).burst(5_000)).unwrap();
+    let limiter = builder.clock(clock).build();
+    assert_eq!(left(limiter.try_acquire_n(&1, 1_000)), 0);
+    time.advance(500_000);
+    limiter.set_quota(Quota::per_second(10_000).burst(1_000)).unwrap();
+    let plan = limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap();
+    (limiter, time, plan)
+}
+
+/// Jitter earns nothing: not even a plan's share of the time before the plan.
+#[test]
+fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
+    for behind in [0, 1, 1_000, 3_000, 400_000] {
+        let (limiter, mut time, plan) = changed();
+        time.set(time.now() - behind);
+        let granted = limiter.key(&1).n(5_000).under(&plan).acquire_up_to().tokens();
+        assert!(granted <= 500, "{granted} granted of 500, {behind} ns behind");
+        // It is told when a token is there.
+        let wait = limiter.try_acquire_as(&1, 1, &plan).unwrap_err().retry_after().unwrap();
+        time.advance(nanos(wait) - 1);
+        assert!(limiter.try_acquire_as(&1, 1, &plan).is_err(), "{behind} ns behind");
+        time.advance(1);
+        assert!(limiter.try_acquire_as(&1, 1, &plan).is_ok(), "{behind} ns behind, {wait:?}");
+    }
+}
+
+/// As above, at a reading that a caller has kept.
+#[test]
+fn a_plan_earns_nothing_of_the_time_before_it_at_a_reading_from_before() {
+    let (clock, mut time) = Time::new();
+    time.set(77 * SECOND);
+    let builder = RateLimiter::<u64>::stored(MILLION);
+    let builder = builder.headroom(Quota::per_second(1_000_000).burst(5_000)).unwrap();
+    let limiter = builder.clock(clock).build();
+    assert_eq!(left(limiter.try_acquire_n(&1, 1_000)), 0);
+    time.advance(100_000);
+    let kept = limiter.now();
+    time.advance(50 * MS);
+    limiter.set_quota(Quota::per_second(10_000).burst(1_000)).unwrap();
+    let plan = limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap();
+    let take = |n| limiter.key(&1).n(n).under(&plan).try_acquire_at(kept);
+    let granted = (1..=5_000).rev().find(|n| take(*n).is_ok()).unwrap_or(0);
+    assert!(granted <= 100, "{granted} granted where 100 were earned");
+}
+
+/// A reservation under one pace, then a take under another: the bucket may stand where it stood, and has less.
+#[test]
+fn a_reservation_gives_nothing_back_after_a_take_under_another_plan() {
+    for (tokens, planned) in [(50, true), (50, false), (200, true), (200, false), (100, true)] {
+        let (limiter, mut time) = limiter();
+        let plan = limiter.plan(Quota::per_second(tokens).burst(100)).unwrap();
+        let ask = |under: bool, n| match under {
+            true => limiter.key(&1).n(n).under(&plan),
+            false => limiter.key(&1).n(n),
+        };
+        let reserved = ask(planned, 60).reserve().unwrap();
+        time.advance(200 * MS);
+        let taken = ask(!planned, 10).try_acquire().unwrap().tokens();
+        drop(reserved);
+        let rest = [true, false].map(|under| ask(under, 1_000).acquire_up_to().tokens());
+        let granted = taken + rest[0] + rest[1];
+        assert!(granted <= 100, "{granted} at one instant of a burst of 100: {tokens}/s, {planned}");
+    }
+}
+
+/// As long as none took, all of it comes back, whatever the plan; and in the order of a stack.
+#[test]
+fn a_reservation_under_a_plan_gives_all_back_if_none_took() {
+    let (limiter, mut time) = limiter();
+    let gold = limiter.plan(GOLD).unwrap();
+    let reserve = |n| limiter.key(&1).n(n).under(&gold).reserve().unwrap();
+    let look = || limiter.key(&1).under(&gold).peek().remaining();
+    let line = [2_000, 300, 200, 100].map(reserve);
+    line.into_iter().rev().for_each(drop);
+    assert_eq!(look(), 2_000);
+    let one = reserve(2_000);
+    time.advance(300 * MS);
+    assert_eq!(look(), 300);
+    drop(one);
+    assert_eq!(look(), 2_000);
+}

@@ -244,7 +244,7 @@ impl<S: Store> World<S> {
 impl World<Map> {
     fn remove(&self) {
         if let Some(bucket) = self.store.search()
-            && self.rules.seal(bucket)
+            && self.rules.seal(bucket, || ())
         {
             self.hot.forget(Id::of(bucket));
         }
@@ -292,7 +292,7 @@ impl World<Map> {
 impl World<Inline> {
     fn remove(&self) {
         if let Some(held) = self.store.search()
-            && self.rules.seal(held)
+            && self.rules.seal(held, || ())
         {
             self.hot.forget(held.id());
             self.store.0.vacate(held, &self.rules);

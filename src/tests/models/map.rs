@@ -8,9 +8,11 @@ use super::explore;
 use super::world::{SECOND, World};
 use crate::bucket::Word;
 use crate::entry::Under;
-use crate::plan::Plan;
+use crate::plan::{Plan, Since};
 use crate::quota::Quota;
+use crate::reservation::Receipt;
 use crate::state::State;
+use crate::step::{Begin, Reserve};
 
 /// The time to fill the bucket, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
@@ -101,7 +103,7 @@ fn removing_a_key_races_with_its_takers() {
             |world| {
                 world.mock.advance(Duration::from_secs(1));
                 if let Some(bucket) = world.find() {
-                    world.rules.seal(bucket);
+                    world.rules.seal(bucket, || ());
                     world.bury();
                 }
             },
@@ -110,6 +112,43 @@ fn removing_a_key_races_with_its_takers() {
         ]);
         // One for each life of the key.
         assert!((1..=2).contains(&world.granted()));
+    });
+}
+
+/// Reserves a token of the key, and drops that.
+fn reserve_and_drop(world: &World) {
+    let then = world.removals().latest();
+    let step = Reserve { n: 1, patience: u64::MAX };
+    let Ok((outcome, reading)) = world.acquire(step) else { return };
+    let receipt = Receipt::new(outcome, &reading, None);
+    if let Some(bucket) = world.find().filter(|_| outcome.granted) {
+        world.rules.give_back(world.removals().since(then, bucket), &receipt);
+    }
+}
+
+/// Its next bucket stands where the old one did: both were charged one token at the same instant.
+#[test]
+fn a_receipt_of_a_removed_key_is_void() {
+    explore("a reservation that is dropped, remove, a taker of the next bucket", || {
+        let world = World::new(1);
+        let _ = world.acquire(Begin);
+        world.run(&[
+            reserve_and_drop,
+            |world| {
+                if let Some(bucket) = world.find() {
+                    world.rules.seal(bucket, || world.removals().raise());
+                    world.bury();
+                }
+            },
+            |world| {
+                // Of the first bucket it takes nothing.
+                if world.buckets[0].state() == State::SEALED {
+                    world.take_at_length();
+                }
+            },
+        ]);
+        (0..2).for_each(|_| world.take());
+        assert!(world.granted() <= 1, "{} grants", world.granted());
     });
 }
 
@@ -164,7 +203,7 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
 /// A plan of one token every 100 s.
 fn slow_plan(world: &World) -> Plan {
     let (slow, own) = (Quota::every(Duration::from_secs(100)), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, slow, own, &world.rules.read().pace, 0).unwrap()
+    Plan::compile(0, slow, own, &world.rules.read().pace, Since::default()).unwrap()
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl World {
 
     fn remove(&self, key: usize) {
         if let Some(held) = self.table.search(self.hashes[key])
-            && self.rules.seal(held)
+            && self.rules.seal(held, || ())
         {
             self.table.vacate(held, &self.rules);
         }

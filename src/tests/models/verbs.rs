@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::explore;
 use super::world::{SECOND, World};
 use crate::clock::Moment;
-use crate::entry::At;
+use crate::entry::{At, Under};
+use crate::plan::{Plan, Since};
 use crate::quota::Quota;
 use crate::regime::Regimes;
 use crate::reservation::Receipt;
-use crate::step::{Take, TakeUpTo};
+use crate::step::{Reserve, Take, TakeUpTo};
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;
@@ -224,5 +225,38 @@ fn a_reading_from_before_mints_nothing() {
         before(&world);
         at_once(&world);
         assert_eq!(world.granted(), 3);
+    });
+}
+
+/// A token every 5 s: twice the limiter's own rate.
+fn fast_plan(world: &World) -> Plan {
+    let (fast, own) = (Quota::every(Duration::from_secs(5)).burst(2), Quota::every(Duration::from_secs(10)));
+    Plan::compile(0, fast, own, &world.rules.read().pace, Since::default()).unwrap()
+}
+
+/// Two tokens of two are reserved. The plan earns two in 10 s, and one is taken: for the own quota the bucket stands
+/// where it stood.
+#[test]
+fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
+    explore("a reservation that is dropped, a plan's taker, 10 s", || {
+        let world = World::new(2);
+        world.run(&[
+            |world| {
+                let step = Reserve { n: 2, patience: u64::MAX };
+                let (outcome, reading) = world.rules.run(&world.overflow, world.now(), step);
+                if outcome.granted {
+                    world.rules.give_back(&world.overflow, &Receipt::new(outcome, &reading, None));
+                }
+            },
+            |world| {
+                let plan = fast_plan(world);
+                world.rules.admit_plan(plan.ticks_to_fill());
+                let read = Under(world.now(), plan);
+                world.note(world.rules.run(&world.overflow, read, Take(1)));
+            },
+            |world| world.mock.advance(Duration::from_secs(10)),
+        ]);
+        (0..3).for_each(|_| world.take_alone());
+        world.assert_law(SLOT / 2, 2);
     });
 }

@@ -12,6 +12,7 @@ use crate::decision::Granted;
 use crate::entry::{Done, Now, Place, Rules, is_removable};
 use crate::frame::{Numbers, Room};
 use crate::regime::Source;
+use crate::removals::Shard;
 use crate::reservation::{Ledger, Receipt, Reservation};
 use crate::state::{Outcome, State};
 use crate::step::{Reserve, Step, Take};
@@ -51,6 +52,8 @@ pub(super) struct World<R = Fixed> {
     used: AtomicU64,
     /// Number of the key's bucket, from 1 on; 0 if it has no entry.
     entry: AtomicU64,
+    /// The latest removal of the key.
+    removed: AtomicU64,
     /// When what was granted is earned, and how many tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
@@ -102,6 +105,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
             buckets: [Bucket::new(), Bucket::new(), Bucket::new(), Bucket::new()],
             used: AtomicU64::new(0),
             entry: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
             grants: Mutex::new(Vec::new()),
         })
     }
@@ -158,6 +162,15 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         if let Ok(done) = self.rules.acquire(Seat { world: self, room: true }, read, Take(1)) {
             self.note(done);
         }
+    }
+
+    /// Runs a step on the key's bucket, which it gets if it has none.
+    pub(super) fn acquire(&self, step: impl Step) -> Done<Terms> {
+        self.rules.acquire(Seat { world: self, room: true }, self.now(), step)
+    }
+
+    pub(super) fn removals(&self) -> Shard<'_> {
+        Shard { latest: &self.removed, hash: 1 }
     }
 
     /// Takes a token of the key, without an attempt ahead: whatever an attempt decides does not come this way.

@@ -38,13 +38,12 @@ impl Tiny {
     }
 
     pub(super) fn earned(&self, now: i128, passed: i128) -> i128 {
-        let from = if self.since <= now { (now - passed).max(self.since) } else { now - passed };
-        self.until(now) - self.until(from)
+        self.until(now) - self.until((now - passed).max(self.since).min(now))
     }
 
     /// The least number of ticks after `now` that earn so many units.
     pub(super) fn ticks(&self, now: i128, units: i128) -> i128 {
-        let goal = (self.until(now) + units) * self.down;
+        let goal = (self.until(now.max(self.since)) + units) * self.down;
         (goal + self.up - 1) / self.up - now
     }
 
@@ -85,7 +84,7 @@ pub(super) struct Spelled<'a> {
     pub(super) adopted: bool,
     /// Nobody's word, or never charged: nothing is given to it.
     pub(super) reserved: bool,
-    /// What it will have earned, from the beginning, when it has 0 units.
+    /// The units that the limiter's own quota earns until it has 0 of them.
     pub(super) mark: i128,
     pub(super) floor: i128,
     pub(super) lowest: i128,
@@ -116,7 +115,7 @@ impl<'a> Spelled<'a> {
         }
         // The most debt: what was asked for, or one burst.
         let debt = if fixed_debt { floor } else { floor.min(capacity - floor) };
-        let mark = (tiny.until(charged) - stored).rem_euclid(tiny.turn);
+        let mark = ((charged << tiny.terms.layout.scale) - stored).rem_euclid(tiny.turn);
         let lowest = floor - debt;
         Spelled { tiny, now: tick, level, stamp: committed, lag, adopted, reserved, mark, floor, lowest }
     }
