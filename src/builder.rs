@@ -9,7 +9,7 @@ use crate::decision::{Denied, Granted};
 use crate::frame::Room;
 use crate::jitter::Jitter;
 use crate::limiter::RateLimiter;
-use crate::plan::{Plan, Since};
+use crate::plan::Plan;
 use crate::quota::{InvalidQuota, Quota};
 use crate::settings::{Settings, common_setters};
 use crate::shared::{Choose, Shared};
@@ -176,7 +176,7 @@ impl<K, S> Builder<K, S> {
         let quota = self.settings.quota;
         let terms = Terms::in_frame(quota.numbers(), self.settings.frame);
         for plan in &self.plans {
-            Plan::compile(0, *plan, quota, &terms, Since::default())?;
+            Plan::compile(0, *plan, quota, &terms, None)?;
         }
         Ok(self)
     }

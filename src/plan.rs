@@ -30,14 +30,14 @@ pub struct Plan {
     factor: u64,
     shift: u32,
     capacity: u64,
-    /// The clock reading, in nanoseconds, and the tick from which on the plan earns.
-    since: Since,
+    /// From when on the plan earns; `None` if no other quota has gone before.
+    since: Option<Since>,
     /// What its keys share when there is no room for them.
     pub(crate) share: Share,
 }
 
-/// The start of the quota that a plan was made beside: 0 and 0 for the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The start of the quota that a plan was made beside: a clock reading in nanoseconds, and its tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Since {
     pub(crate) nanos: u64,
     pub(crate) tick: u64,
@@ -50,7 +50,7 @@ impl Plan {
         quota: Quota,
         own: Quota,
         terms: &Terms,
-        since: Since,
+        since: Option<Since>,
     ) -> Result<Plan, Flaw> {
         let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
         let Numbers { tokens, nanos, burst } = quota.numbers();
@@ -70,7 +70,7 @@ impl Plan {
         quota: Quota,
         own: Quota,
         terms: &Terms,
-        since: Since,
+        since: Option<Since>,
     ) -> Result<Plan, Flaw> {
         let Numbers { tokens, nanos, burst } = quota.numbers();
         let layout = terms.layout;
@@ -129,8 +129,8 @@ impl Plan {
     }
 }
 
-/// 2^63 ticks take longer: a nanosecond has at most 2^13 of them.
-const WRAP_NANOS: u64 = 1 << 50;
+/// 2^62 ticks take longer: a nanosecond has at most 2^13 of them.
+const WRAP_NANOS: u64 = 1 << 49;
 
 /// Stands for any number of ticks that no plan needs.
 const LONG: u64 = u64::MAX >> 2;
@@ -158,7 +158,8 @@ fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
     Some((factor, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
 }
 
-/// Ticks since the beginning are counted modulo 2^63. (They wrap where a nanosecond has more than two.)
+/// Ticks since the beginning are counted modulo 2^63: the base of a change is. (They wrap where a nanosecond has more
+/// than two.)
 const TURN: u64 = 1 << 63;
 const POSITIVE: u64 = TURN - 1;
 
@@ -175,16 +176,18 @@ pub(crate) struct Planned {
 
 impl Reading {
     pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
-        let Since { nanos, tick: start } = plan.since;
-        let ahead = self.tick.wrapping_sub(start).cast_signed();
-        let age = match self.nanos().checked_sub(nanos) {
-            None => ahead.min(0),
-            // A reading that is behind a later change may be behind this start as well.
-            Some(passed) if ahead >= 0 || passed < WRAP_NANOS => ahead,
-            Some(_) => i64::MAX,
-        };
+        let age = plan.since.map_or(i64::MAX, |since| self.age(since));
         let pace = Planned { terms: self.pace, plan, tick: self.tick, age };
         Reading { pace, at: self.at, tick: self.tick }
+    }
+
+    /// Ticks since a start; negative if the reading is behind it.
+    fn age(&self, Since { nanos, tick }: Since) -> i64 {
+        // Modulo 2^63, as a base is.
+        let ahead = (self.tick.wrapping_sub(tick) << 1).cast_signed() >> 1;
+        let wrapped = ahead < 0 && self.nanos().saturating_sub(nanos) >= WRAP_NANOS;
+        // Longer than any stamp's range.
+        if wrapped { i64::MAX } else { ahead }
     }
 }
 

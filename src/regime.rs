@@ -227,10 +227,7 @@ impl Regimes {
         let number = self.latest(clock);
         let terms = self.terms(number);
         let start = self.slot(number).start.load(Ordering::Acquire);
-        let since = match number {
-            0 => Since::default(),
-            _ => Since { nanos: start, tick: terms.tick(start) },
-        };
+        let since = (number > 0).then(|| Since { nanos: start, tick: terms.tick(start) });
         Plan::compile(limiter, quota, self.quota(), &terms, since)
     }
 

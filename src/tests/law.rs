@@ -176,8 +176,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
             Verb::Drop(back) => {
                 let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
                 let receipt = ledger.granted[index].receipt;
-                let reading = bench.rules.read();
-                let last = bench.bucket.state().mark(&reading.pace, reading.tick) == receipt.mark;
+                let last = bench.stands(&receipt);
                 bench.rules.give_back(&bench.bucket, &receipt);
                 // What does not come back counts as granted, used or not.
                 // After tokens came back it may be the last again though others took: then it is a refund.

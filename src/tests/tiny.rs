@@ -82,7 +82,7 @@ fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     };
     let limiters = quota(own.burst());
     let plans = Numbers { tokens, nanos: limiters.nanos * times, burst };
-    let from = Since { nanos: terms.ticks.nanos_until(0, since), tick: since };
+    let from = (since > 0).then(|| Since { nanos: terms.ticks.nanos_until(0, since), tick: since });
     let plan = Plan::however_coarse(0, public(plans), public(limiters), &terms, from).expect("it fits");
     let pace = Either::Plan(Reading::new(terms, 0).under(plan).pace);
     let capacity = i128::from(terms.floor) + own.units(burst.into());

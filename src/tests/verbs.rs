@@ -5,20 +5,23 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 
+use super::reference;
 use super::reference::verbs::{Promise, Slot};
 use super::reference::{Answer, Ideal, Unit};
 use super::state::{Move, answer, moves, nanos};
 use super::terms::{Asked, EXTREMES, TABLE, numbers, quotas, unit_of};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Read};
 use crate::clock::{Clock, MockClock, Moment};
 use crate::decision::{Denied, Granted, Reason};
-use crate::entry::{At, Now, Rules};
+use crate::entry::{At, Now, Rules, Under};
 use crate::frame::{Frame, Room};
+use crate::plan::Plan;
 use crate::quota::Quota;
 use crate::regime::Regimes;
 use crate::reservation::{Ledger, Receipt, Reservation};
-use crate::state::State;
+use crate::state::{Outcome, State};
 use crate::step::{Reserve, Step, Take, TakeUpTo};
+use crate::terms::{Pace, Reading};
 
 /// One bucket on a clock that is told what to read.
 pub(super) struct Bench {
@@ -26,6 +29,8 @@ pub(super) struct Bench {
     pub(super) bucket: Bucket,
     mock: MockClock,
     pub(super) now: u64,
+    /// Of the next steps.
+    plan: Option<Plan>,
 }
 
 /// Takes nothing back: reservations are only asked for their delay.
@@ -45,7 +50,7 @@ impl Bench {
     pub(super) fn new(quota: Quota, frame: Frame, initial: Option<u64>, start: u64) -> Bench {
         let (clock, mock) = Clock::mock();
         let rules = Rules::new(Regimes::new(quota, frame), clock, initial);
-        let mut bench = Bench { rules, bucket: Bucket::new(), mock, now: 0 };
+        let mut bench = Bench { rules, bucket: Bucket::new(), mock, now: 0, plan: None };
         bench.go_to(start);
         bench.bucket = Bucket::from_state(bench.rules.start(&bench.rules.read()));
         bench
@@ -58,8 +63,24 @@ impl Bench {
     }
 
     pub(super) fn take(&self, step: impl Step) -> (Result<Granted, Denied>, Receipt) {
-        let (outcome, reading) = self.rules.run(&self.bucket, Now(&self.rules), step);
-        (step.decision((outcome, reading)), Receipt::new(outcome, &reading, None))
+        let (decision, receipt, _) = self.take_by(Now(&self.rules), step);
+        (decision, receipt)
+    }
+
+    /// Tells the reading that counted, too.
+    fn take_by(&self, read: impl Read<Reading>, step: impl Step) -> (Result<Granted, Denied>, Receipt, u64) {
+        fn told<P: Pace>(
+            (outcome, reading): (Outcome, Reading<P>),
+            step: impl Step,
+            plan: Option<Plan>,
+        ) -> (Result<Granted, Denied>, Receipt, u64) {
+            let receipt = Receipt::new(outcome, &reading, plan);
+            (step.decision((outcome, reading)), receipt, reading.at)
+        }
+        match self.plan {
+            None => told(self.rules.run(&self.bucket, read, step), step, None),
+            Some(plan) => told(self.rules.run(&self.bucket, Under(read, plan), step), step, Some(plan)),
+        }
     }
 
     pub(super) fn reserve(&self, n: u64, patience: Option<u64>) -> Reserved {
@@ -79,11 +100,21 @@ impl Bench {
         answer(self.take(Take(0)).0)
     }
 
-    /// Whether somebody waits whose time was promised after what the receipt is for.
+    /// Whether the bucket stands as a take has left it.
+    pub(super) fn stands(&self, receipt: &Receipt) -> bool {
+        let (state, reading) = (self.bucket.state(), self.rules.read());
+        state.stands(&reading.pace, reading.tick, receipt.left(self.rules.has_plans()))
+    }
+
+    /// Whether nothing of a take is undone: a later one waits whose time was promised on top of it, or may have been under
+    /// another plan.
     pub(super) fn promised_on(&self, receipt: &Receipt) -> bool {
         let (state, reading) = (self.bucket.state(), self.rules.read());
-        let in_debt = reading.view(state).level < reading.pace.floor;
-        in_debt && state.mark(&reading.pace, reading.tick) != receipt.mark
+        let level = match receipt.plan {
+            None => reading.view(state).level,
+            Some(plan) => reading.under(plan).view(state).level,
+        };
+        (level < reading.pace.floor || self.rules.has_plans()) && !self.stands(receipt)
     }
 
     /// Whether the word was changed by it.
@@ -112,6 +143,8 @@ enum Verb {
     Charge,
     /// The rate and the burst times these.
     SetQuota(f64, f64),
+    /// A plan of the rate and the burst times these.
+    Plan(f64, f64),
 }
 
 fn verbs() -> impl Strategy<Value = Verb> {
@@ -127,6 +160,8 @@ fn verbs() -> impl Strategy<Value = Verb> {
         2 => which().prop_map(Verb::Undo),
         3 => Just(Verb::Charge),
         1 => (-3.0..3.0_f64, -2.0..2.0_f64).prop_map(|(rate, burst)| Verb::SetQuota(rate.exp2(), burst.exp2())),
+        // For those that have room for it.
+        1 => (-4.0..4.0_f64, -3.0..0.5_f64).prop_map(|(rate, burst)| Verb::Plan(rate.exp2(), burst.exp2())),
     ]
 }
 
@@ -158,7 +193,9 @@ struct Pair {
     bench: Bench,
     ideal: Ideal,
     quota: Asked,
-    taken: Vec<(Receipt, Slot)>,
+    taken: Vec<(Receipt, Slot, Option<reference::plan::Plan>)>,
+    /// None, unless there may be some.
+    plans: Option<Vec<(Plan, reference::plan::Plan)>>,
 }
 
 /// What was refused, for how long, and would be asked for again.
@@ -178,7 +215,7 @@ impl Pair {
             None => ideal,
         };
         let bench = Bench::new(public, frame, initial, start);
-        Some(Pair { bench, ideal, quota, taken: Vec::new() })
+        Some(Pair { bench, ideal, quota, taken: Vec::new(), plans: None })
     }
 
     fn token(&self) -> f64 {
@@ -187,13 +224,28 @@ impl Pair {
 
     fn keep(&mut self, receipt: Receipt, slot: Slot) {
         if receipt.units > 0 {
-            self.taken.push((receipt, slot));
+            self.taken.push((receipt, slot, self.plan_of(receipt.plan)));
         }
+    }
+
+    fn plan_of(&self, plan: Option<Plan>) -> Option<reference::plan::Plan> {
+        let plans = self.plans.iter().flatten();
+        plans.rev().find(|(ours, _)| Some(*ours) == plan).map(|(_, theirs)| *theirs)
+    }
+
+    /// What follows is under one of the plans, or under none.
+    fn under(&mut self, which: usize) {
+        let plan = self.plans.iter().flatten().rev().nth(which).copied();
+        self.bench.plan = plan.map(|(ours, _)| ours);
+        self.ideal.under(plan.map(|(_, theirs)| theirs));
     }
 
     fn pick(&mut self, back: usize) -> Option<(Receipt, Slot)> {
         let index = self.taken.len().checked_sub(back + 1)?;
-        Some(self.taken.remove(index))
+        let (receipt, slot, plan) = self.taken.remove(index);
+        self.bench.plan = receipt.plan;
+        self.ideal.under(plan);
+        Some((receipt, slot))
     }
 
     /// Does it and holds it against the ideal. The wait of what was refused.
@@ -220,10 +272,9 @@ impl Pair {
             }
             Verb::TakeAt(back) => {
                 let then = now.saturating_sub((back * self.token()) as u64);
-                let at = At(&bench.rules, Moment(then));
-                let (outcome, reading) = bench.rules.run(&bench.bucket, at, Take(n));
-                assert!(reading.at == then || reading.at == now);
-                self.ideal.take(reading.at, n, answer(Take(n).decision((outcome, reading))))?;
+                let (decision, _, at) = bench.take_by(At(&bench.rules, Moment(then)), Take(n));
+                assert!(at == then || at == now);
+                self.ideal.take(at, n, answer(decision))?;
                 Ok(None)
             }
             Verb::Reserve(_) => {
@@ -245,15 +296,14 @@ impl Pair {
                 Ok(promise.answer.retry_after)
             }
             Verb::Refund => {
-                let (_, committed) = bench.committed(|| bench.rules.refund(&bench.bucket, n, None));
+                let (_, committed) = bench.committed(|| bench.rules.refund(&bench.bucket, n, bench.plan));
                 self.ideal.refund(now, n, Some(committed))?;
                 Ok(None)
             }
             Verb::Drop(back) => {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
-                let reading = bench.rules.read();
-                let last = bench.bucket.state().mark(&reading.pace, reading.tick) == receipt.mark;
+                let last = bench.stands(&receipt);
                 let (_, committed) = bench.committed(|| bench.rules.give_back(&bench.bucket, &receipt));
                 self.ideal.give_back(now, &slot, Some((last, committed)))?;
                 Ok(None)
@@ -272,7 +322,7 @@ impl Pair {
             Verb::Charge => {
                 // Nothing is never charged.
                 let n = n.max(1);
-                let taken = bench.rules.charge_later(&bench.bucket, n, None).unwrap();
+                let taken = bench.rules.charge_later(&bench.bucket, n, bench.plan).unwrap();
                 self.ideal.charge_up_to(now, n, taken)?;
                 Ok(None)
             }
@@ -289,20 +339,26 @@ impl Pair {
                 }
                 Ok(None)
             }
+            Verb::Plan(rate, burst) => {
+                let times = |n: u64, by: f64| ((n as f64 * by) as u64).max(1);
+                let (tokens, period, burst) =
+                    (times(self.quota.0, rate), self.quota.1, times(self.quota.2, burst));
+                if let Some(plans) = &mut self.plans
+                    && let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst)
+                    && let Ok(plan) = bench.rules.source.plan(0, public, &bench.rules.clock)
+                {
+                    bench.rules.admit_plan(plan.ticks_to_fill());
+                    plans.push((plan, self.ideal.plan(tokens, period, burst)));
+                }
+                Ok(None)
+            }
         }
     }
 }
 
-fn walk(
-    quota: Asked,
-    room: Room,
-    initial: Option<u64>,
-    start: u64,
-    steps: &[(Move, Verb, f64)],
-) -> TestCaseResult {
-    let Some(mut pair) = Pair::new(quota, room, initial, start) else { return Ok(()) };
+fn walk(mut pair: Pair, steps: &[(Move, Verb, f64, usize)]) -> TestCaseResult {
     let mut refused: Refused = None;
-    for (by, verb, part) in steps {
+    for (by, verb, part, which) in steps {
         let (token, jitter) = (pair.token(), pair.ideal.jitter());
         let mut now = moved(by, pair.bench.now, token, pair.quota.2, jitter);
         let mut asked = (verb.clone(), amount(*part, pair.quota.2), None);
@@ -313,8 +369,11 @@ fn walk(
         if let (Move::Retry { early }, Some((wait, verb, n, patience))) = (by, refused.take())
             && wait > 0
         {
+            // Under the plan that it was refused under.
             now = now.saturating_add(wait - u64::from(*early));
             (asked, must) = ((verb, n, patience), Some(!early));
+        } else {
+            pair.under(*which);
         }
         if now >= 1 << 62 {
             break;
@@ -353,8 +412,8 @@ fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..1_u64 << 45, 0..1_u64 << 61]
 }
 
-fn steps() -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
-    prop::collection::vec((moves(), verbs(), 0.0..1.0_f64), 1..120)
+fn steps() -> impl Strategy<Value = Vec<(Move, Verb, f64, usize)>> {
+    prop::collection::vec((moves(), verbs(), 0.0..1.0_f64, 0..4_usize), 1..120)
 }
 
 fn initials() -> impl Strategy<Value = Option<u64>> {
@@ -373,7 +432,25 @@ proptest! {
         steps in steps(),
     ) {
         let quota = (tokens.min(1 << 44), nanos, burst);
-        walk(quota, room_of(rooms, quota), initial, start, &steps)?;
+        if let Some(pair) = Pair::new(quota, room_of(rooms, quota), initial, start) {
+            walk(pair, &steps)?;
+        }
+    }
+
+    /// Made before changes and after them, beside the own quota, on readings that are behind by jitter and older.
+    #[test]
+    fn any_bucket_keeps_to_the_ideal_under_plans(
+        (tokens, nanos, burst) in quotas(),
+        rooms in rooms(),
+        initial in initials(),
+        start in starts(),
+        steps in steps(),
+    ) {
+        // The reference counts a plan's rate times a level.
+        let quota = (tokens.min(1 << 30), nanos.min(1 << 50), burst.min(1 << 30));
+        if let Some(pair) = Pair::new(quota, room_of(rooms, quota), initial, start) {
+            walk(Pair { plans: Some(Vec::new()), ..pair }, &steps)?;
+        }
     }
 
     #[test]
@@ -385,7 +462,9 @@ proptest! {
         steps in steps(),
     ) {
         let quota = TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES).nth(row).unwrap();
-        walk(quota, room_of(rooms, quota), initial, start, &steps)?;
+        if let Some(pair) = Pair::new(quota, room_of(rooms, quota), initial, start) {
+            walk(pair, &steps)?;
+        }
     }
 }
 

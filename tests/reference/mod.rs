@@ -9,12 +9,15 @@
 //! such jump widens the allowance by a tick until the bucket is full again. So does a change of quota, at which the
 //! crate goes on from a whole tick.
 
+pub(crate) mod plan;
 mod unit;
 pub(crate) mod verbs;
 
 pub(crate) use unit::Unit;
 
 use std::ops::RangeInclusive;
+
+use self::plan::Plan;
 
 /// Fixed-point bits of a level.
 const POINT: u32 = 16;
@@ -50,6 +53,15 @@ pub(crate) struct Ideal {
     windows: Windows,
     jumps: i128,
     changes: i128,
+    /// What the level is known to, beside the jumps: where keys move from plan to plan.
+    slack: i128,
+    /// What was earned until the latest change of quota, if there was one.
+    changed: Option<i128>,
+    /// The plan that is looked under, and that of the latest commit.
+    plan: Option<Plan>,
+    used: Option<Plan>,
+    /// Plans were made.
+    plans: bool,
     /// Commits so far.
     serial: u64,
 }
@@ -156,6 +168,11 @@ impl Ideal {
             windows: Windows { jitter: 0, jump: 0 },
             jumps: 0,
             changes: 0,
+            slack: 0,
+            changed: None,
+            plan: None,
+            used: None,
+            plans: false,
             serial: 0,
         };
         Ideal { windows: ideal.windows(), ..ideal }
@@ -166,7 +183,11 @@ impl Ideal {
     }
 
     fn capacity(&self) -> i128 {
-        self.units(self.burst)
+        self.units(self.burst())
+    }
+
+    fn burst(&self) -> u64 {
+        self.plan.map_or(self.burst, |plan| plan.burst)
     }
 
     /// What one tick earns.
@@ -252,11 +273,13 @@ impl Ideal {
         if shown == passed {
             // A reading that is behind by less than a tick earns nothing.
             let earned = now.earned.max(at.earned);
-            return Seen { level: self.level + earned - at.earned, at: Moment { earned, ..now }, ..stands };
+            let level = self.level + self.came(at.earned, earned);
+            return Seen { level, at: Moment { earned, ..now }, ..stands };
         }
         // The stamp wrapped, or the clock went back by more than the windows.
         let earned = shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4);
-        Seen { level: self.level + earned, jumped: true, ..stands }
+        let from = now.earned.saturating_sub(earned);
+        Seen { level: self.level + self.came(from, now.earned), jumped: true, ..stands }
     }
 
     /// Ticks in which the stamp wraps.
@@ -277,14 +300,15 @@ impl Ideal {
         let excess = (if now >> 48 == 0 { 1 } else { self.tick() / 4 }) * (1 + self.changes);
         // A tick that is worth several tokens comes whole: late by less than one.
         let late = if self.unit.scale > 0 { self.tick() } else { 0 };
-        let ahead = level + (jumps + 1) * self.tick() + excess;
+        let (grain, loose) = (self.grain(), self.loose() + self.slack + self.moving());
+        let ahead = level + (jumps + 1) * grain + self.times(excess) + loose;
         Bounds {
             level,
             at,
             adopts: adopted && self.at.is_some(),
-            lag: at.earned - self.earned(now),
+            lag: at.earned - self.earned(now) + self.early(at.earned),
             jumps,
-            least: level - jumps * self.tick() - late,
+            least: level - jumps * grain - late - loose,
             ahead,
             most: ahead.min(self.capacity()),
         }
@@ -295,9 +319,11 @@ impl Ideal {
         self.at = Some(seen.at);
         self.level = level;
         self.jumps = seen.jumps;
+        self.slack += self.moving();
         if seen.least >= self.capacity() {
-            (self.jumps, self.changes) = (0, 0);
+            (self.jumps, self.changes, self.slack) = (0, 0, 0);
         }
+        self.used = self.plan;
         self.serial += 1;
     }
 
@@ -311,19 +337,19 @@ impl Ideal {
             Err(format!("{what}: at {now} ns, n = {n}, {answer:?}, ideal {level} of {need}, {self:?}"))
         };
 
-        if n > self.burst && (answer.granted || answer.retry_after.is_some()) {
+        if n > self.burst() && (answer.granted || answer.retry_after.is_some()) {
             return wrong("more than the burst must be refused for ever");
         }
         if answer.granted && n > 0 && seen.most < need {
             return wrong("the law is broken");
         }
-        if !answer.granted && n <= self.burst && (n == 0 || seen.least >= need) {
+        if !answer.granted && n <= self.burst() && (n == 0 || seen.least >= need) {
             return wrong("the ideal bucket grants this");
         }
         if let Some(what) = self.misstates(&seen, left, answer.remaining, answer.reset_after) {
             return wrong(what);
         }
-        if !answer.granted && n <= self.burst {
+        if !answer.granted && n <= self.burst() {
             let Some(retry) = answer.retry_after else { return wrong("it is not refused for ever") };
             if !self.is_due(need, seen.ahead..=seen.least, seen.lag, retry) {
                 return wrong("retry_after is not when it is due");
@@ -364,8 +390,9 @@ impl Ideal {
     fn is_due(&self, goal: i128, levels: RangeInclusive<i128>, lag: i128, nanos: u64) -> bool {
         let (rate, nanos) = (self.rate.tokens << POINT, i128::from(nanos));
         let (ahead, least) = levels.into_inner();
-        let not_early = goal <= ahead || nanos == LONGEST || (nanos + 1) * rate >= goal - ahead + lag;
-        let not_late = nanos == 0 || goal > least && (nanos - 1) * rate < goal - least + lag;
+        let not_early =
+            goal <= ahead || nanos == LONGEST || (nanos + 1) * rate >= self.over(goal - ahead) + lag;
+        let not_late = nanos == 0 || goal > least && (nanos - 1) * rate < self.over(goal - least) + lag;
         not_early && not_late
     }
 
@@ -375,7 +402,7 @@ impl Ideal {
             return 0;
         }
         let rate = self.rate.tokens << POINT;
-        ((goal - level + lag + rate - 1) / rate).min(LONGEST)
+        ((self.over(goal - level) + lag + rate - 1) / rate).min(LONGEST)
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct Slot {
     since: Moment,
     mark: i128,
     jumps: i128,
+    slack: i128,
     /// The commit that took it.
     serial: u64,
 }
@@ -39,7 +40,7 @@ impl Ideal {
 
     /// The most that may be owed.
     fn bound(&self) -> i128 {
-        self.units(if self.unit.fixed { self.unit.debt } else { self.unit.debt.min(self.burst) })
+        self.units(if self.unit.fixed { self.unit.debt } else { self.unit.debt.min(self.burst()) })
     }
 
     fn complaint<T>(&self, what: &str, step: impl FnOnce() -> String, seen: &Bounds) -> Result<T, String> {
@@ -56,6 +57,7 @@ impl Ideal {
             since: seen.at,
             mark: seen.at.earned - seen.level + self.units(n),
             jumps: seen.jumps,
+            slack: self.slack + self.loose(),
             // Nothing is not committed.
             serial: if n > 0 { self.serial + 1 } else { u64::MAX },
         }
@@ -107,7 +109,7 @@ impl Ideal {
         let seen = self.bounds(now);
         let Promise { answer, delay, indebted } = promise;
         let step = || format!("{n} reserved at {now} ns, patience {patience:?}, {promise:?}");
-        if n > self.burst || n == 0 {
+        if n > self.burst() || n == 0 {
             if delay.unwrap_or(0) > 0 {
                 return self.complaint("nothing is due at once", step, &seen);
             }
@@ -245,8 +247,10 @@ impl Ideal {
     /// Whether a reservation is the last in line.
     pub(crate) fn is_last(&self, slot: &Slot) -> Maybe {
         let allowed = (self.jumps + slot.jumps + 3) * self.tick();
+        // A limiter with plans asks for the very word.
+        let same = !self.plans || self.at.is_some_and(|at| self.shown(at.tick - slot.since.tick) == 0);
         Maybe {
-            yes: self.at.is_some() && self.moved(slot).abs() <= allowed,
+            yes: same && self.at.is_some() && self.moved(slot).abs() <= allowed + self.slack + slot.slack,
             no: self.at.is_none() || self.serial != slot.serial,
         }
     }
@@ -289,9 +293,9 @@ impl Ideal {
         let earned = if self.range() - shown <= self.windows.jitter + self.windows.jump {
             0
         } else if shown == passed {
-            (reading.earned - slot.since.earned).max(0)
+            self.came(slot.since.earned, reading.earned).max(0)
         } else {
-            shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4)
+            self.times(shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4))
         };
         let spilt = slot.before + earned - self.capacity();
         // Known as well as what was there before, and what was earned since.
@@ -304,6 +308,7 @@ impl Ideal {
     /// Another rate and burst, of the same period, from a reading of the clock on.
     pub(crate) fn set_quota(&mut self, now: u64, tokens: u64, burst: u64) {
         let then = self.moment(now);
+        self.changed = Some(then.earned);
         self.rate = Rate { later: true, ..Rate::new(tokens, self.nanos, self.unit) };
         // Both are 0 at the reading 0 as yet.
         let other = self.moment(now);

@@ -8,7 +8,7 @@ use super::explore;
 use super::world::{SECOND, World};
 use crate::bucket::Word;
 use crate::entry::Under;
-use crate::plan::{Plan, Since};
+use crate::plan::Plan;
 use crate::quota::Quota;
 use crate::reservation::Receipt;
 use crate::state::State;
@@ -203,7 +203,7 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
 /// A plan of one token every 100 s.
 fn slow_plan(world: &World) -> Plan {
     let (slow, own) = (Quota::every(Duration::from_secs(100)), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, slow, own, &world.rules.read().pace, Since::default()).unwrap()
+    Plan::compile(0, slow, own, &world.rules.read().pace, None).unwrap()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::explore;
 use super::world::{SECOND, World};
 use crate::clock::Moment;
 use crate::entry::{At, Under};
-use crate::plan::{Plan, Since};
+use crate::plan::Plan;
 use crate::quota::Quota;
 use crate::regime::Regimes;
 use crate::reservation::Receipt;
@@ -231,7 +231,7 @@ fn a_reading_from_before_mints_nothing() {
 /// A token every 5 s: twice the limiter's own rate.
 fn fast_plan(world: &World) -> Plan {
     let (fast, own) = (Quota::every(Duration::from_secs(5)).burst(2), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, fast, own, &world.rules.read().pace, Since::default()).unwrap()
+    Plan::compile(0, fast, own, &world.rules.read().pace, None).unwrap()
 }
 
 /// Two tokens of two are reserved. The plan earns two in 10 s, and one is taken: for the own quota the bucket stands

@@ -1,0 +1,94 @@
+//! A quota of some keys, as the ideal bucket has it: what the limiter's own earns, times a ratio.
+
+#![allow(dead_code, reason = "not every user of the reference has plans")]
+
+use super::Ideal;
+
+/// It earns `up / down` of what the own quota earns, from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    up: i128,
+    down: i128,
+    pub(super) burst: u64,
+    /// What the own quota had earned then.
+    since: i128,
+}
+
+/// More than is ever earned, and far from overflow.
+const MOST: i128 = i128::MAX >> 3;
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Plan {
+    /// Rounded down.
+    fn times(&self, earned: i128) -> i128 {
+        let (whole, rest) = (earned / self.down, earned % self.down);
+        let product = whole.checked_mul(self.up).map(|whole| whole + rest * self.up / self.down);
+        product.unwrap_or(MOST).min(MOST)
+    }
+
+    /// What must be earned for so much, rounded up.
+    fn over(&self, level: i128) -> i128 {
+        let (whole, rest) = (level / self.up, level % self.up);
+        let rest = (rest * self.down + self.up - 1) / self.up;
+        whole.checked_mul(self.down).map_or(MOST, |whole| whole + rest).min(MOST)
+    }
+}
+
+impl Ideal {
+    /// A plan that is made now, of `tokens` in `nanos`.
+    pub(crate) fn plan(&mut self, tokens: u64, nanos: u64, burst: u64) -> Plan {
+        self.plans = true;
+        let (up, down) = (i128::from(tokens) * self.nanos, self.rate.tokens * i128::from(nanos));
+        let all = gcd(up, down);
+        Plan { up: up / all, down: down / all, burst, since: self.changed.unwrap_or(-MOST) }
+    }
+
+    /// The next steps are under a plan, or under the own quota.
+    pub(crate) fn under(&mut self, plan: Option<Plan>) {
+        self.plan = plan;
+    }
+
+    /// What comes between two moments, of which the own quota earns so much.
+    pub(super) fn came(&self, from: i128, to: i128) -> i128 {
+        match self.plan {
+            None => to - from,
+            Some(plan) => plan.times((to - from.max(plan.since)).max(0)),
+        }
+    }
+
+    /// What is still to be earned by the own quota until the plan begins.
+    pub(super) fn early(&self, at: i128) -> i128 {
+        self.plan.map_or(0, |plan| (plan.since - at).max(0))
+    }
+
+    pub(super) fn times(&self, earned: i128) -> i128 {
+        self.plan.map_or(earned, |plan| plan.times(earned) + 1)
+    }
+
+    pub(super) fn over(&self, level: i128) -> i128 {
+        self.plan.map_or(level, |plan| plan.over(level))
+    }
+
+    /// What a tick of the own quota earns.
+    pub(super) fn grain(&self) -> i128 {
+        self.times(self.tick())
+    }
+
+    /// A plan is right to a tick and a unit, at the start and at the end of what it counts.
+    pub(super) fn loose(&self) -> i128 {
+        self.plan.map_or(0, |_| self.loose_under(self.plan))
+    }
+
+    /// To what a level is known that another pace has left.
+    pub(super) fn moving(&self) -> i128 {
+        if self.used == self.plan { 0 } else { self.loose_under(self.used) + self.loose() }
+    }
+
+    fn loose_under(&self, plan: Option<Plan>) -> i128 {
+        let (tick, unit) = (self.tick(), self.tick() >> self.unit.scale);
+        plan.map_or(tick + unit, |plan| 2 * (plan.times(tick) + 1 + unit))
+    }
+}
