@@ -129,9 +129,6 @@ impl Plan {
     }
 }
 
-/// 2^62 ticks take longer: a nanosecond has at most 2^13 of them.
-const WRAP_NANOS: u64 = 1 << 49;
-
 /// Stands for any number of ticks that no plan needs.
 const LONG: u64 = u64::MAX >> 2;
 
@@ -185,9 +182,9 @@ impl Reading {
     fn age(&self, Since { nanos, tick }: Since) -> i64 {
         // Modulo 2^63, as a base is.
         let ahead = (self.tick.wrapping_sub(tick) << 1).cast_signed() >> 1;
-        let wrapped = ahead < 0 && self.nanos().saturating_sub(nanos) >= WRAP_NANOS;
+        let wraps = self.pace.ticks.may_count(self.nanos().saturating_sub(nanos), 1 << 62);
         // Longer than any stamp's range.
-        if wrapped { i64::MAX } else { ahead }
+        if ahead < 0 && wraps { i64::MAX } else { ahead }
     }
 }
 

@@ -105,6 +105,11 @@ impl TickClock {
         (nanos as u128).wrapping_mul(self.multiplier()) & (u128::MAX >> (64 - self.shift()))
     }
 
+    /// Whether a span may have so many ticks.
+    pub(crate) const fn may_count(&self, nanos: u64, ticks: u128) -> bool {
+        nanos as u128 * ((self.multiplier() >> 64) + 1) >= ticks
+    }
+
     /// A span in whole ticks, rounded up.
     pub(crate) const fn ticks_in(&self, nanos: u64) -> u64 {
         // The multiplier is less than 1 too large, the product less than `nanos`.

@@ -1,14 +1,21 @@
-//! One bucket: any quota with any room, a clock that is moved both ways, all verbs but those that sleep. Each answer is
-//! held against the ideal bucket, and so is a look into it afterwards; each `retry_after` is tried a nanosecond early
-//! and when due.
+//! One bucket, alone or a key's: any quota with any room, a clock that is moved both ways, all verbs but those that sleep. Each
+//! answer is held against the ideal bucket, and so is a look into it afterwards; each `retry_after` is tried a nanosecond early
+//! and when due. A key is asked for under plans, which are made before and after changes of quota, and is removed.
 
+mod face;
+
+use std::array;
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use tollgate::{Denied, Hold, Moment, Quota, Reason, Reservation, TokenBucket};
+use tollgate::{Hold, Moment, Plan, Quota, RateLimiter, Reason, Reservation, TokenBucket};
+
+use self::face::Face;
 
 use crate::answers::{denied, granted, look, nanos, taken};
 use crate::bytes::Bytes;
+use crate::reference;
 use crate::reference::verbs::Promise;
 use crate::reference::{Answer, Ideal, Unit};
 use crate::steps::{Amount, Asked, Move, Scale, asked, counted, near, quota};
@@ -22,6 +29,9 @@ const MOST_AT_LEISURE: usize = 31;
 const MOST_CHANGES: usize = 16;
 /// Readings that are kept for a later decision.
 const MOMENTS: usize = 4;
+const PLANS: usize = 8;
+/// A place of a table that a key has left is free again 2 s later.
+const MOST_REMOVED: usize = 4;
 
 #[derive(Debug)]
 pub struct Case {
@@ -32,8 +42,36 @@ pub struct Case {
     initial: Option<Amount>,
     /// Over cores.
     spread: bool,
+    /// A key's, in a map or in a table.
+    keyed: Option<Store>,
     start: u64,
-    steps: Vec<(Move, Verb)>,
+    steps: Vec<(Move, Ahead, Verb)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Store {
+    Map,
+    Table,
+}
+
+/// What goes ahead of a step.
+#[derive(Clone, Copy, Debug)]
+enum Ahead {
+    /// It is under one of the latest plans, or under the own quota.
+    Under(u8),
+    /// A plan is made, of times the rate and the burst, and it is under that.
+    Plan(u8, u8),
+    Remove,
+}
+
+impl Ahead {
+    fn read(bytes: &mut Bytes<'_>) -> Ahead {
+        match bytes.byte() {
+            which @ 0..216 => Ahead::Under(which % 4),
+            216..240 => Ahead::Plan(bytes.byte(), bytes.byte()),
+            _ => Ahead::Remove,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,15 +119,40 @@ impl Case {
             max_debt: (room & 2 > 0).then(|| Amount::read(&mut bytes)),
             initial: (room & 4 > 0).then(|| Amount::read(&mut bytes)),
             spread: room & 8 > 0,
+            keyed: [None, Some(Store::Map), None, Some(Store::Table)][usize::from(room >> 6)],
             start: bytes.spread(62),
             steps: Vec::with_capacity(MOST_STEPS),
         };
+        if case.keyed.is_some() {
+            // What a key begins with is a matter of the target `keyed`.
+            (case.spread, case.initial) = (false, None);
+        }
         let most = if case.spread { MOST_AT_LEISURE } else { MOST_STEPS };
         while !bytes.is_empty() && case.steps.len() < most {
             let kind = bytes.byte();
-            case.steps.push((Move::read(kind >> 4, &mut bytes), Verb::read(kind, &mut bytes)));
+            let ahead = case.keyed.map_or(Ahead::Under(0), |_| Ahead::read(&mut bytes));
+            case.steps.push((Move::read(kind >> 4, &mut bytes), ahead, Verb::read(kind, &mut bytes)));
         }
         case
+    }
+
+    /// A limiter for the key, and its unit.
+    fn build_keyed(&self, quota: Quota, store: Store) -> Option<(RateLimiter<u64>, Unit, Time)> {
+        let (clock, time) = Time::at(self.start);
+        let head = self.headroom.map(|(rate, size)| near(self.quota, rate, size));
+        let debt = self.max_debt.map(|debt| debt.of(self.quota.2));
+        let unit = Unit::with_room(self.quota, head, debt);
+        let mut builder = RateLimiter::builder(quota).clock(clock);
+        if let Store::Table = store {
+            builder = builder.inline(64);
+        }
+        if let Some(debt) = debt {
+            builder = builder.max_debt(debt).ok()?;
+        }
+        if let Some(head) = head {
+            builder = builder.headroom(crate::steps::quota(head)?).ok()?;
+        }
+        Some((builder.build(), unit.expect("it was built"), time))
     }
 
     /// The bucket, and its unit: it must be refused exactly when there is none.
@@ -121,8 +184,18 @@ impl Case {
     pub fn run(&self) {
         let Some(quota) = counted(self.quota) else { return };
         let initial = self.initial.map(|n| n.of(self.quota.2));
-        let Some((bucket, unit, time)) = self.build(quota, initial) else { return };
-        let bucket = if self.spread { bucket.spread() } else { bucket };
+        let (face, unit, time) = match self.keyed {
+            None => {
+                let Some((bucket, unit, time)) = self.build(quota, initial) else { return };
+                let bucket = if self.spread { bucket.spread() } else { bucket };
+                (Face::Alone(Box::new(bucket)), unit, time)
+            }
+            Some(store) => {
+                let Some((limiter, unit, time)) = self.build_keyed(quota, store) else { return };
+                (Face::Key(limiter), unit, time)
+            }
+        };
+        let plans = array::from_fn(|_| OnceCell::new());
         let (tokens, period, burst) = self.quota;
         let mut ideal = Ideal::in_unit(tokens, period, burst, unit);
         let scale = Scale::new(self.quota, unit, &ideal);
@@ -131,7 +204,11 @@ impl Case {
             ideal = ideal.starting_with(n.min(1 << 41), Some(time.now()));
         }
         let mut pair = Pair {
-            bucket: &bucket,
+            bucket: &face,
+            plans: &plans,
+            made: Vec::new(),
+            under: None,
+            removed: 0,
             worlds: Worlds::new(ideal),
             time,
             quota: self.quota,
@@ -143,7 +220,7 @@ impl Case {
         };
         // The latest refusal, while nothing has changed it: what it was of, and when it is due.
         let mut refused: Option<(Verb, u64)> = None;
-        for (number, &(by, verb)) in self.steps.iter().enumerate() {
+        for (number, &(by, ahead, verb)) in self.steps.iter().enumerate() {
             let before = pair.time.now();
             pair.time.go_to(pair.scale.moved(before, by));
             let now = pair.time.now();
@@ -155,8 +232,10 @@ impl Case {
                 assert!(pair.step(verb).is_none(), "{verb:?} refused when it was due at {due} ns");
                 refused = None;
             } else {
-                pair.moments[number % MOMENTS] = Some((bucket.now(), now));
-                let wait = pair.step(verb);
+                pair.moments[number % MOMENTS] = Some((face.now(), now));
+                pair.go_ahead(ahead);
+                let wrapped = pair.under.is_some() && pair.worlds.any().is_wrapped(now);
+                let wait = pair.step(verb).filter(|_| !wrapped);
                 // No longer than what no range takes for a clock that was set back.
                 let lasts = wait.filter(|wait| *wait <= 1 << 61);
                 refused = lasts.map(|wait| (verb, now + wait));
@@ -183,16 +262,29 @@ enum Pending<'a> {
     Hold(Hold<'a>, u64),
 }
 
+/// A plan, as the crate and the reference have it.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    plan: &'a Plan,
+    ideal: reference::plan::Plan,
+}
+
 struct Pair<'a> {
-    bucket: &'a TokenBucket,
+    bucket: &'a Face,
+    plans: &'a [OnceCell<Plan>; PLANS],
+    made: Vec<Made<'a>>,
+    /// Of what is asked now.
+    under: Option<Made<'a>>,
+    /// How often the key was.
+    removed: usize,
     worlds: Worlds,
     time: Time,
     quota: Asked,
     unit: Unit,
     scale: Scale,
     moments: [Option<(Moment, u64)>; MOMENTS],
-    /// The worlds have a slot for each.
-    pending: Vec<Pending<'a>>,
+    /// The worlds have a slot for each. Beside it the plan it is under, and how often the key was removed before.
+    pending: Vec<(Pending<'a>, Option<Made<'a>>, usize)>,
     changes: usize,
 }
 
@@ -200,9 +292,57 @@ struct Pair<'a> {
 type Wait = Option<u64>;
 
 impl<'a> Pair<'a> {
+    fn go_ahead(&mut self, ahead: Ahead) {
+        match ahead {
+            Ahead::Under(0) => self.ask_under(None),
+            Ahead::Under(which) => {
+                let which = self.made.iter().rev().nth(usize::from(which) - 1).copied();
+                self.ask_under(which);
+            }
+            Ahead::Plan(rate, size) => self.plan(near(self.quota, rate, size)),
+            Ahead::Remove if self.removed < MOST_REMOVED => {
+                if self.bucket.remove() {
+                    self.removed += 1;
+                    self.worlds.each(|world| world.ideal.begin_anew());
+                }
+            }
+            Ahead::Remove => {}
+        }
+    }
+
+    fn ask_under(&mut self, made: Option<Made<'a>>) {
+        self.under = made;
+        self.worlds.each(|world| world.ideal.under(made.map(|made| made.ideal)));
+    }
+
+    fn plan(&mut self, asked @ (tokens, period, burst): Asked) {
+        // The reference multiplies a level by a rate.
+        let (own, most) = (self.quota, 1 << 30);
+        let small = own.0 < most && tokens < most && burst < most && own.1 < 1 << 50;
+        let small = small && self.worlds.any().ticks_are_slow();
+        if let Some(place) = self.plans.get(self.made.len()).filter(|_| small)
+            && let Some(quota) = quota(asked)
+            && let Some(plan) = self.bucket.plan(quota)
+        {
+            let plan = place.get_or_init(|| plan);
+            self.worlds.each(|world| _ = world.ideal.plan(tokens, period, burst));
+            let ideal = self.worlds.any().clone().plan(tokens, period, burst);
+            self.made.push(Made { plan, ideal });
+            self.ask_under(self.made.last().copied());
+        }
+    }
+
+    fn under(&self) -> Option<&'a Plan> {
+        self.under.map(|made| made.plan)
+    }
+
+    fn burst(&self) -> u64 {
+        self.under().map_or(self.quota.2, |plan| plan.quota().capacity())
+    }
+
     /// Does it, and holds it and a look against the ideal.
     fn step(&mut self, verb: Verb) -> Wait {
-        let burst = self.quota.2;
+        let burst = self.burst();
         let wait = match verb {
             Verb::Take(n) => self.take(n.of(burst)),
             Verb::UpTo(n) => self.up_to(n.of(burst)),
@@ -232,21 +372,21 @@ impl<'a> Pair<'a> {
     }
 
     fn look(&mut self) {
-        let (now, seen) = (self.time.now(), look(self.bucket.peek()));
+        let (now, seen) = (self.time.now(), look(self.bucket.peek(self.under())));
         self.worlds.check(|world| world.ideal.take(now, 0, seen));
     }
 
     fn take(&mut self, n: u64) -> Wait {
-        let (now, burst) = (self.time.now(), self.quota.2);
-        let answer = taken(self.bucket.try_acquire_n(n), n, burst);
+        let (now, burst) = (self.time.now(), self.burst());
+        let answer = taken(self.bucket.take(n, self.under()), n, burst);
         self.worlds.check(|world| world.ideal.take(now, n.min(burst + 1), answer));
         answer.retry_after
     }
 
     fn take_at(&mut self, which: usize, n: u64) -> Wait {
         let (moment, then) = self.moments[which]?;
-        let (now, burst) = (self.time.now(), self.quota.2);
-        let answer = taken(self.bucket.try_acquire_at(moment, n), n, burst);
+        let (now, burst) = (self.time.now(), self.burst());
+        let answer = taken(self.bucket.take_at(moment, n, self.under()), n, burst);
         self.worlds.check(|world| {
             let at = if world.ideal.admits(then) { then } else { now };
             world.ideal.take(at, n.min(burst + 1), answer)
@@ -255,14 +395,14 @@ impl<'a> Pair<'a> {
     }
 
     fn up_to(&mut self, n: u64) -> Wait {
-        let (now, given) = (self.time.now(), self.bucket.acquire_up_to(n));
+        let (now, given) = (self.time.now(), self.bucket.up_to(n, self.under()));
         let (tokens, mut answer) = (given.tokens(), granted(given));
         if tokens > 0 || n == 0 {
             self.worlds.check(|world| world.ideal.take_up_to(now, n, tokens, answer));
             return None;
         }
         // When there is one is told to who asks for one.
-        let refused = denied(self.bucket.try_acquire().expect_err("there is none"));
+        let refused = denied(self.bucket.take(1, self.under()).expect_err("there is none"));
         (answer.granted, answer.retry_after) = (false, refused.retry_after);
         self.worlds.check(|world| world.ideal.take_up_to(now, n, 0, answer));
         self.worlds.check(|world| world.ideal.take(now, 1, refused));
@@ -270,11 +410,8 @@ impl<'a> Pair<'a> {
     }
 
     fn reserve(&mut self, n: u64, patience: Option<u64>) -> Wait {
-        let (now, burst) = (self.time.now(), self.quota.2);
-        let reserved = match patience {
-            None => self.bucket.reserve(n),
-            Some(patience) => self.bucket.reserve_within(n, Duration::from_nanos(patience)),
-        };
+        let (now, burst) = (self.time.now(), self.burst());
+        let reserved = self.bucket.reserve(n, patience.map(Duration::from_nanos), self.under());
         // Reading the clock again tells the same.
         let reading = self.bucket.now();
         self.worlds.slot(now, n.min(burst + 1));
@@ -283,7 +420,7 @@ impl<'a> Pair<'a> {
                 let delay = nanos(reservation.delay());
                 assert_eq!(nanos(reservation.ready_at().since(reading)), delay);
                 // What it says of the bucket is told when it is used.
-                Promise { answer: look(self.bucket.peek()), delay: Some(delay), indebted: false }
+                Promise { answer: look(self.bucket.peek(self.under())), delay: Some(delay), indebted: false }
             }
             Err(refused) => {
                 let indebted = refused.reason() == Reason::Debt;
@@ -301,28 +438,41 @@ impl<'a> Pair<'a> {
             _ => world.ideal.reserve(now, n, patience, promise),
         });
         match reserved {
-            Ok(reservation) => self.pending.push(Pending::Reservation(reservation, n, promise.answer)),
+            Ok(reservation) => self.keep(Pending::Reservation(reservation, n, promise.answer)),
             Err(_) => self.worlds.forget(self.pending.len()),
         }
         promise.answer.retry_after
     }
 
     fn hold(&mut self, n: u64) -> Wait {
-        let (now, burst) = (self.time.now(), self.quota.2);
+        let (now, burst) = (self.time.now(), self.burst());
+        // A key that is held nothing of has an entry, which no answer tells.
+        let n = if self.bucket.is_key() { n.max(1) } else { n };
         self.worlds.slot(now, n.min(burst + 1));
-        let held: Result<Hold<'a>, Denied> = self.bucket.hold(n);
+        let held = self.bucket.hold(n, self.under());
         let answer = taken(held.as_ref().map(Hold::granted).map_err(|refused| *refused), n, burst);
         self.worlds.check(|world| world.ideal.take(now, n.min(burst + 1), answer));
         match held {
-            Ok(hold) => self.pending.push(Pending::Hold(hold, n)),
+            Ok(hold) => self.keep(Pending::Hold(hold, n)),
             Err(_) => self.worlds.forget(self.pending.len()),
         }
         answer.retry_after
     }
 
     fn refund(&mut self, n: u64) {
-        self.bucket.refund(n);
+        self.bucket.refund(n, self.under());
         self.worlds.refund(self.time.now(), n.min(1 << 41));
+    }
+
+    fn keep(&mut self, pending: Pending<'a>) {
+        self.pending.push((pending, self.under, self.removed));
+    }
+
+    /// What is pending, under its plan. Whether its bucket is still there.
+    fn pick(&mut self, which: usize) -> (Pending<'a>, bool) {
+        let (pending, under, removed) = self.pending.swap_remove(which);
+        self.ask_under(under);
+        (pending, removed == self.removed)
     }
 
     /// Drops what is pending. False if nothing is.
@@ -331,14 +481,14 @@ impl<'a> Pair<'a> {
             return false;
         }
         let which = which.min(self.pending.len() - 1);
-        match self.pending.swap_remove(which) {
-            Pending::Reservation(reservation, n, _) => {
+        match self.pick(which) {
+            (Pending::Reservation(reservation, n, _), true) => {
                 drop(reservation);
                 self.worlds.give_back(self.time.now(), which, n);
             }
-            // It stays as it was estimated.
-            Pending::Hold(hold, _) => {
-                drop(hold);
+            // It stays as it was estimated, or is of a key that was removed.
+            (pending, _) => {
+                drop(pending);
                 self.worlds.forget(which);
             }
         }
@@ -351,7 +501,8 @@ impl<'a> Pair<'a> {
             return;
         }
         let (which, now) = (which % self.pending.len(), self.time.now());
-        match self.pending.swap_remove(which) {
+        let (pending, is_there) = self.pick(which);
+        match pending {
             Pending::Reservation(reservation, n, seen) => {
                 let given = reservation.commit();
                 let told = granted(given);
@@ -361,8 +512,9 @@ impl<'a> Pair<'a> {
             Pending::Hold(hold, estimate) => {
                 let rest = hold.settle(actual);
                 match actual.checked_sub(estimate) {
-                    None => self.worlds.refund(now, estimate - actual),
-                    Some(0) => {}
+                    Some(more) if !is_there => assert_eq!(rest, more),
+                    None if is_there => self.worlds.refund(now, estimate - actual),
+                    None | Some(0) => {}
                     Some(more) => {
                         let taken = more.checked_sub(rest).expect("the rest is a part");
                         self.worlds.check(|world| world.ideal.charge_up_to(now, more, taken));
@@ -376,7 +528,8 @@ impl<'a> Pair<'a> {
 
     fn set_quota(&mut self, asked @ (tokens, _, burst): Asked) {
         let Some(quota) = quota(asked) else { return };
-        if self.changes == MOST_CHANGES {
+        let wraps = !self.made.is_empty() && !self.worlds.any().ticks_are_slow();
+        if self.changes == MOST_CHANGES || wraps {
             return;
         }
         let set = self.bucket.set_quota(quota).is_ok();

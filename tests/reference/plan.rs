@@ -46,6 +46,13 @@ impl Ideal {
         Plan { up: up / all, down: down / all, burst, since: self.changed.unwrap_or(-MOST) }
     }
 
+    /// The key was removed: it is full, or as it began.
+    pub(crate) fn begin_anew(&mut self) {
+        (self.level, self.at, self.used) = (0, None, None);
+        (self.jumps, self.changes, self.slack) = (0, 0, 0);
+        self.serial += 1;
+    }
+
     /// The next steps are under a plan, or under the own quota.
     pub(crate) fn under(&mut self, plan: Option<Plan>) {
         self.plan = plan;
@@ -72,9 +79,25 @@ impl Ideal {
         self.plan.map_or(level, |plan| plan.over(level))
     }
 
-    /// What a tick of the own quota earns.
+    /// What a tick of the own quota earns: under the plan, or under what has gone before.
     pub(super) fn grain(&self) -> i128 {
-        self.times(self.tick())
+        self.times(self.tick()).max(self.tick())
+    }
+
+    /// Whether the clock is back by more than the windows, or a stamp's range has gone by: it reads as time that passed. An
+    /// own quota refills then. A plan that is not begun earns nothing, and as time goes on the clock is back by less.
+    pub(crate) fn is_wrapped(&self, now: u64) -> bool {
+        self.at.is_some_and(|at| {
+            let passed = self.moment(now).tick - at.tick;
+            let behind = self.range() - self.shown(passed);
+            behind > self.windows.jitter + self.windows.jump && self.shown(passed) != passed
+        })
+    }
+
+    /// Whether ticks never wrap, however much faster the quota becomes within bounds: then they tell at any time what is
+    /// before a plan.
+    pub(crate) fn ticks_are_slow(&self) -> bool {
+        self.rate.tokens << (self.unit.fraction + 6) < self.nanos << self.unit.scale
     }
 
     /// A plan is right to a tick and a unit, at the start and at the end of what it counts.

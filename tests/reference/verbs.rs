@@ -295,7 +295,8 @@ impl Ideal {
         } else if shown == passed {
             self.came(slot.since.earned, reading.earned).max(0)
         } else {
-            self.times(shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4))
+            let earned = shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4);
+            self.came(reading.earned.saturating_sub(earned), reading.earned)
         };
         let spilt = slot.before + earned - self.capacity();
         // Known as well as what was there before, and what was earned since.
