@@ -262,25 +262,30 @@ fn a_plan_too_many_shares_with_nobody() {
 
 const MILLION: Quota = Quota::per_second(1_000_000).burst(1_000);
 
-/// A drained key of a fast limiter, 500 us later under a slower quota, and a plan made after that change.
-fn changed() -> (RateLimiter<u64>, Time, Plan) {
+/// A key of a fast limiter, without a token.
+fn drained() -> (RateLimiter<u64>, Time) {
     let (clock, mut time) = Time::new();
     time.set(77 * SECOND);
     let builder = RateLimiter::<u64>::stored(MILLION);
     let builder = builder.headroom(Quota::per_second(1_000_000).burst(5_000)).unwrap();
     let limiter = builder.clock(clock).build();
     assert_eq!(left(limiter.try_acquire_n(&1, 1_000)), 0);
-    time.advance(500_000);
+    (limiter, time)
+}
+
+/// A slower quota, and a plan made after that change.
+fn change(limiter: &RateLimiter<u64>) -> Plan {
     limiter.set_quota(Quota::per_second(10_000).burst(1_000)).unwrap();
-    let plan = limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap();
-    (limiter, time, plan)
+    limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap()
 }
 
 /// Jitter earns nothing: not even a plan's share of the time before the plan.
 #[test]
 fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
     for behind in [0, 1, 1_000, 3_000, 400_000] {
-        let (limiter, mut time, plan) = changed();
+        let (limiter, mut time) = drained();
+        time.advance(500_000);
+        let plan = change(&limiter);
         time.set(time.now() - behind);
         let granted = limiter.key(&1).n(5_000).under(&plan).acquire_up_to().tokens();
         assert!(granted <= 500, "{granted} granted of 500, {behind} ns behind");
@@ -296,17 +301,11 @@ fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
 /// As above, at a reading that a caller has kept.
 #[test]
 fn a_plan_earns_nothing_of_the_time_before_it_at_a_reading_from_before() {
-    let (clock, mut time) = Time::new();
-    time.set(77 * SECOND);
-    let builder = RateLimiter::<u64>::stored(MILLION);
-    let builder = builder.headroom(Quota::per_second(1_000_000).burst(5_000)).unwrap();
-    let limiter = builder.clock(clock).build();
-    assert_eq!(left(limiter.try_acquire_n(&1, 1_000)), 0);
+    let (limiter, mut time) = drained();
     time.advance(100_000);
     let kept = limiter.now();
     time.advance(50 * MS);
-    limiter.set_quota(Quota::per_second(10_000).burst(1_000)).unwrap();
-    let plan = limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap();
+    let plan = change(&limiter);
     let take = |n| limiter.key(&1).n(n).under(&plan).try_acquire_at(kept);
     let granted = (1..=5_000).rev().find(|n| take(*n).is_ok()).unwrap_or(0);
     assert!(granted <= 100, "{granted} granted where 100 were earned");
