@@ -234,8 +234,10 @@ impl Case {
             } else {
                 pair.moments[number % MOMENTS] = Some((face.now(), now));
                 pair.go_ahead(ahead);
-                let wrapped = pair.under.is_some() && pair.worlds.any().is_wrapped(now);
-                let wait = pair.step(verb).filter(|_| !wrapped);
+                let wait = pair.step(verb);
+                let (under, ideal) = (pair.under.is_some(), pair.worlds.any());
+                let wait =
+                    wait.filter(|wait| !under || ideal.is_straight_until(now, now.saturating_add(*wait)));
                 // No longer than what no range takes for a clock that was set back.
                 let lasts = wait.filter(|wait| *wait <= 1 << 61);
                 refused = lasts.map(|wait| (verb, now + wait));

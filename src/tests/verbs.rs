@@ -388,8 +388,10 @@ fn walk(mut pair: Pair, steps: &[(Move, Verb, f64, usize)]) -> TestCaseResult {
             prop_assert_eq!(retry.is_none(), granted, "a retry of {:?} of {} at {}", verb, n, now);
         }
         pair.ideal.take(now, 0, pair.bench.look()).map_err(TestCaseError::fail)?;
-        let promised = pair.bench.plan.is_none() || !pair.ideal.is_wrapped(now);
-        refused = retry.filter(|_| promised).map(|wait| (wait, verb, n, patience));
+        let promised = |wait: &u64| {
+            pair.bench.plan.is_none() || pair.ideal.is_straight_until(now, now.saturating_add(*wait))
+        };
+        refused = retry.filter(promised).map(|wait| (wait, verb, n, patience));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "not every user of the reference has plans")]
 
-use super::Ideal;
+use super::{Ideal, Windows};
 
 /// It earns `up / down` of what the own quota earns, from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +84,13 @@ impl Ideal {
         self.times(self.tick()).max(self.tick())
     }
 
-    /// Whether the clock is back by more than the windows, or a stamp's range has gone by: it reads as time that passed. An
-    /// own quota refills then. A plan that is not begun earns nothing, and as time goes on the clock is back by less.
-    pub(crate) fn is_wrapped(&self, now: u64) -> bool {
-        self.at.is_some_and(|at| {
-            let passed = self.moment(now).tick - at.tick;
-            let behind = self.range() - self.shown(passed);
-            behind > self.windows.jitter + self.windows.jump && self.shown(passed) != passed
-        })
+    /// Whether all readings up to `due` are read as time that passed since the stamp, or as jitter. Beyond that an own quota
+    /// has refilled. A plan that was not begun has earned nothing, and no wait under it is exact.
+    pub(crate) fn is_straight_until(&self, now: u64, due: u64) -> bool {
+        let Windows { jitter, jump } = self.windows;
+        let straight = -jitter..self.range() - jitter - jump;
+        self.at
+            .is_none_or(|at| [now, due].iter().all(|n| straight.contains(&(self.moment(*n).tick - at.tick))))
     }
 
     /// Whether ticks never wrap, however much faster the quota becomes within bounds: then they tell at any time what is
