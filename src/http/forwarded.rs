@@ -1,5 +1,26 @@
 //! The addresses that proxies note: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//!
+//! *Invariant*: text of the client changes no element that a proxy appended, because both lists are
+//! read from the right. All field lines are one list (RFC 9110, 5.3), the last line first. A proxy
+//! appends its element after a comma or on a line of its own, so all text of the client is left of it.
+//!
+//! In `X-Forwarded-For` a comma ends an element, whatever stands beside it. In `Forwarded` a comma
+//! may also stand in a quoted string, and the client may have opened a quote that it does not close.
+//! A reader from the left would then take the proxy's element for a part of the client's string.
+//! From the right each byte of a well-formed element has one reading:
+//!
+//! * A value that ends in a quote is a quoted string, any other is a token.
+//! * A quoted string begins at the nearest quote that no backslash precedes: its own opening quote
+//!   follows `=`, and each quote inside follows a backslash.
+//! * Names and tokens have no quote, `=`, semicolon, comma or space, so the byte before each is its end.
+//!
+//! The reading of an element thus ends at its own comma, or where its line begins. A list of
+//! well-formed elements reads the same from both ends. An element that is not well formed ends the
+//! walk at the hop before it. So does an empty one: it is not skipped, since a hop wrote it.
+//!
+//! Checked by `no_text_of_a_client_hides_an_element_of_a_proxy` and the fuzz target `headers`.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{FORWARDED, HeaderMap, HeaderName};
@@ -25,24 +46,35 @@ impl List {
         }
     }
 
-    /// From the last hop to the first, over all lines of the header. `None` is a hop that says no address.
+    /// Returns the hops from the last to the first, over all lines of the header. `None` is a hop that
+    /// says no address: the walk ends there.
     pub(crate) fn hops(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let mut lines = headers.get_all(self.name()).iter().rev();
-        let mut line: Option<Vec<&[u8]>> = None;
+        let mut rest: Option<&[u8]> = None;
         std::iter::from_fn(move || {
-            loop {
-                if let Some(hop) = line.as_mut().and_then(Vec::pop) {
-                    return Some(match self {
-                        List::Xff => std::str::from_utf8(hop)
-                            .ok()
-                            .and_then(|hop| address(hop.trim_matches([' ', '\t']))),
-                        List::Forwarded => forwarded_for(hop),
-                    });
-                }
-                line = Some(split(lines.next()?.as_bytes(), b',', self == List::Forwarded));
-            }
+            let text = match rest.take() {
+                Some(text) => text,
+                None => lines.next()?.as_bytes(),
+            };
+            let element = match self {
+                List::Xff => Some(last_node(text)),
+                List::Forwarded => last_element(text),
+            };
+            let Some((node, before)) = element else { return Some(None) };
+            rest = before;
+            Some(std::str::from_utf8(&node).ok().and_then(address))
         })
     }
+}
+
+/// The node that the last element of a list names, and the text before its comma, if there is one.
+type Last<'a> = (Cow<'a, [u8]>, Option<&'a [u8]>);
+
+/// Reads the last element of `X-Forwarded-For`.
+fn last_node(text: &[u8]) -> Last<'_> {
+    let comma = text.iter().rposition(|byte| *byte == b',');
+    let node = comma.map_or(text, |at| &text[at + 1..]);
+    (Cow::Borrowed(node.trim_ascii()), comma.map(|at| &text[..at]))
 }
 
 /// An address, with or without a port; one of version 6 in brackets if there is one.
@@ -56,50 +88,73 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bare)
 }
 
-/// The address of an element of `Forwarded`: `for=192.0.2.1;proto=http`.
-fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
-    let mut found = None;
-    for pair in split(element, b';', true) {
-        let pair = std::str::from_utf8(pair).ok()?.trim_matches([' ', '\t']);
-        let Some((name, value)) = pair.split_once('=') else { continue };
-        if name.eq_ignore_ascii_case("for") && found.replace(value).is_some() {
-            // Which of the two was meant, nobody can say.
-            return None;
-        }
-    }
-    address(&unquoted(found?)?)
-}
-
-/// A token as it is, or what is in quotes.
-fn unquoted(value: &str) -> Option<String> {
-    let Some(rest) = value.strip_prefix('"') else {
-        return (!value.contains(['"', '\\'])).then(|| value.to_owned());
-    };
-    let (mut text, mut chars) = (String::new(), rest.chars());
+/// Reads the last element of `Forwarded`, such as `for=192.0.2.1;proto=http`. Its node is empty if no
+/// pair says it. `None` if the element is not well formed.
+///
+/// Pairs may be missing, as in the grammar. Spaces around semicolons are not in the grammar, but some
+/// proxies write them; they move no boundary.
+fn last_element(text: &[u8]) -> Option<Last<'_>> {
+    let (mut rest, mut node) = (text.trim_ascii_end(), None);
     loop {
-        match chars.next()? {
-            '"' => return chars.next().is_none().then_some(text),
-            '\\' => text.push(chars.next()?),
-            c => text.push(c),
+        if !matches!(rest.last(), None | Some(b',' | b';')) {
+            let (name, value, before) = last_pair(rest)?;
+            if name.eq_ignore_ascii_case(b"for") && node.replace(value).is_some() {
+                return None;
+            }
+            rest = before.trim_ascii_end();
+        }
+        match rest.split_last() {
+            Some((b';', before)) => rest = before.trim_ascii_end(),
+            Some((b',', before)) => return Some((node.unwrap_or_default(), Some(before))),
+            Some(_) => return None,
+            None => return Some((node.unwrap_or_default(), None)),
         }
     }
 }
 
-/// The parts between separators; those in quotes do not count, if there are quotes.
-fn split(text: &[u8], separator: u8, quotes: bool) -> Vec<&[u8]> {
-    let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
-    for (at, &byte) in text.iter().enumerate() {
+/// Reads the pair at the end of a text: its name, its value without quotes, and the text before it.
+fn last_pair(text: &[u8]) -> Option<(&[u8], Cow<'_, [u8]>, &[u8])> {
+    let (value, before) = match text.strip_suffix(b"\"") {
+        Some(text) => {
+            let opening = text
+                .iter()
+                .enumerate()
+                .rposition(|(at, byte)| *byte == b'"' && (at == 0 || text[at - 1] != b'\\'))?;
+            (unescaped(&text[opening + 1..])?, &text[..opening])
+        }
+        None => {
+            let (before, value) = last_token(text)?;
+            (Cow::Borrowed(value), before)
+        }
+    };
+    let (before, name) = last_token(before.strip_suffix(b"=")?)?;
+    Some((name, value, before))
+}
+
+/// Splits a token off the end of a text (RFC 9110, 5.6.2). `None` if there is none.
+fn last_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = text.iter().rposition(|byte| !is_token(*byte)).map_or(0, |at| at + 1);
+    (start < text.len()).then(|| text.split_at(start))
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Returns the text between the quotes of a quoted string (RFC 9110, 5.6.4), of which each quote is
+/// preceded by a backslash. `None` if such a backslash is itself escaped, or the last one escapes
+/// nothing. A field line has no control characters but tabs, so any other byte is allowed.
+fn unescaped(inside: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if !inside.contains(&b'\\') {
+        return Some(Cow::Borrowed(inside));
+    }
+    let (mut text, mut bytes) = (Vec::with_capacity(inside.len()), inside.iter());
+    while let Some(byte) = bytes.next() {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' if quotes => quoted = !quoted,
-            _ if byte == separator && !quoted => {
-                parts.push(&text[from..at]);
-                from = at + 1;
-            }
-            _ => {}
+            b'"' => return None,
+            b'\\' => text.push(*bytes.next()?),
+            _ => text.push(*byte),
         }
     }
-    parts.push(&text[from..]);
-    parts
+    Some(Cow::Owned(text))
 }

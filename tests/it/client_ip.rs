@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::Request;
 use http::header::HeaderName;
+use proptest::prelude::*;
 use tollgate::http::{ClientIp, ClientIpStats, Head, KeyFrom};
+
+use crate::support::cases;
 
 /// As axum's `ConnectInfo`.
 #[derive(Clone)]
@@ -144,8 +147,6 @@ fn the_forms_of_forwarded() {
         // Nor is a quote that is escaped one; outside of quotes nothing is.
         ("for=1.1.1.1, for=203.0.113.9;by=\"a\\\",b\"", "203.0.113.9"),
         ("for=1.1.1.1;by=a\\, for=203.0.113.9", "203.0.113.9"),
-        // An unclosed quote takes the rest with it.
-        ("for=203.0.113.9, by=\"a, for=1.1.1.1", "192.0.2.1"),
         ("for=unknown", "192.0.2.1"),
         ("for=_hidden", "192.0.2.1"),
         ("for=\"203.0.113.9", "192.0.2.1"),
@@ -157,6 +158,168 @@ fn the_forms_of_forwarded() {
         assert_eq!(client(&by, "192.0.2.1", &[("forwarded", value)]), expected, "{value}");
     }
     assert_eq!(client(&by, "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
+}
+
+#[test]
+fn a_client_cannot_choose_its_key() {
+    let hop = by_peer().forwarded_hops(1);
+    let trusted = by_peer().forwarded_trusted_by(|address| address == IpAddr::from([192, 0, 2, 1]));
+    for theirs in [
+        "for=6.6.6.6;by=\"",
+        "for=6.6.6.6;\"",
+        "for=6.6.6.6;\"a\"=\"",
+        "for=6.6.6.6;by=\"\\",
+        "for=\"6.6.6.6\";by=\"a\", by=\"",
+        "\"",
+        "for=\"6.6.6.6",
+        "for=6.6.6.6;by=\"a=",
+        "for=6.6.6.6;",
+        ",,,",
+        "",
+    ] {
+        for ours in [
+            "for=203.0.113.9",
+            "for=\"203.0.113.9\"",
+            "for=\"203.0.113.9:4711\";by=\"a,b\"",
+            "by=\"a;for=7.7.7.7\";for=203.0.113.9",
+            "host=\"a\\\", for=7.7.7.7;b=\\\"c\";for=203.0.113.9",
+        ] {
+            let (one, spaced) = (format!("{theirs},{ours}"), format!("{theirs} \t, {ours} "));
+            for lines in [
+                &[("forwarded", one.as_str())][..],
+                &[("forwarded", &spaced)],
+                &[("forwarded", theirs), ("forwarded", ours)],
+            ] {
+                assert_eq!(client(&hop, "192.0.2.1", lines), "203.0.113.9", "{lines:?}");
+                assert_eq!(client(&trusted, "192.0.2.1", lines), "203.0.113.9", "{lines:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pair_that_is_none_ends_the_walk() {
+    let by = by_peer().forwarded_hops(2);
+    for (pair, expected) in [
+        ("for=1.1.1.1", "1.1.1.1"),
+        ("for=1.1.1.1;a-b.c!#$%&'*+^_`|~9=d", "1.1.1.1"),
+        ("for=1.1.1.1;by=\"\t \u{e9} \\\u{e9}\\\\\"", "1.1.1.1"),
+        ("for=1.1.1.1;by=\"\"", "1.1.1.1"),
+        // Pairs may be missing; some write spaces around semicolons.
+        (";;for=1.1.1.1;", "1.1.1.1"),
+        ("proto=http ;\tfor=1.1.1.1 ; by=x", "1.1.1.1"),
+        ("for=1.1.1.1;by", "203.0.113.9"),
+        ("for=1.1.1.1;by=", "203.0.113.9"),
+        ("for=1.1.1.1;=x", "203.0.113.9"),
+        ("for=1.1.1.1;=", "203.0.113.9"),
+        ("for=1.1.1.1;b(y=x", "203.0.113.9"),
+        ("for=1.1.1.1;b y=x", "203.0.113.9"),
+        ("for=1.1.1.1;\"by\"=x", "203.0.113.9"),
+        ("for=1.1.1.1;b\u{e9}=x", "203.0.113.9"),
+        ("for=1.1.1.1;by=a:b", "203.0.113.9"),
+        ("for=1.1.1.1;by= x", "203.0.113.9"),
+        ("for =1.1.1.1", "203.0.113.9"),
+        ("for=1.1.1.1;by=\"a\"b\"", "203.0.113.9"),
+        ("for=1.1.1.1;by=\"a\\\\\"b\"", "203.0.113.9"),
+        ("for=1.1.1.1;by=\"a\\\"", "203.0.113.9"),
+        ("for=1.1.1.1;by=\"a\"x", "203.0.113.9"),
+        ("for=1.1.1.1 by=x", "203.0.113.9"),
+        ("for=1.1.1.1;for=1.1.1.1", "203.0.113.9"),
+        // What is no token is in quotes.
+        ("for=1.1.1.1:80", "203.0.113.9"),
+        ("for=[2001:db8::1]", "203.0.113.9"),
+        ("for=\"\u{e9}\"", "203.0.113.9"),
+    ] {
+        let line = format!("for=6.6.6.6, {pair} , for=203.0.113.9");
+        assert_eq!(client(&by, "192.0.2.1", &[("forwarded", &line)]), expected, "{line}");
+        let lines = [("forwarded", "for=6.6.6.6"), ("forwarded", pair), ("forwarded", "for=203.0.113.9")];
+        assert_eq!(client(&by, "192.0.2.1", &lines), expected, "{lines:?}");
+    }
+}
+
+/// Text of a client that opens and escapes quotes everywhere.
+fn anything() -> impl Strategy<Value = Vec<String>> {
+    let part = prop::sample::select(vec![
+        "\"",
+        "\"",
+        "\"",
+        "\\",
+        ",",
+        ", ",
+        ";",
+        "=",
+        " ",
+        "=\"",
+        ",\"",
+        "\",",
+        ";\"",
+        "\\\"",
+        "for=6.6.6.6",
+        "for=\"6.6.6.6",
+        "for=10.0.0.9",
+        "by=\"",
+        "x",
+        "\u{e9}",
+        "for=\"6.6.6.6\"",
+        "for=",
+    ]);
+    let line = prop::collection::vec(part, 0..8).prop_map(|parts| parts.concat());
+    prop::collection::vec(line, 0..3)
+}
+
+/// An element in some form, and whether it is on a line of its own.
+fn element(address: IpAddr) -> impl Strategy<Value = (String, bool)> {
+    let node = match address {
+        IpAddr::V4(_) => vec![address.to_string(), format!("\"{address}\""), format!("\"{address}:4711\"")],
+        IpAddr::V6(_) => {
+            vec![format!("\"[{address}]\""), format!("\"[{address}]:4711\""), format!("\"\\[{address}\\]\"")]
+        }
+    };
+    let other = prop::sample::select(vec![
+        "",
+        "proto=https",
+        "by=\"a,b;for=7.7.7.7\"",
+        "host=\"\\\", for=7.7.7.7;x=\\\"\"",
+        "secret=\"\\\\\"",
+        "by=\"\"",
+        "host=\"=\\\"\u{e9}\"",
+    ]);
+    let semicolon = prop::sample::select(vec![";", "; ", " ;"]);
+    let joined = (other.clone(), prop::sample::select(node), other, semicolon)
+        .prop_map(|(before, node, after, semicolon)| [before, &format!("For={node}"), after].join(semicolon));
+    (joined, any::<bool>())
+}
+
+/// A client, not one of 10.0.0.0/8, and the elements of one to three proxies that are, the outermost first.
+fn chain() -> impl Strategy<Value = (IpAddr, Vec<(String, bool)>)> {
+    let client = prop_oneof![
+        (0..=255_u8).prop_map(|last| IpAddr::from([203, 0, 113, last])),
+        any::<u16>().prop_map(|last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last])),
+    ];
+    (client, 0..3_u8).prop_flat_map(|(client, more)| {
+        let hops = (0..more).map(|hop| IpAddr::from([10, 0, 0, hop]));
+        (Just(client), std::iter::once(client).chain(hops).map(element).collect::<Vec<_>>())
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(20_000))]
+
+    /// Any text from the client, then what each proxy appends to it: the client is the one that the outermost proxy saw.
+    #[test]
+    fn no_text_of_a_client_hides_an_element_of_a_proxy(mut lines in anything(), (address, elements) in chain()) {
+        for (element, own_line) in &elements {
+            match lines.last_mut() {
+                Some(line) if !own_line => *line = format!("{line}, {element}"),
+                _ => lines.push(element.clone()),
+            }
+        }
+        let lines: Vec<_> = lines.iter().map(|line| ("forwarded", line.as_str())).collect();
+        let trusted = by_peer().forwarded_trusted_by(|address| matches!(address, IpAddr::V4(address) if address.octets()[0] == 10));
+        prop_assert_eq!(client(&trusted, "10.0.0.9", &lines), address.to_string(), "{:?}", lines);
+        let hops = by_peer().forwarded_hops(elements.len());
+        prop_assert_eq!(client(&hops, "10.0.0.9", &lines), address.to_string(), "{:?}", lines);
+    }
 }
 
 #[cfg(feature = "ipnet")]
