@@ -1,4 +1,5 @@
-//! How a refusal is told to a client of gRPC: `RESOURCE_EXHAUSTED` with the wait, in a response of trailers only.
+//! How a refusal is told to a client of gRPC: in a response of trailers only, `RESOURCE_EXHAUSTED` with
+//! the wait. A request without a key exhausts nothing: its code says that the request is at fault.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.
@@ -9,10 +10,24 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::base64::encode;
 
-/// The code of `RESOURCE_EXHAUSTED`.
-const RESOURCE_EXHAUSTED: u8 = 8;
-const MESSAGE: &str = "rate limit exceeded";
-/// Percent-encoded, which spaces need not be.
+/// A code of <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    InvalidArgument = 3,
+    ResourceExhausted = 8,
+    Unauthenticated = 16,
+}
+
+impl Code {
+    /// Percent-encoded as it is: spaces need not be.
+    fn message(self) -> &'static str {
+        match self {
+            Code::ResourceExhausted => "rate limit exceeded",
+            Code::InvalidArgument | Code::Unauthenticated => "request has nothing to limit it by",
+        }
+    }
+}
+
 pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const TEXT: HeaderName = HeaderName::from_static("grpc-message");
 pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
@@ -20,25 +35,30 @@ pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-deta
 
 /// The content type to answer with, if the request is one of gRPC: the request's own for grpc-web.
 pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
+    const GRPC: &[u8] = b"application/grpc";
     let value = headers.get(CONTENT_TYPE)?;
-    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
+    let (kind, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
+    if !kind.eq_ignore_ascii_case(GRPC) {
+        return None;
+    }
     match rest.first() {
-        None | Some(b'+' | b';' | b' ') => Some(HeaderValue::from_static("application/grpc")),
+        None | Some(b'+' | b';' | b' ' | b'\t') => Some(HeaderValue::from_static("application/grpc")),
         Some(b'-') => Some(value.clone()),
         Some(_) => None,
     }
 }
 
 /// The headers of the response. No wait: it is never granted, and not to be tried again.
-pub(crate) fn headers(content_type: HeaderValue, wait: Option<Duration>) -> HeaderMap {
+pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Duration>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(5);
     headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(STATUS, u64::from(RESOURCE_EXHAUSTED).into());
-    headers.insert(TEXT, HeaderValue::from_static(MESSAGE));
+    headers.insert(STATUS, (code as u64).into());
+    headers.insert(TEXT, HeaderValue::from_static(code.message()));
     match wait {
         Some(wait) => {
             headers.insert(PUSHBACK, millis(wait).into());
-            let details = HeaderValue::try_from(encode(&status(wait))).expect("base64 is visible ASCII");
+            let details =
+                HeaderValue::try_from(encode(&status(code, wait))).expect("base64 is visible ASCII");
             headers.insert(DETAILS, details);
         }
         None => {
@@ -54,7 +74,7 @@ pub(crate) fn millis(wait: Duration) -> u32 {
 }
 
 /// A `google.rpc.Status` with a `google.rpc.RetryInfo`.
-pub(crate) fn status(wait: Duration) -> Vec<u8> {
+pub(crate) fn status(code: Code, wait: Duration) -> Vec<u8> {
     // A protobuf duration has 10,000 years at most.
     let seconds = wait.as_secs().min(315_576_000_000);
     let mut delay = Vec::new();
@@ -64,8 +84,8 @@ pub(crate) fn status(wait: Duration) -> Vec<u8> {
     bytes(&mut retry, 1, &delay);
     bytes(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
     bytes(&mut any, 2, &retry);
-    number(&mut status, 1, RESOURCE_EXHAUSTED.into());
-    bytes(&mut status, 2, MESSAGE.as_bytes());
+    number(&mut status, 1, code as u64);
+    bytes(&mut status, 2, code.message().as_bytes());
     bytes(&mut status, 3, &any);
     status
 }

@@ -6,18 +6,19 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
-use super::grpc;
+use super::grpc::{self, Code};
 use super::head::Head;
 use super::policy::Policy;
 use crate::decision::{Denied, Reason};
 
 /// What is known of a refusal when its response is made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Refusal<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) why: Option<&'a Denied>,
     pub(crate) policy: &'a Policy,
     pub(crate) grpc: Option<HeaderValue>,
+    pub(crate) keyless: Code,
 }
 
 impl<'a> Refusal<'a> {
@@ -42,7 +43,36 @@ impl<'a> Refusal<'a> {
     /// ```
     pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
         let head = head.into();
-        Refusal { head, why, policy, grpc: grpc::content_type(head.headers) }
+        let grpc = grpc::content_type(head.headers);
+        Refusal { head, why, policy, grpc, keyless: Code::InvalidArgument }
+    }
+
+    /// The same refusal, where gRPC is told that a request without a key is `UNAUTHENTICATED`: for keys that
+    /// name an identity. Without this it is `INVALID_ARGUMENT`.
+    ///
+    /// A refusal by a limit stays `RESOURCE_EXHAUSTED`. HTTP stays 400 Bad Request, since 401 needs a
+    /// `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can write.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate::Quota;
+    /// use tollgate::http::{Bare, Policy, Refusal, Reject};
+    ///
+    /// // To be given to `reject_with` of a layer.
+    /// let reject = |refusal: &Refusal<'_>| -> Response<String> { Bare.reject(&refusal.unauthenticated()) };
+    ///
+    /// let policy = Policy::new("default", Quota::per_second(1))?;
+    /// let mut request = Request::new(());
+    /// request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    /// let refusal = Refusal::new(&request, None, &policy);
+    /// assert_eq!(reject(&refusal).headers()["grpc-status"], "16");
+    /// # Ok::<(), tollgate::http::InvalidName>(())
+    /// ```
+    #[must_use]
+    pub fn unauthenticated(&self) -> Refusal<'a> {
+        Refusal { keyless: Code::Unauthenticated, ..self.clone() }
     }
 
     /// The head of the request.
@@ -92,15 +122,17 @@ impl<'a> Refusal<'a> {
     }
 
     /// `RESOURCE_EXHAUSTED` with the wait, as clients of gRPC read it: trailers only, so the body is to be empty. `None` if the request
-    /// is not one of gRPC.
+    /// is not one of gRPC. Without a key it is `INVALID_ARGUMENT`, or
+    /// [`UNAUTHENTICATED`](Refusal::unauthenticated).
     ///
     /// The wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`, without which some clients never try
     /// again.
     pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
         let content_type = self.grpc.clone()?;
         let mut response = Response::new(empty());
+        let code = if self.why.is_some() { Code::ResourceExhausted } else { self.keyless };
         let wait = self.why.and_then(Denied::retry_after);
-        *response.headers_mut() = grpc::headers(content_type, wait);
+        *response.headers_mut() = grpc::headers(content_type, code, wait);
         Some(response)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use crate::http::base64::encode;
-use crate::http::grpc::{DETAILS, PUSHBACK, STATUS, content_type, headers, millis, status};
+use crate::http::grpc::{Code, DETAILS, PUSHBACK, STATUS, content_type, headers, millis, status};
 
 #[test]
 fn the_vectors_of_rfc_4648() {
@@ -19,7 +19,11 @@ fn the_vectors_of_rfc_4648() {
 
 #[test]
 fn a_wait_is_what_googles_decoder_reads() {
-    let told = headers(HeaderValue::from_static("application/grpc"), Some(Duration::from_millis(1_250)));
+    let told = headers(
+        HeaderValue::from_static("application/grpc"),
+        Code::ResourceExhausted,
+        Some(Duration::from_millis(1_250)),
+    );
     // Decoded by googleapis-common-protos as RetryInfo of 1.25 s.
     let bytes = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIJCgcIARCA5Zp3";
     assert_eq!(
@@ -33,8 +37,8 @@ fn a_wait_is_rounded_up_and_never_wraps() {
     assert_eq!(millis(Duration::from_nanos(1)), 1);
     assert_eq!(millis(Duration::from_nanos(1_000_001)), 2);
     assert_eq!(millis(Duration::MAX), i32::MAX as u32);
-    status(Duration::MAX);
-    let never = headers(HeaderValue::from_static("application/grpc"), None);
+    status(Code::ResourceExhausted, Duration::MAX);
+    let never = headers(HeaderValue::from_static("application/grpc"), Code::ResourceExhausted, None);
     assert_eq!(never[PUSHBACK], "-1");
     assert!(!never.contains_key(DETAILS));
 }
@@ -47,7 +51,11 @@ fn the_kinds_of_grpc() {
         ("application/grpc;charset=x", Some("application/grpc")),
         ("application/grpc-web", Some("application/grpc-web")),
         ("application/grpc-web-text", Some("application/grpc-web-text")),
+        ("Application/GRPC", Some("application/grpc")),
+        ("application/GRPC\t;charset=x", Some("application/grpc")),
+        ("APPLICATION/grpc-Web", Some("APPLICATION/grpc-Web")),
         ("application/grpcx", None),
+        ("application/grp", None),
         ("application/json", None),
     ] {
         let mut headers = HeaderMap::new();
