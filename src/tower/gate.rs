@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use super::decision::Counted;
+use super::policies::Policies;
 use super::store::{Request, Store};
 use super::top::Top;
 use crate::all_of::{sealed, take_all};
@@ -52,6 +53,8 @@ pub struct LimitBy<K> {
     plan: Option<Choose>,
     missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
+    /// The same policy for other quotas. It is empty until requests come, when the policy stays as it is.
+    others: Policies,
     pub(crate) top: Top<K>,
 }
 
@@ -64,7 +67,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     ) -> LimitBy<K> {
         let limiter = limiter.into();
         let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
-        LimitBy { limiter, key: None, plan: None, missing: OnMissingKey::default(), policy, top: Top::new() }
+        let (others, top) = (Policies::new(), Top::new());
+        LimitBy { limiter, key: None, plan: None, missing: OnMissingKey::default(), policy, others, top }
     }
 
     /// Where the key is found.
@@ -98,9 +102,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { policy: policy.into(), ..self }
     }
 
-    /// The policy as it is told of a decision under a quota: made ahead for the one that the limiter began with.
+    /// Returns the policy of a decision under a quota. It was made ahead for the quota that the limiter began with.
     fn policy_of(&self, quota: Quota) -> Arc<Policy> {
-        if quota == self.policy.quota() { self.policy.clone() } else { self.policy.with_quota(quota).into() }
+        if quota == self.policy.quota() { self.policy.clone() } else { self.others.of(&self.policy, quota) }
     }
 }
 
@@ -245,5 +249,21 @@ pub(crate) fn next(asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Cha
             Ok((granted, which)) => Verdict::new(Outcome::Decided(Ok(granted)), which),
             Err(denied) => Verdict::new(Outcome::Decided(Err(denied.denied())), denied.which()),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_made_once_for_each_quota() {
+        let limit = LimitBy::new(RateLimiter::<u64>::new(Quota::per_second(10)));
+        for n in [10, 20, 30] {
+            let (first, again) =
+                (limit.policy_of(Quota::per_second(n)), limit.policy_of(Quota::per_second(n)));
+            assert_eq!(first.quota(), Quota::per_second(n));
+            assert!(Arc::ptr_eq(&first, &again), "{n}/s");
+        }
     }
 }

@@ -53,6 +53,7 @@ mod counters;
 mod decision;
 mod gate;
 mod layer;
+mod policies;
 #[cfg(feature = "metrics")]
 mod publish;
 mod service;

@@ -6,6 +6,7 @@ use std::future::{Future, Ready, ready};
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response, StatusCode};
@@ -62,6 +63,18 @@ fn limited(quota: Quota, headers: Headers, status: StatusCode) -> u64 {
     requests(&mut layer.layer(Nothing), status)
 }
 
+/// The same with headers, under a plan or after a change of the quota.
+fn under_another(quota: Quota, as_plan: bool) -> u64 {
+    let builder = RateLimiter::<IpAddr>::builder(Quota::per_second(500_000)).headroom(quota);
+    let limiter = Arc::new(builder.expect("there is room").build());
+    let plan = as_plan.then(|| limiter.plan(quota).expect("it can be held"));
+    let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).plan(move |_| plan).build();
+    if !as_plan {
+        limiter.set_quota(quota).expect("it can be held");
+    }
+    requests(&mut layer.layer(Nothing), StatusCode::OK)
+}
+
 fn main() {
     let (plenty, none) = (Quota::per_second(1_000_000_000), Quota::per_hour(1));
     let kind = std::env::args().nth(1).expect("the kind of requests");
@@ -69,6 +82,8 @@ fn main() {
         "bare" => requests(&mut Nothing, StatusCode::OK),
         "granted" => limited(plenty, Headers::Ietf, StatusCode::OK),
         "granted-silent" => limited(plenty, Headers::None, StatusCode::OK),
+        "granted-plan" => under_another(Quota::per_second(1_000_000), true),
+        "granted-changed" => under_another(Quota::per_second(1_000_000), false),
         "refused" => limited(none, Headers::Ietf, StatusCode::TOO_MANY_REQUESTS),
         "refused-silent" => limited(none, Headers::None, StatusCode::TOO_MANY_REQUESTS),
         _ => panic!("no such kind: {kind}"),
