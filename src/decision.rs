@@ -1,5 +1,8 @@
 //! What a decision says. Plain values: durations are computed when asked for.
 
+#[cfg(feature = "http")]
+mod next_token;
+
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;

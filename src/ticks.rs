@@ -9,8 +9,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickClock {
     pub(crate) part: u64,
-    /// `whole * 2^16 + scale * 2^8 + shift`: one word, so that a change of quota has few to store. A tick earns `2^scale`
-    /// units.
+    /// `whole * 2^16 + scale * 2^8 + shift`, and the flags below: one word, so that a change of quota
+    /// has few to store. A tick earns `2^scale` units.
     pub(crate) gear: u64,
 }
 
@@ -19,6 +19,8 @@ impl TickClock {
     const KNOWN: u64 = 1 << 7;
     /// Those counts are not nanoseconds.
     const COUNTED: u64 = 1 << 6;
+    /// In the gear of a clock [by ticks](TickClock::by_ticks).
+    pub(crate) const BY_TICKS: u64 = 1 << 15;
 
     /// One tick a nanosecond.
     pub(crate) const NANOS: TickClock = TickClock { part: 0, gear: 1 << 16 };
@@ -74,13 +76,13 @@ impl TickClock {
         self.gear & TickClock::COUNTED != 0
     }
 
-    const fn scale(&self) -> u32 {
+    pub(crate) const fn scale(&self) -> u32 {
         (self.gear >> 8 & 63) as u32
     }
 
-    /// Of the same ticks, each worth one unit.
+    /// Of the same ticks, each worth one unit. A token may come within one.
     pub(crate) const fn by_ticks(&self) -> TickClock {
-        TickClock { part: self.part, gear: self.gear & !0xff00 }
+        TickClock { part: self.part, gear: self.gear & !0xff00 | TickClock::BY_TICKS }
     }
 
     const fn shift(&self) -> u32 {

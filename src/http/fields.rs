@@ -66,7 +66,7 @@ pub struct Fields {
 
 impl Fields {
     fn new(policy: &Policy, told: Told) -> Fields {
-        let Told { rest, time, reset, retry, granted } = told;
+        let Told { rest, left, time, reset, retry, granted } = told;
         let burst = policy.quota().capacity();
         let retry = retry.filter(|_| policy.form.retry_after());
         let scarce = !granted || policy.is_scarce(rest);
@@ -86,7 +86,7 @@ impl Fields {
                 policy.form.ietf().then(|| (POLICY, policy.field.clone())),
                 ietf.then(|| (LIMIT, item(policy.quoted(), rest, time))),
                 legacy.then(|| (X_LIMIT, burst.into())),
-                legacy.then(|| (X_REMAINING, rest.into())),
+                legacy.then(|| (X_REMAINING, left.into())),
                 legacy.then(|| (X_RESET, reset().into())),
             ],
         }

@@ -97,7 +97,7 @@ fn last_element(text: &[u8]) -> Option<Last<'_>> {
     let (mut rest, mut node) = (text.trim_ascii_end(), None);
     loop {
         if !matches!(rest.last(), None | Some(b',' | b';')) {
-            let (name, value, before) = last_pair(rest)?;
+            let Pair { name, value, before } = last_pair(rest)?;
             if name.eq_ignore_ascii_case(b"for") && node.replace(value).is_some() {
                 return None;
             }
@@ -112,8 +112,15 @@ fn last_element(text: &[u8]) -> Option<Last<'_>> {
     }
 }
 
-/// Reads the pair at the end of a text: its name, its value without quotes, and the text before it.
-fn last_pair(text: &[u8]) -> Option<(&[u8], Cow<'_, [u8]>, &[u8])> {
+/// A pair, its value without quotes, and the text before it.
+struct Pair<'a> {
+    name: &'a [u8],
+    value: Cow<'a, [u8]>,
+    before: &'a [u8],
+}
+
+/// Reads the pair at the end of a text.
+fn last_pair(text: &[u8]) -> Option<Pair<'_>> {
     let (value, before) = match text.strip_suffix(b"\"") {
         Some(text) => {
             let opening = text
@@ -128,7 +135,7 @@ fn last_pair(text: &[u8]) -> Option<(&[u8], Cow<'_, [u8]>, &[u8])> {
         }
     };
     let (before, name) = last_token(before.strip_suffix(b"=")?)?;
-    Some((name, value, before))
+    Some(Pair { name, value, before })
 }
 
 /// Splits a token off the end of a text (RFC 9110, 5.6.2). `None` if there is none.

@@ -28,9 +28,17 @@ const SECOND: u128 = 1_000_000_000;
 /// | `w` | the period or the time to fill the bucket, whichever is longer, in whole seconds, at least 1 |
 /// | `q` | the tokens that come in `w`, rounded down; at least the burst |
 /// | `r` | tokens that are left, in whole ones |
-/// | `t` | seconds that these took to come, rounded up, at least 1; after a refusal, those of `Retry-After` |
+/// | `t` | seconds that these took to come, rounded up, at least 1; if there is none, until one is there; after a refusal, those of `Retry-After` |
 ///
-/// So `q / w` and `r / t` are at most the rate, and a client that goes by either is not refused if it is alone.
+/// So `q / w` and `r / t` are at most the rate. A client that is alone is not refused if it spends at most `r` tokens
+/// within `t` seconds of each response, and none before `t` where `r` is 0.
+///
+/// After a refusal `r` is 0 even if fewer tokens are left than the request costs: a client that spends these waits
+/// longer than `t`. `X-RateLimit-Remaining` says how many are left. A cost above the burst is never granted, so
+/// such a refusal has no wait, and `r` is the tokens that are left.
+///
+/// Under a plan, `t` of `r=0` may be later than the token by up to two ticks of the limiter's own
+/// quota: 1/64 of the time in which the plan's burst comes, or less.
 ///
 /// # Examples
 ///
@@ -65,6 +73,8 @@ pub struct Policy {
     /// As a string of structured fields, and of JSON: both escape alike.
     quoted: Arc<str>,
     quota: Quota,
+    /// Nanoseconds in which an empty bucket fills, rounded down.
+    fill: u64,
     pub(crate) field: HeaderValue,
     unit: Option<Arc<str>>,
     pub(crate) form: Headers,
@@ -79,6 +89,8 @@ pub(crate) struct Told {
     /// `r` and `t`.
     pub(crate) rest: u64,
     pub(crate) time: u64,
+    /// Whole tokens in the bucket, also where `r` is 0 because of a refusal.
+    pub(crate) left: u64,
     /// Seconds until the bucket is full.
     pub(crate) reset: u64,
     /// `Retry-After`, of a refusal that is not for ever.
@@ -100,6 +112,7 @@ impl Policy {
             name: name.into(),
             quoted,
             quota,
+            fill: Window::of(quota).time_of(quota.capacity()),
             field,
             unit: None,
             form,
@@ -149,7 +162,8 @@ impl Policy {
     #[must_use]
     pub fn with_quota(&self, quota: Quota) -> Policy {
         let field = field(&self.quoted, quota, self.unit.as_ref());
-        Policy { quota, field, ..self.clone() }
+        let fill = Window::of(quota).time_of(quota.capacity());
+        Policy { quota, fill, field, ..self.clone() }
     }
 
     /// Adds `RateLimit-Policy` to a response: of a limit that is told of beside the one that decided.
@@ -176,20 +190,30 @@ impl Policy {
         &self.quoted
     }
 
+    #[inline]
     pub(crate) fn granted(&self, granted: &Granted) -> Told {
         let (rest, reset) = (granted.remaining(), granted.reset_after());
-        let Window { count, period, burst } = Window::of(self.quota);
-        // What is in the bucket, as the time it took to come: `reset` is rounded up, so this is rounded down, and must not be
-        // below that of the whole tokens.
-        let fill = u128::from(burst) * period / count;
-        let came = fill.saturating_sub(reset.as_nanos()).max((u128::from(rest) * period).div_ceil(count));
-        Told {
-            rest,
-            time: seconds(came).max(1),
-            reset: seconds(reset.as_nanos()),
-            retry: None,
-            granted: true,
-        }
+        let time = match rest {
+            0 => self.next(granted),
+            _ => self.came(rest, reset),
+        };
+        Told { rest, left: rest, time, reset: seconds(reset.as_nanos()), retry: None, granted: true }
+    }
+
+    /// The seconds in which the tokens in a bucket came, rounded up, at least 1. It has `rest` whole tokens, and
+    /// is full after `reset`.
+    #[inline]
+    fn came(&self, rest: u64, reset: Duration) -> u64 {
+        let Window { count, period, .. } = Window::of(self.quota);
+        // `reset` is rounded up, so this is rounded down, and must not be below the time of the whole tokens.
+        let came = u128::from(self.fill).saturating_sub(reset.as_nanos());
+        seconds(came.max((u128::from(rest) * period).div_ceil(count))).max(1)
+    }
+
+    /// The seconds until a token is there.
+    #[cold]
+    fn next(&self, granted: &Granted) -> u64 {
+        self.wait(granted.next_token(self.quota))
     }
 
     pub(crate) fn denied(&self, denied: &Denied) -> Told {
@@ -202,13 +226,13 @@ impl Policy {
                 let retry = self.wait(wait);
                 // Full when those are there that were asked for, and the rest has come.
                 let reset = seconds(wait.as_nanos() + time_of(burst.saturating_sub(asked)));
-                Told { rest: 0, time: retry, reset, retry: Some(retry), granted: false }
+                Told { rest: 0, left: rest, time: retry, reset, retry: Some(retry), granted: false }
             }
             // It asked for more than there ever is; others need not wait.
             None => {
                 let (time, reset) =
                     (seconds(time_of(rest)).max(1), seconds(time_of(burst.saturating_sub(rest))));
-                Told { rest, time, reset, retry: None, granted: false }
+                Told { rest, left: rest, time, reset, retry: None, granted: false }
             }
         }
     }
@@ -238,6 +262,11 @@ impl Window {
         Window { count: quota.tokens().into(), period: quota.period().as_nanos(), burst: quota.capacity() }
     }
 
+    /// The nanoseconds in which tokens come, rounded down. A bucket fills within 2^62.
+    fn time_of(&self, tokens: u64) -> u64 {
+        u64::try_from(u128::from(tokens) * self.period / self.count).unwrap_or(u64::MAX)
+    }
+
     /// `q` and `w`.
     fn told(&self) -> (u64, u64) {
         let Window { count, period, burst } = *self;
@@ -249,7 +278,11 @@ impl Window {
 }
 
 fn seconds(nanos: u128) -> u64 {
-    u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MOST).min(MOST)
+    match u64::try_from(nanos) {
+        // A division of 64 bits: most times are below 584 years.
+        Ok(nanos) => nanos.div_ceil(SECOND as u64),
+        Err(_) => u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MOST).min(MOST),
+    }
 }
 
 /// The value of `RateLimit-Policy`.
@@ -262,9 +295,8 @@ fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
 
 /// A string of structured fields (RFC 9651, 3.3.3).
 fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
-    let bad = name.chars().position(|c| !(' '..='~').contains(&c));
-    if let Some(at) = bad {
-        return Err(InvalidName(Fault::Character { at, name: name.into() }));
+    if let Some((at, found)) = name.chars().enumerate().find(|(_, c)| !(' '..='~').contains(c)) {
+        return Err(InvalidName(Fault::Character { at, found }));
     }
     if !(1..=LONGEST_NAME).contains(&name.len()) {
         return Err(InvalidName(Fault::Length(name.len())));
@@ -281,7 +313,7 @@ pub struct InvalidName(Fault);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fault {
     Length(usize),
-    Character { at: usize, name: Box<str> },
+    Character { at: usize, found: char },
 }
 
 impl Error for InvalidName {}
@@ -292,8 +324,8 @@ impl fmt::Display for InvalidName {
             Fault::Length(length) => {
                 write!(f, "a name of {length} characters is out of the bounds of 1 and {LONGEST_NAME}")
             }
-            Fault::Character { at, name } => {
-                write!(f, "character {at} of the name {name:?} is not printable ASCII")
+            Fault::Character { at, found } => {
+                write!(f, "character {at} of a name, {found:?}, is not printable ASCII, ' ' to '~'")
             }
         }
     }

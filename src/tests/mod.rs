@@ -16,6 +16,8 @@ mod law;
 mod memory;
 #[cfg(any(loom, shuttle))]
 mod models;
+#[cfg(all(feature = "http", not(any(loom, shuttle))))]
+mod next_token;
 #[cfg(not(any(loom, shuttle)))]
 mod plans;
 #[cfg(not(any(loom, shuttle)))]

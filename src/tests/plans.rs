@@ -26,7 +26,7 @@ struct Pair {
 }
 
 /// A quota that can be held by itself.
-fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, Flaw> {
+pub(super) fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, Flaw> {
     Frame::of(numbers(quota), Room::DEFAULT)?;
     Ok(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("it has a frame"))
 }

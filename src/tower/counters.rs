@@ -114,7 +114,7 @@ pub fn prometheus(stats: &[LayerStats]) -> String {
 }
 
 fn write_to(text: &mut String, stats: &[LayerStats]) -> std::fmt::Result {
-    let quoted = |name: &str| name.replace('\\', "\\\\").replace('"', "\\\"");
+    let quoted = |name: &str| name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     writeln!(text, "# HELP {DECISIONS} What became of requests.\n# TYPE {DECISIONS} counter")?;
     for layer in stats {
         let policy = quoted(&layer.policy);

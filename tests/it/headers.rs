@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
 use proptest::prelude::*;
-use tollgate::http::{Headers, Policy, ResetFormat};
-use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
+use proptest::test_runner::TestCaseError;
+use tollgate::http::{Bare, Headers, Policy, Problem, Refusal, Reject, ResetFormat};
+use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket};
 
 use crate::support::{cases, quotas};
 
@@ -147,11 +149,104 @@ fn names_and_units_are_printable() {
     for (name, error) in [
         ("", "a name of 0 characters is out of the bounds of 1 and 64"),
         (&"x".repeat(65), "a name of 65 characters is out of the bounds of 1 and 64"),
-        ("a\nb", "character 1 of the name \"a\\nb\" is not printable ASCII"),
-        ("é", "character 0 of the name \"é\" is not printable ASCII"),
+        ("a\nb", "character 1 of a name, '\\n', is not printable ASCII, ' ' to '~'"),
+        ("éa", "character 0 of a name, 'é', is not printable ASCII, ' ' to '~'"),
+        ("aé\u{7f}", "character 1 of a name, 'é', is not printable ASCII, ' ' to '~'"),
+        ("a\u{7f}", "character 1 of a name, '\\u{7f}', is not printable ASCII, ' ' to '~'"),
     ] {
         assert_eq!(Policy::new(name, quota).unwrap_err().to_string(), error);
+        assert_eq!(Policy::new("a", quota).unwrap().unit(name).unwrap_err().to_string(), error);
     }
+    // An error stays short, whatever the name is.
+    assert!(Policy::new(&"é".repeat(100_000), quota).unwrap_err().to_string().len() < 100);
+}
+
+#[test]
+fn no_token_left_is_told_with_the_wait_for_one() {
+    for (quota, burst, told_of) in [
+        // The next token is minutes away.
+        ("1/10m", 1, "r=0;t=600"),
+        ("1/10m burst 5", 5, "r=0;t=600"),
+        ("1/m burst 2", 2, "r=0;t=60"),
+        ("1/1500ms", 1, "r=0;t=2"),
+        ("1/s burst 2", 2, "r=0;t=1"),
+        ("100/s burst 200", 200, "r=0;t=1"),
+        ("1/h", 1, "r=0;t=3600"),
+    ] {
+        let (quota, policy) = policy(quota);
+        let (clock, mock) = Clock::mock();
+        let bucket = TokenBucket::with_clock(quota, clock);
+        let headers = |n| told(bucket.try_acquire_n(n).unwrap().headers(&policy));
+        assert_eq!(headers(burst)["ratelimit"], format!("\"default\";{told_of}"), "{quota}");
+        // A part of the token has come.
+        mock.advance(quota.period() / (2 * quota.tokens() as u32));
+        let t = number(&headers(0), "ratelimit", "t");
+        mock.advance(Duration::from_secs(t));
+        assert!(bucket.try_acquire().is_ok(), "{quota}");
+    }
+    // Not longer than the longest that clients are told.
+    let (quota, policy) = policy("1/h");
+    let granted = TokenBucket::new(quota).try_acquire().unwrap();
+    let headers = told(granted.headers(&policy.longest_wait(Duration::from_secs(60))));
+    assert_eq!(headers["ratelimit"], "\"default\";r=0;t=60");
+}
+
+#[test]
+fn a_refused_cost_tells_the_tokens_that_are_left() {
+    let (quota, policy) = policy("10/s burst 14");
+    let policy = policy.form(Headers::Both);
+    let (clock, _mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(quota, clock);
+    let _ = bucket.try_acquire_n(10).unwrap();
+    let headers = told(bucket.try_acquire_n(10).unwrap_err().headers(&policy));
+    assert_eq!(headers["x-ratelimit-remaining"], "4");
+    // The wait is for this cost: the client is not to spend the rest meanwhile.
+    assert_eq!(
+        (&headers["ratelimit"], &headers["retry-after"]),
+        (&"\"default\";r=0;t=1".parse().unwrap(), &"1".parse().unwrap())
+    );
+}
+
+#[test]
+fn grpc_without_a_key_is_not_told_of_a_limit() {
+    let (_, policy) = policy("10/s");
+    let mut request = Request::new(());
+    let says = |response: &Response<Bytes>, name: &str| {
+        response.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
+    };
+    let http: Response<Bytes> = Bare.reject(&Refusal::new(&request, None, &policy));
+    assert_eq!((http.status(), says(&http, "grpc-status")), (StatusCode::BAD_REQUEST, None));
+    // Media types have no case (RFC 9110, 8.3.1).
+    request.headers_mut().insert("content-type", "Application/GRPC+proto".parse().unwrap());
+    let refusal = Refusal::new(&request, None, &policy);
+    let both: [Response<Bytes>; 2] = [Bare.reject(&refusal), Problem::QUOTA_EXCEEDED.reject(&refusal)];
+    for response in both {
+        assert_eq!((response.status(), response.body().len()), (StatusCode::OK, 0));
+        assert_eq!(says(&response, "grpc-status").unwrap(), "3");
+        assert_eq!(says(&response, "grpc-message").unwrap(), "request has nothing to limit it by");
+        assert_eq!(says(&response, "grpc-retry-pushback-ms").unwrap(), "-1");
+    }
+    let both: [Response<Bytes>; 2] =
+        [Bare.reject(&refusal.unauthenticated()), Problem::QUOTA_EXCEEDED.reject(&refusal.unauthenticated())];
+    for response in both {
+        assert_eq!(says(&response, "grpc-status").unwrap(), "16");
+    }
+    let limiter = TokenBucket::new(policy.quota());
+    let denied = limiter.try_acquire_n(11).unwrap_err();
+    let by_limit = Refusal::new(&request, Some(&denied), &policy).unauthenticated();
+    let response: Response<Bytes> = Bare.reject(&by_limit);
+    assert_eq!(says(&response, "grpc-status").unwrap(), "8");
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn labels_of_prometheus_are_escaped() {
+    use tollgate::tower::{RateLimitLayer, prometheus};
+
+    let mut stats = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_second(1))).build().stats();
+    stats.policy = "a\n\"b\" \\c".to_owned();
+    let text = prometheus(&[stats]);
+    assert!(text.contains(r#"tollgate_keys{policy="a\n\"b\" \\c"} 0"#), "{text}");
 }
 
 proptest! {
@@ -186,6 +281,83 @@ proptest! {
     }
 }
 
+/// Spends tokens as a client does that goes by `r` and `t` alone: at most `r` requests within `t` seconds,
+/// evenly or at once, and none before `t` where `r` is 0. It reads them anew in each response.
+fn go_by_the_header(
+    mut take: impl FnMut(u64) -> Result<Granted, Denied>,
+    mock: &MockClock,
+    quota: Quota,
+    late: u64,
+    (lead, left, evenly): (u64, u64, u32),
+) -> Result<(), TestCaseError> {
+    let policy = Policy::new("default", quota).unwrap();
+    mock.advance(Duration::from_nanos(lead));
+    let mut headers = told(take(quota.capacity().saturating_sub(left).max(1)).unwrap().headers(&policy));
+    let mut now = lead;
+    for step in 0..8 {
+        let [r, t] = ["r", "t"].map(|name| number(&headers, "ratelimit", name));
+        let wait = if r == 0 {
+            if let Err(denied) = take(1) {
+                let wait = denied.retry_after().unwrap().as_nanos();
+                let [exact, latest] = [wait, wait + u128::from(late)]
+                    .map(|nanos| nanos.div_ceil(1_000_000_000).clamp(1, 1 << 31) as u64);
+                prop_assert!((exact..=latest).contains(&t), "{t} of {quota} {denied:?}");
+            } else {
+                return Err(TestCaseError::fail(format!("r=0, and a token of {quota}")));
+            }
+            t.saturating_mul(1_000_000_000)
+        } else if evenly >> step & 1 == 0 {
+            t.saturating_mul(1_000_000_000) / r
+        } else {
+            0
+        };
+        now = now.saturating_add(wait);
+        if t >= 1 << 31 || now >= 1 << 61 {
+            // The longest wait that is told, or the end of the clock.
+            return Ok(());
+        }
+        mock.advance(Duration::from_nanos(wait));
+        match take(1) {
+            Ok(granted) => headers = told(granted.headers(&policy)),
+            Err(denied) => return Err(TestCaseError::fail(format!("r={r};t={t} of {quota}: {denied}"))),
+        }
+    }
+    Ok(())
+}
+
+fn clients() -> impl Strategy<Value = (u64, u64, u32)> {
+    (0_u64..1 << 50, prop_oneof![Just(0), 0_u64..4], any::<u32>())
+}
+
+proptest! {
+    #![proptest_config(cases(20_000))]
+
+    /// Alone on its key, a client that goes by the header is not refused.
+    #[test]
+    fn a_client_that_goes_by_the_header_is_not_refused(quota in quotas(), client in clients()) {
+        let (clock, mock) = Clock::mock();
+        let bucket = TokenBucket::with_clock(quota, clock);
+        go_by_the_header(|n| bucket.try_acquire_n(n), &mock, quota, 0, client)?;
+    }
+
+    /// The same under a plan, and after a change of the quota.
+    #[test]
+    fn nor_under_a_plan_or_another_quota(own in quotas(), quota in quotas(), client in clients(), plan in any::<bool>()) {
+        let (clock, mock) = Clock::mock();
+        let Ok(builder) = RateLimiter::<u64>::builder(own).max_keys(1).headroom(quota) else { return Ok(()) };
+        let limiter = builder.clock(clock).build();
+        if plan {
+            let Ok(plan) = limiter.plan(quota) else { return Ok(()) };
+            // 128 ticks or more fill a bucket under a plan.
+            let fill = u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.tokens());
+            let two_ticks = (fill / 64) as u64 + 3;
+            go_by_the_header(|n| limiter.try_acquire_as(&1, n, &plan), &mock, quota, two_ticks, client)?;
+        } else if limiter.set_quota(quota).is_ok() {
+            go_by_the_header(|n| limiter.try_acquire_n(&1, n), &mock, quota, 0, client)?;
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(cases(200_000))]
 
@@ -212,7 +384,8 @@ proptest! {
 }
 
 /// Random quotas and what is told of decisions on them, for `verify/headers/read.py` to read, to the file that `HEADERS` names: the
-/// quota's count, period and burst, whether it was granted, the tokens that are left, the wait in nanoseconds, and the headers.
+/// quota's count, period and burst, whether it was granted, the tokens that are left, the wait for the cost or, where it was granted,
+/// for one token more, in nanoseconds, and the headers.
 #[test]
 #[ignore = "it writes a file"]
 fn headers_for_another_parser() {
@@ -230,7 +403,11 @@ fn headers_for_another_parser() {
         let _ = bucket.try_acquire_n(if case % 2 == 0 { quota.capacity() } else { 0 });
         mock.advance(Duration::from_nanos(nanos >> (case % 50)));
         let (granted, left, wait, headers) = match bucket.try_acquire_n(n.min(quota.capacity())) {
-            Ok(granted) => (1, granted.remaining(), 0, told(granted.headers(&policy))),
+            Ok(granted) => {
+                let next = bucket.try_acquire().err().and_then(|denied| denied.retry_after());
+                let next = next.map_or(0, |wait| wait.as_nanos());
+                (1, granted.remaining(), next, told(granted.headers(&policy)))
+            }
             Err(denied) => (
                 0,
                 denied.remaining(),

@@ -34,12 +34,16 @@ def check(line):
     assert Fraction(q, w) <= rate and q >= burst
     said, (r, t) = item(limit, "rt")
     assert said == name and t >= 1 and Fraction(r, t) <= rate
-    assert (top, int(remaining)) == (str(burst), r)
+    assert (top, int(remaining)) == (str(burst), left)
     fill = burst / rate
     # A tick is at most the 128th part of a bucket, and waits are rounded up to nanoseconds.
     assert int(reset) <= ceil(fill * Fraction(129, 128) + Fraction(4, SECOND))
     if granted:
         assert (r, retry) == (left, "-") and q >= r
+        if r == 0:
+            # Until the next token.
+            assert t == max(1, min(ceil(Fraction(wait, SECOND)), 2**31))
+            return "granted"
         # What is in the bucket is less than one token more, and of the tick that has begun some has passed: of large buckets it may be
         # worth several tokens, a 128th of it at most.
         more = 2 + (burst // 128 if burst > 2**20 else 0)
