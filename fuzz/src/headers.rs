@@ -1,5 +1,6 @@
 //! Whose request it is, by headers that anybody may write. Lists that are made hop by hop have a client that is known; any bytes
-//! at all name nobody that no hop says, and nobody at all if the peer is not to be believed.
+//! at all name nobody that no hop says, and nobody at all if the peer is not to be believed. Behind trusted proxies no text of
+//! a client, with quotes opened everywhere, changes the addresses that these append to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -26,7 +27,59 @@ enum List {
 enum Lines {
     Any(Vec<Vec<u8>>),
     Made(Vec<Vec<Hop>>),
+    /// Text of a client, and the elements that trusted proxies appended to it, the outermost first.
+    Behind(Vec<Vec<u8>>, Vec<Appended>),
 }
+
+/// An element of a proxy: the address that it saw, as it wrote it, after these bytes or on a line of its own.
+#[derive(Debug)]
+struct Appended {
+    saw: IpAddr,
+    text: String,
+    after: Option<&'static str>,
+}
+
+/// Text that a client writes to have an element of a proxy read as a part of its own: quotes everywhere.
+const OPENERS: [&str; 24] = [
+    "\"",
+    "\"",
+    "\\",
+    "\\\"",
+    ",",
+    ", ",
+    ";",
+    "=",
+    " ",
+    "\t",
+    "=\"",
+    ",\"",
+    "\",",
+    "\";",
+    ";\"",
+    "for=6.6.6.6",
+    "for=10.0.0.9",
+    "for=\"6.6.6.6",
+    "for=\"6.6.6.6\"",
+    "by=\"",
+    "For=",
+    "\u{e9}",
+    "6.6.6.6",
+    "10.0.0.9",
+];
+
+/// Pairs beside the address, and none.
+const PAIRS: [&str; 10] = [
+    "",
+    "proto=https",
+    "by=\"a,b;for=7.7.7.7\"",
+    "host=\"\\\", for=7.7.7.7;x=\\\"\"",
+    "secret=\"\\\\\"",
+    "by=\"\"",
+    "host=\"=\\\"\"",
+    "by=\"\\\\\\\"\"",
+    "x=\"\u{e9}\\\u{e9} \t\"",
+    "a!#$%&'*+-.^_`|~9=~",
+];
 
 /// A hop, and how it is written.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +101,12 @@ fn is_trusted(address: IpAddr) -> bool {
 }
 
 fn address(bytes: &mut Bytes<'_>) -> IpAddr {
-    let (kind, a, b) = (bytes.byte(), bytes.byte(), bytes.byte());
+    address_of(bytes.byte(), bytes)
+}
+
+/// It is trusted unless the third bit of its kind is set.
+fn address_of(kind: u8, bytes: &mut Bytes<'_>) -> IpAddr {
+    let (a, b) = (bytes.byte(), bytes.byte());
     let four = Ipv4Addr::new(if kind & 4 == 0 { 10 } else { 203 }, 0, a, b);
     match kind % 4 {
         0 | 1 => four.into(),
@@ -103,6 +161,45 @@ impl Hop {
     }
 }
 
+/// A line of a client: parts of the grammar, or bytes as they are.
+fn opened(bytes: &mut Bytes<'_>) -> Vec<u8> {
+    let mut line = Vec::new();
+    for _ in 0..bytes.byte() % 16 {
+        let byte = bytes.byte();
+        match OPENERS.get(usize::from(byte % 32)) {
+            Some(part) => line.extend_from_slice(part.as_bytes()),
+            None => line.push(bytes.byte()),
+        }
+    }
+    line
+}
+
+impl Appended {
+    /// The outermost proxy saw the client, which is not trusted; the others saw proxies.
+    fn read(outermost: bool, list: List, bytes: &mut Bytes<'_>) -> Appended {
+        let (kind, form) = (bytes.byte(), bytes.byte());
+        let saw = address_of(if outermost { kind | 4 } else { kind & !4 }, bytes);
+        let port = (form & 1 != 0).then(|| bytes.short());
+        let hop = Hop::Address { address: saw, port, brackets: form & 2 != 0, spaces: form & 4 != 0 };
+        let text = match list {
+            List::Forwarded if form & 8 != 0 => {
+                let node = match (saw, port) {
+                    (saw, Some(port)) => format!("\"{}\"", SocketAddr::new(saw, port)),
+                    (IpAddr::V4(saw), None) if form & 16 == 0 => saw.to_string(),
+                    (IpAddr::V4(saw), None) => format!("\"\\{saw}\""),
+                    (IpAddr::V6(saw), None) if form & 16 == 0 => format!("\"[{saw}]\""),
+                    (IpAddr::V6(saw), None) => format!("\"\\[{saw}\\]\""),
+                };
+                let mut pair = || PAIRS[usize::from(bytes.byte()) % PAIRS.len()];
+                [pair(), &format!("fOr={node}"), pair()].join(if form & 32 == 0 { ";" } else { " ; " })
+            }
+            list => hop.write(list),
+        };
+        let after = [None, Some(","), Some(", "), Some(" \t,")][usize::from(form >> 6)];
+        Appended { saw: saw.to_canonical(), text, after }
+    }
+}
+
 impl Case {
     #[must_use]
     pub fn read(bytes: &[u8]) -> Case {
@@ -110,7 +207,12 @@ impl Case {
         let kind = bytes.byte();
         let peer = address(&mut bytes);
         let list = if kind & 1 == 0 { List::Xff } else { List::Forwarded };
-        let lines = if kind & 2 == 0 {
+        let lines = if kind & 6 == 6 {
+            let client = (0..kind >> 3 & 3).map(|_| opened(&mut bytes)).collect();
+            let proxies = 1 + (kind >> 5) % 4;
+            let appended = (0..proxies).map(|at| Appended::read(at == 0, list, &mut bytes)).collect();
+            Lines::Behind(client, appended)
+        } else if kind & 2 == 0 {
             Lines::Any(bytes.rest().split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
         } else {
             let mut lines = Vec::new();
@@ -132,6 +234,18 @@ impl Case {
                 .iter()
                 .map(|hops| hops.iter().map(|hop| hop.write(list)).collect::<Vec<_>>().join(",").into_bytes())
                 .collect(),
+            Lines::Behind(client, appended) => {
+                let mut lines = client.clone();
+                // A client's line that is no value of a field does not arrive.
+                lines.retain(|line| HeaderValue::from_bytes(line).is_ok());
+                for Appended { text, after, .. } in appended {
+                    match (lines.last_mut(), after) {
+                        (Some(line), Some(after)) => line.extend(after.bytes().chain(text.bytes())),
+                        _ => lines.push(text.clone().into_bytes()),
+                    }
+                }
+                lines
+            }
         };
         let mut headers = HeaderMap::new();
         for text in &texts {
@@ -172,6 +286,15 @@ impl Case {
                 if let Ok(policy) = Policy::new(&name, tollgate::Quota::per_second(1)) {
                     assert_eq!(policy.name(), name);
                     policy.append_to(request.headers_mut());
+                }
+            }
+            Lines::Behind(_, appended) => {
+                let proxies = appended.len();
+                if is_trusted(peer) {
+                    assert_eq!(found, appended[0].saw, "{texts:?}");
+                }
+                for (at, hop) in appended.iter().enumerate() {
+                    assert_eq!(hops(proxies - at).address(head), Some(hop.saw), "{at} of {texts:?}");
                 }
             }
             Lines::Made(lines) => {
