@@ -1,6 +1,7 @@
 //! Whose request it is, by headers that anybody may write. Lists that are made hop by hop have a client that is known; any bytes
-//! at all name nobody that no hop says, and nobody at all if the peer is not to be believed. Behind trusted proxies no text of
-//! a client, with quotes opened everywhere, changes the addresses that these append to it.
+//! at all name nobody that no hop says, and nobody at all if the peer is not to be believed. Behind
+//! trusted proxies no text of a client, with quotes opened everywhere, changes the addresses that
+//! these append to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -31,7 +32,8 @@ enum Lines {
     Behind(Vec<Vec<u8>>, Vec<Appended>),
 }
 
-/// An element of a proxy: the address that it saw, as it wrote it, after these bytes or on a line of its own.
+/// An element of a proxy: the address that it saw, as it wrote it, after these bytes or on a line
+/// of its own.
 #[derive(Debug)]
 struct Appended {
     saw: IpAddr,
@@ -39,7 +41,8 @@ struct Appended {
     after: Option<&'static str>,
 }
 
-/// Text that a client writes to have an element of a proxy read as a part of its own: quotes everywhere.
+/// Text that a client writes to have an element of a proxy read as a part of its own: quotes
+/// everywhere.
 const OPENERS: [&str; 24] = [
     "\"",
     "\"",

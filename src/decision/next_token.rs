@@ -2,7 +2,7 @@
 //! that decisions do not pay for it.
 //!
 //! The wait for a full bucket is known. All tokens but one come after the next one, so their time is
-//! taken off.
+//! taken off. Of a lease it is known when the bucket is full at the latest, so the wait may be longer.
 //!
 //! Checked by `tests::next_token`, and through headers by `tests/it/headers.rs`.
 

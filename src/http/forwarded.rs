@@ -2,17 +2,18 @@
 //!
 //! *Invariant*: text of the client changes no element that a proxy appended, because both lists are
 //! read from the right. All field lines are one list (RFC 9110, 5.3), the last line first. A proxy
-//! appends its element after a comma or on a line of its own, so all text of the client is left of it.
+//! appends its element after a comma or on a line of its own, so all text of the client is left of
+//! it.
 //!
 //! In `X-Forwarded-For` a comma ends an element, whatever stands beside it. In `Forwarded` a comma
-//! may also stand in a quoted string, and the client may have opened a quote that it does not close.
-//! A reader from the left would then take the proxy's element for a part of the client's string.
-//! From the right each byte of a well-formed element has one reading:
+//! may also stand in a quoted string, and the client may have opened a quote that it does not
+//! close. A reader from the left would then take the proxy's element for a part of the client's
+//! string. From the right each byte of a well-formed element has one reading:
 //!
 //! * A value that ends in a quote is a quoted string, any other is a token.
 //! * A quoted string begins at the nearest quote that no backslash precedes: its own opening quote
 //!   follows `=`, and each quote inside follows a backslash.
-//! * Names and tokens have no quote, `=`, semicolon, comma or space, so the byte before each is its end.
+//! * A name or token has no quote, `=`, semicolon, comma or space: such a byte stands before it.
 //!
 //! The reading of an element thus ends at its own comma, or where its line begins. A list of
 //! well-formed elements reads the same from both ends. An element that is not well formed ends the
@@ -46,8 +47,8 @@ impl List {
         }
     }
 
-    /// Returns the hops from the last to the first, over all lines of the header. `None` is a hop that
-    /// says no address: the walk ends there.
+    /// Returns the hops from the last to the first, over all lines of the header. `None` is a hop
+    /// that says no address: the walk ends there.
     pub(crate) fn hops(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let mut lines = headers.get_all(self.name()).iter().rev();
         let mut rest: Option<&[u8]> = None;
@@ -88,11 +89,11 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bare)
 }
 
-/// Reads the last element of `Forwarded`, such as `for=192.0.2.1;proto=http`. Its node is empty if no
-/// pair says it. `None` if the element is not well formed.
+/// Reads the last element of `Forwarded`, such as `for=192.0.2.1;proto=http`. Its node is empty if
+/// no pair says it. `None` if the element is not well formed.
 ///
-/// Pairs may be missing, as in the grammar. Spaces around semicolons are not in the grammar, but some
-/// proxies write them; they move no boundary.
+/// Pairs may be missing, as in the grammar. Spaces around semicolons are not in the grammar, but
+/// some proxies write them; they move no boundary.
 fn last_element(text: &[u8]) -> Option<Last<'_>> {
     let (mut rest, mut node) = (text.trim_ascii_end(), None);
     loop {

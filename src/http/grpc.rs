@@ -1,5 +1,6 @@
-//! How a refusal is told to a client of gRPC: in a response of trailers only, `RESOURCE_EXHAUSTED` with
-//! the wait. A request without a key exhausts nothing: its code says that the request is at fault.
+//! How a refusal is told to a client of gRPC: in a response of trailers only, `RESOURCE_EXHAUSTED`
+//! with the wait. A request without a key exhausts nothing: its code says that the request is at
+//! fault.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.

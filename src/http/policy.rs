@@ -28,14 +28,15 @@ const SECOND: u128 = 1_000_000_000;
 /// | `w` | the period or the time to fill the bucket, whichever is longer, in whole seconds, at least 1 |
 /// | `q` | the tokens that come in `w`, rounded down; at least the burst |
 /// | `r` | tokens that are left, in whole ones |
-/// | `t` | seconds that these took to come, rounded up, at least 1; if there is none, until one is there; after a refusal, those of `Retry-After` |
+/// | `t` | if `r` is 0, seconds until a token is there, or those of `Retry-After` |
+/// | | else seconds that the `r` tokens took to come; each rounded up, at least 1 |
 ///
-/// So `q / w` and `r / t` are at most the rate. A client that is alone is not refused if it spends at most `r` tokens
-/// within `t` seconds of each response, and none before `t` where `r` is 0.
+/// So `q / w` and `r / t` are at most the rate. A client that is alone is not refused if it spends
+/// at most `r` tokens within `t` seconds of each response, and none before `t` where `r` is 0.
 ///
-/// After a refusal `r` is 0 even if fewer tokens are left than the request costs: a client that spends these waits
-/// longer than `t`. `X-RateLimit-Remaining` says how many are left. A cost above the burst is never granted, so
-/// such a refusal has no wait, and `r` is the tokens that are left.
+/// After a refusal `r` is 0 even if fewer tokens are left than the request costs: a client that
+/// spends these waits longer than `t`. `X-RateLimit-Remaining` says how many are left. A cost above
+/// the burst is never granted, so such a refusal has no wait, and `r` is the tokens that are left.
 ///
 /// Under a plan, `t` of `r=0` may be later than the token by up to two ticks of the limiter's own
 /// quota: 1/64 of the time in which the plan's burst comes, or less.
@@ -200,12 +201,13 @@ impl Policy {
         Told { rest, left: rest, time, reset: seconds(reset.as_nanos()), retry: None, granted: true }
     }
 
-    /// The seconds in which the tokens in a bucket came, rounded up, at least 1. It has `rest` whole tokens, and
-    /// is full after `reset`.
+    /// The seconds in which the tokens in a bucket came, rounded up, at least 1. It has `rest`
+    /// whole tokens, and is full after `reset`.
     #[inline]
     fn came(&self, rest: u64, reset: Duration) -> u64 {
         let Window { count, period, .. } = Window::of(self.quota);
-        // `reset` is rounded up, so this is rounded down, and must not be below the time of the whole tokens.
+        // `reset` is rounded up, so this is rounded down, and must not be below the time of the
+        // whole tokens.
         let came = u128::from(self.fill).saturating_sub(reset.as_nanos());
         seconds(came.max((u128::from(rest) * period).div_ceil(count))).max(1)
     }

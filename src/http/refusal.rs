@@ -18,6 +18,7 @@ pub struct Refusal<'a> {
     pub(crate) why: Option<&'a Denied>,
     pub(crate) policy: &'a Policy,
     pub(crate) grpc: Option<HeaderValue>,
+    /// The code that gRPC is told if the request has no key.
     pub(crate) keyless: Code,
 }
 
@@ -47,11 +48,11 @@ impl<'a> Refusal<'a> {
         Refusal { head, why, policy, grpc, keyless: Code::InvalidArgument }
     }
 
-    /// The same refusal, where gRPC is told that a request without a key is `UNAUTHENTICATED`: for keys that
-    /// name an identity. Without this it is `INVALID_ARGUMENT`.
+    /// The same refusal, where gRPC is told that a request without a key is `UNAUTHENTICATED`: for
+    /// keys that name an identity. Without this it is `INVALID_ARGUMENT`.
     ///
-    /// A refusal by a limit stays `RESOURCE_EXHAUSTED`. HTTP stays 400 Bad Request, since 401 needs a
-    /// `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can write.
+    /// A refusal by a limit stays `RESOURCE_EXHAUSTED`. HTTP stays 400 Bad Request, since 401 needs
+    /// a `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can write.
     ///
     /// # Examples
     ///
@@ -61,7 +62,9 @@ impl<'a> Refusal<'a> {
     /// use tollgate::http::{Bare, Policy, Refusal, Reject};
     ///
     /// // To be given to `reject_with` of a layer.
-    /// let reject = |refusal: &Refusal<'_>| -> Response<String> { Bare.reject(&refusal.unauthenticated()) };
+    /// let reject = |refusal: &Refusal<'_>| -> Response<String> {
+    ///     Bare.reject(&refusal.unauthenticated())
+    /// };
     ///
     /// let policy = Policy::new("default", Quota::per_second(1))?;
     /// let mut request = Request::new(());

@@ -53,7 +53,8 @@ pub struct LimitBy<K> {
     plan: Option<Choose>,
     missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
-    /// The same policy for other quotas. It is empty until requests come, when the policy stays as it is.
+    /// The same policy for other quotas. It is empty until requests come, when the policy stays as
+    /// it is.
     others: Policies,
     pub(crate) top: Top<K>,
 }
@@ -102,7 +103,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { policy: policy.into(), ..self }
     }
 
-    /// Returns the policy of a decision under a quota. It was made ahead for the quota that the limiter began with.
+    /// Returns the policy of a decision under a quota. It was made ahead for the quota that the
+    /// limiter began with.
     fn policy_of(&self, quota: Quota) -> Arc<Policy> {
         if quota == self.policy.quota() { self.policy.clone() } else { self.others.of(&self.policy, quota) }
     }

@@ -1,5 +1,5 @@
-//! The policies of a limit whose requests have several quotas: one for each plan, and for each quota that
-//! was set since the layer was built.
+//! The policies of a limit whose requests have several quotas: one for each plan, and for each
+//! quota that was set since the layer was built.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use papaya::HashMap;
 use crate::http::Policy;
 use crate::quota::Quota;
 
-/// The most quotas that are kept. Reaching it forgets all of them: those still in use are formatted again.
+/// The most quotas that are kept. Reaching it forgets all of them: those still in use are formatted
+/// again.
 const MOST: usize = 256;
 
 /// Policies that were formatted before, by quota. A reader takes no lock.

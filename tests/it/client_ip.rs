@@ -290,7 +290,8 @@ fn element(address: IpAddr) -> impl Strategy<Value = (String, bool)> {
     (joined, any::<bool>())
 }
 
-/// A client, not one of 10.0.0.0/8, and the elements of one to three proxies that are, the outermost first.
+/// A client, not one of 10.0.0.0/8, and the elements of one to three proxies that are, the
+/// outermost first.
 fn chain() -> impl Strategy<Value = (IpAddr, Vec<(String, bool)>)> {
     let client = prop_oneof![
         (0..=255_u8).prop_map(|last| IpAddr::from([203, 0, 113, last])),
@@ -305,7 +306,8 @@ fn chain() -> impl Strategy<Value = (IpAddr, Vec<(String, bool)>)> {
 proptest! {
     #![proptest_config(cases(20_000))]
 
-    /// Any text from the client, then what each proxy appends to it: the client is the one that the outermost proxy saw.
+    /// Any text from the client, then what each proxy appends to it: the client is the one that the
+    /// outermost proxy saw.
     #[test]
     fn no_text_of_a_client_hides_an_element_of_a_proxy(mut lines in anything(), (address, elements) in chain()) {
         for (element, own_line) in &elements {

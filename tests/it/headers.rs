@@ -281,8 +281,9 @@ proptest! {
     }
 }
 
-/// Spends tokens as a client does that goes by `r` and `t` alone: at most `r` requests within `t` seconds,
-/// evenly or at once, and none before `t` where `r` is 0. It reads them anew in each response.
+/// Spends tokens as a client does that goes by `r` and `t` alone: at most `r` requests within `t`
+/// seconds, evenly or at once, and none before `t` where `r` is 0. It reads them anew in each
+/// response.
 fn go_by_the_header(
     mut take: impl FnMut(u64) -> Result<Granted, Denied>,
     mock: &MockClock,
@@ -384,8 +385,8 @@ proptest! {
 }
 
 /// Random quotas and what is told of decisions on them, for `verify/headers/read.py` to read, to the file that `HEADERS` names: the
-/// quota's count, period and burst, whether it was granted, the tokens that are left, the wait for the cost or, where it was granted,
-/// for one token more, in nanoseconds, and the headers.
+/// quota's count, period and burst, whether it was granted, the tokens that are left, the wait for
+/// the cost or, where it was granted, for one token more, in nanoseconds, and the headers.
 #[test]
 #[ignore = "it writes a file"]
 fn headers_for_another_parser() {
