@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::Extensions;
 use http::header::{HeaderMap, HeaderName};
 
+use super::check::Check;
 use super::forwarded::{List, address};
 use super::head::{Head, KeyFrom, only};
 
@@ -31,6 +32,18 @@ use super::head::{Head, KeyFrom, only};
 /// The key is canonical: `::ffff:192.0.2.1` is `192.0.2.1`. One of version 6 is its /64, which one subscriber has;
 /// see [`ipv6_prefix`](ClientIp::ipv6_prefix). So `::1` is `::`, and all users of a NAT64 are one;
 /// see [`unwrap_nat64`](ClientIp::unwrap_nat64).
+///
+/// # Where the peer's address is
+///
+/// A server notes it in the request's extensions, each in its own type:
+///
+/// | server | the key |
+/// |---|---|
+/// | axum, served by `app.into_make_service_with_connect_info::<SocketAddr>()` | `ClientIp::peer_from(\|info: &ConnectInfo<SocketAddr>\| info.0.ip())` |
+/// | tonic | `ClientIp::peer_from(\|info: &TcpConnectInfo\| info.remote_addr().map(\|peer\| peer.ip()))` |
+/// | hyper, after `request.extensions_mut().insert(peer)` | [`ClientIp::peer()`](ClientIp::peer) |
+///
+/// A request without it has no key. A layer answers it with 500 and says so once: [`Check::NoPeer`].
 ///
 /// # Examples
 ///
@@ -69,11 +82,20 @@ enum Source {
     Peer,
     Header(HeaderName),
     Hops(List, usize),
-    Trusted(List, Arc<dyn Fn(IpAddr) -> bool + Send + Sync>),
+    Trusted(List, Trust),
+}
+
+/// The proxies that are believed.
+#[derive(Clone)]
+struct Trust {
+    is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// A network that contains all addresses is among them.
+    all: bool,
 }
 
 #[derive(Default)]
 struct Counters {
+    no_peer: AtomicU64,
     untrusted: AtomicU64,
     short: AtomicU64,
     unreadable: AtomicU64,
@@ -83,6 +105,8 @@ struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientIpStats {
+    /// Requests without a peer address where it was needed.
+    pub no_peer: u64,
     /// Requests with a list from a peer that is not trusted: it was ignored.
     pub forwarded_from_untrusted: u64,
     /// Requests with fewer hops than were to be there: the peer counts.
@@ -93,6 +117,9 @@ pub struct ClientIpStats {
 
 impl ClientIp {
     /// The peer's address, which the server has put into the request's extensions as a `SocketAddr` or an `IpAddr`.
+    ///
+    /// axum and tonic have types of their own for it, see
+    /// [above](ClientIp#where-the-peers-address-is).
     #[must_use]
     pub fn peer() -> ClientIp {
         let of = |extensions: &Extensions| {
@@ -139,7 +166,7 @@ impl ClientIp {
     /// `xff_trusted`.
     #[must_use]
     pub fn xff_trusted_by(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
-        self.from(Source::Trusted(List::Xff, Arc::new(is_trusted)))
+        self.trusted(List::Xff, false, is_trusted)
     }
 
     /// As [`xff_trusted_by`](ClientIp::xff_trusted_by), by the header `Forwarded`.
@@ -148,7 +175,17 @@ impl ClientIp {
         self,
         is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
     ) -> ClientIp {
-        self.from(Source::Trusted(List::Forwarded, Arc::new(is_trusted)))
+        self.trusted(List::Forwarded, false, is_trusted)
+    }
+
+    /// Believes these proxies; `all` if a network that contains all addresses is among them.
+    pub(super) fn trusted(
+        self,
+        list: List,
+        all: bool,
+        is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+    ) -> ClientIp {
+        self.from(Source::Trusted(list, Trust { is_trusted: Arc::new(is_trusted), all }))
     }
 
     fn from(self, source: Source) -> ClientIp {
@@ -180,6 +217,7 @@ impl ClientIp {
     pub fn stats(&self) -> ClientIpStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ClientIpStats {
+            no_peer: of(&self.counters.no_peer),
             forwarded_from_untrusted: of(&self.counters.untrusted),
             too_few_hops: of(&self.counters.short),
             unreadable: of(&self.counters.unreadable),
@@ -189,7 +227,7 @@ impl ClientIp {
     /// The client's address, canonical but whole.
     #[must_use]
     pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
-        self.find(|| (self.peer)(head.extensions), head.headers)
+        self.counted(|| (self.peer)(head.extensions), head.headers)
     }
 
     /// The key, where the server keeps the peer's address apart from the request: it is an `IpAddr`, or an `Option` of it.
@@ -210,63 +248,57 @@ impl ClientIp {
     #[must_use]
     pub fn key_of(&self, peer: impl Into<Option<IpAddr>>, headers: &HeaderMap) -> Option<IpAddr> {
         let peer = peer.into();
-        self.find(|| peer, headers).map(|address| self.group(address))
+        self.counted(|| peer, headers).map(|address| self.group(address))
     }
 
-    fn find(&self, peer: impl Fn() -> Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let peer = || peer().map(|address| address.to_canonical());
-        let Counters { untrusted, short, unreadable } = &*self.counters;
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        match &self.source {
-            Source::Peer => peer(),
-            Source::Header(name) => {
-                let text = only(headers, name).and_then(|value| std::str::from_utf8(value).ok());
-                let found = text.and_then(|text| address(text.trim_matches([' ', '\t'])));
-                if found.is_none() && headers.contains_key(name) {
-                    count(unreadable);
-                }
-                found.map(|address| address.to_canonical())
-            }
-            Source::Hops(list, n) => {
-                let (mut client, mut hops) = (None, list.hops(headers));
-                for _ in 0..*n {
-                    match hops.next() {
-                        Some(Some(hop)) => client = Some(hop.to_canonical()),
-                        Some(None) => {
-                            count(unreadable);
-                            break;
-                        }
-                        // Whoever is in the list was not counted on: it is not the client's place.
-                        None => {
-                            count(short);
-                            client = None;
-                            break;
-                        }
-                    }
-                }
-                client.or_else(peer)
-            }
-            Source::Trusted(list, is_trusted) => {
-                let mut client = peer()?;
-                if !is_trusted(client) {
-                    if list.is_in(headers) {
-                        count(untrusted);
-                    }
-                    return Some(client);
-                }
-                for hop in list.hops(headers) {
-                    let Some(hop) = hop else {
-                        count(unreadable);
-                        break;
-                    };
-                    client = hop.to_canonical();
-                    if !is_trusted(client) {
-                        break;
-                    }
-                }
-                Some(client)
-            }
+    /// The client's address. Counts what was odd about it.
+    fn counted(&self, peer: impl Fn() -> Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+        let (client, odd) = self.find(peer, headers);
+        if let Some(odd) = odd {
+            self.count(odd);
         }
+        client
+    }
+
+    #[cold]
+    fn count(&self, odd: Check) {
+        let Counters { no_peer, untrusted, short, unreadable } = &*self.counters;
+        let counter = match odd {
+            Check::NoPeer => no_peer,
+            Check::UntrustedPeer => untrusted,
+            Check::TooFewHops => short,
+            Check::UnreadableHop => unreadable,
+            Check::PeerIsProxy | Check::TrustsAll => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The client's address, and a fault that it shows. Counts nothing.
+    fn find(
+        &self,
+        peer: impl Fn() -> Option<IpAddr>,
+        headers: &HeaderMap,
+    ) -> (Option<IpAddr>, Option<Check>) {
+        let peer = || peer().map(|address| address.to_canonical());
+        let (client, odd) = match &self.source {
+            Source::Peer => (peer(), None),
+            Source::Header(name) => return of_header(headers, name),
+            Source::Hops(list, n) => {
+                let (client, odd) = nth(*list, *n, headers);
+                (client.or_else(peer), odd)
+            }
+            Source::Trusted(list, trust) => match peer() {
+                Some(peer) => leftwards(*list, &*trust.is_trusted, peer, headers),
+                None => (None, None),
+            },
+        };
+        (client, if client.is_none() { Some(Check::NoPeer) } else { odd })
+    }
+
+    /// Whether the peer is by all appearances a proxy, though its address is the key.
+    fn peer_is_proxy(&self, client: Option<IpAddr>, headers: &HeaderMap) -> bool {
+        let forwarded = || List::Xff.is_in(headers) || List::Forwarded.is_in(headers);
+        matches!(self.source, Source::Peer) && client.is_some_and(is_local) && forwarded()
     }
 
     /// The address that stands for all of its client.
@@ -291,6 +323,69 @@ impl KeyFrom for ClientIp {
 
     fn key_from(&self, head: Head<'_>) -> Option<IpAddr> {
         self.address(head).map(|address| self.group(address))
+    }
+
+    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+        let Some(head) = head else {
+            let all = matches!(&self.source, Source::Trusted(_, trust) if trust.all);
+            return all.then_some(Check::TrustsAll);
+        };
+        let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);
+        odd.or_else(|| self.peer_is_proxy(client, head.headers).then_some(Check::PeerIsProxy))
+    }
+}
+
+/// The address in a header that is there once.
+fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<Check>) {
+    let text = only(headers, name).and_then(|value| std::str::from_utf8(value).ok());
+    let found = text.and_then(|text| address(text.trim_matches([' ', '\t'])));
+    let unreadable = found.is_none() && headers.contains_key(name);
+    (found.map(|address| address.to_canonical()), unreadable.then_some(Check::UnreadableHop))
+}
+
+/// The `n`-th hop from the right, or the last one before a hop that says no address. None if there are fewer.
+fn nth(list: List, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Check>) {
+    let (mut client, mut hops) = (None, list.hops(headers));
+    for _ in 0..n {
+        match hops.next() {
+            Some(Some(hop)) => client = Some(hop.to_canonical()),
+            Some(None) => return (client, Some(Check::UnreadableHop)),
+            // The addresses that are there were not counted on: none is in the client's place.
+            None => return (None, Some(Check::TooFewHops)),
+        }
+    }
+    (client, None)
+}
+
+/// From the peer leftwards, the first address that is not trusted.
+fn leftwards(
+    list: List,
+    is_trusted: &dyn Fn(IpAddr) -> bool,
+    peer: IpAddr,
+    headers: &HeaderMap,
+) -> (Option<IpAddr>, Option<Check>) {
+    let mut client = peer;
+    if !is_trusted(client) {
+        return (Some(client), list.is_in(headers).then_some(Check::UntrustedPeer));
+    }
+    for hop in list.hops(headers) {
+        let Some(hop) = hop else { return (Some(client), Some(Check::UnreadableHop)) };
+        client = hop.to_canonical();
+        if !is_trusted(client) {
+            break;
+        }
+    }
+    (Some(client), None)
+}
+
+/// Whether an address is of a private network or of this host: loopback, private, shared (RFC 6598) or link-local.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => {
+            let shared = matches!(four.octets(), [100, 64..=127, ..]);
+            four.is_loopback() || four.is_private() || four.is_link_local() || shared
+        }
+        IpAddr::V6(six) => six.is_loopback() || six.is_unique_local() || six.is_unicast_link_local(),
     }
 }
 

@@ -8,6 +8,7 @@ use http::header::{HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{Extensions, Method, Request, Uri, Version};
 
+use super::check::Check;
 use super::secret::Digest;
 
 /// The head of a request, borrowed from a whole one or from its [`Parts`].
@@ -69,9 +70,9 @@ impl<'a> From<&'a Parts> for Head<'a> {
 ///
 /// ```
 /// use http::Request;
-/// use tollgate::http::{Head, HeaderKey, KeyFrom};
+/// use tollgate::http::{Head, HeaderKey, KeyFrom, key_fn};
 ///
-/// let by_path = |head: Head<'_>| Some(head.uri.path().to_owned());
+/// let by_path = key_fn(|head| Some(head.uri.path().to_owned()));
 /// let by_both = (by_path, HeaderKey::new("x-tenant").unwrap());
 /// let request = Request::get("/a").header("X-Tenant", "7").body(()).unwrap();
 /// assert_eq!(by_both.key_from(Head::from(&request)).unwrap().0, "/a");
@@ -86,6 +87,32 @@ pub trait KeyFrom: Send + Sync {
 
     /// The key, if the request has one.
     fn key_from(&self, head: Head<'_>) -> Option<Self::Key>;
+
+    /// Returns a fault of the server's setup that `head` shows; `None` if it shows none.
+    ///
+    /// A layer asks about requests that have no key and about refused ones, never about granted ones.
+    /// It asks once without a request when it is built. A request without a key is answered with 500
+    /// for [`Check::NoPeer`], and with 400 otherwise.
+    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+        let _ = head;
+        None
+    }
+}
+
+/// A closure as a [`KeyFrom`], whose argument needs no type: `key_fn(|head| ..)`.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::http::{Head, KeyFrom, key_fn};
+///
+/// let by_path = key_fn(|head| Some(head.uri.path().to_owned()));
+/// let request = Request::get("/a").body(()).unwrap();
+/// assert_eq!(by_path.key_from(Head::from(&request)).as_deref(), Some("/a"));
+/// ```
+pub fn key_fn<K, F: Fn(Head<'_>) -> Option<K> + Send + Sync>(find: F) -> F {
+    find
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, F> KeyFrom for F
@@ -105,6 +132,10 @@ impl<A: KeyFrom, B: KeyFrom> KeyFrom for (A, B) {
     fn key_from(&self, head: Head<'_>) -> Option<Self::Key> {
         Some((self.0.key_from(head)?, self.1.key_from(head)?))
     }
+
+    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+        self.0.check(head).or_else(|| self.1.check(head))
+    }
 }
 
 impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
@@ -112,6 +143,10 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
 
     fn key_from(&self, head: Head<'_>) -> Option<Self::Key> {
         Some((self.0.key_from(head)?, self.1.key_from(head)?, self.2.key_from(head)?))
+    }
+
+    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+        self.0.check(head).or_else(|| self.1.check(head)).or_else(|| self.2.check(head))
     }
 }
 

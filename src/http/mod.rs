@@ -1,6 +1,7 @@
 //! Limits over HTTP, whatever the framework: who asks, and what a response says of it.
 
 pub(crate) mod base64;
+mod check;
 mod client_ip;
 mod fields;
 mod forwarded;
@@ -12,9 +13,10 @@ mod secret;
 #[cfg(feature = "ipnet")]
 mod trusted;
 
+pub use check::Check;
 pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
 pub use fields::{Fields, Headers, ResetFormat};
-pub use head::{Extension, Head, HeaderKey, KeyFrom};
+pub use head::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use policy::{InvalidName, Policy};
 pub use refusal::{Bare, Problem, Refusal, Reject};
 pub use secret::Digest;

@@ -16,6 +16,8 @@ use crate::decision::{Denied, Reason};
 pub struct Refusal<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) why: Option<&'a Denied>,
+    /// The request has no key because the server has not noted the peer's address.
+    pub(crate) no_peer: bool,
     pub(crate) policy: &'a Policy,
     pub(crate) grpc: Option<HeaderValue>,
     /// The code that gRPC is told if the request has no key.
@@ -45,7 +47,7 @@ impl<'a> Refusal<'a> {
     pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
         let head = head.into();
         let grpc = grpc::content_type(head.headers);
-        Refusal { head, why, policy, grpc, keyless: Code::InvalidArgument }
+        Refusal { head, why, no_peer: false, policy, grpc, keyless: Code::InvalidArgument }
     }
 
     /// The same refusal, where gRPC is told that a request without a key is `UNAUTHENTICATED`: for
@@ -76,6 +78,11 @@ impl<'a> Refusal<'a> {
     #[must_use]
     pub fn unauthenticated(&self) -> Refusal<'a> {
         Refusal { keyless: Code::Unauthenticated, ..self.clone() }
+    }
+
+    /// Marks the server as the side at fault for the missing key.
+    pub(crate) fn without_peer(self, no_peer: bool) -> Refusal<'a> {
+        Refusal { no_peer, ..self }
     }
 
     /// The head of the request.
@@ -114,11 +121,13 @@ impl<'a> Refusal<'a> {
         self.grpc.is_some()
     }
 
-    /// 429 Too Many Requests, or 400 Bad Request without a key; with gRPC what [`grpc_response`](Refusal::grpc_response) says.
+    /// 429 Too Many Requests. Without a key, 400 Bad Request, or 500 Internal Server Error if the server has not
+    /// noted the peer's address. With gRPC what [`grpc_response`](Refusal::grpc_response) says.
     pub fn response<B>(&self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         match self.why {
             Some(_) => *response.status_mut() = StatusCode::TOO_MANY_REQUESTS,
+            None if self.no_peer => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
             None => *response.status_mut() = StatusCode::BAD_REQUEST,
         }
         response

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 
 use super::client_ip::ClientIp;
+use super::forwarded::List;
 
 impl ClientIp {
     /// By `X-Forwarded-For`: from the peer on leftwards, the first that is in none of the networks.
@@ -16,16 +17,22 @@ impl ClientIp {
     /// # let _ = by_client;
     /// # Ok::<(), ipnet::AddrParseError>(())
     /// ```
+    ///
+    /// A network of prefix length 0, as `0.0.0.0/0`, lets each client choose its key:
+    /// see [`Check::TrustsAll`](super::Check::TrustsAll).
     #[must_use]
     pub fn xff_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
-        let proxies: Vec<IpNet> = proxies.into_iter().collect();
-        self.xff_trusted_by(move |address| proxies.iter().any(|net| net.contains(&address)))
+        self.trusted_networks(List::Xff, proxies.into_iter().collect())
     }
 
     /// As [`xff_trusted`](ClientIp::xff_trusted), by the header `Forwarded`.
     #[must_use]
     pub fn forwarded_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
-        let proxies: Vec<IpNet> = proxies.into_iter().collect();
-        self.forwarded_trusted_by(move |address| proxies.iter().any(|net| net.contains(&address)))
+        self.trusted_networks(List::Forwarded, proxies.into_iter().collect())
+    }
+
+    fn trusted_networks(self, list: List, proxies: Vec<IpNet>) -> ClientIp {
+        let all = proxies.iter().any(|net| net.prefix_len() == 0);
+        self.trusted(list, all, move |address| proxies.iter().any(|net| net.contains(&address)))
     }
 }

@@ -18,8 +18,10 @@ pub(crate) struct Counters {
 }
 
 /// Counts for people and dashboards: nothing is concluded from one about another.
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+///
+/// Returns the count with this one.
+pub(crate) fn count(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// What a layer has decided, from [`RateLimitLayer::stats`](super::RateLimitLayer::stats). Counts are since the layer was
@@ -101,7 +103,7 @@ pub(crate) const DECISIONS: &str = "tollgate_decisions_total";
 /// use tollgate::{Quota, RateLimiter};
 ///
 /// let limiter: RateLimiter<String> = RateLimiter::new(Quota::per_second(1));
-/// let layer = RateLimitLayer::builder(limiter).build();
+/// let layer = RateLimitLayer::builder(limiter).shared().build();
 /// let text = prometheus(&[layer.stats()]);
 /// assert!(text.contains("tollgate_decisions_total{policy=\"default\",result=\"granted\"} 0\n"));
 /// ```

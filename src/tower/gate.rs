@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::decision::Counted;
 use super::policies::Policies;
+use super::said::Said;
 use super::store::{Request, Store};
 use super::top::Top;
 use crate::all_of::{sealed, take_all};
 use crate::decision::{Denied, Granted};
-use crate::http::{Head, InvalidName, KeyFrom, Policy};
+use crate::http::{Check, Head, InvalidName, KeyFrom, Policy};
 use crate::limiter::RateLimiter;
 use crate::plan::Plan;
 use crate::quota::Quota;
@@ -20,11 +22,12 @@ use crate::quota::Quota;
 #[non_exhaustive]
 pub enum OnMissingKey {
     /// All of these share one bucket, under the limiter's own quota. (It is one of those that keys without room share.)
-    #[default]
-    Shared,
+    Share,
     /// The limit does not apply to it.
     Allow,
-    /// It is rejected: 400, unless [`reject_with`](super::LayerBuilder::reject_with) says otherwise.
+    /// It is rejected, which is the default: with 500 if the server has not noted the peer's address, else
+    /// with 400. [`reject_with`](super::LayerBuilder::reject_with) may say otherwise.
+    #[default]
     Reject,
 }
 
@@ -43,13 +46,13 @@ pub(crate) type Choose = Box<dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync>;
 /// let by_tenant = LimitBy::new(RateLimiter::new(Quota::per_second(1_000)))
 ///     .key(HeaderKey::new("x-tenant")?)
 ///     .name("tenant")?
-///     .on_missing_key(OnMissingKey::Reject);
+///     .on_missing_key(OnMissingKey::Allow);
 /// # let _ = by_tenant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LimitBy<K> {
     pub(crate) limiter: Arc<dyn Store<K>>,
-    key: Option<Box<dyn KeyFrom<Key = K>>>,
+    key: Box<dyn KeyFrom<Key = K>>,
     plan: Option<Choose>,
     missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
@@ -59,23 +62,76 @@ pub struct LimitBy<K> {
     pub(crate) top: Top<K>,
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    /// By a limiter, which may be in an `Arc` and in other hands as well. Without a [`key`](LimitBy::key) all requests share one
-    /// bucket.
-    #[must_use]
-    pub fn new<S: BuildHasher + Send + Sync + 'static>(
+/// A limiter that has no source of keys yet: the first half of a `T`, which is [`LimitBy`] or
+/// [`LayerBuilder`](super::LayerBuilder).
+///
+/// # Examples
+///
+/// Without a source of keys there is no layer:
+///
+/// ```compile_fail,E0599
+/// use std::net::IpAddr;
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate::{Quota, RateLimiter};
+///
+/// let limiter = RateLimiter::<IpAddr>::new(Quota::per_second(100));
+/// let layer = RateLimitLayer::builder(limiter).build();
+/// ```
+///
+/// One bucket for all requests has to be said:
+///
+/// ```
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate::{Quota, RateLimiter};
+///
+/// let limiter = RateLimiter::<()>::new(Quota::per_second(100));
+/// let layer = RateLimitLayer::builder(limiter).shared().build();
+/// # let _ = layer;
+/// ```
+#[must_use = "a limit has a source of keys: `.key(..)`, or `.shared()` for one bucket for all requests"]
+pub struct NeedsKey<K, T = LimitBy<K>> {
+    limiter: Arc<dyn Store<K>>,
+    then: PhantomData<fn() -> T>,
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey<K, T> {
+    pub(crate) fn new<S: BuildHasher + Send + Sync + 'static>(
         limiter: impl Into<Arc<RateLimiter<K, S>>>,
-    ) -> LimitBy<K> {
-        let limiter = limiter.into();
-        let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
-        let (others, top) = (Policies::new(), Top::new());
-        LimitBy { limiter, key: None, plan: None, missing: OnMissingKey::default(), policy, others, top }
+    ) -> NeedsKey<K, T> {
+        NeedsKey { limiter: limiter.into(), then: PhantomData }
     }
 
-    /// Where the key is found.
-    #[must_use]
-    pub fn key(self, from: impl KeyFrom<Key = K> + 'static) -> Self {
-        LimitBy { key: Some(Box::new(from)), ..self }
+    /// Limits each key by itself: [`ClientIp`](crate::http::ClientIp), [`HeaderKey`](crate::http::HeaderKey),
+    /// [`Extension`](crate::http::Extension), a closure in [`key_fn`](crate::http::key_fn), a pair of these.
+    pub fn key(self, from: impl KeyFrom<Key = K> + 'static) -> T {
+        T::from(LimitBy::with(self.limiter, Box::new(from), OnMissingKey::Reject))
+    }
+
+    /// Has all requests share one bucket. None has a key: all are counted as `keyless`.
+    pub fn shared(self) -> T {
+        T::from(LimitBy::with(self.limiter, Box::new(|_: Head<'_>| None), OnMissingKey::Share))
+    }
+}
+
+impl<K, T> fmt::Debug for NeedsKey<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NeedsKey").finish_non_exhaustive()
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    /// By a limiter, which may be in an `Arc` and in other hands as well. [`key`](NeedsKey::key) or
+    /// [`shared`](NeedsKey::shared) comes next.
+    pub fn new<S: BuildHasher + Send + Sync + 'static>(
+        limiter: impl Into<Arc<RateLimiter<K, S>>>,
+    ) -> NeedsKey<K, LimitBy<K>> {
+        NeedsKey::new(limiter)
+    }
+
+    fn with(limiter: Arc<dyn Store<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
+        let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
+        let (others, top) = (Policies::new(), Top::new());
+        LimitBy { limiter, key, plan: None, missing, policy, others, top }
     }
 
     /// Puts requests under a plan of the limiter. `None` is its own quota.
@@ -84,7 +140,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { plan: Some(Box::new(choose)), ..self }
     }
 
-    /// What becomes of a request without a key.
+    /// What becomes of a request without a key: it is rejected if this is not given.
     #[must_use]
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         LimitBy { missing, ..self }
@@ -120,6 +176,8 @@ impl<K> fmt::Debug for LimitBy<K> {
 pub(crate) struct Asked<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) cost: u64,
+    /// The limits of the layer.
+    pub(crate) limits: usize,
     /// By limiters of layers before this one.
     pub(crate) counted: Option<&'a Counted>,
     /// The limit is enforced for some keys only, by their hash.
@@ -145,8 +203,10 @@ pub(crate) enum Outcome {
     Decided(Result<Granted, Denied>),
     /// No limit applies.
     Free,
-    /// There is no key, and one is needed.
-    NoKey,
+    /// There is no key, and one is needed. `no_peer`: the server has not noted the peer's address.
+    NoKey {
+        no_peer: bool,
+    },
 }
 
 /// Gives back what a limit took.
@@ -182,21 +242,52 @@ pub(crate) trait Gate: Send + Sync {
     fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict;
     /// Of its limiter.
     fn id(&self) -> u64;
+    /// Says a fault of the setup that a request shows, or without one that the source of keys has.
+    fn examine(&self, head: Option<Head<'_>>, said: &Said);
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
     fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
-        if asked.counted.is_some_and(|counted| counted.has(self.id())) {
+        let key = self.key.key_from(asked.head);
+        if rest.len() + 1 < asked.limits {
+            return self.pass(key, asked, rest, chain);
+        }
+        // Of the first limit the key is sampled, whatever becomes of the others.
+        let hash = |key| if asked.sampled { self.limiter.hash(key) } else { 0 };
+        let hash = key.as_ref().map(hash);
+        Verdict { hash, ..self.pass(key, asked, rest, chain) }
+    }
+
+    fn id(&self) -> u64 {
+        self.limiter.id()
+    }
+
+    fn examine(&self, head: Option<Head<'_>>, said: &Said) {
+        if let Some(check) = self.key.check(head) {
+            said.say(self.policy.name(), check);
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    /// Takes of this limit, unless it does not apply, and goes on to the others.
+    fn pass(
+        &self,
+        key: Option<K>,
+        asked: &Asked<'_>,
+        rest: &[Arc<dyn Gate>],
+        chain: Option<&Chain<'_>>,
+    ) -> Verdict {
+        if asked.counted.is_some_and(|counted| counted.has(self.limiter.id())) {
             return next(asked, rest, chain);
         }
         let index = chain.map_or(0, |chain| chain.index + 1);
-        let key = self.key.as_ref().and_then(|from| from.key_from(asked.head));
-        match self.missing {
-            OnMissingKey::Allow if key.is_none() => return next(asked, rest, chain),
-            OnMissingKey::Reject if key.is_none() => {
-                return Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey, index) };
+        if key.is_none() {
+            match self.missing {
+                OnMissingKey::Share => {}
+                OnMissingKey::Allow => return next(asked, rest, chain),
+                OnMissingKey::Reject => return self.no_key(asked.head, index),
             }
-            _ => {}
         }
         let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
         let request = Request { key, plan, n: asked.cost };
@@ -212,18 +303,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
         self.tell(verdict, asked, index, request)
     }
 
-    fn id(&self) -> u64 {
-        self.limiter.id()
+    #[cold]
+    fn no_key(&self, head: Head<'_>, index: usize) -> Verdict {
+        let no_peer = self.key.check(Some(head)) == Some(Check::NoPeer);
+        Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey { no_peer }, index) }
     }
-}
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Adds what is to be said of this limit.
     fn tell(&self, mut verdict: Verdict, asked: &Asked<'_>, index: usize, request: Request<K>) -> Verdict {
-        if index == 0 {
-            let hash = |key| if asked.sampled { self.limiter.hash(key) } else { 0 };
-            verdict.hash = request.key.as_ref().map(hash);
-        }
         let Outcome::Decided(result) = &verdict.outcome else { return verdict };
         let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
         if verdict.which != index {
@@ -260,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_made_once_for_each_quota() {
-        let limit = LimitBy::new(RateLimiter::<u64>::new(Quota::per_second(10)));
+        let limit = LimitBy::new(RateLimiter::<u64>::new(Quota::per_second(10))).shared();
         for n in [10, 20, 30] {
             let (first, again) =
                 (limit.policy_of(Quota::per_second(n)), limit.policy_of(Quota::per_second(n)));

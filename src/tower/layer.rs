@@ -10,9 +10,10 @@ use tower_layer::Layer;
 
 use super::counters::{Counters, LayerStats};
 use super::decision::Decision;
-use super::gate::{Gate, LimitBy, OnMissingKey};
+use super::gate::{Gate, LimitBy, NeedsKey, OnMissingKey};
+use super::said::Said;
 use super::service::RateLimit;
-use crate::http::{Bare, ClientIp, Head, HeaderKey, Headers, InvalidName, KeyFrom, Policy, ResetFormat};
+use crate::http::{Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, ResetFormat};
 use crate::limiter::RateLimiter;
 use crate::plan::Plan;
 
@@ -34,6 +35,7 @@ pub(crate) struct State<R> {
     pub(crate) enforced: u64,
     pub(crate) reject: R,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) said: Said,
 }
 
 /// A layer that limits requests. See the [module](super).
@@ -46,11 +48,19 @@ pub struct RateLimitLayer<K, R = Bare> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// Begins a layer on a limiter, which may be in an `Arc` and in other hands as well.
+    /// [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared) comes next.
     pub fn builder<S: BuildHasher + Send + Sync + 'static>(
         limiter: impl Into<Arc<RateLimiter<K, S>>>,
-    ) -> LayerBuilder<K> {
+    ) -> NeedsKey<K, LayerBuilder<K>> {
+        NeedsKey::new(limiter)
+    }
+}
+
+/// A layer of one limit, to be set up.
+impl<K> From<LimitBy<K>> for LayerBuilder<K> {
+    fn from(first: LimitBy<K>) -> LayerBuilder<K> {
         LayerBuilder {
-            first: LimitBy::new(limiter),
+            first,
             others: Vec::new(),
             cost: None,
             skip: None,
@@ -59,6 +69,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
             shadow: false,
             enforced: WHOLE,
             tell: Tell::default(),
+            said: Said::default(),
             reject: Bare,
         }
     }
@@ -136,22 +147,17 @@ pub struct LayerBuilder<K, R = Bare> {
     shadow: bool,
     enforced: u64,
     tell: Tell,
+    said: Said,
     reject: R,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
-    /// Where the key is found: [`ClientIp`], [`HeaderKey`], [`Extension`](crate::http::Extension), a closure, a pair of these.
-    /// Without it all requests share one bucket.
-    pub fn key(self, from: impl KeyFrom<Key = K> + 'static) -> Self {
-        LayerBuilder { first: self.first.key(from), ..self }
-    }
-
     /// Puts requests under a [`Plan`] of the limiter, as by the tier of a customer. `None` is its own quota.
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LayerBuilder { first: self.first.plan(choose), ..self }
     }
 
-    /// What becomes of a request without a key.
+    /// What becomes of a request without a key: it is rejected if this is not given.
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         LayerBuilder { first: self.first.on_missing_key(missing), ..self }
     }
@@ -200,6 +206,28 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
         LayerBuilder { refund_on: Some(Arc::new(refund)), ..self }
     }
 
+    /// Keeps the layer from saying a fault of the setup. May be called for several.
+    ///
+    /// # Examples
+    ///
+    /// Clients in the same private network, some of which send `X-Forwarded-For`:
+    ///
+    /// ```
+    /// use tollgate::http::{Check, ClientIp};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(100)))
+    ///     .key(ClientIp::peer())
+    ///     .silence(Check::PeerIsProxy)
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn silence(self, check: Check) -> Self {
+        self.said.mark(check);
+        self
+    }
+
     /// Which headers responses get.
     pub fn headers(self, form: Headers) -> Self {
         LayerBuilder { tell: Tell { form, ..self.tell }, ..self }
@@ -229,15 +257,26 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
     ///
     /// Headers that tell of the limit are added.
     pub fn reject_with<T>(self, reject: T) -> LayerBuilder<K, T> {
-        let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, reject: _ } =
-            self;
-        LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, reject }
+        let LayerBuilder {
+            first,
+            others,
+            cost,
+            skip,
+            hook,
+            refund_on,
+            shadow,
+            enforced,
+            tell,
+            said,
+            reject: _,
+        } = self;
+        LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject }
     }
 
     /// The layer.
     #[must_use]
     pub fn build(self) -> RateLimitLayer<K, R> {
-        let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, reject } =
+        let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject } =
             self;
         let first = Arc::new(tell.set(first));
         let gate: Arc<dyn Gate> = first.clone();
@@ -246,7 +285,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
         let ids = gates.iter().map(|gate| gate.id()).collect();
         let enforced = if shadow { 0 } else { enforced };
         let counters = Arc::default();
-        let state = State { gates, ids, cost, skip, hook, refund_on, enforced, reject, counters };
+        let state = State { gates, ids, cost, skip, hook, refund_on, enforced, reject, counters, said };
+        state.examine(None);
         RateLimitLayer { state: Arc::new(state), first }
     }
 }

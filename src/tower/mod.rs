@@ -43,6 +43,13 @@
 //! [`Extension`](crate::http::Extension)), or every value that somebody makes up is a new bucket; with a limit by address in front of
 //! that, lest authentication be what is flooded. [`by_address_and_key`](RateLimitLayer::by_address_and_key) is both in one layer.
 //!
+//! # Requests without a key
+//!
+//! A limit without a source of keys does not compile: [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared)
+//! comes first. A request that has no key is rejected unless [`OnMissingKey`] says otherwise. The status is 400,
+//! or 500 if the server has not noted the peer's address. Such a fault of the setup is also said once, on stderr
+//! or with feature `tracing` as an event: [`Check`](crate::http::Check) has the list.
+//!
 //! # What happens when
 //!
 //! The decision is made when the service is called, before the request is passed on: at once, without waiting. `poll_ready` is that of
@@ -56,12 +63,17 @@ mod layer;
 mod policies;
 #[cfg(feature = "metrics")]
 mod publish;
+mod said;
 mod service;
+#[cfg(not(feature = "tracing"))]
+mod stderr;
 mod store;
 mod top;
+#[cfg(feature = "tracing")]
+mod tracing;
 
 pub use counters::{LayerStats, prometheus};
 pub use decision::Decision;
-pub use gate::{LimitBy, OnMissingKey};
+pub use gate::{LimitBy, NeedsKey, OnMissingKey};
 pub use layer::{LayerBuilder, RateLimitLayer};
 pub use service::{RateLimit, ResponseFuture};

@@ -12,7 +12,7 @@ impl LayerStats {
     /// use tollgate::tower::RateLimitLayer;
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1))).build();
+    /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1))).shared().build();
     /// // To whatever recorder is installed.
     /// layer.stats().publish();
     /// ```

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
@@ -62,6 +63,22 @@ enum Ruling<B> {
 }
 
 impl<R> State<R> {
+    /// Counts a request that was refused or has no key. The 1st, 2nd, 4th, 8th of these and so on are examined
+    /// for faults of the setup.
+    fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
+        if count(counter).is_power_of_two() {
+            self.examine(Some(head));
+        }
+    }
+
+    /// Says each fault that a request shows and that was not said before.
+    #[cold]
+    pub(crate) fn examine(&self, head: Option<Head<'_>>) {
+        for gate in &self.gates {
+            gate.examine(head, &self.said);
+        }
+    }
+
     fn rule<B>(&self, head: Head<'_>) -> Ruling<B>
     where
         R: Reject<B>,
@@ -74,22 +91,24 @@ impl<R> State<R> {
         let asked = Asked {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
+            limits: self.gates.len(),
             counted: before,
             sampled: (1..WHOLE).contains(&self.enforced),
             refundable: self.refund_on.is_some(),
         };
         let verdict = next(&asked, &self.gates, None);
         if verdict.hash.is_none() {
-            count(&self.counters.keyless);
+            self.suspect(&self.counters.keyless, head);
         }
         let Verdict { outcome, policy, also, refunds, hash, .. } = verdict;
         // The upper half: the map's buckets have the same hash.
         let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
         let (Some(policy), Outcome::Decided(result)) = (policy.clone(), &outcome) else {
             return match (policy, outcome) {
-                (Some(policy), Outcome::NoKey) if enforced => {
-                    count(&self.counters.rejected);
-                    Ruling::Refuse(self.reject.reject(&Refusal::new(head, None, &policy)))
+                (Some(policy), Outcome::NoKey { no_peer }) if enforced => {
+                    self.suspect(&self.counters.rejected, head);
+                    let refusal = Refusal::new(head, None, &policy).without_peer(no_peer);
+                    Ruling::Refuse(self.reject.reject(&refusal))
                 }
                 _ => {
                     count(&self.counters.skipped);
@@ -112,7 +131,7 @@ impl<R> State<R> {
                 Ruling::Pass(Some(decision), After { tell, refund })
             }
             (Err(denied), true) => {
-                count(&self.counters.refused);
+                self.suspect(&self.counters.refused, head);
                 let refusal = Refusal::new(head, Some(denied), &tell.policy);
                 let mut response = self.reject.reject(&refusal);
                 if !refusal.is_grpc() {
@@ -121,7 +140,7 @@ impl<R> State<R> {
                 Ruling::Refuse(response)
             }
             (Err(_), false) => {
-                count(&self.counters.shadow_refused);
+                self.suspect(&self.counters.shadow_refused, head);
                 Ruling::Pass(Some(decision), After::NOTHING)
             }
         }

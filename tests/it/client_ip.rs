@@ -101,8 +101,8 @@ fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
         let lines: Vec<_> = lines.iter().map(|line| (XFF, *line)).collect();
         assert_eq!(client(&by, peer, &lines), expected, "{peer} {lines:?}");
     }
-    let ClientIpStats { forwarded_from_untrusted, too_few_hops, unreadable, .. } = by.stats();
-    assert_eq!((forwarded_from_untrusted, too_few_hops, unreadable), (2, 0, 10));
+    let ClientIpStats { no_peer, forwarded_from_untrusted, too_few_hops, unreadable, .. } = by.stats();
+    assert_eq!((no_peer, forwarded_from_untrusted, too_few_hops, unreadable), (1, 2, 0, 10));
     // Not of the other header.
     assert_eq!(client(&by, "10.0.0.1", &[("forwarded", "for=203.0.113.9")]), "10.0.0.1");
 }

@@ -243,7 +243,8 @@ fn grpc_without_a_key_is_not_told_of_a_limit() {
 fn labels_of_prometheus_are_escaped() {
     use tollgate::tower::{RateLimitLayer, prometheus};
 
-    let mut stats = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_second(1))).build().stats();
+    let limiter = RateLimiter::<u64>::new(Quota::per_second(1));
+    let mut stats = RateLimitLayer::builder(limiter).shared().build().stats();
     stats.policy = "a\n\"b\" \\c".to_owned();
     let text = prometheus(&[stats]);
     assert!(text.contains(r#"tollgate_keys{policy="a\n\"b\" \\c"} 0"#), "{text}");

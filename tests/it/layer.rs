@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, Refusal};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, Refusal, key_fn};
 
 use super::{InStore, Room};
 use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, prometheus};
@@ -108,8 +108,10 @@ fn the_decision_is_told_to_those_behind() {
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
     assert_eq!(call(&mut layer.layer(Echo::default()), from(A, "/")).body(), "Some(true)");
     let skip = |head: Head<'_>| head.uri.path() == "/health";
-    let layer =
-        RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(1)).build()).skip(skip).build();
+    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(1)).build())
+        .shared()
+        .skip(skip)
+        .build();
     let mut service = layer.layer(Echo::default());
     for _ in 0..3 {
         let response = call(&mut service, from(A, "/health"));
@@ -123,7 +125,8 @@ fn two_layers_on_one_limiter_count_once() {
     let (limiter, _mock) = limiter(Quota::per_second(2));
     let outer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
     let inner = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
-    let other = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(9)).build()).build();
+    let other =
+        RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(9)).build()).shared().build();
     let mut service = outer.layer(other.layer(inner.layer(Echo::default())));
     assert_eq!(status(&call(&mut service, from(A, "/"))), 200);
     assert_eq!(limiter.peek(&A.parse::<IpAddr>().unwrap()).remaining(), 1);
@@ -223,9 +226,9 @@ fn a_cost_and_a_plan_for_each_request() {
 fn requests_without_a_key() {
     let anonymous = || Request::get("/").body(()).unwrap();
     for (missing, expected) in [
-        (OnMissingKey::Shared, [200, 429]),
+        (OnMissingKey::Share, [200, 429]),
         (OnMissingKey::Allow, [200, 200]),
-        (OnMissingKey::Reject, [400, 400]),
+        (OnMissingKey::Reject, [500, 500]),
     ] {
         let (limiter, _mock) = limiter(Quota::per_hour(1));
         let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).on_missing_key(missing).build();
@@ -244,6 +247,133 @@ fn requests_without_a_key() {
     let layer = layer.on_missing_key(OnMissingKey::Reject).shadow(true).build();
     assert_eq!(status(&call(&mut layer.layer(Echo::default()), anonymous())), 200);
     assert_eq!((layer.stats().rejected, layer.stats().skipped), (0, 1));
+}
+
+#[test]
+fn a_request_without_a_key_is_rejected_by_the_side_at_fault() {
+    let anonymous = || Request::get("/").body(()).unwrap();
+    // The peer's address is the server's to note, a header the client's to send.
+    let (by_peer, _mock) = limiter(Quota::per_hour(1));
+    let layer = RateLimitLayer::builder(by_peer).key(ClientIp::peer().xff_hops(1)).build();
+    let mut service = layer.layer(Echo::default());
+    assert_eq!([(); 2].map(|()| status(&call(&mut service, anonymous()))), [500, 500]);
+    assert_eq!((layer.stats().rejected, layer.stats().keyless), (2, 2));
+    let mut forwarded = anonymous();
+    forwarded.headers_mut().insert("x-forwarded-for", A.parse().unwrap());
+    assert_eq!(status(&call(&mut service, forwarded)), 200);
+
+    let tenants = RateLimiter::<Digest>::stored(Quota::per_hour(1)).build();
+    let layer = RateLimitLayer::builder(tenants).key(HeaderKey::new("x-tenant").unwrap()).build();
+    assert_eq!(status(&call(&mut layer.layer(Echo::default()), anonymous())), 400);
+    let (by_header, _mock) = limiter(Quota::per_hour(1));
+    let header = http::HeaderName::from_static("cf-connecting-ip");
+    let layer = RateLimitLayer::builder(by_header).key(ClientIp::peer().header(header)).build();
+    assert_eq!(status(&call(&mut layer.layer(Echo::default()), anonymous())), 400);
+
+    // Of a pair, by the half that is missing.
+    let pairs = RateLimiter::<(IpAddr, Digest)>::stored(Quota::per_hour(1)).build();
+    let pair = (ClientIp::peer(), HeaderKey::new("x-tenant").unwrap());
+    let layer = RateLimitLayer::builder(pairs).key(pair).build();
+    let mut service = layer.layer(Echo::default());
+    let mut tenant_only = anonymous();
+    tenant_only.headers_mut().insert("x-tenant", 7.into());
+    assert_eq!(
+        [from(A, "/"), tenant_only, anonymous()].map(|request| status(&call(&mut service, request))),
+        [400, 500, 500]
+    );
+}
+
+#[test]
+fn a_request_without_a_key_has_no_plan() {
+    let builder = RateLimiter::<IpAddr>::stored(Quota::per_second(10)).clock(Clock::mock().0);
+    let limiter = builder.headroom(Quota::per_second(100)).unwrap().build();
+    let gold = limiter.plan(Quota::per_second(100)).unwrap();
+    let asked = Arc::new(AtomicU64::new(0));
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .on_missing_key(OnMissingKey::Share)
+        .plan({
+            let asked = asked.clone();
+            move |_| {
+                asked.fetch_add(1, Relaxed);
+                Some(gold)
+            }
+        })
+        .build();
+    let mut service = layer.layer(Echo::default());
+    let response = call(&mut service, Request::get("/").body(()).unwrap());
+    assert_eq!(says(&response, "ratelimit-policy"), Some(r#""default";q=10;w=1"#));
+    assert_eq!((says(&response, "ratelimit"), asked.load(Relaxed)), (Some(r#""default";r=9;t=1"#), 0));
+    let response = call(&mut service, from(A, "/"));
+    assert_eq!((says(&response, "ratelimit"), asked.load(Relaxed)), (Some(r#""default";r=99;t=1"#), 1));
+}
+
+/// Which of 200 addresses are refused by a layer, all of them being over their limit. The other limit has a key for each request.
+fn enforced(layer: &RateLimitLayer<IpAddr>, tenant: u32) -> Vec<bool> {
+    let mut service = layer.layer(Echo::default());
+    let refused = |i: u32| {
+        let mut request = from(&IpAddr::from(i.to_be_bytes()).to_string(), "/");
+        request.headers_mut().insert("x-tenant", (tenant + i).into());
+        status(&call(&mut service, request)) == 429
+    };
+    (0..200).map(refused).collect()
+}
+
+#[test]
+fn a_share_is_sampled_by_the_key_of_the_first_limit() {
+    let (addresses, _mock) = limiter(Quota::per_hour(1));
+    for i in 0..200_u32 {
+        assert!(addresses.try_acquire(&IpAddr::from(i.to_be_bytes())).is_ok());
+    }
+    let plenty = || Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(1_000_000)).build());
+    let tenant = || HeaderKey::new("x-tenant").unwrap();
+    let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer()).enforce_percent(30);
+    let alone = enforced(&first().build(), 0);
+    assert!((30..90).contains(&alone.iter().filter(|refused| **refused).count()), "{alone:?}");
+    let both = first().and(LimitBy::new(plenty()).key(tenant())).build();
+    assert_eq!(enforced(&both, 0), alone);
+    assert_eq!(enforced(&both, 1_000), alone);
+}
+
+#[test]
+fn a_request_without_the_first_limits_key_is_not_sampled_by_another() {
+    let (addresses, _mock) = limiter(Quota::per_hour(1));
+    let tenants = Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(1)).room(1_000).build());
+    let layer = RateLimitLayer::builder(addresses)
+        .key(ClientIp::peer())
+        .on_missing_key(OnMissingKey::Allow)
+        .and(LimitBy::new(tenants).key(HeaderKey::new("x-tenant").unwrap()))
+        .enforce_percent(30)
+        .build();
+    let mut service = layer.layer(Echo::default());
+    for tenant in 0..200_u32 {
+        let asks = || {
+            let mut request = Request::get("/").body(()).unwrap();
+            request.headers_mut().insert("x-tenant", tenant.into());
+            request
+        };
+        assert_eq!([(); 2].map(|()| status(&call(&mut service, asks()))), [200, 429], "{tenant}");
+    }
+    assert_eq!(layer.stats().keyless, 400);
+}
+
+#[test]
+fn one_bucket_for_all_requests_has_to_be_said() {
+    let (limiter, _mock) = limiter(Quota::per_hour(2));
+    let layer = RateLimitLayer::builder(limiter.clone()).shared().build();
+    let mut service = layer.layer(Echo::default());
+    assert_eq!([A, B, A].map(|peer| status(&call(&mut service, from(peer, "/")))), [200, 200, 429]);
+    assert_eq!((layer.stats().keys, layer.stats().keyless), (0, 3));
+}
+
+#[test]
+fn a_closure_needs_no_type_for_its_argument() {
+    let pairs = RateLimiter::<(IpAddr, String)>::stored(Quota::per_hour(1)).build();
+    let by_path = key_fn(|head| Some(head.uri.path().to_owned()));
+    let layer = RateLimitLayer::builder(pairs).key((ClientIp::peer(), by_path)).build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |path| status(&call(&mut service, from(A, path)));
+    assert_eq!(["/201", "/202", "/201"].map(&mut asks), [201, 202, 429]);
 }
 
 #[test]
@@ -425,7 +555,10 @@ fn series_are_few_whatever_clients_do() {
         .key(ClientIp::peer())
         .name(r#"a "b" \c"#)
         .unwrap()
-        .and(LimitBy::new(RateLimiter::<String>::stored(Quota::per_second(1_000_000)).room(10_000).build()))
+        .and(
+            LimitBy::new(RateLimiter::<String>::stored(Quota::per_second(1_000_000)).room(10_000).build())
+                .shared(),
+        )
         .build();
     let mut service = layer.layer(Echo::default());
     let lines = || prometheus(&[layer.stats()]).lines().count();
@@ -490,16 +623,183 @@ impl Service<Request<()>> for Polled {
 
 #[test]
 fn the_service_that_was_polled_is_called() {
-    let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_second(1)).build()).build();
+    let layer =
+        RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_second(1)).build()).shared().build();
     assert_eq!(status(&call(&mut layer.layer(Polled::default()), from(A, "/"))), 200);
 }
 
 #[test]
 fn all_is_sent_and_shared() {
     fn is<T: Clone + Send + Sync + 'static>(_: &T) {}
-    let layer = RateLimitLayer::builder(RateLimiter::<String>::stored(Quota::per_second(1)).build()).build();
+    let layer =
+        RateLimitLayer::builder(RateLimiter::<String>::stored(Quota::per_second(1)).build()).shared().build();
     is(&layer);
     is(&layer.layer(Echo::default()));
+}
+
+/// Which faults of a setup are said, and when.
+#[cfg(feature = "tracing")]
+mod said {
+    use std::fmt::Debug;
+
+    use tollgate::http::Check;
+    use tollgate::tower::LayerBuilder;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// The codes of the events of this crate.
+    #[derive(Clone, Default)]
+    struct Codes(Arc<Mutex<Vec<String>>>);
+
+    impl Visit for Codes {
+        fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+
+        fn record_str(&mut self, field: &Field, value: &str) {
+            if field.name() == "code" {
+                self.0.lock().unwrap().push(value.to_owned());
+            }
+        }
+    }
+
+    impl Subscriber for Codes {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "tollgate" && *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// The codes that are said when a layer is built, by its first request, and by three more.
+    fn codes(
+        key: ClientIp,
+        peer: &str,
+        header: Option<(&'static str, &str)>,
+        setup: fn(LayerBuilder<IpAddr>) -> LayerBuilder<IpAddr>,
+    ) -> [Vec<String>; 3] {
+        let request = || {
+            let mut request = if peer.is_empty() { Request::new(()) } else { from(peer, "/") };
+            if let Some((name, value)) = header {
+                request.headers_mut().insert(name, value.parse().unwrap());
+            }
+            request
+        };
+        let (said, (limiter, _mock)) = (Codes::default(), limiter(Quota::per_hour(1)));
+        let so_far = || std::mem::take(&mut *said.0.lock().unwrap());
+        tracing::subscriber::with_default(said.clone(), || {
+            let layer = setup(RateLimitLayer::builder(limiter).key(key)).build();
+            let built = so_far();
+            let mut service = layer.layer(Echo::default());
+            call(&mut service, request());
+            let first = so_far();
+            (0..3).for_each(|_| drop(call(&mut service, request())));
+            [built, first, so_far()]
+        })
+    }
+
+    const XFF: &str = "x-forwarded-for";
+    const NONE: [&[&str]; 3] = [&[], &[], &[]];
+
+    #[test]
+    fn each_fault_is_said_once_and_not_of_a_granted_request() {
+        let refused = |code| [&[][..], &[], code];
+        let rejected = |code| [&[][..], code, &[]];
+        let by_header = || ClientIp::peer().header(http::HeaderName::from_static("x-real-ip"));
+        let untrusting = || ClientIp::peer().xff_trusted_by(|_| false);
+        let trusting = || ClientIp::peer().xff_trusted_by(|_| true);
+        for (key, peer, header, expected) in [
+            (ClientIp::peer(), "", None, rejected(&["no-peer"])),
+            (ClientIp::peer_from(|peer: &Option<IpAddr>| *peer), A, None, rejected(&["no-peer"])),
+            (untrusting(), "", Some((XFF, B)), rejected(&["no-peer"])),
+            (ClientIp::peer().xff_hops(1), "", None, rejected(&["no-peer"])),
+            (ClientIp::peer(), A, None, NONE),
+            // A proxy in front, and no word of it.
+            (ClientIp::peer(), "10.0.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            (ClientIp::peer(), "::ffff:127.0.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            (ClientIp::peer(), "100.64.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            (ClientIp::peer(), "169.254.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            (ClientIp::peer(), "fd00::1", Some(("forwarded", "for=_a")), refused(&["peer-is-proxy"])),
+            (ClientIp::peer(), "fe80::1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            (ClientIp::peer(), "::1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            // No proxy, as far as can be told.
+            (ClientIp::peer(), A, Some((XFF, B)), NONE),
+            (ClientIp::peer(), "100.128.0.1", Some((XFF, B)), NONE),
+            (ClientIp::peer(), "10.0.0.1", None, NONE),
+            (ClientIp::peer().xff_hops(1), "10.0.0.1", Some((XFF, B)), NONE),
+            // A list, and whom it is believed of.
+            (untrusting(), "10.0.0.1", Some((XFF, B)), refused(&["untrusted-peer"])),
+            (untrusting(), "10.0.0.1", None, NONE),
+            (trusting(), "10.0.0.1", Some((XFF, B)), NONE),
+            (trusting(), "10.0.0.1", Some((XFF, "unknown")), refused(&["unreadable-hop"])),
+            (ClientIp::peer().xff_hops(1), "10.0.0.1", Some((XFF, "")), refused(&["unreadable-hop"])),
+            (ClientIp::peer().xff_hops(2), "10.0.0.1", Some((XFF, B)), refused(&["too-few-hops"])),
+            // One header.
+            (by_header(), "10.0.0.1", Some(("x-real-ip", B)), NONE),
+            (by_header(), "10.0.0.1", Some(("x-real-ip", "a")), rejected(&["unreadable-hop"])),
+            (by_header(), "10.0.0.1", None, NONE),
+        ] {
+            let about = format!("{key:?} {peer} {header:?}");
+            assert_eq!(codes(key.clone(), peer, header, |layer| layer), expected, "{about}");
+            assert_eq!(codes(key, peer, header, |layer| layer.shadow(true)), expected, "shadow {about}");
+        }
+    }
+
+    #[cfg(feature = "ipnet")]
+    #[test]
+    fn to_trust_all_networks_is_said_when_the_layer_is_built() {
+        let by =
+            |net: &str| ClientIp::peer().xff_trusted(["10.0.0.0/8", net].map(|net| net.parse().unwrap()));
+        for (net, expected) in
+            [("0.0.0.0/0", &["trusts-all"][..]), ("::/0", &["trusts-all"]), ("fd00::/8", &[])]
+        {
+            assert_eq!(codes(by(net), A, None, |layer| layer)[0], expected, "{net}");
+        }
+        let replaced = by("0.0.0.0/0").xff_hops(1);
+        assert_eq!(codes(replaced, A, None, |layer| layer)[0], [] as [&str; 0]);
+        let silent = codes(by("::/0"), A, None, |layer| layer.silence(Check::TrustsAll));
+        assert_eq!(silent, NONE);
+    }
+
+    #[test]
+    fn a_fault_is_silenced_by_its_name_and_said_whatever_becomes_of_the_request() {
+        assert_eq!(codes(ClientIp::peer(), "", None, |layer| layer.silence(Check::NoPeer)), NONE);
+        let other = codes(ClientIp::peer(), "", None, |layer| layer.silence(Check::PeerIsProxy));
+        assert_eq!(other, [&[][..], &["no-peer"], &[]]);
+        for missing in [OnMissingKey::Share, OnMissingKey::Allow] {
+            let (said, (limiter, _mock)) = (Codes::default(), limiter(Quota::per_hour(9)));
+            tracing::subscriber::with_default(said.clone(), || {
+                let layer =
+                    RateLimitLayer::builder(limiter).key(ClientIp::peer()).on_missing_key(missing).build();
+                let mut service = layer.layer(Echo::default());
+                (0..5).for_each(|_| assert_eq!(status(&call(&mut service, Request::new(()))), 200));
+            });
+            assert_eq!(*said.0.lock().unwrap(), ["no-peer"], "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn every_check_is_explained() {
+        let page = include_str!("../../docs/checks.md");
+        for check in Check::ALL {
+            let row = format!("| `{}` | `{check:?}` | ", check.code());
+            let title = format!("\n## `{}`\n", check.code());
+            assert!(page.contains(&row) && page.contains(&title), "{check}");
+        }
+        assert_eq!(page.matches("\n## `").count(), Check::ALL.len());
+    }
 }
 
 #[cfg(feature = "metrics")]

@@ -1,0 +1,87 @@
+//! Faults of a server's setup that requests show.
+
+use std::fmt;
+
+/// A fault of a server's setup that a layer has noticed: its code, and a sentence on how to mend it.
+///
+/// Each is said once per layer, see [`LayerBuilder::silence`](crate::tower::LayerBuilder::silence).
+#[doc = include_str!("../../docs/checks.md")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Check {
+    /// A request has no peer address.
+    NoPeer,
+    /// The peer is a proxy, and its address is the key.
+    PeerIsProxy,
+    /// A peer that is not trusted sent a list of hops.
+    UntrustedPeer,
+    /// A list has fewer hops than were set.
+    TooFewHops,
+    /// A hop, or the header of the address, is not an address.
+    UnreadableHop,
+    /// All networks are trusted.
+    TrustsAll,
+}
+
+impl Check {
+    /// Every check, in the order of the list above.
+    pub const ALL: [Check; 6] = [
+        Check::NoPeer,
+        Check::PeerIsProxy,
+        Check::UntrustedPeer,
+        Check::TooFewHops,
+        Check::UnreadableHop,
+        Check::TrustsAll,
+    ];
+
+    /// The code, as `no-peer`.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Check::NoPeer => "no-peer",
+            Check::PeerIsProxy => "peer-is-proxy",
+            Check::UntrustedPeer => "untrusted-peer",
+            Check::TooFewHops => "too-few-hops",
+            Check::UnreadableHop => "unreadable-hop",
+            Check::TrustsAll => "trusts-all",
+        }
+    }
+
+    const fn sentence(self) -> &'static str {
+        match self {
+            Check::NoPeer => {
+                "a request has no peer address, so it has no key; with axum, serve \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()` and take the key by \
+                 `ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip())`"
+            }
+            Check::PeerIsProxy => {
+                "a request was refused by its peer's address, which is that of a proxy: it is private, \
+                 and the request has `X-Forwarded-For` or `Forwarded`; all clients of the proxy share \
+                 one bucket, unless the key is by `xff_trusted`, `xff_hops` or their kin"
+            }
+            Check::UntrustedPeer => {
+                "a request was refused by its peer's address, and its list of hops was ignored, since \
+                 the peer is not trusted; if it is a proxy of yours, add its network"
+            }
+            Check::TooFewHops => {
+                "a request was refused by its peer's address, since its list has fewer hops than were \
+                 set; lower the number, or close the way around the proxies"
+            }
+            Check::UnreadableHop => {
+                "a request was refused whose header has an entry that is not an address; have the proxy \
+                 write addresses"
+            }
+            Check::TrustsAll => {
+                "a network of prefix length 0 is trusted, so each client chooses its own key; list the \
+                 networks of the proxies alone, or count hops"
+            }
+        }
+    }
+}
+
+/// The code and the sentence.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code(), self.sentence())
+    }
+}

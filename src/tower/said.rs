@@ -1,0 +1,29 @@
+//! The faults that a layer has already said.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(not(feature = "tracing"))]
+use super::stderr::say;
+#[cfg(feature = "tracing")]
+use super::tracing::say;
+use crate::http::Check;
+
+/// One bit per [`Check`].
+#[derive(Debug, Default)]
+pub(crate) struct Said(AtomicU32);
+
+impl Said {
+    /// Marks a check as said, and returns whether it was not.
+    pub(crate) fn mark(&self, check: Check) -> bool {
+        let bit = 1 << check as u32;
+        // Refused requests come here, so a fault that stays writes to this line once.
+        self.0.load(Ordering::Relaxed) & bit == 0 && self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// Says a fault of the limit of this name, once.
+    pub(crate) fn say(&self, policy: &str, check: Check) {
+        if self.mark(check) {
+            say(policy, check);
+        }
+    }
+}

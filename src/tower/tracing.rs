@@ -1,0 +1,8 @@
+//! Says a fault as an event.
+
+use crate::http::Check;
+
+/// Emits one event of level `WARN`.
+pub(crate) fn say(policy: &str, check: Check) {
+    tracing::warn!(target: "tollgate", policy, code = check.code(), "{check}");
+}
