@@ -23,7 +23,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use tollgate::http::{ClientIp, Digest, Extension};
-use tollgate::tower::{OnMissingKey, RateLimitLayer};
+use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
 use tollgate_web_examples::{listen, stop};
 
@@ -71,7 +71,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Some(Tier::Pro) => Some(pro),
             Some(Tier::Free) | None => None,
         })
-        .on_missing_key(OnMissingKey::Reject)
         .name("customer")?
         .build();
 

@@ -3,4 +3,5 @@
 mod axum;
 mod examples;
 mod grpc;
+mod readme;
 mod support;

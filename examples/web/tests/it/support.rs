@@ -1,7 +1,7 @@
 //! An example as a process, and a client of HTTP.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Longer than anything takes that is not stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,11 +24,24 @@ pub(crate) struct Server {
 impl Server {
     /// Runs a program until it says where it listens.
     pub(crate) fn start(program: &str) -> Server {
+        let mut program = Command::new(program);
+        let process = program.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn();
+        Server::of(process.expect("it was built with the tests"))
+    }
+
+    /// The same, and what it writes to stderr.
+    pub(crate) fn start_with_stderr(program: &str) -> (Server, ChildStderr) {
         let mut process = Command::new(program)
-            .arg("127.0.0.1:0")
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("it was built with the tests");
+        let stderr = process.stderr.take().expect("it is piped");
+        (Server::of(process), stderr)
+    }
+
+    /// A process whose stdout is piped, once it says where it listens.
+    pub(crate) fn of(mut process: Child) -> Server {
         let mut line = String::new();
         let out = process.stdout.as_mut().expect("it is piped");
         BufReader::new(out).read_line(&mut line).unwrap();
@@ -81,7 +94,17 @@ pub(crate) struct Client(SendRequest<String>);
 
 impl Client {
     pub(crate) async fn connect(address: &str) -> Client {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Client::over(TcpStream::connect(address).await.unwrap()).await
+    }
+
+    /// From another address of this host, as `127.0.0.2`.
+    pub(crate) async fn connect_from(from: &str, address: &str) -> Client {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        Client::over(socket.connect(address.parse().unwrap()).await.unwrap()).await
+    }
+
+    async fn over(stream: TcpStream) -> Client {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         Client(sender)

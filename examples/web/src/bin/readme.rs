@@ -1,0 +1,3 @@
+//! The program of README.md.
+
+include!(concat!(env!("OUT_DIR"), "/readme.rs"));
