@@ -194,7 +194,7 @@ pub(crate) struct Verdict {
     /// Of all others.
     pub(crate) also: Vec<Arc<Policy>>,
     pub(crate) refunds: Vec<Refund>,
-    /// Of the first limit's key, or 0 if nobody asks what it is.
+    /// The hash of the first limit's key, or 0 if no share is sampled. `None` if that limit has no key.
     pub(crate) hash: Option<u64>,
     which: usize,
 }
@@ -249,13 +249,18 @@ pub(crate) trait Gate: Send + Sync {
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
     fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
         let key = self.key.key_from(asked.head);
-        if rest.len() + 1 < asked.limits {
-            return self.pass(key, asked, rest, chain);
+        // The key of the first limit is sampled, whatever becomes of the others.
+        let first = rest.len() + 1 == asked.limits;
+        let hash = match &key {
+            Some(key) if asked.sampled && first => Some(self.limiter.hash(key)),
+            Some(_) => Some(0),
+            None => None,
+        };
+        let mut verdict = self.pass(key, asked, rest, chain);
+        if first {
+            verdict.hash = hash;
         }
-        // Of the first limit the key is sampled, whatever becomes of the others.
-        let hash = |key| if asked.sampled { self.limiter.hash(key) } else { 0 };
-        let hash = key.as_ref().map(hash);
-        Verdict { hash, ..self.pass(key, asked, rest, chain) }
+        verdict
     }
 
     fn id(&self) -> u64 {
@@ -271,6 +276,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Takes of this limit, unless it does not apply, and goes on to the others.
+    #[inline(always)]
     fn pass(
         &self,
         key: Option<K>,
@@ -310,6 +316,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Adds what is to be said of this limit.
+    #[inline(always)]
     fn tell(&self, mut verdict: Verdict, asked: &Asked<'_>, index: usize, request: Request<K>) -> Verdict {
         let Outcome::Decided(result) = &verdict.outcome else { return verdict };
         let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());

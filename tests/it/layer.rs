@@ -336,6 +336,25 @@ fn a_share_is_sampled_by_the_key_of_the_first_limit() {
 }
 
 #[test]
+fn a_request_that_an_earlier_layer_has_counted_is_sampled_by_the_same_key() {
+    let (addresses, _mock) = limiter(Quota::per_hour(1));
+    for i in 0..200_u32 {
+        assert!(addresses.try_acquire(&IpAddr::from(i.to_be_bytes())).is_ok());
+    }
+    let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer());
+    let alone = enforced(&first().enforce_percent(30).build(), 0);
+    // The outer layer counts by address, so in the inner one the other limit alone refuses: it has none left.
+    let site = Arc::new(RateLimiter::<u8>::stored(Quota::per_hour(1)).build());
+    assert!(site.try_acquire(&0).is_ok());
+    let inner = first().and(LimitBy::new(site).key(key_fn(|_| Some(0)))).enforce_percent(30).build();
+    let mut service = first().shadow(true).build().layer(inner.layer(Echo::default()));
+    let refused =
+        |i: u32| status(&call(&mut service, from(&IpAddr::from(i.to_be_bytes()).to_string(), "/"))) == 429;
+    assert_eq!((0..200).map(refused).collect::<Vec<_>>(), alone);
+    assert_eq!(inner.stats().keyless, 0);
+}
+
+#[test]
 fn a_request_without_the_first_limits_key_is_not_sampled_by_another() {
     let (addresses, _mock) = limiter(Quota::per_hour(1));
     let tenants = Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(1)).room(1_000).build());
