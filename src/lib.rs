@@ -38,7 +38,9 @@
 //!
 //! None by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a stream. `http`: who asks, and what
 //! a response says. `ipnet`: proxies to trust by network. `tower`: a layer over HTTP and gRPC. `metrics`: its statistics through
-//! the facade of that name. `tracing`: faults of a layer's setup as events, which are lines on stderr otherwise. `huge-pages`: a large table of [`Builder::inline`] on those, where Linux has them to give.
+//! the facade of that name. `tracing`: faults of a layer's setup as events, which are lines on
+//! stderr otherwise. `huge-pages`: a large table of [`Builder::inline`] on those, where Linux has
+//! them to give.
 //!
 //! # The law
 //!

@@ -1,7 +1,12 @@
 //! The types that are used together, and no modules: `use tollgate::prelude::*`.
 //!
-//! `use tollgate::*` also imports the modules `http` and `tower`. Beside the crates of those names that is an
-//! error: ``` `http` is ambiguous ```.
+//! `use tollgate::*` also imports the modules `http` and `tower`, so the names of the crates `http`
+//! and `tower` become ambiguous:
+//!
+//! ```compile_fail,E0659
+//! use tollgate::*;
+//! use http::Request;
+//! ```
 //!
 //! # Examples
 //!

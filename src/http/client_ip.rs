@@ -37,11 +37,11 @@ use super::head::{Head, KeyFrom, only};
 ///
 /// A server notes it in the request's extensions, each in its own type:
 ///
-/// | server | the key |
-/// |---|---|
-/// | axum, served by `app.into_make_service_with_connect_info::<SocketAddr>()` | `ClientIp::peer_from(\|info: &ConnectInfo<SocketAddr>\| info.0.ip())` |
-/// | tonic | `ClientIp::peer_from(\|info: &TcpConnectInfo\| info.remote_addr().map(\|peer\| peer.ip()))` |
-/// | hyper, after `request.extensions_mut().insert(peer)` | [`ClientIp::peer()`](ClientIp::peer) |
+/// * axum, served by `app.into_make_service_with_connect_info::<SocketAddr>()`:
+///   `ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip())`;
+/// * tonic:
+///   `ClientIp::peer_from(|info: &TcpConnectInfo| info.remote_addr().map(|peer| peer.ip()))`;
+/// * hyper, after `request.extensions_mut().insert(peer)`: [`ClientIp::peer()`](ClientIp::peer).
 ///
 /// A request without it has no key. A layer answers it with 500 and says so once: [`Check::NoPeer`].
 ///
@@ -350,7 +350,8 @@ fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<
     (found.map(|address| address.to_canonical()), unreadable.then_some(Check::UnreadableHop))
 }
 
-/// The `n`-th hop from the right, or the last one before a hop that says no address. None if there are fewer.
+/// The `n`-th hop from the right, or the last one before a hop that says no address.
+/// None if there are fewer.
 fn nth(list: List, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Check>) {
     let (mut client, mut hops) = (None, list.hops(headers));
     for _ in 0..n {
@@ -385,7 +386,8 @@ fn leftwards(
     (Some(client), None)
 }
 
-/// Whether an address is of a private network or of this host: loopback, private, shared (RFC 6598) or link-local.
+/// Whether an address is of a private network or of this host: loopback, private, shared
+/// (RFC 6598) or link-local.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => {

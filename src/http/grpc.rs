@@ -1,6 +1,6 @@
 //! How a refusal is told to a client of gRPC: in a response of trailers only, `RESOURCE_EXHAUSTED`
 //! with the wait. A request without a key exhausts nothing: its code says that the request is at
-//! fault.
+//! fault, or the server.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.
@@ -16,6 +16,7 @@ use super::base64::encode;
 pub(crate) enum Code {
     InvalidArgument = 3,
     ResourceExhausted = 8,
+    Internal = 13,
     Unauthenticated = 16,
 }
 
@@ -25,6 +26,7 @@ impl Code {
         match self {
             Code::ResourceExhausted => "rate limit exceeded",
             Code::InvalidArgument | Code::Unauthenticated => "request has nothing to limit it by",
+            Code::Internal => "server has nothing to limit the request by",
         }
     }
 }

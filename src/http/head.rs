@@ -90,9 +90,9 @@ pub trait KeyFrom: Send + Sync {
 
     /// Returns a fault of the server's setup that `head` shows; `None` if it shows none.
     ///
-    /// A layer asks about requests that have no key and about refused ones, never about granted ones.
-    /// It asks once without a request when it is built. A request without a key is answered with 500
-    /// for [`Check::NoPeer`], and with 400 otherwise.
+    /// A layer asks about requests that have no key and about refused ones, never about granted
+    /// ones. It asks once without a request when it is built. A request without a key is answered
+    /// with 500 for [`Check::NoPeer`], and with 400 otherwise.
     fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
         let _ = head;
         None

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
+use super::check::Check;
 use super::grpc::{self, Code};
 use super::head::Head;
 use super::policy::Policy;
@@ -16,8 +17,7 @@ use crate::decision::{Denied, Reason};
 pub struct Refusal<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) why: Option<&'a Denied>,
-    /// The request has no key because the server has not noted the peer's address.
-    pub(crate) no_peer: bool,
+    pub(crate) check: Option<Check>,
     pub(crate) policy: &'a Policy,
     pub(crate) grpc: Option<HeaderValue>,
     /// The code that gRPC is told if the request has no key.
@@ -47,13 +47,13 @@ impl<'a> Refusal<'a> {
     pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
         let head = head.into();
         let grpc = grpc::content_type(head.headers);
-        Refusal { head, why, no_peer: false, policy, grpc, keyless: Code::InvalidArgument }
+        Refusal { head, why, check: None, policy, grpc, keyless: Code::InvalidArgument }
     }
 
     /// The same refusal, where gRPC is told that a request without a key is `UNAUTHENTICATED`: for
     /// keys that name an identity. Without this it is `INVALID_ARGUMENT`.
     ///
-    /// A refusal by a limit stays `RESOURCE_EXHAUSTED`. HTTP stays 400 Bad Request, since 401 needs
+    /// A refusal by a limit stays `RESOURCE_EXHAUSTED`, and a fault of the server `INTERNAL`. HTTP stays 400 Bad Request, since 401 needs
     /// a `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can write.
     ///
     /// # Examples
@@ -80,9 +80,22 @@ impl<'a> Refusal<'a> {
         Refusal { keyless: Code::Unauthenticated, ..self.clone() }
     }
 
-    /// Marks the server as the side at fault for the missing key.
-    pub(crate) fn without_peer(self, no_peer: bool) -> Refusal<'a> {
-        Refusal { no_peer, ..self }
+    /// Notes the fault that [`KeyFrom::check`](super::KeyFrom::check) returned for a request without
+    /// a key.
+    #[must_use]
+    pub fn with_check(self, check: Option<Check>) -> Refusal<'a> {
+        Refusal { check, ..self }
+    }
+
+    /// The fault of the server's setup that left the request without a key. `None` if there is none.
+    #[must_use]
+    pub fn check(&self) -> Option<Check> {
+        self.check
+    }
+
+    /// Whether the server is at fault that there is no key, not the request.
+    fn is_fault(&self) -> bool {
+        self.check == Some(Check::NoPeer)
     }
 
     /// The head of the request.
@@ -121,13 +134,13 @@ impl<'a> Refusal<'a> {
         self.grpc.is_some()
     }
 
-    /// 429 Too Many Requests. Without a key, 400 Bad Request, or 500 Internal Server Error if the server has not
-    /// noted the peer's address. With gRPC what [`grpc_response`](Refusal::grpc_response) says.
+    /// 429 Too Many Requests. Without a key, 400 Bad Request, or 500 Internal Server Error for
+    /// [`Check::NoPeer`]. With gRPC what [`grpc_response`](Refusal::grpc_response) says.
     pub fn response<B>(&self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         match self.why {
             Some(_) => *response.status_mut() = StatusCode::TOO_MANY_REQUESTS,
-            None if self.no_peer => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
+            None if self.is_fault() => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
             None => *response.status_mut() = StatusCode::BAD_REQUEST,
         }
         response
@@ -135,14 +148,18 @@ impl<'a> Refusal<'a> {
 
     /// `RESOURCE_EXHAUSTED` with the wait, as clients of gRPC read it: trailers only, so the body is to be empty. `None` if the request
     /// is not one of gRPC. Without a key it is `INVALID_ARGUMENT`, or
-    /// [`UNAUTHENTICATED`](Refusal::unauthenticated).
+    /// [`UNAUTHENTICATED`](Refusal::unauthenticated); or `INTERNAL` for [`Check::NoPeer`].
     ///
     /// The wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`, without which some clients never try
     /// again.
     pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
         let content_type = self.grpc.clone()?;
         let mut response = Response::new(empty());
-        let code = if self.why.is_some() { Code::ResourceExhausted } else { self.keyless };
+        let code = match self.why {
+            Some(_) => Code::ResourceExhausted,
+            None if self.is_fault() => Code::Internal,
+            None => self.keyless,
+        };
         let wait = self.why.and_then(Denied::retry_after);
         *response.headers_mut() = grpc::headers(content_type, code, wait);
         Some(response)

@@ -25,8 +25,8 @@ pub enum OnMissingKey {
     Share,
     /// The limit does not apply to it.
     Allow,
-    /// It is rejected, which is the default: with 500 if the server has not noted the peer's address, else
-    /// with 400. [`reject_with`](super::LayerBuilder::reject_with) may say otherwise.
+    /// It is rejected, which is the default: with 500 if the server has not noted the peer's
+    /// address, else with 400. [`reject_with`](super::LayerBuilder::reject_with) may say otherwise.
     #[default]
     Reject,
 }
@@ -101,8 +101,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
         NeedsKey { limiter: limiter.into(), then: PhantomData }
     }
 
-    /// Limits each key by itself: [`ClientIp`](crate::http::ClientIp), [`HeaderKey`](crate::http::HeaderKey),
-    /// [`Extension`](crate::http::Extension), a closure in [`key_fn`](crate::http::key_fn), a pair of these.
+    /// Limits each key by itself: [`ClientIp`](crate::http::ClientIp),
+    /// [`HeaderKey`](crate::http::HeaderKey), [`Extension`](crate::http::Extension), a closure in
+    /// [`key_fn`](crate::http::key_fn), a pair of these.
     pub fn key(self, from: impl KeyFrom<Key = K> + 'static) -> T {
         T::from(LimitBy::with(self.limiter, Box::new(from), OnMissingKey::Reject))
     }
@@ -194,7 +195,7 @@ pub(crate) struct Verdict {
     /// Of all others.
     pub(crate) also: Vec<Arc<Policy>>,
     pub(crate) refunds: Vec<Refund>,
-    /// The hash of the first limit's key, or 0 if no share is sampled. `None` if that limit has no key.
+    /// The hash of the first limit's key, or 0 if no share is sampled. `None` if it has no key.
     pub(crate) hash: Option<u64>,
     which: usize,
 }
@@ -203,9 +204,9 @@ pub(crate) enum Outcome {
     Decided(Result<Granted, Denied>),
     /// No limit applies.
     Free,
-    /// There is no key, and one is needed. `no_peer`: the server has not noted the peer's address.
+    /// There is no key, and one is needed: perhaps by a fault of the setup.
     NoKey {
-        no_peer: bool,
+        check: Option<Check>,
     },
 }
 
@@ -311,8 +312,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     #[cold]
     fn no_key(&self, head: Head<'_>, index: usize) -> Verdict {
-        let no_peer = self.key.check(Some(head)) == Some(Check::NoPeer);
-        Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey { no_peer }, index) }
+        let check = self.key.check(Some(head));
+        Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey { check }, index) }
     }
 
     /// Adds what is to be said of this limit.

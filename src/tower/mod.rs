@@ -45,10 +45,11 @@
 //!
 //! # Requests without a key
 //!
-//! A limit without a source of keys does not compile: [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared)
-//! comes first. A request that has no key is rejected unless [`OnMissingKey`] says otherwise. The status is 400,
-//! or 500 if the server has not noted the peer's address. Such a fault of the setup is also said once, on stderr
-//! or with feature `tracing` as an event: [`Check`](crate::http::Check) has the list.
+//! A limit without a source of keys does not compile: [`key`](NeedsKey::key) or
+//! [`shared`](NeedsKey::shared) comes first. A request that has no key is rejected unless
+//! [`OnMissingKey`] says otherwise. The status is 400, or 500 if the server has not noted the
+//! peer's address. Such a fault of the setup is also said once, on stderr or with feature `tracing`
+//! as an event: [`Check`](crate::http::Check) has the list.
 //!
 //! # What happens when
 //!

@@ -12,7 +12,8 @@ impl LayerStats {
     /// use tollgate::tower::RateLimitLayer;
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1))).shared().build();
+    /// let limiter = RateLimiter::<String>::new(Quota::per_second(1));
+    /// let layer = RateLimitLayer::builder(limiter).shared().build();
     /// // To whatever recorder is installed.
     /// layer.stats().publish();
     /// ```

@@ -63,8 +63,8 @@ enum Ruling<B> {
 }
 
 impl<R> State<R> {
-    /// Counts a request that was refused or has no key. The 1st, 2nd, 4th, 8th of these and so on are examined
-    /// for faults of the setup.
+    /// Counts a request that was refused or has no key. The 1st, 2nd, 4th, 8th of these and so on
+    /// are examined for faults of the setup.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
         if count(counter).is_power_of_two() {
             self.examine(Some(head));
@@ -105,9 +105,9 @@ impl<R> State<R> {
         let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
         let (Some(policy), Outcome::Decided(result)) = (policy.clone(), &outcome) else {
             return match (policy, outcome) {
-                (Some(policy), Outcome::NoKey { no_peer }) if enforced => {
+                (Some(policy), Outcome::NoKey { check }) if enforced => {
                     self.suspect(&self.counters.rejected, head);
-                    let refusal = Refusal::new(head, None, &policy).without_peer(no_peer);
+                    let refusal = Refusal::new(head, None, &policy).with_check(check);
                     Ruling::Refuse(self.reject.reject(&refusal))
                 }
                 _ => {

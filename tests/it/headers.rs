@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tollgate::http::{Bare, Headers, Policy, Problem, Refusal, Reject, ResetFormat};
+use tollgate::http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject, ResetFormat};
 use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket};
 
 use crate::support::{cases, quotas};
@@ -230,6 +230,25 @@ fn grpc_without_a_key_is_not_told_of_a_limit() {
         [Bare.reject(&refusal.unauthenticated()), Problem::QUOTA_EXCEEDED.reject(&refusal.unauthenticated())];
     for response in both {
         assert_eq!(says(&response, "grpc-status").unwrap(), "16");
+    }
+    // Without the peer's address the server is at fault, whichever code a key needs. Any other fault
+    // leaves it with the request.
+    for refusal in [refusal.clone(), refusal.unauthenticated()] {
+        let no_peer = refusal.clone().with_check(Some(Check::NoPeer));
+        let both: [Response<Bytes>; 2] = [Bare.reject(&no_peer), Problem::QUOTA_EXCEEDED.reject(&no_peer)];
+        for response in both {
+            assert_eq!(
+                (response.status(), says(&response, "grpc-status").unwrap()),
+                (StatusCode::OK, "13".into())
+            );
+            assert_eq!(
+                says(&response, "grpc-message").unwrap(),
+                "server has nothing to limit the request by"
+            );
+        }
+        let unreadable: Response<Bytes> =
+            Bare.reject(&refusal.clone().with_check(Some(Check::UnreadableHop)));
+        assert_ne!(says(&unreadable, "grpc-status").unwrap(), "13");
     }
     let limiter = TokenBucket::new(policy.quota());
     let denied = limiter.try_acquire_n(11).unwrap_err();

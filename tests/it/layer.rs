@@ -308,7 +308,8 @@ fn a_request_without_a_key_has_no_plan() {
     assert_eq!((says(&response, "ratelimit"), asked.load(Relaxed)), (Some(r#""default";r=99;t=1"#), 1));
 }
 
-/// Which of 200 addresses are refused by a layer, all of them being over their limit. The other limit has a key for each request.
+/// Which of 200 addresses a layer refuses, all of them being over their limit. The other limit has
+/// a key for each request.
 fn enforced(layer: &RateLimitLayer<IpAddr>, tenant: u32) -> Vec<bool> {
     let mut service = layer.layer(Echo::default());
     let refused = |i: u32| {
@@ -343,7 +344,8 @@ fn a_request_that_an_earlier_layer_has_counted_is_sampled_by_the_same_key() {
     }
     let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer());
     let alone = enforced(&first().enforce_percent(30).build(), 0);
-    // The outer layer counts by address, so in the inner one the other limit alone refuses: it has none left.
+    // The outer layer counts by address. So in the inner one the other limit alone refuses: it has
+    // no tokens left.
     let site = Arc::new(RateLimiter::<u8>::stored(Quota::per_hour(1)).build());
     assert!(site.try_acquire(&0).is_ok());
     let inner = first().and(LimitBy::new(site).key(key_fn(|_| Some(0)))).enforce_percent(30).build();
@@ -758,7 +760,7 @@ mod said {
             (ClientIp::peer(), "100.128.0.1", Some((XFF, B)), NONE),
             (ClientIp::peer(), "10.0.0.1", None, NONE),
             (ClientIp::peer().xff_hops(1), "10.0.0.1", Some((XFF, B)), NONE),
-            // A list, and whom it is believed of.
+            // A list, and the peer that it is believed of.
             (untrusting(), "10.0.0.1", Some((XFF, B)), refused(&["untrusted-peer"])),
             (untrusting(), "10.0.0.1", None, NONE),
             (trusting(), "10.0.0.1", Some((XFF, B)), NONE),

@@ -1,4 +1,5 @@
-//! The program of README.md, as it is there: it limits each client by itself, and says so if it cannot.
+//! The program of README.md, as it is there: it limits each client by itself, and says so if it
+//! cannot.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -15,7 +16,8 @@ async fn two_clients_of_the_readmes_program_are_limited_each_by_itself() {
     let server = Server::start(env!("CARGO_BIN_EXE_readme"));
     for client in ["127.0.0.1", "127.0.0.2"] {
         let mut client = Client::connect_from(client, &server.address).await;
-        // Requests until one is refused. The first two are granted, however many tokens come back meanwhile.
+        // Requests until one is refused. The first two are granted, and more if tokens come back
+        // meanwhile.
         let mut granted = 0;
         let refused = loop {
             let response = client.get("/").await;
