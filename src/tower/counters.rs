@@ -1,17 +1,17 @@
-//! What a layer has counted, and how it is told to those who watch: a few series, whatever clients do.
+//! Counts of a layer and its limits, and their form for those who watch: a few series, whatever clients do.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// Each on a line of its own: requests that differ do not wait for one another's.
+/// Counts of one limit. Each is on a line of its own: requests that differ do not wait for one another's.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) granted: CachePadded<AtomicU64>,
     pub(crate) refused: CachePadded<AtomicU64>,
     pub(crate) shadow_refused: CachePadded<AtomicU64>,
-    pub(crate) skipped: CachePadded<AtomicU64>,
     pub(crate) rejected: CachePadded<AtomicU64>,
     pub(crate) keyless: CachePadded<AtomicU64>,
     pub(crate) refunded: CachePadded<AtomicU64>,
@@ -24,12 +24,18 @@ pub(crate) fn count(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// What a layer has decided, from [`RateLimitLayer::stats`](super::RateLimitLayer::stats). Counts are since the layer was
+/// Decisions of a layer, from [`RateLimitLayer::stats`](super::RateLimitLayer::stats). Counts are since the layer was
 /// made.
+///
+/// A request counts once. The limit that decided counts it: the one that refused it or, of those that granted it, the one
+/// with the fewest tokens left. A skipped request is one of the layer. So the sum of `granted`, `refused`,
+/// `shadow_refused`, `skipped` and `rejected` is the number of requests.
+///
+/// The other counts here are sums over the limits, for a layer of one limit those of this limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerStats {
-    /// The name of the policy.
+    /// The name of the first limit, which stands for the layer.
     pub policy: String,
     /// Requests that were granted.
     pub granted: u64,
@@ -37,64 +43,134 @@ pub struct LayerStats {
     pub refused: u64,
     /// Requests that would have been refused, but for shadow mode or a share that is enforced.
     pub shadow_refused: u64,
-    /// Requests that were not to be limited, or that another layer had counted by the same limiter.
+    /// Requests to which no limit applied, or which another layer had counted by the same limiter.
     pub skipped: u64,
     /// Requests that were rejected as they had no key.
     pub rejected: u64,
-    /// Requests that had no key for the first limit, whatever became of them.
+    /// Requests that had no key, at each limit that found none.
     pub keyless: u64,
     /// Requests whose tokens were given back, by their response.
     pub refunded: u64,
-    /// Keys that the first limit holds.
+    /// Keys that the limiters hold.
     pub keys: usize,
-    /// Keys that it has forgotten.
+    /// Keys that the limiters have forgotten.
     pub evicted: u64,
-    /// Decisions of it on keys that it had no room for.
+    /// Decisions of the limiters on keys that they had no room for.
+    pub without_room: u64,
+    /// The counts of each limit, the first limit first.
+    pub limits: Vec<LimitStats>,
+}
+
+/// Decisions of one limit of a layer, from [`LayerStats::limits`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitStats {
+    /// The name of the limit.
+    pub policy: String,
+    /// Requests that were granted, with fewer tokens left at this limit than at the others.
+    pub granted: u64,
+    /// Requests that this limit refused.
+    pub refused: u64,
+    /// Requests that this limit would have refused, but for shadow mode or a share that is enforced.
+    pub shadow_refused: u64,
+    /// Requests that were rejected as they had no key for this limit.
+    pub rejected: u64,
+    /// Requests that had no key for this limit, with any outcome.
+    pub keyless: u64,
+    /// Requests among those granted here whose tokens were given back, by their response.
+    pub refunded: u64,
+    /// Keys that the limiter holds.
+    pub keys: usize,
+    /// Keys that the limiter has forgotten.
+    pub evicted: u64,
+    /// Decisions of the limiter on keys that it had no room for.
     pub without_room: u64,
 }
 
-impl LayerStats {
-    pub(crate) fn of(counters: &Counters) -> LayerStats {
+impl LimitStats {
+    /// The counts of a limit, without those of its limiter.
+    pub(crate) fn of(counters: &Counters) -> LimitStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LayerStats {
+        LimitStats {
             granted: of(&counters.granted),
             refused: of(&counters.refused),
             shadow_refused: of(&counters.shadow_refused),
-            skipped: of(&counters.skipped),
             rejected: of(&counters.rejected),
             keyless: of(&counters.keyless),
             refunded: of(&counters.refunded),
-            ..LayerStats::default()
+            ..LimitStats::default()
         }
-    }
-
-    /// What became of requests: each in one of these.
-    pub(crate) fn results(&self) -> [(&'static str, u64); 5] {
-        [
-            ("granted", self.granted),
-            ("refused", self.refused),
-            ("shadow_refused", self.shadow_refused),
-            ("skipped", self.skipped),
-            ("rejected", self.rejected),
-        ]
-    }
-
-    pub(crate) fn others(&self) -> [(&'static str, &'static str, u64); 5] {
-        [
-            ("tollgate_keyless_total", "Requests without a key.", self.keyless),
-            ("tollgate_refunded_total", "Requests whose tokens were given back.", self.refunded),
-            ("tollgate_evicted_total", "Keys that were forgotten.", self.evicted),
-            ("tollgate_without_room_total", "Decisions on keys without room.", self.without_room),
-            ("tollgate_keys", "Keys that are held.", self.keys as u64),
-        ]
     }
 }
 
-pub(crate) const DECISIONS: &str = "tollgate_decisions_total";
+impl LayerStats {
+    /// The sums over some limits, the first of which gives its name.
+    pub(crate) fn of(limits: Vec<LimitStats>, skipped: u64) -> LayerStats {
+        let mut sums = LayerStats { skipped, ..LayerStats::default() };
+        sums.policy = limits.first().map_or_else(String::new, |first| first.policy.clone());
+        for limit in &limits {
+            sums.granted += limit.granted;
+            sums.refused += limit.refused;
+            sums.shadow_refused += limit.shadow_refused;
+            sums.rejected += limit.rejected;
+            sums.keyless += limit.keyless;
+            sums.refunded += limit.refunded;
+            sums.keys += limit.keys;
+            sums.evicted += limit.evicted;
+            sums.without_room += limit.without_room;
+        }
+        LayerStats { limits, ..sums }
+    }
+}
+
+/// A metric: its name, its help, and its value of the label `result` if it has this label.
+type Metric = (&'static str, &'static str, Option<&'static str>);
+
+const fn decisions(result: &'static str) -> Metric {
+    ("tollgate_decisions_total", "Requests by their outcome.", Some(result))
+}
+
+/// A metric, and its count of a limit.
+type Column = (Metric, fn(&LimitStats) -> u64);
+
+/// The metrics of a limit. Those of one name stand together.
+const COLUMNS: [Column; 9] = [
+    (decisions("granted"), |limit| limit.granted),
+    (decisions("refused"), |limit| limit.refused),
+    (decisions("shadow_refused"), |limit| limit.shadow_refused),
+    (decisions("rejected"), |limit| limit.rejected),
+    (("tollgate_keyless_total", "Requests without a key.", None), |limit| limit.keyless),
+    (("tollgate_refunded_total", "Requests whose tokens were given back.", None), |limit| limit.refunded),
+    (("tollgate_evicted_total", "Keys that were forgotten.", None), |limit| limit.evicted),
+    (("tollgate_without_room_total", "Decisions on keys without room.", None), |limit| limit.without_room),
+    (("tollgate_keys", "Keys that are held.", None), |limit| limit.keys as u64),
+];
+
+/// The series of some layers: those of a metric stand together, and each has labels of its own.
+pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u64> {
+    let mut series = BTreeMap::new();
+    let mut add = |place, policy, metric, count| *series.entry((place, policy, metric)).or_insert(0) += count;
+    for layer in stats {
+        add(0, layer.policy.as_str(), decisions("skipped"), layer.skipped);
+        for limit in &layer.limits {
+            for (column, (metric, count)) in COLUMNS.iter().enumerate() {
+                // Results are told apart by their label.
+                let place = if metric.2.is_some() { 0 } else { column };
+                add(place, limit.policy.as_str(), *metric, count(limit));
+            }
+        }
+    }
+    series
+}
 
 /// The statistics of some layers as Prometheus reads them
-/// (<https://prometheus.io/docs/instrumenting/exposition_formats/>). The labels are `policy` and `result`: never a key, a path or an
-/// address, so there are ten series for each layer, whatever clients do.
+/// (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+///
+/// The labels are `policy`, the name of a limit, and `result`: never a key, a path or an address. There are nine series for
+/// each name and one for each layer, whatever clients do. Limits of one name are one series, with their sum.
+///
+/// A request is in one series of `tollgate_decisions_total`, that of the limit that decided ([`LayerStats`] has the rule);
+/// a skipped one is under the name of its layer's first limit. So a sum over `policy` is one of requests.
 ///
 /// # Examples
 ///
@@ -116,21 +192,16 @@ pub fn prometheus(stats: &[LayerStats]) -> String {
 }
 
 fn write_to(text: &mut String, stats: &[LayerStats]) -> std::fmt::Result {
-    let quoted = |name: &str| name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    writeln!(text, "# HELP {DECISIONS} What became of requests.\n# TYPE {DECISIONS} counter")?;
-    for layer in stats {
-        let policy = quoted(&layer.policy);
-        for (result, count) in layer.results() {
-            writeln!(text, "{DECISIONS}{{policy=\"{policy}\",result=\"{result}\"}} {count}")?;
+    let mut before = "";
+    for ((_, policy, (name, help, result)), count) in series(stats) {
+        if name != before {
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
+            before = name;
         }
-    }
-    for (index, (name, help, _)) in LayerStats::default().others().into_iter().enumerate() {
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
-        for layer in stats {
-            let (policy, (.., count)) = (quoted(&layer.policy), layer.others()[index]);
-            writeln!(text, "{name}{{policy=\"{policy}\"}} {count}")?;
-        }
+        let policy = policy.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let result = result.map(|result| format!(",result=\"{result}\"")).unwrap_or_default();
+        writeln!(text, "{name}{{policy=\"{policy}\"{result}}} {count}")?;
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! One limit of a layer, and how several are taken at once.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use super::counters::{Counters, LimitStats, count};
 use super::decision::Counted;
 use super::policies::Policies;
 use super::said::Said;
@@ -60,6 +62,7 @@ pub struct LimitBy<K> {
     /// it is.
     others: Policies,
     pub(crate) top: Top<K>,
+    counters: Arc<Counters>,
 }
 
 /// A limiter that has no source of keys yet: the first half of a `T`, which is [`LimitBy`] or
@@ -131,8 +134,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     fn with(limiter: Arc<dyn Store<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
         let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
-        let (others, top) = (Policies::new(), Top::new());
-        LimitBy { limiter, key, plan: None, missing, policy, others, top }
+        let (others, top, counters) = (Policies::new(), Top::new(), Arc::default());
+        LimitBy { limiter, key, plan: None, missing, policy, others, top, counters }
     }
 
     /// Puts requests under a plan of the limiter. `None` is its own quota.
@@ -179,6 +182,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) cost: u64,
     /// The limits of the layer.
     pub(crate) limits: usize,
+    /// The faults of the setup that were said already.
+    pub(crate) said: &'a Said,
     /// By limiters of layers before this one.
     pub(crate) counted: Option<&'a Counted>,
     /// The limit is enforced for some keys only, by their hash.
@@ -188,16 +193,22 @@ pub(crate) struct Asked<'a> {
 }
 
 /// What all limits of a layer came to.
-pub(crate) struct Verdict {
+pub(crate) struct Verdict<'a> {
     pub(crate) outcome: Outcome,
-    /// Of the limit that has the least left, or refused.
-    pub(crate) policy: Option<Arc<Policy>>,
+    /// The limit that refused, or has the fewest tokens left. `None` if no limit applies.
+    pub(crate) decider: Option<Decider<'a>>,
     /// Of all others.
     pub(crate) also: Vec<Arc<Policy>>,
     pub(crate) refunds: Vec<Refund>,
     /// The hash of the first limit's key, or 0 if no share is sampled. `None` if it has no key.
     pub(crate) hash: Option<u64>,
     which: usize,
+}
+
+/// The limit that decided on a request.
+pub(crate) struct Decider<'a> {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) counters: &'a Arc<Counters>,
 }
 
 pub(crate) enum Outcome {
@@ -213,9 +224,9 @@ pub(crate) enum Outcome {
 /// Gives back what a limit took.
 pub(crate) type Refund = Box<dyn FnOnce() + Send>;
 
-impl Verdict {
-    fn new(outcome: Outcome, which: usize) -> Verdict {
-        Verdict { outcome, policy: None, also: Vec::new(), refunds: Vec::new(), hash: None, which }
+impl<'a> Verdict<'a> {
+    fn new(outcome: Outcome, which: usize) -> Verdict<'a> {
+        Verdict { outcome, decider: None, also: Vec::new(), refunds: Vec::new(), hash: None, which }
     }
 }
 
@@ -237,18 +248,29 @@ impl sealed::Limits for Chain<'_> {
 }
 
 /// A limit, whatever its keys are.
-pub(crate) trait Gate: Send + Sync {
+pub(crate) trait Gate: Any + Send + Sync {
     /// Finds the key, and goes on to the others; the last takes of all or of none. What is left to say of this limit is added to what
     /// came of that.
-    fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict;
+    fn decide<'a>(
+        &'a self,
+        asked: &Asked<'_>,
+        rest: &'a [Arc<dyn Gate>],
+        chain: Option<&Chain<'_>>,
+    ) -> Verdict<'a>;
     /// Of its limiter.
     fn id(&self) -> u64;
     /// Says a fault of the setup that a request shows, or without one that the source of keys has.
     fn examine(&self, head: Option<Head<'_>>, said: &Said);
+    fn stats(&self) -> LimitStats;
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
-    fn decide(&self, asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
+    fn decide<'a>(
+        &'a self,
+        asked: &Asked<'_>,
+        rest: &'a [Arc<dyn Gate>],
+        chain: Option<&Chain<'_>>,
+    ) -> Verdict<'a> {
         let key = self.key.key_from(asked.head);
         // The key of the first limit is sampled, whatever becomes of the others.
         let first = rest.len() + 1 == asked.limits;
@@ -273,23 +295,35 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
             said.say(self.policy.name(), check);
         }
     }
+
+    fn stats(&self) -> LimitStats {
+        let limiter = self.limiter.stats();
+        LimitStats {
+            policy: self.policy.name().to_owned(),
+            keys: limiter.keys,
+            evicted: limiter.evicted,
+            without_room: limiter.shared + limiter.refused_full + limiter.allowed_full,
+            ..LimitStats::of(&self.counters)
+        }
+    }
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Takes of this limit, unless it does not apply, and goes on to the others.
     #[inline(always)]
-    fn pass(
-        &self,
+    fn pass<'a>(
+        &'a self,
         key: Option<K>,
         asked: &Asked<'_>,
-        rest: &[Arc<dyn Gate>],
+        rest: &'a [Arc<dyn Gate>],
         chain: Option<&Chain<'_>>,
-    ) -> Verdict {
+    ) -> Verdict<'a> {
         if asked.counted.is_some_and(|counted| counted.has(self.limiter.id())) {
             return next(asked, rest, chain);
         }
         let index = chain.map_or(0, |chain| chain.index + 1);
         if key.is_none() {
+            self.count_keyless(asked);
             match self.missing {
                 OnMissingKey::Share => {}
                 OnMissingKey::Allow => return next(asked, rest, chain),
@@ -298,33 +332,48 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         }
         let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
         let request = Request { key, plan, n: asked.cost };
-        let mut verdict = None;
+        let mut verdict = Verdict::new(Outcome::Free, 0);
         if rest.is_empty() && chain.is_none() {
-            verdict = Some(Verdict::new(Outcome::Decided(self.limiter.try_acquire(&request)), 0));
+            verdict.outcome = Outcome::Decided(self.limiter.try_acquire(&request));
         } else {
             self.limiter.with(&request, &mut |limit| {
-                verdict = Some(next(asked, rest, Some(&Chain { limit, before: chain, index })));
+                verdict = next(asked, rest, Some(&Chain { limit, before: chain, index }));
             });
         }
-        let verdict = verdict.expect("a store goes on with it");
-        self.tell(verdict, asked, index, request)
+        self.tell(&mut verdict, asked, index, request);
+        verdict
     }
 
     #[cold]
-    fn no_key(&self, head: Head<'_>, index: usize) -> Verdict {
+    fn no_key(&self, head: Head<'_>, index: usize) -> Verdict<'_> {
         let check = self.key.check(Some(head));
-        Verdict { policy: Some(self.policy.clone()), ..Verdict::new(Outcome::NoKey { check }, index) }
+        let decider = Some(self.decider(self.policy.clone()));
+        Verdict { decider, ..Verdict::new(Outcome::NoKey { check }, index) }
+    }
+
+    /// Counts a request without a key. The 1st, 2nd, 4th, 8th of these and so on are examined for a
+    /// fault of the setup.
+    #[cold]
+    fn count_keyless(&self, asked: &Asked<'_>) {
+        if count(&self.counters.keyless).is_power_of_two() {
+            self.examine(Some(asked.head), asked.said);
+        }
+    }
+
+    fn decider(&self, policy: Arc<Policy>) -> Decider<'_> {
+        Decider { policy, counters: &self.counters }
     }
 
     /// Adds what is to be said of this limit.
     #[inline(always)]
-    fn tell(&self, mut verdict: Verdict, asked: &Asked<'_>, index: usize, request: Request<K>) -> Verdict {
-        let Outcome::Decided(result) = &verdict.outcome else { return verdict };
+    fn tell<'a>(&'a self, verdict: &mut Verdict<'a>, asked: &Asked<'_>, index: usize, request: Request<K>) {
+        let Outcome::Decided(result) = &verdict.outcome else { return };
         let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
-        if verdict.which != index {
+        let decided = verdict.which == index;
+        if !decided {
             verdict.also.push(self.policy_of(quota));
         } else {
-            verdict.policy = Some(self.policy_of(quota));
+            verdict.decider = Some(self.decider(self.policy_of(quota)));
             if let (Some(key), Err(_)) = (&request.key, result) {
                 self.top.note(key);
             }
@@ -333,12 +382,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             let limiter = self.limiter.clone();
             verdict.refunds.push(Box::new(move || limiter.refund(&request)));
         }
-        verdict
     }
 }
 
 /// The rest of the gates, of which there is one at first; after the last, the decision.
-pub(crate) fn next(asked: &Asked<'_>, rest: &[Arc<dyn Gate>], chain: Option<&Chain<'_>>) -> Verdict {
+pub(crate) fn next<'a>(
+    asked: &Asked<'_>,
+    rest: &'a [Arc<dyn Gate>],
+    chain: Option<&Chain<'_>>,
+) -> Verdict<'a> {
     match (rest.split_first(), chain) {
         (Some((gate, rest)), chain) => gate.decide(asked, rest, chain),
         (None, None) => Verdict::new(Outcome::Free, usize::MAX),

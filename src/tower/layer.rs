@@ -1,14 +1,17 @@
 //! The layer, and how it is set up.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use http::StatusCode;
 use tower_layer::Layer;
 
-use super::counters::{Counters, LayerStats};
+use super::counters::LayerStats;
 use super::decision::Decision;
 use super::gate::{Gate, LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
@@ -34,7 +37,8 @@ pub(crate) struct State<R> {
     /// Of [`WHOLE`].
     pub(crate) enforced: u64,
     pub(crate) reject: R,
-    pub(crate) counters: Arc<Counters>,
+    /// Requests that are not limited: no limit counts them.
+    pub(crate) skipped: CachePadded<AtomicU64>,
     pub(crate) said: Said,
 }
 
@@ -284,34 +288,56 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
             [gate].into_iter().chain(others.into_iter().map(|finish| finish(tell))).collect();
         let ids = gates.iter().map(|gate| gate.id()).collect();
         let enforced = if shadow { 0 } else { enforced };
-        let counters = Arc::default();
-        let state = State { gates, ids, cost, skip, hook, refund_on, enforced, reject, counters, said };
+        let skipped = CachePadded::default();
+        let state = State { gates, ids, cost, skip, hook, refund_on, enforced, reject, skipped, said };
         state.examine(None);
         RateLimitLayer { state: Arc::new(state), first }
     }
 }
 
 impl<K: Hash + Eq + Clone, R> RateLimitLayer<K, R> {
-    /// What was decided so far.
+    /// Decisions so far, of the layer and of each limit.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
-        let limiter = self.first.limiter.stats();
-        LayerStats {
-            policy: self.first.policy.name().to_owned(),
-            keys: limiter.keys,
-            evicted: limiter.evicted,
-            without_room: limiter.shared + limiter.refused_full + limiter.allowed_full,
-            ..LayerStats::of(&self.state.counters)
-        }
+        let limits = self.state.gates.iter().map(|gate| gate.stats()).collect();
+        LayerStats::of(limits, self.state.skipped.load(Ordering::Relaxed))
     }
 
-    /// Up to `n` keys that the first limit refused most, with how often: for logs and dashboards.
+    /// Up to `n` keys that the first limit refused most, with the number of refusals: for logs and dashboards.
     ///
     /// It is a sketch of 512 keys. A count may be too high by that of a key that it replaced, and too low by what was
     /// refused while another thread was writing.
     #[must_use]
     pub fn top_refused(&self, n: usize) -> Vec<(K, u64)> {
         self.first.top.most(n)
+    }
+
+    /// As [`top_refused`](RateLimitLayer::top_refused), of the limit with a name and its own keys. `None` if no limit has this name
+    /// and keys of this type.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::http::{ClientIp, Digest, HeaderKey};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let (by_address, by_key) = (Quota::per_second(100), Quota::per_second(20));
+    /// let (by_address, by_key) = (RateLimiter::new(by_address), RateLimiter::new(by_key));
+    /// let key = HeaderKey::new("x-api-key")?;
+    /// let layer = RateLimitLayer::by_address_and_key(by_address, ClientIp::peer(), by_key, key).build();
+    /// assert_eq!(layer.top_refused_of::<Digest>("key", 10), Some(vec![]));
+    /// # Ok::<(), http::header::InvalidHeaderName>(())
+    /// ```
+    #[must_use]
+    pub fn top_refused_of<L: Hash + Eq + Clone + 'static>(
+        &self,
+        limit: &str,
+        n: usize,
+    ) -> Option<Vec<(L, u64)>> {
+        let limits = self.state.gates.iter().filter_map(|gate| (&**gate as &dyn Any).downcast_ref());
+        let limit = limits.into_iter().find(|by: &&LimitBy<L>| by.policy.name() == limit)?;
+        Some(limit.top.most(n))
     }
 }
 

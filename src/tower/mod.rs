@@ -73,7 +73,7 @@ mod top;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub use counters::{LayerStats, prometheus};
+pub use counters::{LayerStats, LimitStats, prometheus};
 pub use decision::Decision;
 pub use gate::{LimitBy, NeedsKey, OnMissingKey};
 pub use layer::{LayerBuilder, RateLimitLayer};

@@ -1,10 +1,10 @@
 //! A layer's statistics through the `metrics` facade.
 
-use super::counters::{DECISIONS, LayerStats};
+use super::counters::{LayerStats, series};
 
 impl LayerStats {
     /// Publishes them through the [`metrics`] facade, under the names that [`prometheus`](super::prometheus) has. To be called now
-    /// and then, as by a timer.
+    /// and then, as by a timer. Layers whose limits have the same names overwrite each other's counts.
     ///
     /// # Examples
     ///
@@ -18,14 +18,13 @@ impl LayerStats {
     /// layer.stats().publish();
     /// ```
     pub fn publish(&self) {
-        for (result, count) in self.results() {
-            metrics::counter!(DECISIONS, "policy" => self.policy.clone(), "result" => result).absolute(count);
-        }
-        for (name, _, count) in self.others() {
+        for ((_, policy, (name, _, result)), count) in series(std::slice::from_ref(self)) {
+            let mut labels = vec![metrics::Label::new("policy", policy.to_owned())];
+            labels.extend(result.map(|result| metrics::Label::from_static_parts("result", result)));
             if name.ends_with("_total") {
-                metrics::counter!(name, "policy" => self.policy.clone()).absolute(count);
+                metrics::counter!(name, labels).absolute(count);
             } else {
-                metrics::gauge!(name, "policy" => self.policy.clone()).set(count as f64);
+                metrics::gauge!(name, labels).set(count as f64);
             }
         }
     }

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::counters::{Counters, count};
 use super::decision::{Counted, Decision};
-use super::gate::{Asked, Outcome, Refund, Verdict, next};
+use super::gate::{Asked, Decider, Outcome, Refund, Verdict, next};
 use super::layer::{RefundOn, State, WHOLE};
 use crate::decision::Granted;
 use crate::http::{Bare, Fields, Head, Policy, Refusal, Reject};
@@ -63,8 +63,8 @@ enum Ruling<B> {
 }
 
 impl<R> State<R> {
-    /// Counts a request that was refused or has no key. The 1st, 2nd, 4th, 8th of these and so on
-    /// are examined for faults of the setup.
+    /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
+    /// faults of the setup.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
         if count(counter).is_power_of_two() {
             self.examine(Some(head));
@@ -84,55 +84,47 @@ impl<R> State<R> {
         R: Reject<B>,
     {
         if self.skip.as_ref().is_some_and(|skip| skip(head)) {
-            count(&self.counters.skipped);
-            return Ruling::Pass(None, After::NOTHING);
+            return self.skipped();
         }
         let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
         let asked = Asked {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
             limits: self.gates.len(),
+            said: &self.said,
             counted: before,
             sampled: (1..WHOLE).contains(&self.enforced),
             refundable: self.refund_on.is_some(),
         };
-        let verdict = next(&asked, &self.gates, None);
-        if verdict.hash.is_none() {
-            self.suspect(&self.counters.keyless, head);
-        }
-        let Verdict { outcome, policy, also, refunds, hash, .. } = verdict;
+        let Verdict { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
         // The upper half: the map's buckets have the same hash.
         let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
-        let (Some(policy), Outcome::Decided(result)) = (policy.clone(), &outcome) else {
-            return match (policy, outcome) {
-                (Some(policy), Outcome::NoKey { check }) if enforced => {
-                    self.suspect(&self.counters.rejected, head);
-                    let refusal = Refusal::new(head, None, &policy).with_check(check);
-                    Ruling::Refuse(self.reject.reject(&refusal))
-                }
-                _ => {
-                    count(&self.counters.skipped);
-                    Ruling::Pass(None, After::NOTHING)
-                }
-            };
+        let (result, Decider { policy, counters }) = match (outcome, decider) {
+            (Outcome::Decided(result), Some(decider)) => (result, decider),
+            (Outcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
+                self.suspect(&counters.rejected, head);
+                let refusal = Refusal::new(head, None, &policy).with_check(check);
+                return Ruling::Refuse(self.reject.reject(&refusal));
+            }
+            _ => return self.skipped(),
         };
         let before = before.map(|counted| Arc::new(counted.clone()));
         let counted = Counted { ids: self.ids.clone(), before };
-        let decision = Decision { result: *result, cost: asked.cost, counted };
+        let decision = Decision { result, cost: asked.cost, counted };
         if let Some(hook) = &self.hook {
             hook(head, &decision);
         }
         let tell = Tell { policy, also };
-        match (&decision.result, enforced) {
+        match (result, enforced) {
             (Ok(granted), _) => {
-                count(&self.counters.granted);
-                let refund = self.refund_on.clone().map(|on| (on, refunds, self.counters.clone()));
-                let tell = enforced.then_some((tell, *granted));
+                count(&counters.granted);
+                let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
+                let tell = enforced.then_some((tell, granted));
                 Ruling::Pass(Some(decision), After { tell, refund })
             }
             (Err(denied), true) => {
-                self.suspect(&self.counters.refused, head);
-                let refusal = Refusal::new(head, Some(denied), &tell.policy);
+                self.suspect(&counters.refused, head);
+                let refusal = Refusal::new(head, Some(&denied), &tell.policy);
                 let mut response = self.reject.reject(&refusal);
                 if !refusal.is_grpc() {
                     tell.add(&mut response, denied.headers(&tell.policy));
@@ -140,10 +132,15 @@ impl<R> State<R> {
                 Ruling::Refuse(response)
             }
             (Err(_), false) => {
-                self.suspect(&self.counters.shadow_refused, head);
+                self.suspect(&counters.shadow_refused, head);
                 Ruling::Pass(Some(decision), After::NOTHING)
             }
         }
+    }
+
+    fn skipped<B>(&self) -> Ruling<B> {
+        count(&self.skipped);
+        Ruling::Pass(None, After::NOTHING)
     }
 }
 

@@ -7,6 +7,8 @@ mod api;
 mod client;
 #[cfg(feature = "http")]
 mod client_ip;
+#[cfg(feature = "tower")]
+mod counted;
 #[cfg(feature = "tokio")]
 mod futures;
 mod hand;

@@ -1,0 +1,190 @@
+//! Statistics of a layer with several limits: each request counts once, at the limit that decided.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey};
+use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer, prometheus};
+use tollgate::{Clock, MockClock, Quota, RateLimiter};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Answers with the status that the path names.
+#[derive(Clone, Copy)]
+struct Echo;
+
+impl Service<Request<()>> for Echo {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        let mut response = Response::new(());
+        *response.status_mut() = request.uri().path()[1..].parse().unwrap_or(StatusCode::OK);
+        ready(Ok(response))
+    }
+}
+
+fn call<S, B>(service: &mut S, request: Request<()>) -> Response<()>
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(service.poll_ready(&mut context).is_ready());
+    match pin!(service.call(request)).poll(&mut context) {
+        Poll::Ready(response) => response.unwrap().map(drop),
+        Poll::Pending => panic!("nothing is waited for"),
+    }
+}
+
+const A: &str = "192.0.2.1";
+const B: &str = "192.0.2.2";
+
+fn from(peer: &str, key: Option<&'static str>, path: &str) -> Request<()> {
+    let mut request = Request::get(path).body(()).unwrap();
+    request.extensions_mut().insert(peer.parse::<IpAddr>().unwrap());
+    if let Some(key) = key {
+        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    }
+    request
+}
+
+fn limiter<K: std::hash::Hash + Eq>(quota: Quota) -> (Arc<RateLimiter<K>>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    (Arc::new(RateLimiter::builder(quota).clock(clock).build()), mock)
+}
+
+/// The series of a text that are not 0.
+fn told(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0")).collect()
+}
+
+#[test]
+fn a_refusal_counts_at_the_limit_that_refused() {
+    let ((addresses, _one), (keys, _two)) =
+        (limiter::<IpAddr>(Quota::per_hour(5)), limiter::<Digest>(Quota::per_hour(2)));
+    let header = HeaderKey::new("x-api-key").unwrap();
+    let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header).build();
+    let mut service = layer.layer(Echo);
+    let mut status = |key| call(&mut service, from(A, key, "/")).status().as_u16();
+    // Two of the key's tokens, two refusals by the key; then what the address has left, and its refusal.
+    assert_eq!([(); 4].map(|()| status(Some("one"))), [200, 200, 429, 429]);
+    assert_eq!([(); 4].map(|()| status(None)), [200, 200, 200, 429]);
+    let text = prometheus(&[layer.stats()]);
+    assert_eq!(
+        told(&text),
+        [
+            // The limit with the least left decides: the key's, twice.
+            r#"tollgate_decisions_total{policy="address",result="granted"} 3"#,
+            r#"tollgate_decisions_total{policy="address",result="refused"} 1"#,
+            r#"tollgate_decisions_total{policy="key",result="granted"} 2"#,
+            r#"tollgate_decisions_total{policy="key",result="refused"} 2"#,
+            r#"tollgate_keyless_total{policy="key"} 4"#,
+            r#"tollgate_keys{policy="address"} 1"#,
+            r#"tollgate_keys{policy="key"} 1"#,
+        ]
+    );
+}
+
+#[test]
+fn every_request_counts_at_one_limit() {
+    let ((tenants, mock), (keys, _two)) =
+        (limiter::<IpAddr>(Quota::per_second(10).burst(4)), limiter::<Digest>(Quota::per_hour(30)));
+    let reject = LimitBy::new(keys)
+        .key(HeaderKey::new("x-api-key").unwrap())
+        .on_missing_key(OnMissingKey::Reject)
+        .name("key")
+        .unwrap();
+    let layer = RateLimitLayer::builder(tenants)
+        .key(ClientIp::peer())
+        .skip(|head: Head<'_>| head.uri.path() == "/204")
+        .refund_on(|status| status == StatusCode::ACCEPTED)
+        .and(reject)
+        .build();
+    let mut service = layer.layer(Echo);
+    let paths = ["/200", "/202", "/204"];
+    let keys = [Some("one"), Some("two"), None];
+    let mut statuses = [0_u64; 600];
+    for i in 0..1_000_usize {
+        let request = from([A, B][i % 5 % 2], keys[i % 7 % 3], paths[i % 11 % 3]);
+        statuses[usize::from(call(&mut service, request).status().as_u16())] += 1;
+        mock.advance(Duration::from_millis(i as u64 * 37 % 101));
+    }
+    let stats = layer.stats();
+    assert_eq!(
+        [stats.granted, stats.refunded, stats.skipped, stats.refused, stats.rejected],
+        [statuses[200] + statuses[202], statuses[202], statuses[204], statuses[429], statuses[400]]
+    );
+    assert!([200, 202, 204, 400, 429].iter().all(|status| statuses[*status] > 9), "{stats:?}");
+    let decisions = prometheus(&[stats]);
+    let decisions = decisions.lines().filter(|line| line.starts_with("tollgate_decisions_total"));
+    let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    assert_eq!(decisions.map(count).sum::<u64>(), 1_000);
+}
+
+#[test]
+fn a_layer_that_skips_for_another_layer_has_seen_a_key() {
+    let (limiter, _mock) = limiter::<IpAddr>(Quota::per_hour(9));
+    let [outer, inner] =
+        [(); 2].map(|()| RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build());
+    call(&mut outer.layer(inner.layer(Echo)), from(A, None, "/"));
+    let stats = inner.stats();
+    assert_eq!((stats.skipped, stats.keyless), (1, 0));
+}
+
+#[test]
+fn each_limit_has_its_own_most_refused_keys() {
+    let ((addresses, _one), (keys, _two)) =
+        (limiter::<IpAddr>(Quota::per_hour(3)), limiter::<Digest>(Quota::per_hour(1)));
+    let header = HeaderKey::new("x-api-key").unwrap();
+    let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header).build();
+    let mut service = layer.layer(Echo);
+    let mut ask = |key| drop(call(&mut service, from(A, key, "/")));
+    [Some("one"), Some("one"), Some("two"), Some("two"), Some("two"), None, None]
+        .into_iter()
+        .for_each(&mut ask);
+    let (one, two) = (Digest::of(b"one"), Digest::of(b"two"));
+    assert_eq!(layer.top_refused_of::<Digest>("key", 9), Some(vec![(two, 2), (one, 1)]));
+    assert_eq!(layer.top_refused_of::<Digest>("key", 1), Some(vec![(two, 2)]));
+    let address = A.parse().unwrap();
+    assert_eq!(layer.top_refused_of::<IpAddr>("address", 9), Some(vec![(address, 1)]));
+    assert_eq!(layer.top_refused(9), [(address, 1)]);
+    // Neither a name nor a type of keys that no limit has.
+    assert_eq!(layer.top_refused_of::<Digest>("address", 9), None);
+    assert_eq!(layer.top_refused_of::<IpAddr>("tenant", 9), None);
+}
+
+#[test]
+fn limits_of_one_name_are_one_series() {
+    let ((one, _one), (two, _two)) =
+        (limiter::<IpAddr>(Quota::per_hour(9)), limiter::<u64>(Quota::per_hour(2)));
+    let layer = RateLimitLayer::builder(one).key(ClientIp::peer()).and(LimitBy::new(two).shared()).build();
+    let mut service = layer.layer(Echo);
+    (0..3).for_each(|_| drop(call(&mut service, from(A, None, "/"))));
+    let text = prometheus(&[layer.stats(), layer.stats()]);
+    assert_eq!(
+        told(&text),
+        [
+            r#"tollgate_decisions_total{policy="default",result="granted"} 4"#,
+            r#"tollgate_decisions_total{policy="default",result="refused"} 2"#,
+            r#"tollgate_keyless_total{policy="default"} 6"#,
+            r#"tollgate_keys{policy="default"} 2"#,
+        ]
+    );
+    let mut names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    names.retain(|name| !name.starts_with('#'));
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
