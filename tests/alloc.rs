@@ -262,3 +262,67 @@ fn a_key_takes_little_and_gives_it_back() {
         assert!(all.bytes_current.abs() <= 1 << 10, "{} bytes are left", all.bytes_current);
     }
 }
+
+#[cfg(feature = "tower")]
+mod layer {
+    use std::convert::Infallible;
+    use std::future::{Future, Ready, ready};
+    use std::net::IpAddr;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use allocation_counter::measure;
+    use http::{Request, Response};
+    use tollgate::http::{ClientIp, Headers};
+    use tollgate::tower::RateLimitLayer;
+    use tollgate::{Clock, Quota, RateLimiter};
+    use tower_layer::Layer;
+    use tower_service::Service;
+
+    /// Answers at once.
+    #[derive(Clone, Copy)]
+    struct Nothing;
+
+    impl Service<Request<()>> for Nothing {
+        type Response = Response<()>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<()>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<()>) -> Self::Future {
+            ready(Ok(Response::new(())))
+        }
+    }
+
+    /// The allocations of a request, from its making to the drop of its response.
+    fn allocations<S, B>(service: &mut S) -> u64
+    where
+        S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+    {
+        let mut context = Context::from_waker(Waker::noop());
+        let counted = measure(|| {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(IpAddr::from([192, 0, 2, 1]));
+            assert!(service.poll_ready(&mut context).is_ready());
+            assert!(pin!(service.call(request)).poll(&mut context).is_ready());
+        });
+        counted.count_total
+    }
+
+    #[test]
+    fn a_request_allocates_its_decision_alone() {
+        let limiter = RateLimiter::<IpAddr>::builder(Quota::per_hour(3)).clock(Clock::mock().0).build();
+        assert!(limiter.try_acquire(&IpAddr::from([192, 0, 2, 1])).is_ok());
+        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).headers(Headers::None).build();
+        let mut service = layer.layer(Nothing);
+        let bare = allocations(&mut Nothing);
+        // Two are granted, and have their decision among the extensions; then they are refused.
+        let _first = allocations(&mut service);
+        assert_eq!(allocations(&mut service), bare + 1);
+        let _first = allocations(&mut service);
+        assert_eq!(allocations(&mut service), bare);
+    }
+}

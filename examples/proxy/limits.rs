@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use http_body_util::{Either, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
 use tollgate::http::{ClientIp, Digest, Head, HeaderKey, KeyFrom, Refusal};
 use tollgate::tower::{Decision, LayerStats, RateLimitLayer};
@@ -17,7 +18,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::routes::{Entry, is_under, plain};
-use crate::upstream::{Body, text};
+use crate::upstream::Body;
 
 /// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for it.
 const HEADROOM: [u64; 3] = [16, 4, 2];
@@ -109,15 +110,13 @@ impl Sums {
     }
 }
 
-type Refuse = fn(&Refusal<'_>) -> Response<Body>;
-
 /// One quota, with the keys' buckets.
 pub(crate) struct Limit {
     pub(crate) name: String,
     /// What a request costs. Read at each, so that another cost needs no other layer, and counts go on.
     cost: Arc<AtomicU64>,
     limiter: Arc<RateLimiter<Key>>,
-    layer: RateLimitLayer<Key, Refuse>,
+    layer: RateLimitLayer<Key>,
     /// The most that there is room for.
     pub(crate) most: Quota,
 }
@@ -135,7 +134,7 @@ impl Limit {
             .cost(move |_| costs.load(Relaxed))
             .shadow(setup.shadow)
             .on_decision(move |head: Head<'_>, decision: &Decision| tally.note(head, decision))
-            .reject_with(refuse as Refuse)
+            .reject_with(refuse)
             .build();
         Limit { name: name.to_owned(), cost, limiter, layer, most }
     }
@@ -175,9 +174,8 @@ fn with_headroom(quota: Quota) -> (RateLimiter<Key>, Quota) {
 }
 
 /// One line; the headers that tell of the limit are added to it.
-fn refuse(refusal: &Refusal<'_>) -> Response<Body> {
-    refusal.grpc_response(|| Either::Right(Full::default())).unwrap_or_else(|| {
-        let status = refusal.response(()).status();
+fn refuse(refusal: &Refusal<'_>) -> Response<String> {
+    refusal.grpc_response(String::new).unwrap_or_else(|| {
         let quota = refusal.policy().quota();
         let line = match refusal.retry_after() {
             Some(wait) => {
@@ -185,7 +183,9 @@ fn refuse(refusal: &Refusal<'_>) -> Response<Body> {
             }
             None => format!("Too many requests: the limit is {quota}, and this one is over its burst.\n"),
         };
-        text(status, line)
+        let mut response = refusal.response(line);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        response
     })
 }
 
@@ -274,7 +274,7 @@ impl Limits {
         &self,
         peer: IpAddr,
         mut request: Request<A>,
-        forward: impl FnOnce(Request<A>) -> F,
+        forward: impl Fn(Request<A>) -> F + Clone,
     ) -> Response<Body>
     where
         F: Future<Output = Response<Body>>,
@@ -285,18 +285,19 @@ impl Limits {
         });
         let Some(limit) = route.or(self.everywhere_else.as_ref()) else { return forward(request).await };
         request.extensions_mut().insert(Asked { peer, at: Instant::now() });
-        let answer = limit.layer.layer(Once(Some(forward))).call(request);
+        let answer = limit.layer.layer(Passed(forward)).call(request);
         let Ok(response) = answer.await;
-        response
+        response.map(|body| body.into_inner_or_else(|line| Either::Right(Full::new(line))))
     }
 }
 
-/// A service for one request.
-struct Once<F>(Option<F>);
+/// The service behind a limit.
+#[derive(Clone)]
+struct Passed<F>(F);
 
-impl<A, F, T> Service<Request<A>> for Once<F>
+impl<A, F, T> Service<Request<A>> for Passed<F>
 where
-    F: FnOnce(Request<A>) -> T,
+    F: Fn(Request<A>) -> T,
     T: Future<Output = Response<Body>>,
 {
     type Response = Response<Body>;
@@ -308,7 +309,6 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let forward = self.0.take().expect("it is called once");
-        futures_util::FutureExt::map(forward(request), Ok)
+        futures_util::FutureExt::map((self.0)(request), Ok)
     }
 }

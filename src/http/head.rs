@@ -81,6 +81,11 @@ impl<'a> From<&'a Parts> for Head<'a> {
 /// let request = Request::get("/a").body(()).unwrap();
 /// assert!(by_both.key_from(Head::from(&request)).is_none());
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` finds no key in the head of a request",
+    label = "neither `ClientIp`, `HeaderKey` nor `Extension`, nor a pair of these, nor a closure",
+    note = "a closure takes a `Head<'_>` and returns an `Option` of the limiter's key: `key_fn(|head| ..)` infers the type"
+)]
 pub trait KeyFrom: Send + Sync {
     /// A type of its own for each kind of key, so that none is taken for another's.
     type Key: Hash + Eq + Clone + Send + Sync + 'static;

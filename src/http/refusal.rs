@@ -189,6 +189,11 @@ impl<'a> Refusal<'a> {
 /// # fn takes(_: impl tollgate::http::Reject<&'static str>) {}
 /// # takes(reject);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` makes no response to a refused request with a body of `{B}`",
+    label = "neither `Bare` nor `Problem` nor a closure from `&Refusal<'_>` to `Response<{B}>`",
+    note = "`LayerBuilder::reject_with` takes a closure whose body is anything that becomes `Bytes`"
+)]
 pub trait Reject<B>: Send + Sync {
     /// The response.
     fn reject(&self, refusal: &Refusal<'_>) -> Response<B>;

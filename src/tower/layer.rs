@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use crossbeam_utils::CachePadded;
-use http::StatusCode;
+use http::{Response, StatusCode};
 use tower_layer::Layer;
 
 use super::counters::LayerStats;
@@ -16,7 +17,9 @@ use super::decision::Decision;
 use super::gate::{Gate, LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
 use super::service::RateLimit;
-use crate::http::{Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, ResetFormat};
+use crate::http::{
+    Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat,
+};
 use crate::limiter::RateLimiter;
 use crate::plan::Plan;
 
@@ -26,7 +29,7 @@ type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
 /// What all services of a layer share.
-pub(crate) struct State<R> {
+pub(crate) struct State {
     pub(crate) gates: Box<[Arc<dyn Gate>]>,
     /// Of all of these limiters.
     pub(crate) ids: Arc<[u64]>,
@@ -36,7 +39,7 @@ pub(crate) struct State<R> {
     pub(crate) refund_on: Option<RefundOn>,
     /// Of [`WHOLE`].
     pub(crate) enforced: u64,
-    pub(crate) reject: R,
+    pub(crate) reject: Box<dyn Reject<Bytes>>,
     /// Requests that are not limited: no limit counts them.
     pub(crate) skipped: CachePadded<AtomicU64>,
     pub(crate) said: Said,
@@ -45,8 +48,8 @@ pub(crate) struct State<R> {
 /// A layer that limits requests. See the [module](super).
 ///
 /// A clone is the same layer. `K` are the keys of its first limit.
-pub struct RateLimitLayer<K, R = Bare> {
-    state: Arc<State<R>>,
+pub struct RateLimitLayer<K> {
+    state: Arc<State>,
     first: Arc<LimitBy<K>>,
 }
 
@@ -74,7 +77,7 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
             enforced: WHOLE,
             tell: Tell::default(),
             said: Said::default(),
-            reject: Bare,
+            reject: Box::new(Bare),
         }
     }
 }
@@ -141,7 +144,7 @@ impl Tell {
 
 /// Sets up a [`RateLimitLayer`].
 #[must_use]
-pub struct LayerBuilder<K, R = Bare> {
+pub struct LayerBuilder<K> {
     first: LimitBy<K>,
     others: Vec<Finish>,
     cost: Option<Cost>,
@@ -152,10 +155,10 @@ pub struct LayerBuilder<K, R = Bare> {
     enforced: u64,
     tell: Tell,
     said: Said,
-    reject: R,
+    reject: Box<dyn Reject<Bytes>>,
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Puts requests under a [`Plan`] of the limiter, as by the tier of a customer. `None` is its own quota.
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LayerBuilder { first: self.first.plan(choose), ..self }
@@ -257,29 +260,38 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
         LayerBuilder { hook: Some(Box::new(hook)), ..self }
     }
 
-    /// Makes the responses to refused requests: [`Problem`](crate::http::Problem), or a closure. An empty one if it is not given.
+    /// Makes the responses to refused requests by a closure. An empty one if it is not given.
     ///
-    /// Headers that tell of the limit are added.
-    pub fn reject_with<T>(self, reject: T) -> LayerBuilder<K, T> {
-        let LayerBuilder {
-            first,
-            others,
-            cost,
-            skip,
-            hook,
-            refund_on,
-            shadow,
-            enforced,
-            tell,
-            said,
-            reject: _,
-        } = self;
-        LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject }
+    /// The body is anything that becomes [`Bytes`]: a text, a `String`, a `Vec`. Headers that tell of the limit are added.
+    /// A closure that serves gRPC begins with [`grpc_response`](Refusal::grpc_response).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1)))
+    ///     .shared()
+    ///     .reject_with(|refusal| refusal.response(format!("the limit is {}\n", refusal.policy().quota())))
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn reject_with<T: Into<Bytes>>(
+        self,
+        respond: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
+    ) -> Self {
+        self.reject_as(move |refusal: &Refusal<'_>| respond(refusal).map(Into::into))
+    }
+
+    /// Makes the responses to refused requests by a value: a [`Problem`](crate::http::Problem), or a [`Reject`] of your own.
+    pub fn reject_as(self, reject: impl Reject<Bytes> + 'static) -> Self {
+        LayerBuilder { reject: Box::new(reject), ..self }
     }
 
     /// The layer.
     #[must_use]
-    pub fn build(self) -> RateLimitLayer<K, R> {
+    pub fn build(self) -> RateLimitLayer<K> {
         let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject } =
             self;
         let first = Arc::new(tell.set(first));
@@ -295,7 +307,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, R> LayerBuilder<K, R> {
     }
 }
 
-impl<K: Hash + Eq + Clone, R> RateLimitLayer<K, R> {
+impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
     /// Decisions so far, of the layer and of each limit.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
@@ -341,27 +353,27 @@ impl<K: Hash + Eq + Clone, R> RateLimitLayer<K, R> {
     }
 }
 
-impl<T, K, R> Layer<T> for RateLimitLayer<K, R> {
-    type Service = RateLimit<T, R>;
+impl<T, K> Layer<T> for RateLimitLayer<K> {
+    type Service = RateLimit<T>;
 
-    fn layer(&self, inner: T) -> RateLimit<T, R> {
+    fn layer(&self, inner: T) -> RateLimit<T> {
         RateLimit { inner, state: self.state.clone() }
     }
 }
 
-impl<K, R> Clone for RateLimitLayer<K, R> {
+impl<K> Clone for RateLimitLayer<K> {
     fn clone(&self) -> Self {
         RateLimitLayer { state: self.state.clone(), first: self.first.clone() }
     }
 }
 
-impl<K, R> fmt::Debug for RateLimitLayer<K, R> {
+impl<K> fmt::Debug for RateLimitLayer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer").field("policy", &self.first.policy).finish_non_exhaustive()
     }
 }
 
-impl<K, R> fmt::Debug for LayerBuilder<K, R> {
+impl<K> fmt::Debug for LayerBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LayerBuilder").field("policy", &self.first.policy).finish_non_exhaustive()
     }

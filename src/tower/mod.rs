@@ -53,10 +53,26 @@
 //!
 //! # What happens when
 //!
-//! The decision is made when the service is called, before the request is passed on: at once, without waiting. `poll_ready` is that of
-//! the service within. A request that is passed on has a [`Decision`] among its extensions; if it has one already of another
-//! layer, a limiter that has counted it there does not count it again.
+//! The decision is made when the service is called, before the request is passed on: at once, without waiting. A request that is
+//! passed on has a [`Decision`] among its extensions; if it has one already of another layer, a limiter that has counted it
+//! there does not count it again.
+//!
+//! A refusal takes nothing of the service within: no permit of a `ConcurrencyLimit`, no place in a `Buffer`. So
+//! `poll_ready` is always ready, and only a granted request asks the service within whether it is ready. A busy service
+//! is waited for in the response, with a clone of the service left behind; so the service has to be `Clone`, as axum,
+//! hyper-util and tonic also require. A `BoxService` is not: a `BoxCloneService` or a `Buffer` takes its place.
+//!
+//! A layer outside of this one therefore sees no back-pressure: `LoadShed` goes inside, over the service that is busy. A
+//! granted request that `LoadShed` turns away, or that is dropped while it waits, has spent its tokens.
+//!
+//! # Bodies
+//!
+//! The body of a response is a [`ResponseBody`]: that of the service, or a refusal's bytes. So the layer goes over any
+//! service, also outermost in a `ServiceBuilder` over `TraceLayer`, `CompressionLayer` and the like. axum and tonic put
+//! a body of another type than their own into a box. [`ResponseBody::into_inner_or_else`], mapped over the response,
+//! saves this box, and gives a layer of `option_layer` the type that it needs.
 
+mod body;
 mod counters;
 mod decision;
 mod gate;
@@ -73,6 +89,7 @@ mod top;
 #[cfg(feature = "tracing")]
 mod tracing;
 
+pub use body::ResponseBody;
 pub use counters::{LayerStats, LimitStats, prometheus};
 pub use decision::Decision;
 pub use gate::{LimitBy, NeedsKey, OnMissingKey};

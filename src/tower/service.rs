@@ -5,28 +5,30 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::body::ResponseBody;
 use super::counters::{Counters, count};
 use super::decision::{Counted, Decision};
 use super::gate::{Asked, Decider, Outcome, Refund, Verdict, next};
 use super::layer::{RefundOn, State, WHOLE};
-use crate::decision::Granted;
-use crate::http::{Bare, Fields, Head, Policy, Refusal, Reject};
+use crate::decision::{Denied, Granted};
+use crate::http::{Fields, Head, Headers, Policy, Refusal};
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
 ///
 /// A clone counts together with it.
-pub struct RateLimit<T, R = Bare> {
+pub struct RateLimit<T> {
     pub(crate) inner: T,
-    pub(crate) state: Arc<State<R>>,
+    pub(crate) state: Arc<State>,
 }
 
-impl<T, R> RateLimit<T, R> {
+impl<T> RateLimit<T> {
     /// The service within.
     pub fn get_ref(&self) -> &T {
         &self.inner
@@ -43,26 +45,26 @@ impl<T, R> RateLimit<T, R> {
     }
 }
 
-impl<T: Clone, R> Clone for RateLimit<T, R> {
+impl<T: Clone> Clone for RateLimit<T> {
     fn clone(&self) -> Self {
         RateLimit { inner: self.inner.clone(), state: self.state.clone() }
     }
 }
 
-impl<T: fmt::Debug, R> fmt::Debug for RateLimit<T, R> {
+impl<T: fmt::Debug> fmt::Debug for RateLimit<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-/// What is to be done with a request.
-enum Ruling<B> {
-    /// It is passed on, with what is said of the decision, to it and to its response.
+/// The next step of a request.
+enum Ruling {
+    /// It is passed on: the decision is told to the service, and the response to come is worked on.
     Pass(Option<Decision>, After),
-    Refuse(Response<B>),
+    Refuse(Response<Bytes>),
 }
 
-impl<R> State<R> {
+impl State {
     /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
     /// faults of the setup.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
@@ -79,10 +81,7 @@ impl<R> State<R> {
         }
     }
 
-    fn rule<B>(&self, head: Head<'_>) -> Ruling<B>
-    where
-        R: Reject<B>,
-    {
+    fn rule(&self, head: Head<'_>) -> Ruling {
         if self.skip.as_ref().is_some_and(|skip| skip(head)) {
             return self.skipped();
         }
@@ -119,17 +118,12 @@ impl<R> State<R> {
             (Ok(granted), _) => {
                 count(&counters.granted);
                 let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
-                let tell = enforced.then_some((tell, granted));
+                let tell = (enforced && tell.has_grants()).then_some((tell, granted));
                 Ruling::Pass(Some(decision), After { tell, refund })
             }
             (Err(denied), true) => {
                 self.suspect(&counters.refused, head);
-                let refusal = Refusal::new(head, Some(&denied), &tell.policy);
-                let mut response = self.reject.reject(&refusal);
-                if !refusal.is_grpc() {
-                    tell.add(&mut response, denied.headers(&tell.policy));
-                }
-                Ruling::Refuse(response)
+                Ruling::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
             }
             (Err(_), false) => {
                 self.suspect(&counters.shadow_refused, head);
@@ -138,35 +132,62 @@ impl<R> State<R> {
         }
     }
 
-    fn skipped<B>(&self) -> Ruling<B> {
+    fn skipped(&self) -> Ruling {
         count(&self.skipped);
         Ruling::Pass(None, After::NOTHING)
     }
+
+    fn refuse(&self, refusal: &Refusal<'_>, tell: &Tell, denied: Denied) -> Response<Bytes> {
+        let mut response = self.reject.reject(refusal);
+        if !refusal.is_grpc() && tell.policy.form != Headers::None {
+            tell.add(&mut response, denied.headers(&tell.policy));
+        }
+        response
+    }
 }
 
-impl<T, R, A, B> Service<Request<A>> for RateLimit<T, R>
+impl<T, A, B> Service<Request<A>> for RateLimit<T>
 where
-    T: Service<Request<A>, Response = Response<B>>,
-    R: Reject<B>,
+    T: Service<Request<A>, Response = Response<B>> + Clone,
 {
-    type Response = Response<B>;
+    type Response = Response<ResponseBody<B>>;
     type Error = T::Error;
-    type Future = ResponseFuture<T::Future, B>;
+    type Future = ResponseFuture<T, A>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
-        self.inner.poll_ready(context)
+    /// Is ready at once, and asks nothing of the service within.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        match self.state.rule(Head::from(&request)) {
-            Ruling::Refuse(response) => ResponseFuture { kind: Kind::Refused { response: Some(response) } },
+        let kind = match self.state.rule(Head::from(&request)) {
+            Ruling::Refuse(response) => Kind::Answered { answer: Some(Ok(response)) },
             Ruling::Pass(decision, after) => {
                 if let Some(decision) = decision {
                     request.extensions_mut().insert(decision);
                 }
-                ResponseFuture { kind: Kind::Passed { inner: self.inner.call(request), after } }
+                // No task is to be woken: one that is not ready is polled again by the future.
+                match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Ok(())) => Kind::Passed { inner: self.inner.call(request), after },
+                    Poll::Ready(Err(error)) => Kind::Answered { answer: Some(Err(error)) },
+                    Poll::Pending => self.wait(request, after),
+                }
             }
-        }
+        };
+        ResponseFuture { kind }
+    }
+}
+
+impl<T: Clone> RateLimit<T> {
+    /// Moves the service into the future, with its place in a queue, and leaves a clone that has reserved nothing.
+    #[cold]
+    fn wait<A>(&mut self, request: Request<A>, after: After) -> Kind<T, A>
+    where
+        T: Service<Request<A>>,
+    {
+        let clone = self.inner.clone();
+        let service = std::mem::replace(&mut self.inner, clone);
+        Kind::Waiting { waiting: Some(Box::new(Waiting { service, request, after })) }
     }
 }
 
@@ -177,6 +198,11 @@ struct Tell {
 }
 
 impl Tell {
+    /// Whether granted requests are told of their limits.
+    fn has_grants(&self) -> bool {
+        !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
+    }
+
     fn add<B>(&self, response: &mut Response<B>, fields: Fields) {
         for policy in self.also.iter().rev() {
             policy.append_to(response.headers_mut());
@@ -185,7 +211,7 @@ impl Tell {
     }
 }
 
-/// What is done when the response is there.
+/// The work on a response when it is there.
 struct After {
     tell: Option<(Tell, Granted)>,
     refund: Option<(RefundOn, Vec<Refund>, Arc<Counters>)>,
@@ -203,54 +229,94 @@ impl After {
             refunds.into_iter().for_each(|refund| refund());
         }
         if let Some((tell, granted)) = self.tell.take() {
-            let fields = granted.headers(&tell.policy);
-            // Whoever is told to wait would wait before it goes where it is sent.
-            let waits = status.is_redirection() && granted.remaining() == 0;
-            tell.add(response, if waits { fields.without_rest() } else { fields });
+            // A client that is told to wait would wait before it follows the redirection.
+            if status.is_redirection() && granted.remaining() == 0 {
+                tell.add(response, granted.headers(&tell.policy).without_rest());
+            } else {
+                tell.add(response, granted.headers(&tell.policy));
+            }
         }
     }
 }
 
+/// A granted request whose service is not ready yet.
+struct Waiting<T, A> {
+    service: T,
+    request: Request<A>,
+    after: After,
+}
+
 pin_project! {
     /// The response of a [`RateLimit`]: that of the service within, or a refusal, which is ready.
+    ///
+    /// While the service is not ready, the future of a granted request holds the service and its place in a queue. A
+    /// dropped future gives up the place, and no tokens.
     #[must_use = "futures do nothing unless they are polled"]
-    pub struct ResponseFuture<F, B> {
+    pub struct ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
         #[pin]
-        kind: Kind<F, B>,
+        kind: Kind<T, A>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum Kind<F, B> {
+    enum Kind<T, A>
+    where
+        T: Service<Request<A>>,
+    {
         Passed {
             #[pin]
-            inner: F,
+            inner: T::Future,
             after: After,
         },
-        Refused {
-            response: Option<Response<B>>,
+        // In a box: only a service that is not ready costs an allocation, and others have a small future.
+        Waiting {
+            waiting: Option<Box<Waiting<T, A>>>,
+        },
+        Answered {
+            answer: Option<Result<Response<Bytes>, T::Error>>,
         },
     }
 }
 
-impl<F: Future<Output = Result<Response<B>, E>>, B, E> Future for ResponseFuture<F, B> {
-    type Output = Result<Response<B>, E>;
+const DONE: &str = "it is not polled when it is ready";
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match self.project().kind.project() {
-            Projected::Passed { inner, after } => ready!(inner.poll(context)).map(|mut response| {
-                after.act(&mut response);
-                response
-            }),
-            Projected::Refused { response } => {
-                Ok(response.take().expect("it is not polled when it is ready"))
+impl<T, A, B> Future for ResponseFuture<T, A>
+where
+    T: Service<Request<A>, Response = Response<B>>,
+{
+    type Output = Result<Response<ResponseBody<B>>, T::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let mut kind = self.as_mut().project().kind;
+            match kind.as_mut().project() {
+                Projected::Passed { inner, after } => {
+                    let mut response = ready!(inner.poll(context))?;
+                    after.act(&mut response);
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                Projected::Answered { answer } => {
+                    return Poll::Ready(
+                        answer.take().expect(DONE).map(|refusal| refusal.map(ResponseBody::from)),
+                    );
+                }
+                Projected::Waiting { waiting } => {
+                    let polled = waiting.as_mut().expect(DONE).service.poll_ready(context);
+                    let ready = ready!(polled);
+                    let Waiting { mut service, request, after } = *waiting.take().expect(DONE);
+                    ready?;
+                    kind.set(Kind::Passed { inner: service.call(request), after });
+                }
             }
-        })
+        }
     }
 }
 
-impl<F, B> fmt::Debug for ResponseFuture<F, B> {
+impl<T: Service<Request<A>>, A> fmt::Debug for ResponseFuture<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

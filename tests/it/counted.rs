@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Problem};
 use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
@@ -187,4 +187,31 @@ fn limits_of_one_name_are_one_series() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), all);
+}
+
+#[test]
+fn a_closure_for_refusals_infers_its_argument() {
+    let (limiter, _mock) = limiter::<IpAddr>(Quota::per_hour(1));
+    let builder = || RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer());
+    // One type, whatever makes the refusals.
+    let layers: [RateLimitLayer<IpAddr>; 4] = [
+        builder().build(),
+        builder().reject_with(|refusal| refusal.response("a text")).build(),
+        builder().reject_with(|refusal| refusal.response(refusal.policy().name().to_owned())).build(),
+        builder().reject_as(Problem::QUOTA_EXCEEDED).build(),
+    ];
+    call(&mut layers[0].layer(Echo), from(A, None, "/"));
+    let bodies = layers.map(|layer| {
+        let mut context = Context::from_waker(Waker::noop());
+        match pin!(layer.layer(Echo).call(from(A, None, "/"))).poll(&mut context) {
+            Poll::Ready(Ok(response)) => {
+                let mut text = None;
+                response.into_body().into_inner_or_else(|bytes| text = Some(bytes.len()));
+                text
+            }
+            Poll::Pending => panic!("nothing is waited for"),
+        }
+    });
+    assert_eq!(bodies[..3], [Some(0), Some(6), Some(7)]);
+    assert!(bodies[3] > Some(100), "{bodies:?}");
 }

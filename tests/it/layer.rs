@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, Refusal, key_fn};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, key_fn};
 
 use super::{InStore, Room};
-use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, prometheus};
+use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, ResponseBody, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -44,15 +44,32 @@ impl Service<Request<()>> for Echo {
     }
 }
 
+/// A body of bytes, behind some limits.
+trait Whole: From<Bytes> {
+    fn whole(self) -> Bytes;
+}
+
+impl Whole for Bytes {
+    fn whole(self) -> Bytes {
+        self
+    }
+}
+
+impl<B: Whole> Whole for ResponseBody<B> {
+    fn whole(self) -> Bytes {
+        self.into_inner_or_else(B::from).whole()
+    }
+}
+
 /// Its response, which is ready at once.
-fn call<S: Service<Request<()>, Response = Response<Bytes>, Error = Infallible>>(
-    service: &mut S,
-    request: Request<()>,
-) -> Response<Bytes> {
+fn call<S, B: Whole>(service: &mut S, request: Request<()>) -> Response<Bytes>
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
     let mut context = Context::from_waker(Waker::noop());
     assert!(service.poll_ready(&mut context).is_ready());
     match pin!(service.call(request)).poll(&mut context) {
-        Poll::Ready(response) => response.unwrap(),
+        Poll::Ready(response) => response.unwrap().map(Whole::whole),
         Poll::Pending => panic!("nothing is waited for"),
     }
 }
@@ -502,11 +519,11 @@ fn refusals_have_the_response_that_was_asked_for() {
     let (limiter, _mock) = limiter(Quota::per_second(1));
     let problem = RateLimitLayer::builder(limiter.clone())
         .key(ClientIp::peer())
-        .reject_with(Problem::QUOTA_EXCEEDED)
+        .reject_as(Problem::QUOTA_EXCEEDED)
         .build();
     let own = RateLimitLayer::builder(limiter)
         .key(ClientIp::peer())
-        .reject_with(|refusal: &Refusal<'_>| {
+        .reject_with(|refusal| {
             assert_eq!(refusal.denied().unwrap().reason(), Reason::Empty);
             refusal.response(Bytes::from(format!("wait {:?}", refusal.retry_after().unwrap())))
         })

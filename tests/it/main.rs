@@ -20,6 +20,8 @@ mod json;
 mod map;
 mod proxy;
 mod quota;
+#[cfg(feature = "tower")]
+mod ready;
 #[path = "../reference/mod.rs"]
 mod reference;
 mod scene;

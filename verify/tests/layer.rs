@@ -20,6 +20,7 @@ use tower_service::Service;
 const CLIENTS: u32 = 10_000_000;
 const ROOM: usize = 100_000;
 
+#[derive(Clone, Copy)]
 struct Nothing;
 
 impl Service<Request<()>> for Nothing {

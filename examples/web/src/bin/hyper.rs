@@ -29,7 +29,7 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 async fn main() -> io::Result<()> {
     let limiter = RateLimiter::new(Quota::per_second(5));
     let layer =
-        RateLimitLayer::builder(limiter).key(ClientIp::peer()).reject_with(Problem::QUOTA_EXCEEDED).build();
+        RateLimitLayer::builder(limiter).key(ClientIp::peer()).reject_as(Problem::QUOTA_EXCEEDED).build();
     let listener = listen().await?;
     let (draining, mut stop) = (GracefulShutdown::new(), std::pin::pin!(stop()));
     loop {

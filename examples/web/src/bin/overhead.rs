@@ -18,6 +18,7 @@ use tower::{Layer, Service};
 const REQUESTS: u64 = 20_000;
 
 /// Answers at once.
+#[derive(Clone, Copy)]
 struct Nothing;
 
 impl Service<Request<()>> for Nothing {
@@ -37,9 +38,9 @@ impl Service<Request<()>> for Nothing {
 /// What is counted: a request with its peer's address, as a server makes it, the service, and the response. How many have the
 /// status.
 #[inline(never)]
-fn requests<S>(service: &mut S, status: StatusCode) -> u64
+fn requests<S, B>(service: &mut S, status: StatusCode) -> u64
 where
-    S: Service<Request<()>, Response = Response<()>, Error = Infallible>,
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
 {
     let mut context = Context::from_waker(Waker::noop());
     let mut right = 0;

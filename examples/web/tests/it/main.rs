@@ -1,7 +1,9 @@
 //! The examples as processes, and the layer within axum and tonic, over real sockets.
 
 mod axum;
+mod compose;
 mod examples;
 mod grpc;
 mod readme;
+mod ready;
 mod support;

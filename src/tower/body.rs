@@ -1,0 +1,114 @@
+//! The body of a response: that of the service within, or that of a refusal.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a response of a [`RateLimit`](super::RateLimit): that of the service within, or a refusal's bytes.
+    ///
+    /// Nothing is asked of the service's body, so a layer goes over any service. The default is an empty refusal.
+    ///
+    /// A server that has to have the service's own body gets it from
+    /// [`into_inner_or_else`](ResponseBody::into_inner_or_else).
+    #[derive(Clone)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[derive(Clone)]
+    #[project = Projected]
+    enum Kind<B> {
+        Inner { #[pin] body: B },
+        Refusal { bytes: Bytes },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    #[inline]
+    pub(crate) fn inner(body: B) -> ResponseBody<B> {
+        ResponseBody { kind: Kind::Inner { body } }
+    }
+
+    /// The body of the service within; a refusal's bytes are made into one.
+    ///
+    /// # Examples
+    ///
+    /// A service of axum or hyper whose responses have the same type with a limit and without it. In axum, that
+    /// also saves the box that each body of another type is put into:
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Response;
+    /// use tollgate::tower::ResponseBody;
+    ///
+    /// fn same<B: From<Bytes>>(response: Response<ResponseBody<B>>) -> Response<B> {
+    ///     response.map(|body| body.into_inner_or_else(B::from))
+    /// }
+    /// let refusal = ResponseBody::<Vec<u8>>::from(Bytes::from("too many requests"));
+    /// assert_eq!(same(Response::new(refusal)).body(), b"too many requests");
+    /// ```
+    pub fn into_inner_or_else(self, refusal: impl FnOnce(Bytes) -> B) -> B {
+        match self.kind {
+            Kind::Inner { body } => body,
+            Kind::Refusal { bytes } => refusal(bytes),
+        }
+    }
+}
+
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
+}
+
+impl<B> From<Bytes> for ResponseBody<B> {
+    fn from(bytes: Bytes) -> Self {
+        ResponseBody { kind: Kind::Refusal { bytes } }
+    }
+}
+
+impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().kind.project() {
+            Projected::Inner { body } => body.poll_frame(context),
+            Projected::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
+            Projected::Refusal { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into())))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Refusal { bytes } => bytes.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body } => body.size_hint(),
+            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
+        }
+    }
+}
+
+/// Never prints a body.
+impl<B> fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused = matches!(self.kind, Kind::Refusal { .. });
+        f.debug_struct("ResponseBody").field("refused", &refused).finish_non_exhaustive()
+    }
+}
