@@ -114,7 +114,7 @@ impl Granted {
 /// What is in a bucket, from [`peek`](crate::TokenBucket::peek). Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Snapshot(Granted);
+pub struct Snapshot(pub(crate) Granted);
 
 impl Snapshot {
     /// Whole tokens in the bucket.

@@ -3,7 +3,7 @@
 use crate::all_of::sealed;
 use crate::bucket::{Bucket, Read, Word};
 use crate::clock::{Clock, Moment};
-use crate::decision::{Denied, Granted};
+use crate::decision::{Denied, Granted, Snapshot};
 use crate::entry::{At, Now};
 use crate::limiter::RateLimiter;
 use crate::reservation::Receipt;
@@ -34,6 +34,12 @@ impl<'a, K, S> NoKey<'a, K, S> {
 
     fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
         self.shared.rules.run_shared(self.bucket(), read, Take(self.n))
+    }
+
+    /// Looks at the tokens that are there.
+    pub(crate) fn peek(&self) -> Snapshot {
+        let looked = Take(0).decision(self.run(Now(&self.shared.rules)));
+        looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
     pub(crate) fn refund(&self) {

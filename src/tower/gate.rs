@@ -221,8 +221,8 @@ pub(crate) enum Outcome {
     },
 }
 
-/// Gives back what a limit took.
-pub(crate) type Refund = Box<dyn FnOnce() + Send>;
+/// Gives back the tokens of a limit. Returns the tokens that are left then, if this limit decided.
+pub(crate) type Refund = Box<dyn FnOnce() -> Option<Granted> + Send>;
 
 impl<'a> Verdict<'a> {
     fn new(outcome: Outcome, which: usize) -> Verdict<'a> {
@@ -380,7 +380,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         }
         if asked.refundable && result.is_ok() {
             let limiter = self.limiter.clone();
-            verdict.refunds.push(Box::new(move || limiter.refund(&request)));
+            verdict.refunds.push(Box::new(move || {
+                limiter.refund(&request);
+                decided.then(|| limiter.peek(&request))
+            }));
         }
     }
 }

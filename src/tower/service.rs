@@ -226,7 +226,7 @@ impl After {
             && on(status)
         {
             count(&counters.refunded);
-            refunds.into_iter().for_each(|refund| refund());
+            self.give_back(refunds);
         }
         if let Some((tell, granted)) = self.tell.take() {
             // A client that is told to wait would wait before it follows the redirection.
@@ -234,6 +234,15 @@ impl After {
                 tell.add(response, granted.headers(&tell.policy).without_rest());
             } else {
                 tell.add(response, granted.headers(&tell.policy));
+            }
+        }
+    }
+
+    /// Gives back the tokens. The response tells of the tokens that are left then.
+    fn give_back(&mut self, refunds: Vec<Refund>) {
+        for left in refunds.into_iter().filter_map(|refund| refund()) {
+            if let Some((_, granted)) = &mut self.tell {
+                *granted = left;
             }
         }
     }

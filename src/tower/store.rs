@@ -26,6 +26,8 @@ pub(crate) trait Store<K>: Send + Sync {
     fn hash(&self, key: &K) -> u64;
     fn try_acquire(&self, request: &Request<K>) -> Result<Granted, Denied>;
     fn refund(&self, request: &Request<K>);
+    /// Looks at the tokens that are there, and takes none.
+    fn peek(&self, request: &Request<K>) -> Granted;
     /// Goes on with the request as one of several limits.
     fn with(&self, request: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
@@ -60,6 +62,14 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> 
             (Some(key), None) => RateLimiter::refund(self, key, *n),
             (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).refund(),
             (None, _) => self.no_key(*n).refund(),
+        }
+    }
+
+    fn peek(&self, Request { key, plan, .. }: &Request<K>) -> Granted {
+        match (key, plan) {
+            (Some(key), None) => RateLimiter::peek(self, key).0,
+            (Some(key), Some(plan)) => self.key(key).under(plan).peek().0,
+            (None, _) => self.no_key(0).peek().0,
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Problem};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, ResetFormat};
 use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
@@ -140,6 +140,69 @@ fn a_layer_that_skips_for_another_layer_has_seen_a_key() {
     call(&mut outer.layer(inner.layer(Echo)), from(A, None, "/"));
     let stats = inner.stats();
     assert_eq!((stats.skipped, stats.keyless), (1, 0));
+}
+
+/// The values of a header.
+fn says(response: &Response<()>, name: &str) -> Vec<String> {
+    let values = response.headers().get_all(name).iter();
+    values.map(|value| value.to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_refunded_response_says_what_is_left_after_the_refund() {
+    // A token in 6 s, 10 of them in all.
+    let (limiter, mock) = limiter::<IpAddr>(Quota::per_minute(10));
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .cost(|_| 4)
+        .headers(Headers::Both)
+        .reset_format(ResetFormat::DeltaSeconds)
+        .refund_on(|status| status.is_success())
+        .build();
+    let mut service = layer.layer(Echo);
+    let mut told = |path| {
+        let response = call(&mut service, from(A, None, path));
+        ["ratelimit", "x-ratelimit-remaining", "x-ratelimit-reset"]
+            .map(|name| says(&response, name).remove(0))
+    };
+    assert_eq!(told("/200"), [r#""default";r=10;t=60"#, "10", "0"]);
+    assert_eq!(told("/401"), [r#""default";r=6;t=36"#, "6", "24"]);
+    assert_eq!(told("/200"), [r#""default";r=6;t=36"#, "6", "24"]);
+    mock.advance(Duration::from_secs(9));
+    assert_eq!(told("/200"), [r#""default";r=7;t=45"#, "7", "15"]);
+}
+
+#[test]
+fn a_refund_tells_of_the_limit_that_was_tightest() {
+    let ((addresses, _one), (keys, _two)) =
+        (limiter::<IpAddr>(Quota::per_hour(5)), limiter::<Digest>(Quota::per_hour(2)));
+    let header = HeaderKey::new("x-api-key").unwrap();
+    let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header)
+        .refund_on(|status| status.is_success())
+        .build();
+    let mut service = layer.layer(Echo);
+    assert_eq!(says(&call(&mut service, from(A, Some("one"), "/200")), "ratelimit"), [r#""key";r=2;t=3600"#]);
+    // All requests without a key share a bucket of it.
+    let shared = RateLimitLayer::builder(limiter::<IpAddr>(Quota::per_hour(3)).0)
+        .key(ClientIp::peer())
+        .refund_on(|status| status.is_success())
+        .build();
+    let mut service = shared.layer(Echo);
+    let told = |response: &Response<()>| says(response, "ratelimit");
+    let nobody = |path| Request::get(path).body(()).unwrap();
+    assert_eq!(told(&call(&mut service, nobody("/200"))), [r#""default";r=3;t=3600"#]);
+    assert_eq!(told(&call(&mut service, nobody("/401"))), [r#""default";r=2;t=2400"#]);
+}
+
+#[test]
+fn a_redirection_with_a_refund_is_told_of_what_is_left() {
+    let (limiter, _mock) = limiter::<IpAddr>(Quota::per_hour(1));
+    let layer = RateLimitLayer::builder(limiter)
+        .key(ClientIp::peer())
+        .refund_on(|status| status.is_redirection())
+        .build();
+    let response = call(&mut layer.layer(Echo), from(A, None, "/302"));
+    assert_eq!(says(&response, "ratelimit"), [r#""default";r=1;t=3600"#]);
 }
 
 #[test]
