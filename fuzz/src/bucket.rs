@@ -18,7 +18,7 @@ use crate::bytes::Bytes;
 use crate::reference;
 use crate::reference::verbs::Promise;
 use crate::reference::{Answer, Ideal, Unit};
-use crate::steps::{Amount, Asked, Move, Scale, asked, counted, near, quota};
+use crate::steps::{Amount, Asked, Move, Scale, asked, counted, counts_plan, near, quota};
 use crate::time::{LAST, Time};
 use crate::worlds::Worlds;
 
@@ -318,10 +318,7 @@ impl<'a> Pair<'a> {
     }
 
     fn plan(&mut self, asked @ (tokens, period, burst): Asked) {
-        // The reference multiplies a level by a rate.
-        let (own, most) = (self.quota, 1 << 30);
-        let small = own.0 < most && tokens < most && burst < most && own.1 < 1 << 50;
-        let small = small && self.worlds.any().ticks_are_slow();
+        let small = counts_plan(self.quota, asked) && self.worlds.any().ticks_are_slow();
         if let Some(place) = self.plans.get(self.made.len()).filter(|_| small)
             && let Some(quota) = quota(asked)
             && let Some(plan) = self.bucket.plan(quota)

@@ -75,6 +75,12 @@ pub(crate) fn counted(asked: Asked) -> Option<Quota> {
     quota(asked).filter(|quota| quota.tokens() < 1 << 44)
 }
 
+/// Whether the reference counts a plan beside the own quota: it multiplies a level by a rate.
+pub(crate) fn counts_plan(own: Asked, (tokens, _, burst): Asked) -> bool {
+    const MOST: u64 = 1 << 30;
+    own.0 < MOST && tokens < MOST && burst < MOST && own.1 < 1 << 50
+}
+
 /// How the clock moves before a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {

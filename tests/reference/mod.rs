@@ -62,6 +62,8 @@ pub(crate) struct Ideal {
     used: Option<Plan>,
     /// Plans were made.
     plans: bool,
+    /// The most ticks in which a bucket fills under any plan, from its lowest level. Known to within two.
+    longest: i128,
     /// Commits so far.
     serial: u64,
 }
@@ -173,6 +175,7 @@ impl Ideal {
             plan: None,
             used: None,
             plans: false,
+            longest: 0,
             serial: 0,
         };
         Ideal { windows: ideal.windows(), ..ideal }

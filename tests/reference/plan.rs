@@ -43,7 +43,10 @@ impl Ideal {
         self.plans = true;
         let (up, down) = (i128::from(tokens) * self.nanos, self.rate.tokens * i128::from(nanos));
         let all = gcd(up, down);
-        Plan { up: up / all, down: down / all, burst, since: self.changed.unwrap_or(-MOST) }
+        let plan = Plan { up: up / all, down: down / all, burst, since: self.changed.unwrap_or(-MOST) };
+        let fill = plan.over(self.units(self.unit.debt + burst)) / self.tick();
+        self.longest = self.longest.max(fill);
+        plan
     }
 
     /// The key was removed: it is full, or as it began.
@@ -101,7 +104,12 @@ impl Ideal {
 
     /// A plan is right to a tick and a unit, at the start and at the end of what it counts.
     pub(super) fn loose(&self) -> i128 {
-        self.plan.map_or(0, |_| self.loose_under(self.plan))
+        self.left_by(self.plan)
+    }
+
+    /// To what a level is known that a plan has left, or the own quota.
+    pub(super) fn left_by(&self, plan: Option<Plan>) -> i128 {
+        plan.map_or(0, |_| self.loose_under(plan))
     }
 
     /// To what a level is known that another pace has left.

@@ -32,8 +32,8 @@ impl Ideal {
     pub(crate) fn starting_with(mut self, tokens: u64, at: Option<u64>) -> Ideal {
         self.initial = Some(tokens);
         if let Some(now) = at {
-            self.level = self.units(tokens.min(self.burst));
-            self.at = Some(self.moment(now));
+            self.level = self.units(tokens.min(self.burst()));
+            (self.at, self.used) = (Some(self.moment(now)), self.plan);
         }
         self
     }
@@ -279,9 +279,12 @@ impl Ideal {
         let back = self.range() - passed <= jitter + jump;
         // Full to within as many ticks as the level is known; in whole ticks, and one more.
         let known = self.jumps + self.changes + 2;
-        let fill = (self.capacity() - self.level).max(0) / tick;
-        let due = fill + self.ticks_up(2_000_000_000) + 1;
-        Maybe { yes: !back && passed >= due - known, no: back || passed < due + known + 1 }
+        let loose = (self.slack + self.left_by(self.used) + tick - 1) / tick;
+        // Under the own quota, whatever plan a step is under; and under every plan.
+        let fill = (self.units(self.burst) - self.level).max(0) / tick;
+        let due = |fill: i128| fill.max(self.longest) + self.ticks_up(2_000_000_000) + 1;
+        let (early, late) = (due(fill - loose) - known, due(fill + loose) + known + 1);
+        Maybe { yes: !back && passed >= early, no: back || passed < late }
     }
 
     /// Undoes a take: gives back what of it the bucket would still have.

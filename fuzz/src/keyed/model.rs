@@ -1,19 +1,20 @@
 //! What is known of a limiter from outside: who is held, with which bucket, and who shares one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use tollgate::{Denied, Granted, Reason, WhenFull};
+use tollgate::{Denied, Granted, KeyLimit, Plan, Reason, Snapshot, WhenFull};
 
 use super::probe::{Alike, KEYS, Limiter, Probe, sharer};
-use super::{Case, Verb};
+use super::{Case, End, Pace, Verb};
 use crate::answers::{denied, granted, look, nanos, taken};
 use crate::reference::verbs::Promise;
-use crate::reference::{Ideal, Unit};
-use crate::steps::{Asked, Scale, near, quota};
+use crate::reference::{self, Ideal, Unit};
+use crate::steps::{Amount, Asked, Move, Scale, counts_plan, near, quota};
 use crate::time::Time;
 use crate::worlds::{World, Worlds};
 
 const MOST_CHANGES: usize = 16;
+const MOST_PLANS: usize = 8;
 /// New keys that the floods of one case bring.
 const MOST_FLOODED: usize = 96;
 /// A bucket is evicted that has been full for this long.
@@ -32,12 +33,22 @@ pub(super) struct Key {
     pub(super) doubtful: bool,
 }
 
+/// A plan, as the crate and the reference have it.
+#[derive(Clone, Copy)]
+struct Made {
+    plan: Plan,
+    ideal: reference::plan::Plan,
+    quota: Asked,
+}
+
+/// A bucket that keys share: by the least of them, and by the plan's quota if they are under one.
+pub(super) type Share = (u64, Option<Asked>);
+
 /// Which bucket a step was on.
 pub(super) enum Place {
     /// That of a key that is held, by its place among them.
     Own(usize),
-    /// That of keys that share it, by the least of them.
-    Shared(u64),
+    Shared(Share),
     /// None, and it was denied for that.
     Denied,
     /// None, and it was allowed.
@@ -60,12 +71,15 @@ pub(super) struct Model {
     pub(super) gone: usize,
     /// Places of a table that were left, at some time.
     pub(super) left: usize,
-    shared: HashMap<u64, Worlds, Alike>,
+    shared: BTreeMap<Share, Worlds>,
     pub(super) time: Time,
     /// The clock has never gone back, nor through a stamp's range. (Once it has, a key without room is told when a place is due at
     /// the earliest.)
     pub(super) straight: bool,
     quota: Asked,
+    made: Vec<Made>,
+    /// The plan of the step.
+    under: Option<Made>,
     unit: Unit,
     pub(super) scale: Scale,
     /// When the quota last changed.
@@ -77,6 +91,17 @@ pub(super) struct Model {
     pub(super) evicted: u64,
     /// Decisions shared, refused and allowed for want of room.
     pub(super) counts: [u64; 3],
+}
+
+/// Tokens of a key, under a plan or the own quota.
+fn asked<'a>(
+    limiter: &'a Limiter,
+    under: Option<&'a Made>,
+    probe: &'a Probe,
+    n: u64,
+) -> KeyLimit<'a, u64, Probe, Alike> {
+    let limit = limiter.key(probe).n(n);
+    under.map_or(limit, |made| limit.under(&made.plan))
 }
 
 impl Model {
@@ -99,10 +124,12 @@ impl Model {
             held: Vec::with_capacity(case.max_keys),
             gone: 0,
             left: 0,
-            shared: HashMap::default(),
+            shared: BTreeMap::new(),
             time,
             straight: true,
             quota: case.quota,
+            made: Vec::new(),
+            under: None,
             unit,
             scale,
             changed: None,
@@ -118,14 +145,60 @@ impl Model {
         self.held.iter().any(|key| key.worlds.are_lost()) || self.shared.values().any(Worlds::are_lost)
     }
 
+    fn all(&mut self) -> impl Iterator<Item = &mut Worlds> {
+        let held = self.held.iter_mut().map(|held| &mut held.worlds);
+        held.chain(self.shared.values_mut()).chain([&mut self.unused])
+    }
+
+    /// The next steps are at this pace.
+    pub(super) fn ask_at(&mut self, pace: Pace) {
+        match pace {
+            Pace::Own => self.ask_under(None),
+            Pace::Plan(which) => self.ask_under(self.made.iter().rev().nth(usize::from(which) - 1).copied()),
+            Pace::NewPlan(rate, size) => self.plan(near(self.quota, rate, size)),
+        }
+    }
+
+    fn ask_under(&mut self, made: Option<Made>) {
+        self.under = made;
+        self.all().for_each(|worlds| worlds.each(|world| world.ideal.under(made.map(|made| made.ideal))));
+    }
+
+    fn plan(&mut self, asked @ (tokens, period, burst): Asked) {
+        let counts = counts_plan(self.quota, asked) && self.unused.any().ticks_are_slow();
+        if self.made.len() < MOST_PLANS
+            && counts
+            && let Some(quota) = quota(asked)
+            && let Ok(plan) = self.limiter.plan(quota)
+        {
+            let ideal = self.unused.any().clone().plan(tokens, period, burst);
+            self.all().for_each(|worlds| worlds.each(|world| _ = world.ideal.plan(tokens, period, burst)));
+            self.made.push(Made { plan, ideal, quota: asked });
+            self.ask_under(self.made.last().copied());
+        }
+    }
+
+    /// Tokens of a full bucket at the pace of the step.
+    fn burst(&self) -> u64 {
+        self.under.map_or(self.quota, |made| made.quota).2
+    }
+
+    /// Whether the key's bucket reads a clock that is back as time that passed. A plan may earn nothing
+    /// in it, so its waits are not kept.
+    pub(super) fn is_wrapped(&mut self, key: u64) -> bool {
+        let (key, now) = (self.known_as(key), self.time.now());
+        let held = self.find(key);
+        self.under.is_some() && self.worlds_of(key, held).any().is_wrapped(now)
+    }
+
     /// Does it, and holds it and a look against the ideal. The wait of what was refused by the key's own bucket.
     pub(super) fn step(&mut self, key: u64, verb: Verb) -> Option<u64> {
-        let (key, burst) = (self.known_as(key), self.quota.2);
+        let (key, burst) = (self.known_as(key), self.burst());
         let wait = match verb {
             Verb::Take(n) => self.take(key, n.of(burst), false),
             Verb::TakePinned(n) => self.take(key, n.of(burst), true),
             Verb::UpTo(n) => self.up_to(key, n.of(burst)),
-            Verb::Reserve(n, used) => self.reserve(key, n.of(burst), used),
+            Verb::Reserve(n, end) => self.reserve(key, n.of(burst), end),
             // There must be something to settle.
             Verb::Hold(n, actual) => self.hold(key, n.of(burst).max(1), actual.of(burst)),
             Verb::Refund(n) => self.refund(key, n.of(burst)),
@@ -151,13 +224,23 @@ impl Model {
         self.held.iter().position(|held| held.key == key)
     }
 
-    pub(super) fn sharer(&self, key: u64) -> u64 {
-        sharer(self.hasher, key)
+    /// What the key shares while it is not held.
+    pub(super) fn share(&self, key: u64) -> Share {
+        (sharer(self.hasher, key), self.under.map(|made| made.quota))
+    }
+
+    /// Tokens of a key, at the pace of the step.
+    fn asked<'a>(&'a self, probe: &'a Probe, n: u64) -> KeyLimit<'a, u64, Probe, Alike> {
+        asked(&self.limiter, self.under.as_ref(), probe, n)
+    }
+
+    fn peek(&self, probe: &Probe) -> Snapshot {
+        self.asked(probe, 0).peek()
     }
 
     fn look(&mut self, key: u64) {
         let probe = Probe::of(key);
-        let (now, seen) = (self.time.now(), look(self.limiter.peek(&probe)));
+        let (now, seen) = (self.time.now(), look(self.peek(&probe)));
         let held = self.find(key);
         let found = if self.inline { held.is_some() } else { probe.found.get() };
         assert_eq!((found, probe.made.get()), (held.is_some(), false), "{key}");
@@ -167,10 +250,10 @@ impl Model {
 
     /// Those of its own bucket, of the shared one, or of one that was never used.
     fn worlds_of(&mut self, key: u64, held: Option<usize>) -> &mut Worlds {
-        let sharer = self.sharer(key);
+        let share = self.share(key);
         match held {
             Some(index) => &mut self.held[index].worlds,
-            None => self.shared.get_mut(&sharer).unwrap_or(&mut self.unused),
+            None => self.shared.get_mut(&share).unwrap_or(&mut self.unused),
         }
     }
 
@@ -233,16 +316,15 @@ impl Model {
             assert!(!probe.made.get(), "nothing makes no entry");
             return Place::Vain;
         }
-        let sharer = self.sharer(probe.key);
         if probe.made.get() {
-            return self.admitted(probe.key, sharer);
+            return self.admitted(probe.key);
         }
         self.was_without_room(probe.key);
-        self.without_place(sharer)
+        self.without_place(probe.key)
     }
 
     /// What becomes of a key that finds no room.
-    pub(super) fn without_place(&mut self, sharer: u64) -> Place {
+    pub(super) fn without_place(&mut self, key: u64) -> Place {
         match self.policy {
             WhenFull::Deny => {
                 self.counts[1] += 1;
@@ -254,17 +336,20 @@ impl Model {
             }
             _ => {
                 self.counts[0] += 1;
-                let begun = self.begun(sharer);
-                self.shared.entry(sharer).or_insert(begun);
-                Place::Shared(sharer)
+                let (share, begun) = (self.share(key), self.begun(key));
+                self.shared.entry(share).or_insert(begun);
+                Place::Shared(share)
             }
         }
     }
 
     /// A bucket at its first use: as the shared one stands, or as all start.
-    pub(super) fn begun(&self, sharer: u64) -> Worlds {
-        if let Some(shared) = self.shared.get(&sharer) {
-            return shared.clone();
+    fn begun(&self, key: u64) -> Worlds {
+        if let Some(shared) = self.shared.get(&self.share(key)) {
+            let mut begun = shared.clone();
+            // What was taken from that one does not come back to this one.
+            begun.each(|world| world.slots.clear());
+            return begun;
         }
         let (mut begun, now) = (self.unused.clone(), self.time.now());
         if let Some(n) = self.initial {
@@ -278,7 +363,7 @@ impl Model {
         self.held.iter().filter(|held| hash(held.key) == hash(key)).count()
     }
 
-    fn admitted(&mut self, key: u64, sharer: u64) -> Place {
+    fn admitted(&mut self, key: u64) -> Place {
         assert!(self.alike(key) < MOST_ALIKE, "a ninth key of one hash");
         if self.limiter.stats().evicted > self.evicted {
             assert_eq!(self.note_evicted(false), 1, "room is made for one key");
@@ -286,11 +371,11 @@ impl Model {
         assert!(self.held.len() < self.max_keys, "there is no room");
         self.turned_away = 0;
         self.begin_a_turn();
-        self.hold_anew(key, sharer)
+        self.hold_anew(key)
     }
 
-    pub(super) fn hold_anew(&mut self, key: u64, sharer: u64) -> Place {
-        self.held.push(Key { key, worlds: self.begun(sharer), passed_over: 0, doubtful: false });
+    pub(super) fn hold_anew(&mut self, key: u64) -> Place {
+        self.held.push(Key { key, worlds: self.begun(key), passed_over: 0, doubtful: false });
         Place::Own(self.held.len() - 1)
     }
 
@@ -319,9 +404,7 @@ impl Model {
     fn check(&mut self, key: u64, place: &Place, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
         match *place {
             Place::Own(index) => self.held[index].worlds.check(answer),
-            Place::Shared(sharer) => {
-                self.shared.get_mut(&sharer).expect("it has begun").check(answer);
-            }
+            Place::Shared(share) => self.shared.get_mut(&share).expect("it has begun").check(answer),
             Place::Vain => self.worlds_of(key, None).check(|world| answer(&mut world.clone())),
             Place::Denied | Place::Allowed => {}
         }
@@ -329,15 +412,17 @@ impl Model {
 
     pub(super) fn take(&mut self, key: u64, n: u64, pinned: bool) -> Option<u64> {
         let probe = Probe::of(key);
-        let decision = match pinned {
-            true => self.limiter.pin().try_acquire_n(&probe, n),
-            false => self.limiter.try_acquire_n(&probe, n),
+        let decision = match (self.under, pinned) {
+            (None, true) => self.limiter.pin().try_acquire_n(&probe, n),
+            (None, false) => self.limiter.try_acquire_n(&probe, n),
+            (Some(made), true) => self.limiter.pin().try_acquire_as(&probe, n, &made.plan),
+            (Some(made), false) => self.limiter.try_acquire_as(&probe, n, &made.plan),
         };
         self.taken(&probe, n, decision)
     }
 
     fn taken(&mut self, probe: &Probe, n: u64, decision: Result<Granted, Denied>) -> Option<u64> {
-        let (now, burst) = (self.time.now(), self.quota.2);
+        let (now, burst) = (self.time.now(), self.burst());
         let place = self.place(probe, n == 0 || n > burst);
         if let Place::Denied | Place::Allowed = place {
             self.without_bucket(&place, n, decision);
@@ -354,7 +439,7 @@ impl Model {
 
     /// The answer to who has no bucket.
     fn without_bucket(&self, place: &Place, n: u64, decision: Result<Granted, Denied>) {
-        let (now, (_, _, burst)) = (self.time.now(), self.quota);
+        let (now, burst) = (self.time.now(), self.burst());
         match decision {
             Ok(given) => {
                 assert!(matches!(place, Place::Allowed));
@@ -382,8 +467,8 @@ impl Model {
 
     fn up_to(&mut self, key: u64, n: u64) -> Option<u64> {
         let probe = Probe::of(key);
-        let given = self.limiter.acquire_up_to(&probe, n);
-        let (now, burst) = (self.time.now(), self.quota.2);
+        let given = self.asked(&probe, n).acquire_up_to();
+        let (now, burst) = (self.time.now(), self.burst());
         let (tokens, mut answer) = (given.tokens(), granted(given));
         match self.place(&probe, n == 0) {
             Place::Denied => assert_eq!((tokens, answer.remaining), (0, 0)),
@@ -394,7 +479,7 @@ impl Model {
             place => {
                 // When there is one is told to who asks for one.
                 let probe = Probe::of(key);
-                let decision = self.limiter.try_acquire_n(&probe, 1);
+                let decision = self.asked(&probe, 1).try_acquire();
                 answer.granted = false;
                 answer.retry_after = decision.err().and_then(|refused| refused.retry_after().map(nanos));
                 self.check(key, &place, |world| world.ideal.take_up_to(now, n, 0, answer));
@@ -404,18 +489,22 @@ impl Model {
         None
     }
 
-    fn reserve(&mut self, key: u64, n: u64, used: bool) -> Option<u64> {
+    fn reserve(&mut self, key: u64, n: u64, end: End) -> Option<u64> {
         let probe = Probe::of(key);
-        let (now, burst) = (self.time.now(), self.quota.2);
-        let (answer, delay, decision) = match self.limiter.reserve(&probe, n) {
+        let (now, burst) = (self.time.now(), self.burst());
+        // The reservation borrows this handle: the model goes on with its own.
+        let (limiter, under) = (self.limiter.clone(), self.under);
+        let mut pending = None;
+        let (answer, delay, decision) = match asked(&limiter, under.as_ref(), &probe, n).reserve() {
             Ok(made) => {
                 let delay = Some(nanos(made.delay()));
-                if used {
+                if let End::Used = end {
                     let given = made.commit();
                     (granted(given), delay, Some(Ok(given)))
                 } else {
+                    pending = Some(made);
                     // What it would say of the bucket a look says.
-                    (look(self.limiter.peek(&key)), delay, None)
+                    (look(self.peek(&Probe::of(key))), delay, None)
                 }
             }
             Err(refused) => (denied(refused), None, Some(Err(refused))),
@@ -441,22 +530,38 @@ impl Model {
             world.slots.push(world.ideal.slot(now, n));
             world.ideal.reserve(now, n, None, promise)
         });
-        let worlds = match place {
-            Place::Own(index) => &mut self.held[index].worlds,
-            Place::Shared(sharer) => self.shared.get_mut(&sharer).expect("it has begun"),
-            _ => return answer.retry_after,
-        };
-        match decision {
-            None => worlds.give_back(now, 0, n),
-            Some(_) => worlds.forget(0),
+        if let (End::DroppedLater(tokens, pace, most), Some(_), 1..) = (end, &pending, n) {
+            self.take_later(key, tokens, pace, most);
+            self.ask_under(under);
         }
+        drop(pending);
+        self.ended(key, &place, n, decision.is_none());
         answer.retry_after
+    }
+
+    /// The only reservation was dropped, or else used or refused.
+    fn ended(&mut self, key: u64, place: &Place, n: u64, dropped: bool) {
+        let (now, held) = (self.time.now(), self.find(key));
+        let worlds = match (place, held) {
+            (Place::Own(_), Some(index)) => &mut self.held[index].worlds,
+            (Place::Shared(share), _) => self.shared.get_mut(share).expect("it has begun"),
+            _ => return,
+        };
+        if dropped { worlds.give_back(now, 0, n) } else { worlds.forget(0) }
+    }
+
+    /// A take in time to come, at another pace.
+    fn take_later(&mut self, key: u64, tokens: u8, pace: Pace, most: Amount) {
+        self.resolve();
+        self.time.go_to(self.scale.moved(self.time.now(), Move::Tokens(u16::from(tokens) << 8)));
+        self.ask_at(pace);
+        self.take(key, most.of(self.burst()), false);
     }
 
     fn hold(&mut self, key: u64, n: u64, actual: u64) -> Option<u64> {
         let probe = Probe::of(key);
         let now = self.time.now();
-        let (decision, rest) = match self.limiter.hold(&probe, n) {
+        let (decision, rest) = match self.asked(&probe, n).hold() {
             Ok(hold) => (Ok(hold.granted()), Some(hold.settle(actual))),
             Err(refused) => (Err(refused), None),
         };
@@ -480,7 +585,7 @@ impl Model {
     }
 
     fn refund(&mut self, key: u64, n: u64) -> Option<u64> {
-        self.limiter.refund(&Probe::of(key), n);
+        self.asked(&Probe::of(key), n).refund();
         let now = self.time.now();
         if let Some(index) = self.find(key) {
             self.held[index].worlds.refund(now, n.min(1 << 41));
@@ -536,17 +641,16 @@ impl Model {
 
     fn set_quota(&mut self, asked @ (tokens, _, burst): Asked) -> Option<u64> {
         let quota = quota(asked)?;
-        if self.changes == MOST_CHANGES {
+        // Plans are asked for where ticks do not wrap.
+        let wraps = !self.made.is_empty() && !self.unused.any().ticks_are_slow();
+        if self.changes == MOST_CHANGES || wraps {
             return None;
         }
         let set = self.limiter.set_quota(quota).is_ok();
         assert_eq!(set, self.unit.takes(asked), "{asked:?} after {:?}", self.quota);
         if set {
             let now = self.time.now();
-            let held = self.held.iter_mut().map(|held| &mut held.worlds);
-            for worlds in held.chain(self.shared.values_mut()).chain([&mut self.unused]) {
-                worlds.each(|world| world.ideal.set_quota(now, tokens, burst));
-            }
+            self.all().for_each(|worlds| worlds.each(|world| world.ideal.set_quota(now, tokens, burst)));
             self.scale = Scale::new(asked, self.unit, self.unused.any());
             (self.quota, self.changed) = (asked, Some(now));
             self.begin_a_turn();

@@ -44,10 +44,9 @@ impl Model {
             assert!(made == 0 && !without, "nothing makes no entry");
             return Place::Vain;
         }
-        let sharer = self.sharer(key);
         if made == 1 {
             self.makes_room(stats.evicted);
-            let (place, now) = (self.hold_anew(key, sharer), self.time.now());
+            let (place, now) = (self.hold_anew(key), self.time.now());
             if let Place::Own(index) = place {
                 // A slot has a stamp at once, also if it is refused what it asks for.
                 self.held[index].worlds.each(|world| world.ideal.begin(now));
@@ -56,7 +55,7 @@ impl Model {
         }
         assert!(without, "{key} was decided on by nobody's bucket");
         self.finds_both_sets_taken();
-        self.without_place(sharer)
+        self.without_place(key)
     }
 
     /// If one was evicted for a new key, it was one of those that were full for the margin.
