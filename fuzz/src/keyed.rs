@@ -197,8 +197,8 @@ impl Case {
                 refused = None;
             } else {
                 model.ask_at(pace);
-                let wrapped = model.is_wrapped(key);
-                let wait = model.step(key, verb).filter(|wait| *wait <= 1 << 61 && !wrapped);
+                let wait = model.step(key, verb).filter(|wait| *wait <= 1 << 61);
+                let wait = wait.filter(|wait| model.is_exact(key, *wait));
                 refused = wait.map(|wait| (key, verb, now + wait));
             }
             if model.is_lost() {

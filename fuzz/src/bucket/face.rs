@@ -7,7 +7,6 @@ use tollgate::{
     TokenBucket,
 };
 
-#[allow(clippy::large_enum_variant, reason = "there is one a case")]
 pub(super) enum Face {
     Alone(Box<TokenBucket>),
     Key(RateLimiter<u64>),

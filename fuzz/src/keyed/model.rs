@@ -183,12 +183,12 @@ impl Model {
         self.under.map_or(self.quota, |made| made.quota).2
     }
 
-    /// Whether the key's bucket reads a clock that is back as time that passed. A plan may earn nothing
-    /// in it, so its waits are not kept.
-    pub(super) fn is_wrapped(&mut self, key: u64) -> bool {
+    /// Whether a wait of the key's bucket is exact. Under a plan it is not where it outlasts the stamp's range.
+    pub(super) fn is_exact(&mut self, key: u64, wait: u64) -> bool {
         let (key, now) = (self.known_as(key), self.time.now());
         let held = self.find(key);
-        self.under.is_some() && self.worlds_of(key, held).any().is_wrapped(now)
+        let plain = self.under.is_none();
+        plain || self.worlds_of(key, held).any().is_straight_until(now, now.saturating_add(wait))
     }
 
     /// Does it, and holds it and a look against the ideal. The wait of what was refused by the key's own bucket.
