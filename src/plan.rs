@@ -157,8 +157,7 @@ fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
 
 /// Ticks since the beginning are counted modulo 2^63: the base of a change is. (They wrap where a nanosecond has more
 /// than two.)
-const TURN: u64 = 1 << 63;
-const POSITIVE: u64 = TURN - 1;
+const POSITIVE: u64 = u64::MAX >> 1;
 
 /// A limiter's terms with a plan on top, at a reading.
 #[derive(Clone, Copy, Debug)]
@@ -212,10 +211,9 @@ impl Pace for Planned {
     fn earned(&self, now: u64, passed: u64) -> u64 {
         // Nothing before the plan's start: those ticks are of another quota.
         let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
-        // Ticks that wrapped since then are counted on. No overflow: `passed` is below 2^62.
+        // A stamp from before the ticks wrapped counts from there on: a wait knows no more of it.
         let now = now & POSITIVE;
-        let until = if now < passed { now + TURN } else { now };
-        let earned = self.plan.earned_until(until) - self.plan.earned_until(until - passed);
+        let earned = self.plan.earned_until(now) - self.plan.earned_until(now.saturating_sub(passed));
         // The bucket holds less; added to a level it stays below 2^63.
         u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
     }
