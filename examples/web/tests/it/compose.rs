@@ -63,7 +63,7 @@ impl<A> Service<Request<A>> for Hello {
 
 /// A layer that grants one request an hour.
 fn limit() -> RateLimitLayer<u64> {
-    RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(1))).build()
+    RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(1))).shared().build()
 }
 
 fn stack() -> ServiceBuilder<tower::layer::util::Identity> {
@@ -286,10 +286,12 @@ tonic! {
 #[tokio::test]
 async fn a_refusal_has_a_body_behind_any_other() {
     let layer = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(1)))
+        .shared()
         .reject_with(|refusal| refusal.response(format!("the limit is {}", refusal.policy().quota())))
         .build();
     let text = stack().layer(layer).layer(TraceLayer::new_for_http()).service(Hello);
     let layer = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(1)))
+        .shared()
         .reject_as(Problem::QUOTA_EXCEEDED)
         .build();
     let json = stack().layer(layer).layer(CompressionLayer::new()).service(Hello);

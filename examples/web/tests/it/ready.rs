@@ -19,7 +19,7 @@ const CONNECTIONS: usize = 8;
 
 /// A layer that grants some requests an hour.
 fn limit(requests: u64) -> RateLimitLayer<u64> {
-    RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(requests))).build()
+    RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(requests))).shared().build()
 }
 
 /// The status of a request's response, through the connection's own service. `None` if it hangs.
