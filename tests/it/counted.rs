@@ -185,6 +185,7 @@ fn a_refund_tells_of_the_limit_that_was_tightest() {
     // All requests without a key share a bucket of it.
     let shared = RateLimitLayer::builder(limiter::<IpAddr>(Quota::per_hour(3)).0)
         .key(ClientIp::peer())
+        .on_missing_key(OnMissingKey::Share)
         .refund_on(|status| status.is_success())
         .build();
     let mut service = shared.layer(Echo);

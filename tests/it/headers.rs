@@ -264,7 +264,7 @@ fn labels_of_prometheus_are_escaped() {
 
     let limiter = RateLimiter::<u64>::new(Quota::per_second(1));
     let mut stats = RateLimitLayer::builder(limiter).shared().build().stats();
-    stats.policy = "a\n\"b\" \\c".to_owned();
+    stats.limits[0].policy = "a\n\"b\" \\c".to_owned();
     let text = prometheus(&[stats]);
     assert!(text.contains(r#"tollgate_keys{policy="a\n\"b\" \\c"} 0"#), "{text}");
 }
