@@ -116,16 +116,21 @@ impl Plan {
     }
 
     /// The least number of ticks after `tick` that earn `units`; or many, if it is more than a plan may need.
-    fn ticks(&self, tick: u64, units: u64) -> u64 {
-        let product = u128::from(tick) * u128::from(self.factor);
-        let into = product & ((1 << self.shift) - 1);
+    fn ticks(&self, tick: i64, units: u64) -> u64 {
+        let into = self.product(tick).cast_unsigned() & ((1 << self.shift) - 1);
         let goal = u128::from(units).checked_mul(1 << self.shift);
         let ticks = goal.map(|goal| goal.saturating_sub(into).div_ceil(self.factor.into()));
         ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(LONG)
     }
 
-    fn earned_until(&self, tick: u64) -> u128 {
-        (u128::from(tick) * u128::from(self.factor)) >> self.shift
+    /// Rounded down, also below 0.
+    fn earned_until(&self, tick: i64) -> i128 {
+        self.product(tick) >> self.shift
+    }
+
+    fn product(&self, tick: i64) -> i128 {
+        // Below 2^63 times below 2^64.
+        i128::from(tick) * i128::from(self.factor)
     }
 }
 
@@ -155,9 +160,11 @@ fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
     Some((factor, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
 }
 
-/// Ticks since the beginning are counted modulo 2^63: the base of a change is. (They wrap where a nanosecond has more
-/// than two.)
-const POSITIVE: u64 = u64::MAX >> 1;
+/// A tick since the beginning, which is known modulo 2^63, as the base of a change is. After a change to a faster quota
+/// a reading that is behind it may be before the beginning. (Ticks wrap where a nanosecond has more than one.)
+fn signed(tick: u64) -> i64 {
+    (tick << 1).cast_signed() >> 1
+}
 
 /// A limiter's terms with a plan on top, at a reading.
 #[derive(Clone, Copy, Debug)]
@@ -179,8 +186,7 @@ impl Reading {
 
     /// Ticks since a start; negative if the reading is behind it.
     fn age(&self, Since { nanos, tick }: Since) -> i64 {
-        // Modulo 2^63, as a base is.
-        let ahead = (self.tick.wrapping_sub(tick) << 1).cast_signed() >> 1;
+        let ahead = signed(self.tick.wrapping_sub(tick));
         let wraps = self.pace.ticks.may_count(self.nanos().saturating_sub(nanos), 1 << 62);
         // Longer than any stamp's range.
         if ahead < 0 && wraps { i64::MAX } else { ahead }
@@ -211,9 +217,10 @@ impl Pace for Planned {
     fn earned(&self, now: u64, passed: u64) -> u64 {
         // Nothing before the plan's start: those ticks are of another quota.
         let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
-        // A stamp from before the ticks wrapped counts from there on: a wait knows no more of it.
-        let now = now & POSITIVE;
-        let earned = self.plan.earned_until(now) - self.plan.earned_until(now.saturating_sub(passed));
+        let now = signed(now);
+        // No overflow: `passed` is below 2^62, as a stamp's range is.
+        let from = now - passed.cast_signed();
+        let earned = self.plan.earned_until(now) - self.plan.earned_until(from);
         // The bucket holds less; added to a level it stays below 2^63.
         u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
     }
@@ -221,7 +228,7 @@ impl Pace for Planned {
     fn ticks_for(&self, now: u64, units: u64) -> u64 {
         // Before its start the plan earns nothing.
         let early = u64::try_from(self.age(now).saturating_neg()).unwrap_or(0);
-        let from = now.wrapping_add(early) & POSITIVE;
+        let from = signed(now.wrapping_add(early));
         self.plan.ticks(from, units).saturating_add(early).min(LONG)
     }
 }

@@ -299,9 +299,8 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
         let late =
             Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
         let by = |by: u64, passed| earned(late, start.wrapping_add(by), by, passed);
-        // Ticks after the start, and those of them that are after the wrap.
-        for (ticks, counted) in [(500, 500), (999, 999), (1_500, 500), (1 << 20, (1 << 20) - 1_000)] {
-            let full = earned(pair.plan, 1 << 50, 0, counted);
+        for ticks in [500, 1_000, 1_500, 1 << 20] {
+            let full = earned(pair.plan, 1 << 50, 0, ticks);
             for passed in [ticks, ticks + 1, 1 << 41, 1 << 61] {
                 assert!(by(ticks, passed).abs_diff(full) <= 1, "{ticks} ticks after {start}: not {full}");
             }
