@@ -47,7 +47,7 @@ pub(crate) mod sealed {
 /// First each is looked at, from one reading of the clock; if any refuses, nothing is written. Then they are
 /// taken in order. If one is lost to somebody else meanwhile, those before are undone: each gets back what it would
 /// still have, so nothing is minted, and at most what came in that time is lost; nothing, if nobody else took. (All of it
-/// is lost if somebody has reserved meanwhile and waits: that time was promised on top of it. All of it is lost as well
+/// is lost if another caller has reserved meanwhile and waits: that time was promised on top of it. All of it is lost as well
 /// where a key of a limiter with plans was used meanwhile: the tokens would spill at another level.)
 /// For that moment, somebody else may be refused by what is held and then given back. Nothing is allocated.
 ///

@@ -107,7 +107,7 @@ impl TickClock {
         (nanos as u128).wrapping_mul(self.multiplier()) & (u128::MAX >> (64 - self.shift()))
     }
 
-    /// Whether a span may have so many ticks.
+    /// Whether a span may have `ticks` ticks.
     pub(crate) const fn may_count(&self, nanos: u64, ticks: u128) -> bool {
         nanos as u128 * ((self.multiplier() >> 64) + 1) >= ticks
     }

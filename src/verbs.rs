@@ -430,7 +430,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             (Spot::Overflow(hash), _) => {
                 let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
                 let (found, shard) = (Found::Boxed(self.shares.bucket(share, hash)), self.removals.of(hash));
-                // It is nobody's to remove.
+                // No caller removes an overflow bucket.
                 Some(Known { id: found.id(), word: shard.since(shard.latest(), found) })
             }
             _ => None,

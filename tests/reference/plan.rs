@@ -29,7 +29,7 @@ impl Plan {
         product.unwrap_or(MOST).min(MOST)
     }
 
-    /// What must be earned for so much, rounded up.
+    /// The own earnings in which the plan earns `level`, rounded up.
     fn over(&self, level: i128) -> i128 {
         let (whole, rest) = (level / self.up, level % self.up);
         let rest = (rest * self.down + self.up - 1) / self.up;
@@ -61,7 +61,7 @@ impl Ideal {
         self.plan = plan;
     }
 
-    /// What comes between two moments, of which the own quota earns so much.
+    /// The plan's earnings between two moments, each given by the own earnings until then.
     pub(super) fn came(&self, from: i128, to: i128) -> i128 {
         match self.plan {
             None => to - from,
