@@ -18,7 +18,6 @@ mod hot;
 mod inline;
 mod json;
 mod map;
-mod proxy;
 mod quota;
 #[cfg(feature = "tower")]
 mod ready;

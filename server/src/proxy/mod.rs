@@ -1,0 +1,4 @@
+//! The reverse proxy.
+
+mod counters;
+mod settings;

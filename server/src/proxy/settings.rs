@@ -1,0 +1,198 @@
+//! The settings of the proxy, once the file and the options are put together.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::header::HeaderName;
+use hyper::http::uri::Authority;
+use ipnet::IpNet;
+use tollgate::Quota;
+
+/// All settings. A reload replaces them as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    /// Where clients connect. A change needs a restart.
+    pub(crate) listen: Address,
+    /// The certificate and the key, if connections are TLS.
+    pub(crate) tls: Option<Certificate>,
+    /// Each connection begins with a PROXY header. A change needs a restart.
+    pub(crate) proxy_protocol: bool,
+    /// Where requests go. Without one, a server in this process.
+    pub(crate) upstreams: Vec<Upstream>,
+    /// The upstream sees the client's `Host` instead of its own name.
+    pub(crate) preserve_host: bool,
+    /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
+    pub(crate) via: Option<String>,
+    /// The quota of each key for requests under no route. `None` limits none of them.
+    pub(crate) limit: Option<Quota>,
+    /// Requests are limited by this header's values. `None`: by the client's address.
+    pub(crate) key: Option<HeaderName>,
+    /// Networks of proxies: their forwarding headers are believed.
+    pub(crate) trust_proxy: Vec<IpNet>,
+    /// Leading bits of an address that are one client.
+    pub(crate) ipv4_prefix: u8,
+    pub(crate) ipv6_prefix: u8,
+    /// Limits of some paths.
+    pub(crate) routes: Vec<Route>,
+    /// `/LOGIN` is not under the route `/login`.
+    pub(crate) case_sensitive: bool,
+    /// Decisions are counted, and no request is refused.
+    pub(crate) shadow: bool,
+    pub(crate) admin: Option<Admin>,
+    pub(crate) bounds: Bounds,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) log: Log,
+}
+
+/// A limit for requests whose path is the prefix, or below it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Route {
+    /// Unique among the routes; `default` is taken by the limit of everything else.
+    pub(crate) name: String,
+    /// Begins with `/`, as it was written.
+    pub(crate) prefix: String,
+    pub(crate) quota: Quota,
+    /// Tokens of one request, at least 1 and at most the burst.
+    pub(crate) cost: u64,
+}
+
+/// The admin listener. A change of `at` needs a restart.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Admin {
+    pub(crate) at: SocketAddr,
+    /// Host names, besides `localhost` and addresses, that requests may name.
+    pub(crate) hosts: Vec<String>,
+}
+
+/// How much clients may hold at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bounds {
+    /// Connections of one client address (of IPv6 its /64). Networks of `trust_proxy` are exempt.
+    pub(crate) connections_per_address: usize,
+    /// Requests under way at a time.
+    pub(crate) in_flight: usize,
+    /// Requests of one key under way at a time.
+    pub(crate) in_flight_per_key: usize,
+}
+
+/// The longest times. All are above zero.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Timeouts {
+    /// For a PROXY header, a TLS handshake, each request head; and between two requests of a connection.
+    pub(crate) request_head: Duration,
+    /// Between two parts of a request's body.
+    pub(crate) request_body: Duration,
+    /// For a place among the requests in flight.
+    pub(crate) queue: Duration,
+    /// For a connection to the upstream.
+    pub(crate) connect: Duration,
+    /// From the end of the request to the head of the response.
+    pub(crate) response_head: Duration,
+    /// Between two parts of a response's body.
+    pub(crate) response_body: Duration,
+    /// For a client that does not read the response.
+    pub(crate) slow_reader: Duration,
+    /// Without a byte from the upstream in an upgraded connection.
+    pub(crate) tunnel: Duration,
+    /// From a stop signal to the end of accepting connections. May be zero.
+    pub(crate) lame_duck: Duration,
+    /// From then on, for the requests under way.
+    pub(crate) drain: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Log {
+    pub(crate) format: LogFormat,
+    /// A line for each request.
+    pub(crate) access: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A certificate chain and its private key, as PEM files. A reload reads them again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Certificate {
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// A place to listen at.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A place to connect to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Upstream {
+    Tcp(Authority),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Upstream::Tcp(authority) => write!(f, "http://{authority}"),
+            Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Settings {
+    /// Whether the forwarding headers of this peer are believed.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.trust_proxy.iter().any(|network| network.contains(&peer))
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            tls: None,
+            proxy_protocol: false,
+            upstreams: Vec::new(),
+            preserve_host: false,
+            via: None,
+            limit: Some(Quota::per_second(100).burst(200)),
+            key: None,
+            trust_proxy: Vec::new(),
+            ipv4_prefix: 32,
+            ipv6_prefix: 64,
+            routes: Vec::new(),
+            case_sensitive: false,
+            shadow: false,
+            admin: None,
+            bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 128 },
+            timeouts: Timeouts {
+                request_head: Duration::from_secs(10),
+                request_body: Duration::from_secs(10),
+                queue: Duration::from_secs(5),
+                connect: Duration::from_secs(5),
+                response_head: Duration::from_secs(30),
+                response_body: Duration::from_secs(30),
+                slow_reader: Duration::from_secs(10),
+                tunnel: Duration::from_secs(300),
+                lame_duck: Duration::ZERO,
+                drain: Duration::from_secs(10),
+            },
+            log: Log { format: LogFormat::Text, access: false },
+        }
+    }
+}
