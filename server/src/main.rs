@@ -1,7 +1,43 @@
 //! `tollgate`: servers on the rate limiter of that name.
-// Until all modules are connected.
-#![allow(dead_code)]
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod proxy;
 
-fn main() {}
+/// Servers on the rate limiter tollgate.
+#[derive(Parser)]
+#[command(version)]
+struct Tollgate {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A reverse proxy that limits each client
+    Proxy(Box<proxy::Options>),
+    /// Say what a file of settings means, or its first mistake
+    Check(proxy::Check),
+}
+
+/// 0: each request was answered. 1: some were cut, or the settings are wrong. 2: it could not start.
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Tollgate::try_parse() {
+        Ok(Tollgate { command: Some(Command::Proxy(options)) }) => proxy::run(*options).await,
+        Ok(Tollgate { command: Some(Command::Check(check)) }) => check.run(),
+        Ok(Tollgate { command: None }) => Tollgate::command().print_help().map(|()| true).map_err(|e| format!("error: {e}")),
+        Err(help) if !help.use_stderr() => help.exit(),
+        Err(error) => Err(proxy::one_sentence(&error)),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,128 +1,447 @@
-//! Forwarding over HTTP/1.1: what is for one hop stays there, the upstream learns who asked, connections are reused.
+//! Forwarding to the upstreams: places, attempts, and the statuses of their failures.
 
-use std::error::Error;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use http_body_util::Either;
-use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1::{SendRequest, handshake};
+use axum::body::Body;
+use axum_reverse_proxy::{HostBehaviour, ProxyError, ProxyPolicy, ReverseProxy, TunnelGuard, XForwardedFor};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
-use hyper::{Method, Request, Response, StatusCode, Uri, Version};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
-use crate::upstream::{Body, text};
+use super::bodies::{Progress, Upload};
+use super::connect::{CONNECT_TIMED_OUT, Connector};
+use super::counters::{Counters, Event};
+use super::forwarded::{self, Hop};
+use super::limits::{Client, Key};
+use super::listen::Peer;
+use super::places::{Place, Places};
+use super::settings::{Settings, Timeouts, Upstream};
 
-/// How long the upstream may take to accept a connection before it is unreachable.
-const CONNECT: Duration = Duration::from_secs(5);
-type BoxError = Box<dyn Error + Send + Sync>;
+/// A connection that lies idle for longer is closed.
+const IDLE: Duration = Duration::from_secs(60);
+/// An upstream that could not be reached is passed over for this long, if there are others.
+const PASSED_OVER: Duration = Duration::from_secs(1);
+/// The longest body of unknown length that comes with a method whose requests rarely have one.
+const GET_BODY: usize = 64 << 10;
 
-/// Sends requests on to the upstream, and its responses back.
-pub(crate) struct Forward(Pool);
+/// Sends requests on to the upstreams.
+pub(crate) struct Forward {
+    targets: RwLock<Arc<[Target]>>,
+    next: AtomicUsize,
+    places: Arc<Semaphore>,
+    places_of_keys: Arc<Places<Key>>,
+    under_way: Arc<AtomicUsize>,
+    counters: Arc<Counters>,
+    via: String,
+    /// Of our listener.
+    port: u16,
+    start: Instant,
+}
+
+struct Target {
+    /// Over connections that are kept alive.
+    pooled: ReverseProxy<Connector>,
+    /// Over a new connection each.
+    fresh: ReverseProxy<Connector>,
+    /// Milliseconds from the start until when this one is passed over.
+    passed_over: AtomicU64,
+}
+
+/// The places of a request under way, until its response has ended.
+pub(crate) struct Flight {
+    _of_key: Place<Key>,
+    _of_all: OwnedSemaphorePermit,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The reason for which an attempt has no response.
+enum Failure {
+    /// No connection came about; the request was not sent.
+    Unreached { in_time: bool },
+    /// The request was sent, or a part of it.
+    Broken,
+    /// The response did not begin in time.
+    TooLate,
+}
 
 impl Forward {
-    /// With at most so many connections.
-    pub(crate) fn new(upstream: Authority, connections: usize) -> Self {
-        Self(Pool::new(upstream, connections))
+    pub(crate) fn new(
+        settings: &Settings,
+        demo: &Upstream,
+        via: String,
+        port: u16,
+        counters: Arc<Counters>,
+    ) -> Forward {
+        let forward = Forward {
+            targets: RwLock::new(Arc::new([])),
+            next: AtomicUsize::new(0),
+            places: Arc::new(Semaphore::new(settings.bounds.in_flight.min(Semaphore::MAX_PERMITS))),
+            places_of_keys: Places::new(),
+            under_way: Arc::default(),
+            counters,
+            via,
+            port,
+            start: Instant::now(),
+        };
+        forward.replace(settings, demo);
+        forward
     }
 
-    pub(crate) async fn send(&self, peer: IpAddr, mut request: Request<Incoming>) -> Response<Body> {
+    /// Sends requests where these settings say from now on. Connections in use are used to their end.
+    pub(crate) fn replace(&self, settings: &Settings, demo: &Upstream) {
+        let upstreams = match &*settings.upstreams {
+            [] => std::slice::from_ref(demo),
+            upstreams => upstreams,
+        };
+        let targets = upstreams.iter().map(|upstream| Target::new(upstream, settings, &self.via)).collect();
+        *self.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
+    }
+
+    /// Changes the number of places for all requests.
+    pub(crate) fn resize(&self, before: usize, now: usize) {
+        if now > before {
+            self.places.add_permits((now - before).min(Semaphore::MAX_PERMITS - before));
+        } else {
+            self.places.forget_permits(before - now);
+        }
+    }
+
+    /// Requests that have a place, and connections that were upgraded.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Relaxed)
+    }
+
+    /// Answers a request by an upstream's response, or by an error. An upstream's response has an
+    /// `Arc<Flight>` among its extensions, to be held until its body has ended.
+    pub(crate) async fn send(
+        &self,
+        settings: &Settings,
+        peer: &Peer,
+        client: Client,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         if request.method() == Method::CONNECT {
             return text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n");
         }
         let Ok(host) = requested_host(&request) else {
+            self.counters.add(Event::BadRequest);
             return text(StatusCode::BAD_REQUEST, "Bad request: one valid Host header is needed.\n");
         };
-        send_on_as(&mut request, peer, host.as_ref(), &self.0.upstream);
-        match self.0.send(request).await {
-            // Upgrade was not passed on, so an upstream that switches protocols is not talking to us.
-            Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => hand_back(response),
-            _ => text(StatusCode::BAD_GATEWAY, "Bad gateway: the upstream cannot be reached.\n"),
+        let flight = match self.flight(settings, client.key).await {
+            Ok(flight) => Arc::new(flight),
+            Err(response) => return response,
+        };
+        let (mut parts, body) = request.into_parts();
+        forwarded::drop_hop_by_hop(&mut parts.headers);
+        forwarded::set(&mut parts.headers, &Hop {
+            peer: peer.address,
+            client: client.address,
+            trusted: settings.trusts(peer.address),
+            is_tls: peer.is_tls,
+            host: host.as_ref(),
+            port: self.port,
+        });
+        let upload = match self.upload(&settings.timeouts, &mut parts, body).await {
+            Ok(upload) => upload,
+            Err(response) => return response,
+        };
+        let mut response = self.attempts(&settings.timeouts, &parts, &upload, &flight).await;
+        response.extensions_mut().insert(flight);
+        response
+    }
+
+    /// Waits for a place of the key, then for one of all.
+    async fn flight(&self, settings: &Settings, key: Key) -> Result<Flight, Response<Body>> {
+        let until = Instant::now() + settings.timeouts.queue;
+        let most = settings.bounds.in_flight_per_key;
+        let Ok(of_key) = timeout_at(until, self.places_of_keys.take(key, most)).await else {
+            self.counters.add(Event::KeyBusy);
+            let line = format!("Too many requests under way: a client may have {most} at a time.\n");
+            return Err(retry_later(StatusCode::TOO_MANY_REQUESTS, line));
+        };
+        let of_all = timeout_at(until, self.places.clone().acquire_owned()).await;
+        let Ok(Ok(of_all)) = of_all else {
+            self.counters.add(Event::Busy);
+            let line = "Service unavailable: too many requests are under way.\n";
+            return Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, line));
+        };
+        self.under_way.fetch_add(1, Relaxed);
+        Ok(Flight { _of_key: of_key, _of_all: of_all, under_way: self.under_way.clone() })
+    }
+
+    /// The body of a request. A method that rarely has one is taken for one without, unless the
+    /// length is known; so a chunked body is read before.
+    async fn upload(
+        &self,
+        timeouts: &Timeouts,
+        parts: &mut Parts,
+        body: Incoming,
+    ) -> Result<Sending, Response<Body>> {
+        if body.is_end_stream() {
+            return Ok(Sending::Nothing);
+        }
+        let upload = Upload::new(body, timeouts.request_body);
+        let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(&parts.method);
+        if !rarely || parts.headers.contains_key(header::CONTENT_LENGTH) {
+            return Ok(Sending::Streamed(upload));
+        }
+        match Limited::new(upload.body(), GET_BODY).collect().await {
+            Ok(whole) => {
+                parts.headers.remove(header::TRAILER);
+                Ok(Sending::Whole(whole.to_bytes()))
+            }
+            Err(_) if upload.progress() == Progress::Reading => {
+                let line = format!("Content too large: a chunked body of {} may have {GET_BODY} bytes.\n", parts.method);
+                Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
+            }
+            Err(_) => Err(self.failed(Failure::Broken, upload.progress())),
+        }
+    }
+
+    /// Attempts to send the request until one has a response, or none is left that may be made.
+    async fn attempts(
+        &self,
+        timeouts: &Timeouts,
+        parts: &Parts,
+        body: &Sending,
+        flight: &Arc<Flight>,
+    ) -> Response<Body> {
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_upgrade = parts.headers.contains_key(header::UPGRADE);
+        // A request that may be made twice without another effect (RFC 9110, 9.2.2).
+        let may_repeat = parts.method.is_idempotent() && !body.is_streamed() && !is_upgrade;
+        let mut failed = 0;
+        let mut fresh = false;
+        let mut at = self.first(&targets);
+        loop {
+            let target = &targets[at % targets.len()];
+            let mut request = Request::from_parts(parts.clone(), body.body());
+            if is_upgrade {
+                request.extensions_mut().insert(TunnelGuard::new(flight.clone()));
+            }
+            let proxy = if fresh { &target.fresh } else { &target.pooled };
+            let failure = match self.attempt(timeouts, proxy, request, body).await {
+                Ok(response) => return self.handed_back(response),
+                Err(failure) => failure,
+            };
+            let again = match failure {
+                Failure::Unreached { .. } => {
+                    target.passed_over.store(self.millis() + PASSED_OVER.as_millis() as u64, Relaxed);
+                    failed += 1;
+                    at += 1;
+                    failed < targets.len() && body.is_whole() && !is_upgrade
+                }
+                // A connection that was kept alive may be closed by the upstream at any time.
+                Failure::Broken => may_repeat && !std::mem::replace(&mut fresh, true),
+                Failure::TooLate => false,
+            };
+            if !again {
+                return self.failed(failure, body.progress());
+            }
+            self.counters.add(Event::Retry);
+        }
+    }
+
+    /// The target that is next, of those that are not passed over.
+    fn first(&self, targets: &[Target]) -> usize {
+        let next = self.next.fetch_add(1, Relaxed) % targets.len();
+        let now = self.millis();
+        let good = |at: &usize| targets[at % targets.len()].passed_over.load(Relaxed) <= now;
+        (next..next + targets.len()).find(good).unwrap_or(next)
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn attempt(
+        &self,
+        timeouts: &Timeouts,
+        proxy: &ReverseProxy<Connector>,
+        request: Request<Body>,
+        body: &Sending,
+    ) -> Result<Response<Body>, Failure> {
+        let began = Instant::now();
+        let last = || body.last().map_or(began, |last| last.max(began));
+        let mut answer = std::pin::pin!(proxy.proxy_request(request));
+        let response = loop {
+            let until = last() + timeouts.response_head;
+            match timeout_at(until, answer.as_mut()).await {
+                Ok(Ok(response)) => break response,
+                // The client has sent a part meanwhile, or it is the client that is waited for.
+                Err(_) if last() + timeouts.response_head > Instant::now() => (),
+                Err(_) => return Err(Failure::TooLate),
+            }
+        };
+        match response.extensions().get::<ProxyError>() {
+            None => Ok(response),
+            Some(error) => {
+                tracing::warn!(error = error.message(), "the upstream failed");
+                Err(match error.is_connect() {
+                    true => Failure::Unreached { in_time: !error.message().contains(CONNECT_TIMED_OUT) },
+                    false if response.status() == StatusCode::GATEWAY_TIMEOUT => Failure::TooLate,
+                    false => Failure::Broken,
+                })
+            }
+        }
+    }
+
+    fn failed(&self, failure: Failure, progress: Progress) -> Response<Body> {
+        let (event, status, line) = match (progress, failure) {
+            (Progress::TimedOut, _) => {
+                (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body stopped.\n")
+            }
+            (Progress::Broken, _) => {
+                (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
+            }
+            (_, Failure::Unreached { in_time: true }) => (
+                Event::BadGateway,
+                StatusCode::BAD_GATEWAY,
+                "Bad gateway: the upstream cannot be reached.\n",
+            ),
+            (_, Failure::Unreached { in_time: false }) => (
+                Event::ConnectTimeout,
+                StatusCode::GATEWAY_TIMEOUT,
+                "Gateway timeout: the upstream does not accept connections.\n",
+            ),
+            (_, Failure::Broken) => {
+                (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream failed.\n")
+            }
+            (_, Failure::TooLate) => (
+                Event::ResponseHeadTimeout,
+                StatusCode::GATEWAY_TIMEOUT,
+                "Gateway timeout: the upstream does not answer.\n",
+            ),
+        };
+        self.counters.add(event);
+        text(status, line)
+    }
+
+    /// Turns the library's response into ours to the client.
+    fn handed_back(&self, mut response: Response<Body>) -> Response<Body> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.counters.add(Event::Upgrade);
+        }
+        // A response of an upstream has `Via`.
+        if response.status() == StatusCode::LOOP_DETECTED && !response.headers().contains_key(header::VIA) {
+            self.counters.add(Event::Loop);
+            return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
+        }
+        let length = response.body().size_hint().exact();
+        let headers = response.headers_mut();
+        headers.remove(header::PROXY_AUTHENTICATE);
+        headers.remove(header::PROXY_AUTHORIZATION);
+        // A length beside a transfer coding says nothing of the body. (No body tells of none.)
+        if length != Some(0) && content_length(headers).is_some_and(|said| Some(said) != length) {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        // hyper lowers it for a client that is older.
+        *response.version_mut() = Version::HTTP_11;
+        response
+    }
+}
+
+impl Target {
+    fn new(upstream: &Upstream, settings: &Settings, via: &str) -> Target {
+        let authority = match upstream {
+            Upstream::Tcp(authority) => authority.as_str(),
+            Upstream::Unix(_) => "localhost",
+        };
+        let host = if settings.preserve_host { HostBehaviour::Preserve } else { HostBehaviour::Replace };
+        let policy = ProxyPolicy::new()
+            .with_host_behaviour(host)
+            .with_x_forwarded_for(XForwardedFor::Preserve)
+            .with_websocket_connect_timeout(settings.timeouts.response_head)
+            .with_via(via);
+        let through = |idle| {
+            let client = HttpClient::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE)
+                .pool_max_idle_per_host(idle)
+                .build(Connector::new(upstream.clone(), &settings.timeouts));
+            ReverseProxy::new_with_client("/", format!("http://{authority}"), client).with_policy(policy.clone())
+        };
+        Target { pooled: through(settings.bounds.in_flight), fresh: through(0), passed_over: AtomicU64::new(0) }
+    }
+}
+
+/// The body that attempts send.
+enum Sending {
+    Nothing,
+    Whole(bytes::Bytes),
+    Streamed(Upload),
+}
+
+impl Sending {
+    fn body(&self) -> Body {
+        match self {
+            Sending::Nothing => Body::empty(),
+            Sending::Whole(bytes) => bytes.clone().into(),
+            Sending::Streamed(upload) => upload.body(),
+        }
+    }
+
+    fn is_streamed(&self) -> bool {
+        matches!(self, Sending::Streamed(_))
+    }
+
+    /// No part of it is lost yet.
+    fn is_whole(&self) -> bool {
+        self.progress() == Progress::Untouched
+    }
+
+    fn progress(&self) -> Progress {
+        match self {
+            Sending::Streamed(upload) => upload.progress(),
+            _ => Progress::Untouched,
+        }
+    }
+
+    fn last(&self) -> Option<Instant> {
+        match self {
+            Sending::Streamed(upload) => Some(upload.last()),
+            _ => None,
         }
     }
 }
 
-/// Turns a client's request into ours to the upstream.
-fn send_on_as(request: &mut Request<Incoming>, peer: IpAddr, host: Option<&Authority>, upstream: &Authority) {
-    let via = via(request.version());
-    *request.uri_mut() = request.uri().path_and_query().cloned().map_or_else(Uri::default, Uri::from);
-    *request.version_mut() = Version::HTTP_11;
-    // Said for hyper, which takes a GET with a body of unknown length for one without a body.
-    let chunked = !request.body().is_end_stream() && request.body().size_hint().exact().is_none();
-
-    let headers = request.headers_mut();
-    // First, because `Connection` may name any header, and must not take away what this proxy says.
-    drop_hop_by_hop(headers);
-    if chunked {
-        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    let node = if peer.is_ipv6() { format!("\"[{peer}]\"") } else { peer.to_string() };
-    // There is no quote or backslash in an `Authority`, so quoting it needs no escapes.
-    let host_pair = host.map_or_else(String::new, |host| format!(";host=\"{host}\""));
-    append_to_list(headers, header::FORWARDED, &format!("for={node};proto=http{host_pair}"));
-    append_to_list(headers, HeaderName::from_static("x-forwarded-for"), &peer.to_string());
-    append_to_list(headers, header::VIA, via);
-    // Not lists: they describe this hop, and what the client claims about it is not passed on.
-    headers.insert("x-forwarded-proto", HeaderValue::from_static("http"));
-    headers.remove("x-forwarded-host");
-    let value =
-        |name: &Authority| HeaderValue::from_str(name.as_str()).expect("an authority is visible ASCII");
-    if let Some(host) = host {
-        headers.insert("x-forwarded-host", value(host));
-    }
-    headers.insert(header::HOST, value(upstream));
-}
-
-/// Turns the upstream's response into ours to the client.
-fn hand_back(mut response: Response<Incoming>) -> Response<Body> {
-    let via = via(response.version());
-    drop_hop_by_hop(response.headers_mut());
-    append_to_list(response.headers_mut(), header::VIA, via);
-    // hyper lowers it for a client that is older.
-    *response.version_mut() = Version::HTTP_11;
-    response.map(Either::Left)
-}
-
-/// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112, 3.2 wants a 400.
+/// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112, 3.2
+/// wants a 400.
 fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
     let host = match only_value(request.headers(), &header::HOST) {
         Some(host) => Some(Authority::try_from(host.as_bytes()).map_err(drop)?),
-        None if request.headers().contains_key(header::HOST) || request.version() > Version::HTTP_10 => {
-            return Err(());
-        }
+        None if request.headers().contains_key(header::HOST) => return Err(()),
         None => None,
     };
     // A whole URL in the request line overrides the header. Neither is a place for a user's name.
-    let host = request.uri().authority().cloned().or(host);
-    if host.as_ref().is_some_and(|host| host.as_str().contains('@')) { Err(()) } else { Ok(host) }
-}
-
-/// Drops what is for one connection only: the headers RFC 9110, 7.6.1 lists, and those that `Connection` names.
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    const ALWAYS: &str = "connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade,\
-                          proxy-authenticate,proxy-authorization";
-    // A length beside a transfer coding is a lie about the body, and what request smuggling is made of.
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        headers.remove(header::CONTENT_LENGTH);
+    let named = request.version() == Version::HTTP_11 && host.is_none();
+    let host = match request.uri().authority() {
+        // HTTP/1.1 wants the header all the same.
+        Some(_) if named => return Err(()),
+        Some(authority) => Some(authority.clone()),
+        None => host,
+    };
+    match host {
+        Some(host) if host.as_str().contains('@') => Err(()),
+        None if request.version() > Version::HTTP_10 => Err(()),
+        host => Ok(host),
     }
-    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.chain([ALWAYS]).flat_map(|line| line.split(','));
-    let names: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
-    for name in names {
-        headers.remove(name);
-    }
-}
-
-/// Appends to a comma-separated header, on one line: some readers look at one only.
-fn append_to_list(headers: &mut HeaderMap, name: HeaderName, item: &str) {
-    let mut list: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
-    list.push(item.as_bytes());
-    let list = HeaderValue::from_bytes(&list.join(&b", "[..])).expect("made of header values and ASCII");
-    headers.insert(name, list);
 }
 
 pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
@@ -130,66 +449,20 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     values.next().filter(|_| values.next().is_none())
 }
 
-fn via(received: Version) -> &'static str {
-    if received == Version::HTTP_10 { "1.0 tollgate" } else { "1.1 tollgate" }
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Connections to the upstream: as many as there are permits, never more, reused last in first out.
-///
-/// hyper-util's legacy client bounds the idle ones only, and a proxy that runs out of descriptors fails its clients.
-struct Pool {
-    upstream: Authority,
-    idle: Arc<Mutex<Vec<SendRequest<Incoming>>>>,
-    permits: Arc<Semaphore>,
+pub(crate) fn text(status: StatusCode, line: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(line.into());
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
 }
 
-impl Pool {
-    fn new(upstream: Authority, connections: usize) -> Self {
-        Self { upstream, idle: Arc::default(), permits: Arc::new(Semaphore::new(connections)) }
-    }
-
-    async fn send(&self, mut request: Request<Incoming>) -> Result<Response<Incoming>, BoxError> {
-        let permit = self.permits.clone().acquire_owned().await?;
-        loop {
-            let idle = self.idle.lock().expect("nothing panics under this lock").pop();
-            let kept_alive = idle.is_some();
-            let mut connection = match idle {
-                Some(connection) => connection,
-                None => self.connect().await?,
-            };
-            match connection.try_send_request(request).await {
-                Ok(response) => {
-                    self.keep(connection, permit);
-                    return Ok(response);
-                }
-                // The upstream closed a connection while it lay idle. The request comes back unsent: try the next.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) if kept_alive => request = unsent,
-                    _ => return Err(error.into_error().into()),
-                },
-            }
-        }
-    }
-
-    async fn connect(&self) -> Result<SendRequest<Incoming>, BoxError> {
-        let address = format!("{}:{}", self.upstream.host(), self.upstream.port_u16().unwrap_or(80));
-        let stream = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await??;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Its errors reach whoever waits for a response.
-        tokio::spawn(connection);
-        Ok(sender)
-    }
-
-    /// Keeps a connection for reuse. It is ready when the response's body has been read, and never if the client
-    /// left before that; until then it holds its permit.
-    fn keep(&self, mut connection: SendRequest<Incoming>, permit: OwnedSemaphorePermit) {
-        let idle = self.idle.clone();
-        tokio::spawn(async move {
-            if connection.ready().await.is_ok() {
-                idle.lock().expect("nothing panics under this lock").push(connection);
-            }
-            drop(permit);
-        });
-    }
+fn retry_later(status: StatusCode, line: impl Into<Body>) -> Response<Body> {
+    let mut response = text(status, line);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }

@@ -1,29 +1,33 @@
-//! The limits: one for everything, and one for each route of the file, behind a layer each.
+//! The limits: one for everything, and one for each route, behind a layer each.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http_body_util::{Either, Full};
+use axum::body::Body;
+use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey, KeyFrom, Refusal};
+use ipnet::IpNet;
+use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom, Refusal};
 use tollgate::tower::{Decision, LayerStats, RateLimitLayer};
 use tollgate::{InvalidQuota, Quota, RateLimiter};
-use tower_layer::Layer;
-use tower_service::Service;
+use tower::{Layer, Service};
 
-use crate::routes::{Entry, is_under, plain};
-use crate::upstream::Body;
+use super::counters::{Counters, Event};
+use super::paths::Prefixes;
+use super::settings::{Route, Settings};
 
 /// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for it.
 const HEADROOM: [u64; 3] = [16, 4, 2];
 
-/// Who is limited. A value of a header that looks like an address is not that address: the types differ.
+/// The client that is limited. A value of a header that looks like an address is not that address:
+/// the types differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Address(IpAddr),
@@ -40,36 +44,60 @@ impl fmt::Display for Key {
     }
 }
 
-/// Who asks, and since when.
+/// The client of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    /// Its address: the peer's, unless a trusted proxy says another.
+    pub(crate) address: IpAddr,
+    pub(crate) key: Key,
+}
+
+/// The key of a request, and when its decision began.
 #[derive(Clone, Copy)]
 struct Asked {
-    peer: IpAddr,
+    key: Key,
     at: Instant,
 }
 
-/// The peer's address, which [`Limits::send`] tells.
-pub(crate) fn peer() -> ClientIp {
-    ClientIp::peer_from(|asked: &Asked| asked.peer)
+/// How the key of a request is found.
+struct Keys {
+    client: ClientIp,
+    header: Option<HeaderKey>,
+    ipv4_prefix: u8,
+    ipv6_prefix: u8,
 }
 
-/// What all limits have in common.
-#[derive(Clone)]
-pub(crate) struct Setup {
-    pub(crate) client: ClientIp,
-    pub(crate) header: Option<HeaderKey>,
-    /// Refuse nobody.
-    pub(crate) shadow: bool,
-}
+impl Keys {
+    fn new(settings: &Settings) -> Keys {
+        let client = ClientIp::peer();
+        let client = if settings.trust_proxy.is_empty() {
+            client
+        } else {
+            client.xff_trusted(settings.trust_proxy.iter().copied())
+        };
+        let header = settings.key.clone().map(HeaderKey::from);
+        Keys { client, header, ipv4_prefix: settings.ipv4_prefix, ipv6_prefix: settings.ipv6_prefix }
+    }
 
-impl Setup {
-    /// The header's value if it is there just once, else the address.
-    fn key(&self, head: Head<'_>) -> Option<Key> {
+    /// The key is the header's value if the header is there just once, else the client's network.
+    fn client(&self, peer: IpAddr, head: Head<'_>) -> Client {
+        let address = self.client.address(head).unwrap_or(peer);
         let by_header = self.header.as_ref().and_then(|header| header.key_from(head)).map(Key::Header);
-        by_header.or_else(|| self.client.key_from(head).map(Key::Address))
+        Client { address, key: by_header.unwrap_or_else(|| Key::Address(self.network(address))) }
+    }
+
+    fn network(&self, address: IpAddr) -> IpAddr {
+        let bits = match address {
+            IpAddr::V4(_) => self.ipv4_prefix,
+            IpAddr::V6(_) => self.ipv6_prefix,
+        };
+        // More bits than an address has are no network.
+        IpNet::new(address, bits).map_or(address, |network| network.network())
     }
 }
 
-/// Sums over all limits, of those that are gone as well. For people to read: nothing is concluded from one about another.
+/// Sums over all limits, of those that are gone as well. For people to read: nothing is concluded
+/// from one about another.
 #[derive(Default)]
 pub(crate) struct Tally {
     granted: AtomicU64,
@@ -87,7 +115,7 @@ impl Tally {
     }
 }
 
-/// What a [`Tally`] had come to. In shadow mode `refused` is what would have been.
+/// The state of a [`Tally`]. In shadow mode `refused` counts the requests that would have been.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sums {
     pub(crate) granted: u64,
@@ -113,39 +141,50 @@ impl Sums {
 /// One quota, with the keys' buckets.
 pub(crate) struct Limit {
     pub(crate) name: String,
-    /// What a request costs. Read at each, so that another cost needs no other layer, and counts go on.
+    /// Tokens of a request. Read at each, so that another cost needs no other layer.
     cost: Arc<AtomicU64>,
     limiter: Arc<RateLimiter<Key>>,
     layer: RateLimitLayer<Key>,
-    /// The most that there is room for.
+    /// The largest quota that there is room for.
     pub(crate) most: Quota,
+    pub(crate) shadow: bool,
 }
 
 impl Limit {
-    fn new(name: &str, quota: Quota, cost: u64, setup: &Setup, tally: &Arc<Tally>) -> Limit {
+    fn new(name: &str, quota: Quota, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
         let (limiter, most) = with_headroom(quota);
-        let limiter = Arc::new(limiter);
+        Limit::over(Arc::new(limiter), most, name, cost, shadow, tally)
+    }
+
+    fn over(
+        limiter: Arc<RateLimiter<Key>>,
+        most: Quota,
+        name: &str,
+        cost: u64,
+        shadow: bool,
+        tally: &Arc<Tally>,
+    ) -> Limit {
         let cost = Arc::new(AtomicU64::new(cost));
-        let (costs, keys, tally) = (cost.clone(), setup.clone(), tally.clone());
+        let (costs, tally) = (cost.clone(), tally.clone());
         let layer = RateLimitLayer::builder(limiter.clone())
-            .key(move |head: Head<'_>| keys.key(head))
+            .key(|head: Head<'_>| head.extensions.get().map(|asked: &Asked| asked.key))
             .name(name)
             .expect("it was checked when the file was read")
             .cost(move |_| costs.load(Relaxed))
-            .shadow(setup.shadow)
+            .shadow(shadow)
             .on_decision(move |head: Head<'_>, decision: &Decision| tally.note(head, decision))
             .reject_with(refuse)
             .build();
-        Limit { name: name.to_owned(), cost, limiter, layer, most }
+        Limit { name: name.to_owned(), cost, limiter, layer, most, shadow }
+    }
+
+    /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin anew.
+    fn with_shadow(&self, shadow: bool, tally: &Arc<Tally>) -> Limit {
+        Limit::over(self.limiter.clone(), self.most, &self.name, self.cost(), shadow, tally)
     }
 
     pub(crate) fn quota(&self) -> Quota {
         self.limiter.quota()
-    }
-
-    /// Changes the quota of all keys. Tokens in hand are kept.
-    pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.limiter.set_quota(quota)
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -156,7 +195,7 @@ impl Limit {
         self.layer.stats()
     }
 
-    /// Up to `n` keys that were refused most, with how often, and what is left to each.
+    /// Up to `n` keys that were refused most, with how often, and the tokens left to each.
     pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (Key, u64, u64)> {
         let top = self.layer.top_refused(n).into_iter();
         top.map(|(key, refused)| (key, refused, self.limiter.peek(&key).remaining()))
@@ -190,42 +229,68 @@ fn refuse(refusal: &Refusal<'_>) -> Response<String> {
 }
 
 /// A limit for requests whose path is the prefix, or under it.
-#[derive(Clone)]
-pub(crate) struct Route {
+pub(crate) struct Routed {
     pub(crate) prefix: String,
     pub(crate) limit: Arc<Limit>,
 }
 
-/// All limits.
-pub(crate) struct Limits {
-    setup: Setup,
-    tally: Arc<Tally>,
+/// The limits in force.
+pub(crate) struct InForce {
+    keys: Keys,
+    prefixes: Prefixes,
     /// For requests that are under no route.
-    pub(crate) everywhere_else: Option<Limit>,
-    /// Longest prefix first.
-    routes: RwLock<Arc<[Route]>>,
+    pub(crate) everywhere_else: Option<Arc<Limit>>,
+    pub(crate) routes: Vec<Routed>,
+    pub(crate) shadow: bool,
+}
+
+impl InForce {
+    /// The limit for everything else, and those of the routes.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Limit> {
+        let routes = self.routes.iter().map(|route| &*route.limit);
+        self.everywhere_else.iter().map(|limit| &**limit).chain(routes)
+    }
+
+    /// The addresses of clients as the forwarding headers had them.
+    pub(crate) fn client_stats(&self) -> ClientIpStats {
+        self.keys.client.stats()
+    }
+
+    fn limit_of(&self, path: &str) -> Option<&Limit> {
+        let route = if self.routes.is_empty() { None } else { self.prefixes.find(path) };
+        match route {
+            Some(route) => Some(&self.routes[route].limit),
+            None => self.everywhere_else.as_deref(),
+        }
+    }
+}
+
+/// All limits, which can be replaced while requests are decided.
+pub(crate) struct Limits {
+    tally: Arc<Tally>,
+    counters: Arc<Counters>,
+    in_force: RwLock<Arc<InForce>>,
+    /// Held by a change.
+    changing: Mutex<()>,
 }
 
 impl Limits {
-    pub(crate) fn new(quota: Option<Quota>, setup: Setup) -> Limits {
-        let tally = Arc::default();
-        let limit = |quota| Limit::new("default", quota, 1, &setup, &tally);
-        let everywhere_else = quota.map(limit);
-        Limits { setup, tally, everywhere_else, routes: RwLock::default() }
+    pub(crate) fn new(settings: &Settings, counters: Arc<Counters>) -> Limits {
+        let nothing = InForce {
+            keys: Keys::new(settings),
+            prefixes: Prefixes::new(&[], None, true),
+            everywhere_else: None,
+            routes: Vec::new(),
+            shadow: settings.shadow,
+        };
+        let in_force = RwLock::new(Arc::new(nothing));
+        let limits = Limits { tally: Arc::default(), counters, in_force, changing: Mutex::default() };
+        limits.replace(settings);
+        limits
     }
 
-    pub(crate) fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
-    pub(crate) fn routes(&self) -> Arc<[Route]> {
-        self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The limit for everything else, and those of the routes.
-    pub(crate) fn with_all<T>(&self, read: impl FnMut(&Limit) -> T) -> Vec<T> {
-        let routes = self.routes();
-        self.everywhere_else.iter().chain(routes.iter().map(|route| &*route.limit)).map(read).collect()
+    pub(crate) fn in_force(&self) -> Arc<InForce> {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn sums(&self) -> Sums {
@@ -233,82 +298,127 @@ impl Limits {
         Sums { granted: granted.load(Relaxed), refused: refused.load(Relaxed), nanos: nanos.load(Relaxed) }
     }
 
-    /// Puts what the file says in place of the routes there are. A route that stays, by its name, keeps its buckets and its
-    /// counts. Says what has changed, a line each.
-    pub(crate) fn set_routes(&self, entries: Vec<Entry>) -> Vec<String> {
-        let before = self.routes();
-        let mut said = Vec::new();
-        let mut routes = Vec::new();
-        for Entry { name, prefix, quota, cost } in entries {
-            let known = before.iter().find(|route| route.limit.name == name).map(|route| &route.limit);
-            let anew = || Arc::new(Limit::new(&name, quota, cost, &self.setup, &self.tally));
-            let limit = match known {
-                None => {
-                    said.push(format!("route {name}: {quota}, new"));
-                    anew()
-                }
-                Some(limit) if limit.quota() == quota => limit.clone(),
-                Some(limit) => match limit.set_quota(quota) {
-                    Ok(()) => {
-                        said.push(format!("route {name}: {quota}, tokens are kept"));
-                        limit.clone()
-                    }
-                    Err(why) => {
-                        said.push(format!("route {name}: {quota}, all buckets anew, since {why}"));
-                        anew()
-                    }
-                },
-            };
-            limit.cost.store(cost, Relaxed);
-            routes.push(Route { prefix, limit });
+    /// Changes the quota for everything else, of all keys at once. They keep the tokens they have.
+    /// `None`: there is no such limit.
+    pub(crate) fn set_quota(&self, quota: Quota) -> Option<Result<(), InvalidQuota>> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = self.in_force().everywhere_else.clone()?;
+        let outcome = limit.limiter.set_quota(quota);
+        if outcome.is_ok() {
+            self.counters.add(Event::LimitChanged);
         }
-        let gone = before.iter().filter(|old| routes.iter().all(|route| route.limit.name != old.limit.name));
-        said.extend(gone.map(|route| format!("route {}: gone", route.limit.name)));
-        routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
-        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes.into();
+        Some(outcome)
+    }
+
+    /// Puts the limits of these settings in force. A limit that stays, by its name, keeps its buckets
+    /// and its counts. Says each change in a line.
+    pub(crate) fn replace(&self, settings: &Settings) -> Vec<String> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.in_force();
+        let mut said = Vec::new();
+        let everywhere_else = settings.limit.map(|quota| {
+            self.limit(before.everywhere_else.as_ref(), "default", quota, 1, settings.shadow, &mut said)
+        });
+        let mut routes = Vec::new();
+        for Route { name, prefix, quota, cost } in &settings.routes {
+            let known = before.routes.iter().find(|route| route.limit.name == *name);
+            let known = known.map(|route| &route.limit);
+            let limit = self.limit(known, name, *quota, *cost, settings.shadow, &mut said);
+            routes.push(Routed { prefix: prefix.clone(), limit });
+        }
+        for old in &before.routes {
+            if routes.iter().all(|route| route.limit.name != old.limit.name) {
+                said.push(format!("limit {}: gone", old.limit.name));
+            }
+        }
+        let in_force = InForce {
+            keys: Keys::new(settings),
+            prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
+            everywhere_else,
+            routes,
+            shadow: settings.shadow,
+        };
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
         said
     }
 
-    /// Passes a request to `forward` if its limit allows.
-    pub(crate) async fn send<A, F>(
+    fn limit(
+        &self,
+        known: Option<&Arc<Limit>>,
+        name: &str,
+        quota: Quota,
+        cost: u64,
+        shadow: bool,
+        said: &mut Vec<String>,
+    ) -> Arc<Limit> {
+        let anew = || Arc::new(Limit::new(name, quota, cost, shadow, &self.tally));
+        let limit = match known {
+            None => {
+                said.push(format!("limit {name}: {quota}, new"));
+                anew()
+            }
+            Some(limit) if limit.quota() == quota => limit.clone(),
+            Some(limit) => match limit.limiter.set_quota(quota) {
+                Ok(()) => {
+                    said.push(format!("limit {name}: {quota}, tokens are kept"));
+                    limit.clone()
+                }
+                Err(why) => {
+                    said.push(format!("limit {name}: {quota}, all buckets anew, since {why}"));
+                    anew()
+                }
+            },
+        };
+        limit.cost.store(cost, Relaxed);
+        if limit.shadow == shadow { limit } else { Arc::new(limit.with_shadow(shadow, &self.tally)) }
+    }
+
+    /// Passes a request and its client to `forward` if its limit allows.
+    pub(crate) async fn send<F>(
         &self,
         peer: IpAddr,
-        mut request: Request<A>,
-        forward: impl Fn(Request<A>) -> F + Clone,
+        mut request: Request<Incoming>,
+        forward: impl Fn(Client, Request<Incoming>) -> F + Clone,
     ) -> Response<Body>
     where
         F: Future<Output = Response<Body>>,
     {
-        let routes = self.routes();
-        let route = (!routes.is_empty()).then(|| plain(request.uri().path())).and_then(|path| {
-            routes.iter().find(|route| is_under(&path, &route.prefix)).map(|route| &*route.limit)
-        });
-        let Some(limit) = route.or(self.everywhere_else.as_ref()) else { return forward(request).await };
-        request.extensions_mut().insert(Asked { peer, at: Instant::now() });
-        let answer = limit.layer.layer(Passed(forward)).call(request);
+        let at = Instant::now();
+        let in_force = self.in_force();
+        request.extensions_mut().insert(peer);
+        let client = in_force.keys.client(peer, Head::from(&request));
+        let Some(limit) = in_force.limit_of(request.uri().path()) else {
+            return forward(client, request).await;
+        };
+        request.extensions_mut().insert(Asked { key: client.key, at });
+        let answer = limit.layer.layer(Passed { client, forward }).call(request);
         let Ok(response) = answer.await;
-        response.map(|body| body.into_inner_or_else(|line| Either::Right(Full::new(line))))
+        response.map(|body| body.into_inner_or_else(Body::from))
     }
 }
 
 /// The service behind a limit.
 #[derive(Clone)]
-struct Passed<F>(F);
+struct Passed<F> {
+    client: Client,
+    forward: F,
+}
 
-impl<A, F, T> Service<Request<A>> for Passed<F>
+impl<F, T> Service<Request<Incoming>> for Passed<F>
 where
-    F: Fn(Request<A>) -> T,
+    F: Fn(Client, Request<Incoming>) -> T,
     T: Future<Output = Response<Body>>,
 {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = futures_util::future::Map<T, fn(Response<Body>) -> Result<Response<Body>, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
-        std::task::Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        futures_util::FutureExt::map((self.0)(request), Ok)
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        futures_util::FutureExt::map((self.forward)(self.client, request), Ok)
     }
 }

@@ -1,124 +1,317 @@
-//! Serving clients, and no longer serving them: whoever has connected is answered.
+//! Connections of clients: taken, watched, and answered to the end once the proxy stops.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, interval, sleep, timeout};
 
-use crate::forward::Forward;
-use crate::limits::Limits;
-use crate::say;
-use crate::upstream::{Body, accept};
+use super::bodies::{Delivery, Download, End};
+use super::counters::{Counters, Event};
+use super::forward::{Flight, Forward};
+use super::limits::{Client, Limits};
+use super::listen::{Door, Listener, Peer, Socket};
+use super::places::Places;
+use super::settings::Settings;
 
-/// How long requests under way may take to finish once a signal says stop.
-const DRAIN: Duration = Duration::from_secs(10);
-/// How long a connection may be silent from then on before it is closed. A client that keeps asking is told by its next
-/// response; to close at once would reset the connection under a request that is on its way.
+/// A connection may be silent for this long once the proxy stops, before it is closed. A client that
+/// keeps asking is told by its next response; to close at once would reset the connection under a
+/// request that is on its way.
 const SILENCE: Duration = Duration::from_secs(1);
+/// The longest head of a request.
+const HEAD: usize = 64 << 10;
+/// Requests of one HTTP/2 connection at a time.
+const STREAMS: u32 = 128;
 
-/// What every connection shares.
+/// The state that every connection shares.
 pub(crate) struct Proxy {
-    limits: Arc<Limits>,
-    forward: Forward,
+    pub(crate) settings: RwLock<Arc<Settings>>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) forward: Forward,
+    pub(crate) door: Door,
+    pub(crate) counters: Arc<Counters>,
+    addresses: Arc<Places<IpAddr>>,
     /// Each response is the last of its connection.
     closing: AtomicBool,
 }
 
 impl Proxy {
-    pub(crate) fn new(limits: Arc<Limits>, forward: Forward) -> Self {
-        Self { limits, forward, closing: AtomicBool::new(false) }
+    pub(crate) fn new(
+        settings: Settings,
+        limits: Arc<Limits>,
+        forward: Forward,
+        door: Door,
+        counters: Arc<Counters>,
+    ) -> Proxy {
+        let settings = RwLock::new(Arc::new(settings));
+        let (addresses, closing) = (Places::new(), AtomicBool::new(false));
+        Proxy { settings, limits, forward, door, counters, addresses, closing }
     }
 
-    async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
-        let mut response = self.limits.send(peer, request, |request| self.forward.send(peer, request)).await;
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn answer(
+        &self,
+        peer: &Peer,
+        watch: &Arc<Watch>,
+        request: Request<Incoming>,
+    ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
+        let settings = self.settings();
+        let asked = watch.asked();
+        let line = settings.log.access.then(|| Line::of(&request, peer.address));
+        let is_multiplexed = request.version() == Version::HTTP_2;
+        let send = |client: Client, request| self.forward.send(&settings, peer, client, request);
+        let mut response = self.limits.send(peer.address, request, send).await;
         // Relaxed: nothing else is read that was written before it.
-        if self.closing.load(Relaxed) {
+        let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
+        if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let flight = response.extensions_mut().remove::<Arc<Flight>>();
+        let (status, counters) = (response.status(), self.counters.clone());
+        let at_end = move |end, bytes| {
+            match end {
+                End::Broken => counters.add(Event::BrokenResponse),
+                End::TimedOut => counters.add(Event::ResponseBodyTimeout),
+                End::Whole | End::Dropped => (),
+            }
+            if let Some(line) = line {
+                line.write(status, end, bytes);
+            }
+            drop((flight, asked));
+        };
+        let longest_pause = settings.timeouts.response_body;
+        let mut response = response.map(|body| Download::new(body, longest_pause, at_end));
+        if is_multiplexed {
+            watch.add(response.body_mut().deliveries());
         }
         response
     }
+
+    /// A place of the address among those of its connections. `None`: there is no bound for it.
+    fn place_of(&self, address: IpAddr) -> Option<Result<impl Send + use<>, ()>> {
+        let settings = self.settings();
+        if settings.trusts(address) {
+            return None;
+        }
+        let network = match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
+        };
+        let place = self.addresses.try_take(network, settings.bounds.connections_per_address);
+        Some(place.ok_or(()))
+    }
 }
 
-/// Serves up to `clients` connections at a time until `stop`, then waits for the requests under way.
+/// The line of the access log for a request.
+struct Line {
+    began: Instant,
+    peer: IpAddr,
+    method: hyper::Method,
+    target: String,
+    version: Version,
+}
+
+impl Line {
+    fn of(request: &Request<Incoming>, peer: IpAddr) -> Line {
+        let target = request.uri().to_string();
+        let (method, version) = (request.method().clone(), request.version());
+        Line { began: Instant::now(), peer, method, target, version }
+    }
+
+    fn write(self, status: StatusCode, end: End, bytes: u64) {
+        let Line { began, peer, method, target, version } = self;
+        let (status, millis) = (status.as_u16(), began.elapsed().as_secs_f64() * 1e3);
+        tracing::info!(
+            target: "access", %peer, %method, target, ?version, status, bytes, ?end, millis, "request"
+        );
+    }
+}
+
+/// The activity of a connection, for its own task to see that it stands still.
+struct Watch {
+    start: Instant,
+    /// Requests that have no whole response yet.
+    under_way: AtomicUsize,
+    /// Milliseconds from the start to the end of the last response.
+    last: AtomicU64,
+    deliveries: Mutex<Vec<Weak<Delivery>>>,
+}
+
+/// A request under way of a [`Watch`].
+struct Asked(Arc<Watch>);
+
+impl Watch {
+    fn new() -> Arc<Watch> {
+        let (under_way, last) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Watch { start: Instant::now(), under_way, last, deliveries: Mutex::default() })
+    }
+
+    fn asked(self: &Arc<Self>) -> Asked {
+        self.under_way.fetch_add(1, Relaxed);
+        Asked(self.clone())
+    }
+
+    fn add(&self, delivery: Arc<Delivery>) {
+        let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
+        deliveries.push(Arc::downgrade(&delivery));
+        // Those that have ended; the bound is that of the streams of a connection.
+        if deliveries.len() > STREAMS as usize {
+            deliveries.retain(|delivery| delivery.strong_count() > 0);
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        if self.under_way.load(Relaxed) > 0 {
+            return Duration::ZERO;
+        }
+        self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)))
+    }
+
+    fn longest_pause(&self) -> Duration {
+        let deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
+        let paused = deliveries.iter().filter_map(Weak::upgrade).map(|delivery| delivery.paused());
+        paused.max().unwrap_or_default()
+    }
+
+    /// Returns once the connection stands still: no request for too long, though none is under way;
+    /// or a response of several at a time that the client does not take.
+    async fn stands_still(&self, settings: &Settings, counters: &Counters) {
+        let shortest = settings.timeouts.request_head.min(settings.timeouts.slow_reader);
+        let mut ticks = interval((shortest / 4).max(Duration::from_millis(1)));
+        loop {
+            ticks.tick().await;
+            if self.silence() > settings.timeouts.request_head {
+                return counters.add(Event::HeadTimeout);
+            }
+            if self.longest_pause() > settings.timeouts.slow_reader {
+                return counters.add(Event::SlowReader);
+            }
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let since = self.0.start.elapsed().as_millis();
+        self.0.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Serves up to `clients` connections at a time until `stop`; then answers the requests under way.
+/// `true`: each was answered. `false`: some were cut.
 pub(crate) async fn serve(
     proxy: Arc<Proxy>,
-    listener: TcpListener,
+    listener: Listener,
     clients: usize,
     stop: impl Future<Output = ()>,
-) {
+) -> bool {
     let draining = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(clients));
     let mut stop = std::pin::pin!(stop);
     loop {
         // A client that finds no place waits in the listener's backlog.
-        let next = async { (places.clone().acquire_owned().await, accept(&listener).await) };
-        let (place, client) = tokio::select! {
-            (place, client) = next => (place.expect("nobody closes it"), client),
+        let next = async { (places.clone().acquire_owned().await, listener.accept().await) };
+        let (place, socket) = tokio::select! {
+            (place, socket) = next => (place.expect("it is never closed"), socket),
             () = &mut stop => break,
         };
-        connect(&proxy, &draining, place, client);
+        connect(&proxy, &draining, place, socket);
     }
     proxy.closing.store(true, Relaxed);
-    accept_backlog(listener, |client| match places.clone().try_acquire_owned() {
-        Ok(place) => {
-            connect(&proxy, &draining, place, client);
-            true
-        }
-        Err(_) => false,
-    });
-    say(format_args!("draining {} connections", draining.count()));
-    let silent = tokio::time::Instant::now() + SILENCE;
-    while draining.count() > 0 && tokio::time::Instant::now() < silent {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    for socket in listener.into_backlog() {
+        let Ok(place) = places.clone().try_acquire_owned() else { break };
+        connect(&proxy, &draining, place, socket);
     }
-    let _ = tokio::time::timeout(DRAIN, draining.shutdown()).await;
+    super::say(format_args!("draining {} connections", draining.count()));
+    let silent = Instant::now() + SILENCE;
+    let idle = || draining.count() == 0 && proxy.forward.under_way() == 0;
+    while !idle() && Instant::now() < silent {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let forward = &proxy.forward;
+    let all = async {
+        draining.shutdown().await;
+        while forward.under_way() > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(proxy.settings().timeouts.drain, all).await.is_ok()
 }
 
-/// Takes all that have connected meanwhile, for whom it looks as if they were accepted; then closes the listener. The system is
-/// asked, since the runtime learns of them later.
-fn accept_backlog(listener: TcpListener, mut take: impl FnMut((TcpStream, SocketAddr)) -> bool) {
-    let Ok(listener) = listener.into_std() else { return };
-    while let Ok((stream, peer)) = listener.accept() {
-        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-        if let Ok(stream) = stream
-            && !take((stream, peer))
-        {
-            return;
-        }
-    }
-}
-
-fn connect(
-    proxy: &Arc<Proxy>,
-    draining: &GracefulShutdown,
-    place: OwnedSemaphorePermit,
-    (stream, peer): (TcpStream, SocketAddr),
-) {
-    let proxy = proxy.clone();
-    // One host is one key, whether it comes over IPv4 or IPv4-mapped to a dual-stack socket.
-    let peer = peer.ip().to_canonical();
-    let service = service_fn(move |request| {
-        let proxy = proxy.clone();
-        async move { Ok::<_, Infallible>(proxy.answer(peer, request).await) }
-    });
-    // The timer lets hyper close a connection that has sent no request head for 30 seconds.
-    let mut server = http1::Builder::new();
-    let connection = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-    let connection = draining.watch(connection);
+fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphorePermit, socket: Socket) {
+    let connected = socket.peer;
+    let of_address = match proxy.place_of(connected) {
+        Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
+        Some(Ok(place)) => Some(place),
+        None => None,
+    };
+    let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
-        // An error is a client that left or does not speak HTTP: nobody is there to be told.
-        let _ = connection.await;
-        drop(place);
+        let Some((stream, peer)) = proxy.door.open(socket).await else { return };
+        // By a PROXY header.
+        let _of_client = match proxy.place_of(peer.address) {
+            _ if peer.address == connected => None,
+            Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
+            place => place,
+        };
+        let (settings, watch) = (proxy.settings(), Watch::new());
+        let service = {
+            let (proxy, watch) = (proxy.clone(), watch.clone());
+            service_fn(move |request| {
+                let (proxy, watch) = (proxy.clone(), watch.clone());
+                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
+            })
+        };
+        let server = server(&settings);
+        let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let ended = tokio::select! {
+            ended = watcher.watch(connection) => ended,
+            () = watch.stands_still(&settings, &proxy.counters) => return,
+        };
+        if let Err(error) = ended {
+            note(&*error, &proxy.counters);
+        }
+        drop((place, of_address));
     });
+}
+
+fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    let head = settings.timeouts.request_head;
+    server.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(HEAD);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(head)
+        .keep_alive_timeout(head)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD as u32);
+    server
+}
+
+/// Counts the fault of a client for which its connection has ended. Most ends are a client that left.
+fn note(error: &(dyn std::error::Error + 'static), counters: &Counters) {
+    let Some(error) = error.downcast_ref::<hyper::Error>() else { return };
+    if error.is_parse_too_large() {
+        counters.add(Event::HeadTooLarge);
+    } else if error.is_parse() {
+        counters.add(Event::BadRequest);
+    } else if error.is_timeout() {
+        counters.add(Event::HeadTimeout);
+    }
 }

@@ -1,13 +1,16 @@
-//! What those see who run the proxy: its metrics, and a page on which the limit can be changed.
+//! The admin listener: metrics, health, and a page on which the limit can be changed.
 //!
-//! A web page of anybody's may make a browser on this host ask here. So a `POST` needs the `Origin` of this very address, and
-//! every request a `Host` that no name server has a say in: names can be made to lead to 127.0.0.1. The page is in one piece; its
-//! `Content-Security-Policy` lets nothing else in, and nobody frame it. What is from outside is put on it as text.
+//! A foreign web page may make a browser on this host ask here. So a `POST` needs the `Origin` of this
+//! very address, and every request needs a `Host` that no name server has a say in, or one of
+//! `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell nothing that
+//! needs this. The page is in one piece; its `Content-Security-Policy` lets nothing else in, and no
+//! other page frame it. Text from outside is put on it as text.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
@@ -21,82 +24,152 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 use tollgate::Quota;
 use tollgate::tower::prometheus;
 
-use crate::forward::only_value;
-use crate::limits::{Limit, Limits, Sums};
-use crate::upstream::accept;
+use super::forward::only_value;
+use super::limits::Sums;
+use super::serve::Proxy;
 
 /// Connections at a time.
 pub(crate) const PLACES: usize = 32;
+/// Of these, readers of `/events`: the others get 503, so that places are left for `/metrics`.
+const READERS: usize = PLACES / 2;
 /// From one event to the next.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Keys that an event tells of.
 const TOP: usize = 30;
-/// The longest body that is read, and how long that may take.
+/// The longest body that is read, and the longest time for that.
 const LONGEST: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A request's head, a request after another, and a client that does not read, may take this long.
+const PAUSE: Duration = Duration::from_secs(10);
+/// From an accept that failed, nearly always for want of descriptors, to the next.
+const BACK_OFF: Duration = Duration::from_millis(20);
 const PAGE: &str = include_str!("page.html");
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+struct Admin {
+    proxy: Arc<Proxy>,
+    /// The proxy takes connections, and no signal has said stop.
+    ready: Arc<AtomicBool>,
+    readers: Arc<Semaphore>,
+}
+
 /// Serves until the process ends.
-pub(crate) async fn serve(listener: TcpListener, limits: Arc<Limits>) {
+pub(crate) async fn serve(listener: TcpListener, proxy: Arc<Proxy>, ready: Arc<AtomicBool>) {
+    let admin = Arc::new(Admin { proxy, ready, readers: Arc::new(Semaphore::new(READERS)) });
     let places = Arc::new(Semaphore::new(PLACES));
     loop {
         let place = places.clone().acquire_owned().await;
-        let (stream, _) = accept(&listener).await;
-        // Fails only on a connection that is already gone.
-        let Ok(own) = stream.local_addr().map(|address| address.ip().to_canonical()) else { continue };
-        let limits = limits.clone();
-        let service = service_fn(move |request| {
-            let limits = limits.clone();
-            async move { Ok::<_, Infallible>(answer(own, request, limits).await) }
-        });
-        tokio::spawn(async move {
-            let mut server = http1::Builder::new();
-            // An error is a client that left: nobody is there to be told.
-            let _ = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
-            drop(place);
-        });
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let admin = admin.clone();
+                tokio::spawn(async move {
+                    admin.converse(stream).await;
+                    drop(place);
+                });
+            }
+            Err(_) => sleep(BACK_OFF).await,
+        }
     }
 }
 
-async fn answer(own: IpAddr, request: Request<Incoming>, limits: Arc<Limits>) -> Response<Body> {
-    let Some(host) = host_of_ours(request.headers(), own) else {
-        return text(
-            StatusCode::FORBIDDEN,
-            "This is served to localhost and to addresses only, not by a name.\n",
-        );
-    };
-    let is_post = request.method() == Method::POST;
-    if is_post && !is_from(host, request.headers()) {
-        return text(StatusCode::FORBIDDEN, "A POST needs the Origin of this page.\n");
+impl Admin {
+    async fn converse(self: Arc<Self>, stream: TcpStream) {
+        // Fails only on a connection that is already gone.
+        let Ok(own) = stream.local_addr().map(|address| address.ip().to_canonical()) else { return };
+        let service = service_fn(move |request| {
+            let admin = self.clone();
+            async move { Ok::<_, Infallible>(admin.answer(own, request).await) }
+        });
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(PAUSE));
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(PAUSE);
+        // An error is a client that left, and there is none to be told.
+        let _ = server.serve_connection(TokioIo::new(Box::pin(stream)), service).await;
     }
-    match request.uri().path() {
-        "/limit" if is_post => set_limit(request.into_body(), &limits).await,
-        "/" | "/events" | "/metrics" if request.method() != Method::GET => not_allowed("GET"),
-        "/" => page(),
-        "/events" => of_type("text/event-stream", events(limits)),
-        "/metrics" => of_type("text/plain; version=0.0.4", Full::from(metrics(&limits)).boxed_unsync()),
-        "/limit" => not_allowed("POST"),
-        _ => text(StatusCode::NOT_FOUND, "There are /, /events, /metrics and POST /limit.\n"),
+
+    async fn answer(&self, own: IpAddr, request: Request<Incoming>) -> Response<Body> {
+        let (method, path) = (request.method(), request.uri().path());
+        let is_read = method == Method::GET || method == Method::HEAD;
+        match path {
+            "/healthz" if is_read => return text(StatusCode::OK, "ok\n"),
+            "/readyz" if is_read && self.ready.load(Relaxed) => return text(StatusCode::OK, "ready\n"),
+            "/readyz" if is_read => return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            _ => (),
+        }
+        let hosts = self.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
+        let Some(host) = host_of_ours(request.headers(), own, &hosts) else {
+            return text(
+                StatusCode::FORBIDDEN,
+                "This is served to localhost, to addresses, and to hosts of --admin-host.\n",
+            );
+        };
+        let is_post = method == Method::POST;
+        if is_post && !is_from(host, request.headers()) {
+            return text(StatusCode::FORBIDDEN, "A POST needs the Origin of this page.\n");
+        }
+        match path {
+            "/limit" if is_post => self.set_limit(request.into_body()).await,
+            "/" | "/events" | "/metrics" | "/healthz" | "/readyz" if !is_read => not_allowed("GET, HEAD"),
+            "/" => page(),
+            "/events" if method == Method::HEAD => of_type("text/event-stream", Full::default().boxed_unsync()),
+            "/events" => match self.readers.clone().try_acquire_owned() {
+                Ok(place) => of_type("text/event-stream", events(self.proxy.clone(), place)),
+                Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n")),
+            },
+            "/metrics" => of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync()),
+            "/limit" => not_allowed("POST"),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "There are /, /events, /metrics, /healthz, /readyz and POST /limit.\n",
+            ),
+        }
+    }
+
+    /// Takes effect for all keys at once; they keep the tokens they have.
+    async fn set_limit(&self, body: Incoming) -> Response<Body> {
+        let body = timeout(PATIENCE, Limited::new(body, LONGEST).collect()).await;
+        let Some(body) = body.ok().and_then(Result::ok).map(|body| body.to_bytes()) else {
+            return text(StatusCode::BAD_REQUEST, "Expected a quota such as 50/s burst 100, and no more.\n");
+        };
+        let quota = match String::from_utf8_lossy(&body).trim().parse::<Quota>() {
+            Ok(quota) => quota,
+            Err(why) => return text(StatusCode::BAD_REQUEST, format!("No quota: {why}.\n")),
+        };
+        match self.proxy.limits.set_quota(quota) {
+            Some(Ok(())) => {
+                tracing::info!(limit = %quota, "the admin page has changed the limit");
+                with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
+            }
+            Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
+            None => text(
+                StatusCode::CONFLICT,
+                "There is no limit to change: it was started with --limit none.\n",
+            ),
+        }
     }
 }
 
 /// The one `Host`, if it says this host without a name that others could have made.
-fn host_of_ours(headers: &HeaderMap, own: IpAddr) -> Option<&str> {
+fn host_of_ours<'a>(headers: &'a HeaderMap, own: IpAddr, hosts: &[String]) -> Option<&'a str> {
     let host = only_value(headers, &header::HOST)?.to_str().ok()?;
     let authority: Authority = host.parse().ok()?;
     let name = authority.host();
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let is_ours = match address.map(|address| address.to_canonical()) {
         Ok(address) => address.is_loopback() || address == own,
-        Err(_) => name.eq_ignore_ascii_case("localhost"),
+        Err(_) => {
+            let is_named = |host: &String| host.eq_ignore_ascii_case(name);
+            name.eq_ignore_ascii_case("localhost") || hosts.iter().any(is_named)
+        }
     };
     (is_ours && !host.contains('@')).then_some(host)
 }
@@ -108,29 +181,11 @@ fn is_from(host: &str, headers: &HeaderMap) -> bool {
     from.is_some_and(|from| from.eq_ignore_ascii_case(host))
 }
 
-/// Takes effect for all keys at once; they keep the tokens they have.
-async fn set_limit(body: Incoming, limits: &Limits) -> Response<Body> {
-    let body = tokio::time::timeout(PATIENCE, Limited::new(body, LONGEST).collect()).await;
-    let Some(body) = body.ok().and_then(Result::ok).map(|body| body.to_bytes()) else {
-        return text(StatusCode::BAD_REQUEST, "Expected a quota such as 50/s burst 100, and no more.\n");
-    };
-    let quota = match String::from_utf8_lossy(&body).trim().parse::<Quota>() {
-        Ok(quota) => quota,
-        Err(why) => return text(StatusCode::BAD_REQUEST, format!("No quota: {why}.\n")),
-    };
-    match limits.everywhere_else.as_ref().map(|limit| limit.set_quota(quota)) {
-        Some(Ok(())) => with(StatusCode::NO_CONTENT, Full::default().boxed_unsync()),
-        Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
-        None => {
-            text(StatusCode::CONFLICT, "There is no limit to change: it was started with --limit none.\n")
-        }
-    }
-}
-
-fn metrics(limits: &Limits) -> String {
+fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
-    let mut text = prometheus(&limits.with_all(Limit::stats));
-    let odd = limits.setup().client.stats();
+    let in_force = proxy.limits.in_force();
+    let mut text = prometheus(&in_force.all().map(|limit| limit.stats()).collect::<Vec<_>>());
+    let odd = in_force.client_stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
         ("forwarded_unreadable", "X-Forwarded-For with a hop that is no address.", odd.unreadable),
@@ -138,56 +193,59 @@ fn metrics(limits: &Limits) -> String {
         let name = format!("tollgate_{name}_total");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
+    proxy.counters.prometheus(&mut text);
+    let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
+    let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
     text
 }
 
 /// An event now, and one each [`PERIOD`]. A reader that is slow gets fewer.
-fn events(limits: Arc<Limits>) -> Body {
+fn events(proxy: Arc<Proxy>, place: OwnedSemaphorePermit) -> Body {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let before = (limits.sums(), Instant::now());
-    let events = stream::unfold((limits, ticks, before), async |(limits, mut ticks, before)| {
+    let before = (proxy.limits.sums(), Instant::now());
+    let events = stream::unfold((proxy, place, ticks, before), async |(proxy, place, mut ticks, before)| {
         ticks.tick().await;
-        let now = (limits.sums(), Instant::now());
-        let event = event(&limits, now.0.since(before.0), now.1 - before.1);
+        let now = (proxy.limits.sums(), Instant::now());
+        let event = event(&proxy, now.0.since(before.0), now.1 - before.1);
         let frame = Frame::data(Bytes::from(format!("data: {event}\n\n")));
-        Some((Ok(frame), (limits, ticks, now)))
+        Some((Ok(frame), (proxy, place, ticks, now)))
     });
     StreamBody::new(events).boxed_unsync()
 }
 
-/// What was decided in some time, and how things stand.
-fn event(limits: &Limits, sums: Sums, time: Duration) -> Value {
-    let limit = limits.everywhere_else.as_ref().map(|limit| {
+/// The decisions of a time, and the state after it.
+fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
+    let in_force = proxy.limits.in_force();
+    let limit = in_force.everywhere_else.as_ref().map(|limit| {
         let (now, most) = (limit.quota(), limit.most);
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let stats = limits.with_all(Limit::stats);
-    let routes = limits.routes();
-    let routes = routes.iter().map(|route| {
+    let routes = in_force.routes.iter().map(|route| {
         let (limit, stats) = (&route.limit, route.limit.stats());
-        let prefix = if route.prefix.is_empty() { "/" } else { &route.prefix };
         json!({
-            "name": limit.name, "prefix": prefix, "limit": limit.quota().to_string(), "cost": limit.cost(),
+            "name": limit.name, "prefix": route.prefix, "limit": limit.quota().to_string(), "cost": limit.cost(),
             "granted": stats.granted, "refused": stats.refused + stats.shadow_refused,
         })
     });
-    let top = limits.with_all(|limit| {
+    let mut top: Vec<(u64, Value)> = Vec::new();
+    for limit in in_force.all() {
         let burst = limit.quota().capacity();
-        let of = |(key, refused, left)| (refused, json!({
-            "limit": limit.name, "key": format!("{key}"), "refused": refused, "left": left, "burst": burst,
-        }));
-        limit.top_refused(TOP).map(of).collect::<Vec<_>>()
-    });
-    let mut top: Vec<(u64, Value)> = top.into_iter().flatten().collect();
+        for (key, refused, left) in limit.top_refused(TOP) {
+            let (name, key) = (&limit.name, key.to_string());
+            top.push((refused, json!({
+                "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
+            })));
+        }
+    }
     top.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
     json!({
         "seconds": time.as_secs_f64(),
         "granted": sums.granted,
         "refused": sums.refused,
         "nanos": sums.mean_nanos(),
-        "keys": stats.iter().map(|stats| stats.keys).sum::<usize>(),
-        "shadow": limits.setup().shadow,
+        "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
+        "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
