@@ -70,7 +70,7 @@ const MEMORY: &str = "Each key has taken a token of a quota that earns one an ho
 
 const STARTS: &str = "Each in a process of its own.";
 
-const PROXIES: &str = "`examples/proxy.rs` under load by wrk: requests a second, and the time of one.";
+const PROXIES: &str = "`tollgate proxy` under load by wrk: requests a second, and the time of one.";
 
 fn head(about: &About) -> String {
     let quick = if about.quick {

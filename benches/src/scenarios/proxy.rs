@@ -10,7 +10,7 @@ use crate::results::Proxy;
 /// Rounds of each.
 const ROUNDS: usize = 5;
 
-/// The proxy of the examples, which is stopped when dropped.
+/// `tollgate proxy`, which is stopped when dropped.
 struct Running {
     child: Child,
     url: String,
@@ -18,9 +18,9 @@ struct Running {
 
 impl Running {
     fn start(limit: &str) -> io::Result<Running> {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/examples/proxy");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/tollgate");
         let mut child = Command::new(program)
-            .args(["--listen", "127.0.0.1:0", "--limit", limit])
+            .args(["proxy", "--listen", "127.0.0.1:0", "--limit", limit])
             .stdout(Stdio::piped())
             .spawn()?;
         let mut line = String::new();
@@ -28,7 +28,8 @@ impl Running {
         lines.read_line(&mut line)?;
         // It goes on telling what it does; somebody has to read it.
         std::thread::spawn(move || lines.lines().for_each(drop));
-        let url = line.rsplit_once("curl -i ").map(|(_, url)| url.trim().to_owned());
+        let url = line.split_once(" on ").and_then(|(_, rest)| rest.split(' ').next());
+        let url = url.map(|url| format!("{url}/"));
         Ok(Running { child, url: url.ok_or_else(|| io::Error::other(format!("it said {line:?}")))? })
     }
 
@@ -56,7 +57,7 @@ impl Drop for Running {
     }
 }
 
-/// The example's proxy without a limiter, with one that grants all, and with one that refuses nearly all.
+/// The proxy without a limiter, with one that grants all, and with one that refuses nearly all.
 ///
 /// # Errors
 ///
@@ -66,13 +67,13 @@ pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--locked", "--example", "proxy", "--manifest-path"])
+        .args(["build", "--quiet", "--release", "--locked", "--package", "tollgate-server", "--manifest-path"])
         .arg(manifest)
         .arg("--target-dir")
         .arg(target)
         .status()?;
     if !built.success() {
-        return Err(io::Error::other("the example's proxy cannot be built"));
+        return Err(io::Error::other("the proxy cannot be built"));
     }
     let kinds = [
         ("none", "none"),

@@ -1,15 +1,14 @@
-//! The example as a process, clients and upstreams of it.
+//! The proxy as a process, clients and upstreams of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use super::PATIENCE;
 
-/// The example's process, which ends with this value.
+/// The proxy's process, which ends with this value.
 pub(super) struct Proxy {
     child: Child,
     pub(super) address: SocketAddr,
@@ -32,18 +31,25 @@ impl Proxy {
         let errors = lines_of(child.stderr.take().expect("piped"));
         let nowhere = SocketAddr::from(([0; 4], 0));
         let mut proxy = Proxy { child, address: nowhere, admin: nowhere, lines, errors };
-        proxy.address = proxy.told("tollgate proxy on http://");
+        proxy.address = proxy.told("tollgate proxy on ");
         if args.contains(&"--admin") {
-            proxy.admin = proxy.told("admin page on http://");
+            proxy.admin = proxy.told("admin page on ");
         }
         proxy
     }
 
-    /// The address that the next line tells.
+    /// The address that the first line with this in it tells.
     fn told(&self, before: &str) -> SocketAddr {
-        let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it ended: {}", self.error()));
-        let address = line.strip_prefix(before).and_then(|rest| rest.split([' ', '/']).next());
-        address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no address in {line:?}"))
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("it ended: {}", self.error()));
+            if let Some(rest) = line.strip_prefix(before) {
+                let address = rest.split_once("://").map(|(_, rest)| rest);
+                let address = address.and_then(|rest| rest.split([' ', '/']).next());
+                let address = address.and_then(|text| text.parse().ok());
+                return address.unwrap_or_else(|| panic!("no address in {line:?}"));
+            }
+        }
     }
 
     /// Reads lines up to the first that has this in it.
@@ -113,7 +119,7 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Runs the example to its end, which must come by itself.
+/// Runs the proxy to its end, which must come by itself.
 pub(super) fn run(args: &[&str]) -> Output {
     let child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = child.id().to_string();
@@ -126,18 +132,9 @@ pub(super) fn run(args: &[&str]) -> Output {
     output.expect("its output is read")
 }
 
-/// `target/<profile>/deps/it-<hash>` is this process, `target/<profile>/examples/proxy` the example.
 pub(super) fn command(args: &[&str]) -> Command {
-    let mut path: PathBuf = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    path.extend(["examples", &format!("proxy{}", std::env::consts::EXE_SUFFIX)]);
-    assert!(
-        path.exists(),
-        "{path:?} is missing: `cargo test` builds it, and so does `cargo build --example proxy`"
-    );
-    let mut command = Command::new(path);
-    command.args(args).stdin(Stdio::null());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.arg("proxy").args(args).stdin(Stdio::null());
     command
 }
 

@@ -1,4 +1,4 @@
-//! `examples/proxy` from the outside: its process, real sockets, HTTP written by hand.
+//! `tollgate proxy` from the outside: its process, real sockets, HTTP written by hand.
 //!
 //! Nothing here waits for time to pass. A quota of a few requests an hour makes the decisions those of the burst, an
 //! upstream in the test holds back what has to come later, and every read gives up after [`PATIENCE`].
