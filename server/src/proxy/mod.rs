@@ -1,4 +1,5 @@
 //! The reverse proxy.
 
+mod config;
 mod counters;
 mod settings;
