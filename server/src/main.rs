@@ -19,7 +19,7 @@ enum Command {
     /// A reverse proxy that limits each client
     Proxy(Box<proxy::Options>),
     /// Say what a file of settings means, or its first mistake
-    Check(proxy::Check),
+    Check(Box<proxy::Options>),
 }
 
 /// 0: each request was answered. 1: some were cut, or the settings are wrong. 2: it could not start.
@@ -27,16 +27,16 @@ enum Command {
 async fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse() {
         Ok(Tollgate { command: Some(Command::Proxy(options)) }) => proxy::run(*options).await,
-        Ok(Tollgate { command: Some(Command::Check(check)) }) => check.run(),
-        Ok(Tollgate { command: None }) => Tollgate::command().print_help().map(|()| true).map_err(|e| format!("error: {e}")),
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => proxy::check(&options),
+        Ok(Tollgate { command: None }) => Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}")),
         Err(help) if !help.use_stderr() => help.exit(),
-        Err(error) => Err(proxy::one_sentence(&error)),
+        Err(error) => Err(proxy::sentence(&error)),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(sentence) => {
-            eprintln!("{sentence}");
+            eprintln!("error: {sentence}");
             ExitCode::from(2)
         }
     }

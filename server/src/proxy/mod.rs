@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-pub(crate) use config::{Options, check};
+pub(crate) use config::{Options, sentence};
 use counters::{Counters, Event};
 use limits::{Limits, Sums};
 use listen::{Door, Listener, Tls};
@@ -42,7 +42,7 @@ mod signals;
 /// An error is one sentence.
 pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // Before the first line is printed: its reader may send a signal at once.
-    let no_signals = |error| format!("error: cannot listen for signals: {error}");
+    let no_signals = |error| format!("cannot listen for signals: {error}");
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
     let settings = config::load(&options)?;
     log_to_stderr(&settings.log);
@@ -56,7 +56,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let (demo, sockets_each) = match settings.upstreams.first() {
         Some(upstream) => (upstream.clone(), 1),
         // An upstream in this process takes two of its sockets for each connection.
-        None => (demo::start().await.map_err(|e| format!("error: cannot start an upstream: {e}"))?, 2),
+        None => (demo::start().await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
     };
     let admin_sockets = admin.as_ref().map_or(0, |_| admin::PLACES + 1);
     let (clients, in_flight) = share_sockets(admin_sockets, sockets_each, settings.bounds.in_flight);
@@ -79,6 +79,14 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     tokio::spawn(report_every_second(limits));
     tokio::spawn(reload(options, hangups, proxy.clone(), demo));
     serve_until(stops, proxy, listener, clients, &ready).await
+}
+
+/// Prints the meaning of the settings, or the first mistake as one sentence.
+pub(crate) fn check(options: &Options) -> Result<bool, String> {
+    let settings = config::load(options)?;
+    settings.tls.as_ref().map(Tls::read).transpose()?;
+    say(format_args!("{}", config::describe(&settings).trim_end()));
+    Ok(true)
 }
 
 /// Serves until the first stop signal and what follows it; a second one ends at once.
@@ -144,7 +152,7 @@ fn introduce(settings: &Settings, listener: &Listener, demo: &Upstream) {
 }
 
 async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
-    let cannot_listen = |e| format!("error: cannot listen on {at}: {e}");
+    let cannot_listen = |e| format!("cannot listen on {at}: {e}");
     let listener = TcpListener::bind(at).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     Ok((listener, address))

@@ -1,0 +1,190 @@
+//! The settings in words.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use tollgate::Quota;
+
+use super::values::timeouts;
+use crate::proxy::settings::{LogFormat, Settings};
+
+const LEADING_BITS: &str = "leading bits of an address that are one client";
+
+/// A setting: its name, its value, and a sentence about it.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) value: String,
+    meaning: String,
+}
+
+/// A line for each setting in effect, and for each that may limit less than it seems.
+pub(crate) fn describe(settings: &Settings) -> String {
+    let entries = entries(settings);
+    let width = |text: fn(&Entry) -> &str| entries.iter().map(|e| text(e).chars().count()).max().unwrap_or(0);
+    // A list of upstreams or networks may be long; it alone moves its own sentence.
+    let (name, value) = (width(|entry| &entry.name), width(|entry| &entry.value).min(36));
+    let mut text = String::new();
+    for entry in &entries {
+        let line = format!("{:name$}  {:value$}  {}", entry.name, entry.value, entry.meaning);
+        text += line.trim_end();
+        text.push('\n');
+    }
+    for warning in warnings(settings) {
+        text += &format!("warning: {warning}\n");
+    }
+    text
+}
+
+/// All settings, in the order of [`Settings`].
+pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
+    let client = match &settings.key {
+        Some(name) => format!("each value of {name}"),
+        None => "each client address".to_owned(),
+    };
+    let mut entries = vec![
+        entry("listen", settings.listen.to_string(), "where clients connect"),
+        match &settings.tls {
+            Some(tls) => {
+                let files = format!("{}, {}", tls.chain.display(), tls.key.display());
+                entry("tls", files, "the certificate chain and its key")
+            }
+            None => entry("tls", "off".to_owned(), "connections are not encrypted"),
+        },
+        switch("proxy_protocol", settings.proxy_protocol, "each connection begins with a PROXY header", ""),
+        match settings.upstreams[..] {
+            [] => entry("upstream", "none".to_owned(), "a server in this process responds"),
+            _ => entry("upstream", list(&settings.upstreams), ""),
+        },
+        switch(
+            "preserve_host",
+            settings.preserve_host,
+            "the upstream sees the client's Host",
+            "the upstream sees its own name in Host",
+        ),
+        match &settings.via {
+            Some(via) => entry("via", via.clone(), "the name of this proxy in Via"),
+            None => entry("via", "made up".to_owned(), "at the start, the name of this proxy in Via"),
+        },
+        match settings.limit {
+            Some(quota) => {
+                entry("limit", quota.to_string(), &format!("of {client}, for requests under no route"))
+            }
+            None => entry("limit", "none".to_owned(), "requests under no route are not limited"),
+        },
+        match &settings.key {
+            Some(name) => {
+                let meaning = "a request without exactly one value is limited by its client address";
+                entry("key", format!("header:{name}"), meaning)
+            }
+            None => entry("key", "peer".to_owned(), ""),
+        },
+        entry("trust_proxy", list(&settings.trust_proxy), "networks whose forwarding headers are believed"),
+        entry("ipv4_prefix", settings.ipv4_prefix.to_string(), LEADING_BITS),
+        entry("ipv6_prefix", settings.ipv6_prefix.to_string(), LEADING_BITS),
+    ];
+    for route in &settings.routes {
+        let value = format!("{}, cost {}, {}", route.quota, route.cost, route.prefix);
+        let meaning = format!("of {client}, for {} and paths below it", route.prefix);
+        entries.push(entry(&format!("route {}", route.name), value, &meaning));
+    }
+    entries.extend([
+        switch(
+            "case_sensitive",
+            settings.case_sensitive,
+            "/LOGIN is not under a route /login",
+            "/LOGIN is under a route /login",
+        ),
+        switch(
+            "shadow",
+            settings.shadow,
+            "decisions are counted, and no request is refused",
+            "requests over a limit are refused",
+        ),
+    ]);
+    match &settings.admin {
+        Some(admin) => entries.extend([
+            entry("admin", admin.at.to_string(), "the live page and /metrics"),
+            entry("admin.hosts", list(&admin.hosts), "besides localhost and addresses, in Host of requests"),
+        ]),
+        None => entries.push(entry("admin", "off".to_owned(), "")),
+    }
+    let bounds = &settings.bounds;
+    entries.extend([
+        entry(
+            "bounds.connections_per_address",
+            bounds.connections_per_address.to_string(),
+            "of one client address (of IPv6 its /64), but not of trust_proxy",
+        ),
+        entry("bounds.in_flight", bounds.in_flight.to_string(), "requests under way at a time"),
+        entry(
+            "bounds.in_flight_per_key",
+            bounds.in_flight_per_key.to_string(),
+            &format!("requests under way at a time of {client}"),
+        ),
+    ]);
+    for (name, time, meaning) in timeouts(&mut settings.timeouts.clone()) {
+        entries.push(entry(&format!("timeouts.{name}"), duration(*time), meaning));
+    }
+    let (lame_duck, drain) = (duration(settings.timeouts.lame_duck), duration(settings.timeouts.drain));
+    let format = match settings.log.format {
+        LogFormat::Text => "text",
+        LogFormat::Json => "json",
+    };
+    entries.extend([
+        entry("lame_duck", lame_duck, "from a stop signal to the end of accepting connections"),
+        entry("drain", drain, "from then on, for the requests under way"),
+        entry("log.format", format.to_owned(), ""),
+        switch("log.access", settings.log.access, "a line for each request", ""),
+    ]);
+    entries
+}
+
+fn entry(name: &str, value: String, meaning: &str) -> Entry {
+    Entry { name: name.to_owned(), value, meaning: meaning.to_owned() }
+}
+
+/// A setting that is on or off, with a sentence about each.
+fn switch(name: &str, setting: bool, on: &str, off: &str) -> Entry {
+    match setting {
+        true => entry(name, "on".to_owned(), on),
+        false => entry(name, "off".to_owned(), off),
+    }
+}
+
+fn duration(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
+fn list<T: Display>(items: &[T]) -> String {
+    if items.is_empty() {
+        return "none".to_owned();
+    }
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The settings that may not be meant as they are.
+fn warnings(settings: &Settings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for network in settings.trust_proxy.iter().filter(|network| network.prefix_len() == 0) {
+        warnings.push(format!("trust_proxy {network} is every peer: a client chooses its own address"));
+    }
+    let Some(default) = settings.limit else {
+        if settings.routes.is_empty() {
+            warnings.push("limit is none and there are no routes: no request is limited".to_owned());
+        }
+        return warnings;
+    };
+    for route in &settings.routes {
+        if looser(route.quota, route.cost, default) {
+            let (name, quota, cost) = (&route.name, route.quota, route.cost);
+            warnings.push(format!("route {name}, {quota} and cost {cost}, is looser than limit, {default}"));
+        }
+    }
+    warnings
+}
+
+/// Whether a quota grants more requests of this cost, at once or over time, than the default does.
+fn looser(quota: Quota, cost: u64, default: Quota) -> bool {
+    let rate = |quota: Quota| quota.tokens() as f64 / quota.period().as_secs_f64();
+    quota.capacity() / cost > default.capacity() || rate(quota) / cost as f64 > rate(default)
+}

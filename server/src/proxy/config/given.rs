@@ -1,0 +1,353 @@
+//! The settings that a file or the options name.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+use tollgate::Quota;
+use tollgate::http::Policy;
+
+use super::values::{
+    AdminAddress, Host, Key, Limit, Network, Number, Placed, Prefix, Time, Timeout, Token, set_timeout,
+};
+use crate::proxy::settings::{Address, Admin, Certificate, LogFormat, Route, Settings, Upstream};
+
+/// A sentence, and the byte of the file that it is about, if it is about the file.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) at: Option<usize>,
+    pub(super) what: String,
+}
+
+fn fault(at: Option<usize>, what: String) -> Fault {
+    Fault { at, what }
+}
+
+/// The number of connections or requests: the most is far below what a semaphore can count.
+type Count = Number<1, 100_000_000>;
+
+/// The settings that are named in one place. `None` leaves a setting as it is.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Given {
+    /// Where clients connect [127.0.0.1:8080]; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT|unix:PATH")]
+    listen: Option<Placed<Address>>,
+    #[command(flatten)]
+    tls: Option<Tls>,
+    /// Each connection begins with a PROXY header, version 1 or 2
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    proxy_protocol: Option<bool>,
+    /// Where requests go; a server in this process if there is none; may be given more than once
+    #[arg(long, value_name = "http://HOST[:PORT]|unix:PATH")]
+    upstream: Option<Vec<Placed<Upstream>>>,
+    /// The upstream sees the client's Host instead of its own name
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    preserve_host: Option<bool>,
+    /// The name of this proxy in Via [one that is made up at the start]
+    #[arg(long, value_name = "NAME")]
+    via: Option<Placed<Token>>,
+    /// The quota of each key for requests under no route [100/s burst 200]; `none` is no limit
+    #[arg(long, value_name = "QUOTA|none")]
+    pub(super) limit: Option<Placed<Limit>>,
+    /// `peer` limits each client address, `header:NAME` each value of a header [peer]
+    #[arg(long, value_name = "peer|header:NAME")]
+    key: Option<Placed<Key>>,
+    /// A network of proxies whose forwarding headers are believed; may be given more than once
+    #[arg(long, value_name = "CIDR|IP")]
+    trust_proxy: Option<Vec<Placed<Network>>>,
+    /// Leading bits of an IPv4 address that are one client [32]
+    #[arg(long, value_name = "8..=32")]
+    ipv4_prefix: Option<Placed<Number<8, 32>>>,
+    /// Leading bits of an IPv6 address that are one client [64]
+    #[arg(long, value_name = "32..=64")]
+    ipv6_prefix: Option<Placed<Number<32, 64>>>,
+    /// /LOGIN is not under the route /login
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    case_sensitive: Option<bool>,
+    /// Count decisions, and refuse no request
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    shadow: Option<bool>,
+    #[command(flatten)]
+    pub(super) admin: Option<AdminTable>,
+    #[command(flatten)]
+    bounds: BoundsTable,
+    /// A time-out by its name in [timeouts] of the file; may be given more than once
+    #[arg(long, value_name = "NAME=DURATION")]
+    #[serde(skip)]
+    timeout: Vec<Placed<Timeout>>,
+    #[arg(skip)]
+    timeouts: BTreeMap<String, Placed<Time<1>>>,
+    /// The time from a stop signal to the end of accepting connections [0s]
+    #[arg(long, value_name = "DURATION")]
+    lame_duck: Option<Placed<Time<0>>>,
+    /// The time after that for the requests under way [10s]
+    #[arg(long, value_name = "DURATION")]
+    drain: Option<Placed<Time<0>>>,
+    #[command(flatten)]
+    log: LogTable,
+    #[arg(skip)]
+    route: Vec<RouteTable>,
+    #[arg(skip)]
+    remove_routes: Vec<Placed<String>>,
+}
+
+/// A certificate chain and its key, as PEM files: both or none.
+#[derive(Args, Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    /// The certificate chain of TLS, a PEM file
+    #[arg(long = "tls-cert", id = "tls-cert", value_name = "FILE", required = false, requires = "tls-key")]
+    cert: PathBuf,
+    /// The private key of TLS, a PEM file
+    #[arg(long = "tls-key", id = "tls-key", value_name = "FILE", required = false, requires = "tls-cert")]
+    key: PathBuf,
+}
+
+/// The admin listener. In the file, the table alone is enough.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AdminTable {
+    /// Serve a live page and /metrics [127.0.0.1:8081 if no address is given]
+    #[arg(long = "admin", id = "admin", num_args = 0..=1, default_missing_value = "127.0.0.1:8081",
+          value_name = "IP:PORT")]
+    pub(super) listen: Option<Placed<AdminAddress>>,
+    /// Let --admin be an address that others reach: each of them can change the limit
+    #[arg(long = "admin-public", id = "admin-public", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    public: Option<bool>,
+    /// A host name that requests for --admin may name; may be given more than once
+    #[arg(long = "admin-host", id = "admin-host", value_name = "NAME")]
+    hosts: Option<Vec<Placed<Host>>>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct BoundsTable {
+    /// Connections of one client address at a time [1024]
+    #[arg(long, value_name = "N")]
+    connections_per_address: Option<Placed<Count>>,
+    /// Requests under way at a time [256]
+    #[arg(long, value_name = "N")]
+    in_flight: Option<Placed<Count>>,
+    /// Requests of one key under way at a time [128]
+    #[arg(long, value_name = "N")]
+    in_flight_per_key: Option<Placed<Count>>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LogTable {
+    /// The form of the log [text]
+    #[arg(long = "log", id = "log", value_name = "text|json")]
+    format: Option<Placed<LogFormat>>,
+    /// Log a line for each request
+    #[arg(long = "access-log", id = "access-log", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    access: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RouteTable {
+    prefix: Placed<Prefix>,
+    limit: Placed<Quota>,
+    name: Option<Placed<String>>,
+    cost: Option<Placed<Number<1, { u64::MAX }>>>,
+}
+
+/// Puts settings together: the options override the file, and both override the base.
+pub(super) fn build(
+    base: &Settings,
+    file: &Given,
+    folder: &Path,
+    options: &Given,
+) -> Result<Settings, Fault> {
+    let mut settings = base.clone();
+    file.apply(&mut settings, folder)?;
+    if let Some(admin) = &options.admin
+        && admin.listen.is_none()
+        && settings.admin.is_none()
+    {
+        let option = if admin.public.is_some() { "--admin-public" } else { "--admin-host" };
+        return Err(fault(None, format!("{option} needs --admin")));
+    }
+    options.apply(&mut settings, Path::new(""))?;
+    check_admin(file.admin.as_ref(), options.admin.as_ref())?;
+    check_bounds(&file.bounds, &options.bounds, &mut settings)?;
+    Ok(settings)
+}
+
+impl Given {
+    /// Sets each setting that is named. Paths of certificates are relative to the folder.
+    fn apply(&self, to: &mut Settings, folder: &Path) -> Result<(), Fault> {
+        set(&mut to.listen, self.listen.as_ref());
+        if let Some(tls) = &self.tls {
+            to.tls = Some(Certificate { chain: folder.join(&tls.cert), key: folder.join(&tls.key) });
+        }
+        to.proxy_protocol = self.proxy_protocol.unwrap_or(to.proxy_protocol);
+        if let Some(upstreams) = &self.upstream {
+            to.upstreams = upstreams.iter().map(|upstream| upstream.value.clone()).collect();
+        }
+        to.preserve_host = self.preserve_host.unwrap_or(to.preserve_host);
+        if let Some(via) = &self.via {
+            to.via = Some(via.value.0.clone());
+        }
+        if let Some(limit) = &self.limit {
+            to.limit = limit.value.0;
+        }
+        if let Some(key) = &self.key {
+            to.key = key.value.0.clone();
+        }
+        if let Some(networks) = &self.trust_proxy {
+            to.trust_proxy = networks.iter().map(|network| network.value.0).collect();
+        }
+        // Their bounds are within those of `u8`.
+        to.ipv4_prefix = self.ipv4_prefix.as_ref().map_or(to.ipv4_prefix, |bits| bits.value.0 as u8);
+        to.ipv6_prefix = self.ipv6_prefix.as_ref().map_or(to.ipv6_prefix, |bits| bits.value.0 as u8);
+        to.case_sensitive = self.case_sensitive.unwrap_or(to.case_sensitive);
+        to.shadow = self.shadow.unwrap_or(to.shadow);
+        if let Some(admin) = &self.admin {
+            admin.apply(to);
+        }
+        set_count(&mut to.bounds.connections_per_address, self.bounds.connections_per_address.as_ref());
+        set_count(&mut to.bounds.in_flight, self.bounds.in_flight.as_ref());
+        set_count(&mut to.bounds.in_flight_per_key, self.bounds.in_flight_per_key.as_ref());
+        let of_file = self.timeouts.iter().map(|(name, time)| (name, time.value.0, time.at));
+        let of_options = self.timeout.iter().map(|Placed { value, at }| (&value.name, value.time, *at));
+        for (name, time, at) in of_file.chain(of_options) {
+            let option = if at.is_none() { "--timeout: " } else { "" };
+            set_timeout(&mut to.timeouts, name, time).map_err(|what| fault(at, format!("{option}{what}")))?;
+        }
+        to.timeouts.lame_duck = self.lame_duck.as_ref().map_or(to.timeouts.lame_duck, |time| time.value.0);
+        to.timeouts.drain = self.drain.as_ref().map_or(to.timeouts.drain, |time| time.value.0);
+        set(&mut to.log.format, self.log.format.as_ref());
+        to.log.access = self.log.access.unwrap_or(to.log.access);
+        self.apply_routes(&mut to.routes)
+    }
+
+    /// Changes the routes that are named, adds those that are new, and removes those to be removed.
+    fn apply_routes(&self, routes: &mut Vec<Route>) -> Result<(), Fault> {
+        routes.retain(|route| self.remove_routes.iter().all(|removed| removed.value != route.name));
+        let mut named = vec!["default"];
+        for table in &self.route {
+            let (name, at) = table.name();
+            if named.contains(&name) {
+                return Err(fault(at, format!("the name {name:?} is taken")));
+            }
+            if self.remove_routes.iter().any(|removed| removed.value == name) {
+                return Err(fault(at, format!("the route {name:?} is one of remove_routes")));
+            }
+            named.push(name);
+            table.apply(routes)?;
+        }
+        for table in &self.route {
+            let (name, _) = table.name();
+            let prefix = &table.prefix.value.0;
+            if let Some(other) = routes.iter().find(|route| route.prefix == *prefix && route.name != name) {
+                let stays = !named.contains(&other.name.as_str());
+                let hint = if stays { "; remove_routes removes it" } else { "" };
+                let what = format!("the route {:?} has the prefix {prefix:?}, too{hint}", other.name);
+                return Err(fault(table.prefix.at, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RouteTable {
+    /// The name, which is the prefix if none is given, and its place.
+    fn name(&self) -> (&str, Option<usize>) {
+        match &self.name {
+            Some(name) => (&name.value, name.at),
+            None => (&self.prefix.value.0, self.prefix.at),
+        }
+    }
+
+    /// Changes the route of this name, or adds it.
+    fn apply(&self, routes: &mut Vec<Route>) -> Result<(), Fault> {
+        let ((name, at), quota) = (self.name(), self.limit.value);
+        if let Err(why) = Policy::new(name, quota) {
+            return Err(fault(at, format!("the name {name:?}: {why}")));
+        }
+        let before = routes.iter_mut().find(|route| route.name == name);
+        let (cost, at) = match &self.cost {
+            Some(cost) => (cost.value.0, cost.at),
+            None => (before.as_ref().map_or(1, |route| route.cost), self.limit.at),
+        };
+        if cost > quota.capacity() {
+            let burst = quota.capacity();
+            return Err(fault(
+                at,
+                format!("a cost of {cost} is out of the bounds of 1 and the burst, {burst}"),
+            ));
+        }
+        let route = Route { name: name.to_owned(), prefix: self.prefix.value.0.clone(), quota, cost };
+        match before {
+            Some(before) => *before = route,
+            None => routes.push(route),
+        }
+        Ok(())
+    }
+}
+
+impl AdminTable {
+    fn apply(&self, to: &mut Settings) {
+        let at = SocketAddr::from(([127, 0, 0, 1], 8081));
+        let admin = to.admin.get_or_insert_with(|| Admin { at, hosts: Vec::new() });
+        admin.at = self.listen.as_ref().map_or(admin.at, |listen| listen.value.0);
+        if let Some(hosts) = &self.hosts {
+            admin.hosts = hosts.iter().map(|host| host.value.0.clone()).collect();
+        }
+    }
+}
+
+fn set<T: Clone>(setting: &mut T, given: Option<&Placed<T>>) {
+    if let Some(given) = given {
+        setting.clone_from(&given.value);
+    }
+}
+
+fn set_count(setting: &mut usize, given: Option<&Placed<Count>>) {
+    if let Some(given) = given {
+        // The bound is below that of a `usize` of 32 bits.
+        *setting = given.value.0 as usize;
+    }
+}
+
+/// An address that is named needs `public` unless only this host reaches it.
+fn check_admin(file: Option<&AdminTable>, options: Option<&AdminTable>) -> Result<(), Fault> {
+    let (by_file, by_option) =
+        (file.and_then(|f| f.listen.as_ref()), options.and_then(|o| o.listen.as_ref()));
+    let public = options.and_then(|o| o.public).or(file.and_then(|f| f.public)).unwrap_or(false);
+    let Some(Placed { value: AdminAddress(address), at }) = by_option.or(by_file) else { return Ok(()) };
+    if public || address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let (name, needed) = match at {
+        Some(_) => ("the admin address", "`public = true`"),
+        None => ("--admin", "--admin-public"),
+    };
+    let what = format!(
+        "{name} {address} is not a loopback address: any client that reaches it can change the limit, \
+         so it needs {needed}"
+    );
+    Err(fault(*at, what))
+}
+
+/// The bound of a key is at most that of all; it follows if neither source names it.
+fn check_bounds(file: &BoundsTable, options: &BoundsTable, to: &mut Settings) -> Result<(), Fault> {
+    let (each, all) = (to.bounds.in_flight_per_key, to.bounds.in_flight);
+    if each <= all {
+        return Ok(());
+    }
+    match options.in_flight_per_key.as_ref().or(file.in_flight_per_key.as_ref()) {
+        Some(given) => Err(fault(given.at, format!("in_flight_per_key = {each} is above in_flight, {all}"))),
+        None => {
+            to.bounds.in_flight_per_key = all;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The values of options and of the file, each in its text form.
+
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::header::HeaderName;
+use hyper::http::uri::{Authority, Scheme};
+use ipnet::IpNet;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use tollgate::{InvalidQuota, Quota};
+use toml::Spanned;
+
+use crate::proxy::settings::{Address, LogFormat, Timeouts, Upstream};
+
+/// A value, and the byte of the file where it begins. Values of options have no place.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) value: T,
+    pub(super) at: Option<usize>,
+}
+
+impl<T: FromStr<Err: Display>> FromStr for Placed<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Placed<T>, String> {
+        match text.parse() {
+            Ok(value) => Ok(Placed { value, at: None }),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Placed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Placed<T>, D::Error> {
+        let parsed = Spanned::<Parsed<T>>::deserialize(deserializer)?;
+        let at = Some(parsed.span().start);
+        Ok(Placed { value: parsed.into_inner().0, at })
+    }
+}
+
+/// A value that was parsed while its text was visited, so that an error has the place of the text.
+struct Parsed<T>(T);
+
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Parsed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parsed<T>, D::Error> {
+        struct Parser<T>(PhantomData<T>);
+
+        impl<T: FromStr<Err: Display>> Visitor<'_> for Parser<T> {
+            type Value = Parsed<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes or a whole number")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Parsed<T>, E> {
+                text.parse().map(Parsed).map_err(|error| E::custom(format!("{text:?}: {error}")))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Parsed<T>, E> {
+                let parsed = number.to_string().parse().map(Parsed);
+                parsed.map_err(|error| E::custom(format!("{number}: {error}")))
+            }
+        }
+
+        deserializer.deserialize_any(Parser(PhantomData))
+    }
+}
+
+/// A whole number within two bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number<const LEAST: u64, const MOST: u64>(pub(super) u64);
+
+impl<const LEAST: u64, const MOST: u64> FromStr for Number<LEAST, MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number)).map(Number);
+        number.ok_or_else(|| format!("expected a whole number from {LEAST} to {MOST}"))
+    }
+}
+
+/// A time of at least so many nanoseconds and at most a day, such as `1m 30s`.
+#[derive(Clone, Debug)]
+pub(super) struct Time<const LEAST: u64>(pub(super) Duration);
+
+impl<const LEAST: u64> FromStr for Time<LEAST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time<LEAST>, String> {
+        let time = humantime::parse_duration(text)
+            .map_err(|error| format!("expected a time such as 10s or 1m 30s: {error}"))?;
+        match time {
+            time if time < Duration::from_nanos(LEAST) => {
+                Err("a time of 0 is under the bound of 1ns".to_owned())
+            }
+            time if time > Duration::from_secs(86_400) => Err("a time is at most a day, 24h".to_owned()),
+            time => Ok(Time(time)),
+        }
+    }
+}
+
+/// The time-outs by name, each with a sentence.
+pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 8] {
+    [
+        (
+            "request_head",
+            &mut of.request_head,
+            "for each request head, and for a connection without a request",
+        ),
+        ("request_body", &mut of.request_body, "between two parts of a request's body"),
+        ("queue", &mut of.queue, "for a place among the requests in flight"),
+        ("connect", &mut of.connect, "for a connection to the upstream"),
+        ("response_head", &mut of.response_head, "from the end of a request to the head of its response"),
+        ("response_body", &mut of.response_body, "between two parts of a response's body"),
+        ("slow_reader", &mut of.slow_reader, "for a client that does not read its response"),
+        ("tunnel", &mut of.tunnel, "without a byte from the upstream in an upgraded connection"),
+    ]
+}
+
+/// Sets a time-out by its name.
+pub(super) fn set_timeout(of: &mut Timeouts, wanted: &str, time: Duration) -> Result<(), String> {
+    let mut fields = timeouts(of);
+    let names = fields.each_ref().map(|(name, ..)| *name).join(", ");
+    let field = fields.iter_mut().find(|(name, ..)| *name == wanted);
+    let (_, field, _) = field.ok_or_else(|| format!("{wanted:?} is no time-out; there are {names}"))?;
+    **field = time;
+    Ok(())
+}
+
+/// A time-out as an option has it: `NAME=DURATION`.
+#[derive(Clone, Debug)]
+pub(super) struct Timeout {
+    pub(super) name: String,
+    pub(super) time: Duration,
+}
+
+impl FromStr for Timeout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Timeout, String> {
+        let (name, time) = text.split_once('=').ok_or("expected NAME=DURATION such as connect=5s")?;
+        let Time(time) = time.parse::<Time<1>>()?;
+        Ok(Timeout { name: name.to_owned(), time })
+    }
+}
+
+impl FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Address, &'static str> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return socket_path(path).map(Address::Unix);
+        }
+        let address = text.parse().map(Address::Tcp);
+        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
+    }
+}
+
+/// The address of the admin listener.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AdminAddress(pub(super) SocketAddr);
+
+impl FromStr for AdminAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<AdminAddress, &'static str> {
+        let address = text.parse().map(AdminAddress);
+        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8081")
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Upstream, &'static str> {
+        match text.strip_prefix("unix:") {
+            Some(path) => socket_path(path).map(Upstream::Unix),
+            None => authority(text).map(Upstream::Tcp),
+        }
+    }
+}
+
+fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
+    if path.is_empty() || path.contains('\0') {
+        return Err("expected the path of a socket after unix:");
+    }
+    Ok(path.into())
+}
+
+fn authority(text: &str) -> Result<Authority, &'static str> {
+    const FORM: &str = "expected http://HOST, http://HOST:PORT or unix:PATH";
+    let url = text.parse::<Uri>().map_err(|_| FORM)?;
+    if url.scheme() == Some(&Scheme::HTTPS) {
+        return Err("https upstreams are not supported, only http");
+    }
+    // A parsed URL has no fragment left, and its path is `/` where the text has none.
+    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && !text.contains(['?', '#']);
+    let authority = url.authority().filter(|_| bare).ok_or(FORM)?;
+    if authority.as_str().contains('@') {
+        return Err("a user in the URL of an upstream is not supported");
+    }
+    // `port` is `None`, too, for one that is no number below 65,536.
+    if authority.port().is_none() && authority.as_str() != authority.host() {
+        return Err("expected a port from 1 to 65535");
+    }
+    match authority.port_u16() {
+        Some(0) => Err("expected a port from 1 to 65535"),
+        _ => Ok(authority.clone()),
+    }
+}
+
+/// A quota, or `none`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit(pub(super) Option<Quota>);
+
+impl FromStr for Limit {
+    type Err = InvalidQuota;
+
+    fn from_str(text: &str) -> Result<Limit, InvalidQuota> {
+        match text {
+            "none" => Ok(Limit(None)),
+            quota => quota.parse().map(|quota| Limit(Some(quota))),
+        }
+    }
+}
+
+/// The header whose values are limited; without one, addresses are.
+#[derive(Clone, Debug)]
+pub(super) struct Key(pub(super) Option<HeaderName>);
+
+impl FromStr for Key {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Key, String> {
+        match text.strip_prefix("header:") {
+            Some(name) => {
+                name.parse().map(|name| Key(Some(name))).map_err(|_| format!("{name:?} is not a header name"))
+            }
+            None if text == "peer" => Ok(Key(None)),
+            None => Err("expected `peer` or `header:NAME`".to_owned()),
+        }
+    }
+}
+
+/// A network, or the address of one proxy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Network(pub(super) IpNet);
+
+impl FromStr for Network {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Network, &'static str> {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let network = text.parse().ok().or_else(address).map(Network);
+        network.ok_or("expected a network such as 10.0.0.0/8, or an address")
+    }
+}
+
+/// A name in `Via`: a token (RFC 9110, 5.6.2).
+#[derive(Clone, Debug)]
+pub(super) struct Token(pub(super) String);
+
+impl FromStr for Token {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Token, &'static str> {
+        let token = word(text, "!#$%&'*+-.^_`|~", 255).map(Token);
+        token.ok_or("expected a token of 1 to 255 letters, digits and !#$%&'*+-.^_`|~")
+    }
+}
+
+/// A host name in lower case.
+#[derive(Clone, Debug)]
+pub(super) struct Host(pub(super) String);
+
+impl FromStr for Host {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Host, &'static str> {
+        let name = word(text, "-._", 253).map(|name| Host(name.to_ascii_lowercase()));
+        name.ok_or("expected a host name without a port, of 1 to 253 letters, digits and -._")
+    }
+}
+
+/// The text if it is of letters, digits and these signs, and not too long.
+fn word(text: &str, signs: &str, most: usize) -> Option<String> {
+    let known = text.chars().all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter));
+    (known && !text.is_empty() && text.len() <= most).then(|| text.to_owned())
+}
+
+/// The prefix of a route.
+#[derive(Clone, Debug)]
+pub(super) struct Prefix(pub(super) String);
+
+impl FromStr for Prefix {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Prefix, &'static str> {
+        if !text.starts_with('/') {
+            return Err("a prefix begins with `/`");
+        }
+        if text.contains(|c: char| c == '?' || c == '#' || c.is_control()) {
+            return Err("a prefix is a path, without `?`, `#` and control characters");
+        }
+        Ok(Prefix(text.to_owned()))
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<LogFormat, &'static str> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("expected `text` or `json`"),
+        }
+    }
+}
