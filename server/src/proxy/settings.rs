@@ -181,7 +181,7 @@ impl Default for Settings {
             admin: None,
             bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 128 },
             timeouts: Timeouts {
-                request_head: Duration::from_secs(10),
+                request_head: Duration::from_secs(30),
                 request_body: Duration::from_secs(10),
                 queue: Duration::from_secs(5),
                 connect: Duration::from_secs(5),
