@@ -369,12 +369,13 @@ impl Target {
             .with_x_forwarded_for(XForwardedFor::Preserve)
             .with_websocket_connect_timeout(settings.timeouts.response_head)
             .with_via(via);
+        let timeouts = Arc::new(RwLock::new(settings.timeouts.clone()));
         let through = |idle| {
             let client = HttpClient::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(IDLE)
                 .pool_max_idle_per_host(idle)
-                .build(Connector::new(upstream.clone(), &settings.timeouts));
+                .build(Connector::new(upstream.clone(), timeouts.clone()));
             ReverseProxy::new_with_client("/", format!("http://{authority}"), client).with_policy(policy.clone())
         };
         Target { pooled: through(settings.bounds.in_flight), fresh: through(0), passed_over: AtomicU64::new(0) }

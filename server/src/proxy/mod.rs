@@ -17,7 +17,7 @@ use tokio::time::sleep;
 pub(crate) use config::{Options, sentence};
 use counters::{Counters, Event};
 use limits::{Limits, Sums};
-use listen::{Door, Listener, Tls};
+use listen::{Listener, Tls};
 use serve::Proxy;
 use settings::{Address, Log, LogFormat, Settings, Upstream};
 use signals::{Hangups, Stops};
@@ -47,8 +47,13 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let settings = config::load(&options)?;
     log_to_stderr(&settings.log);
     let counters: Arc<Counters> = Arc::default();
-    let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
-    let listener = Listener::bind(&settings.listen).await?;
+    let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+    let listener = Listener::bind(&settings.listen)?;
+    let port = match listener.address() {
+        Address::Tcp(address) => address.port(),
+        Address::Unix(_) if settings.tls.is_some() => 443,
+        Address::Unix(_) => 80,
+    };
     let admin = match &settings.admin {
         Some(admin) => Some(bind(admin.at).await?),
         None => None,
@@ -67,10 +72,9 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     }
     let via = settings.via.clone().unwrap_or_else(|| format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32));
     let limits = Arc::new(Limits::new(&settings, counters.clone()));
-    let forward = forward::Forward::new(&settings, &demo, via, listener.port(), counters.clone());
-    let door = Door::new(&settings, tls, counters.clone());
+    let forward = forward::Forward::new(&settings, &demo, via, port, counters.clone());
     introduce(&settings, &listener, &demo);
-    let proxy = Arc::new(Proxy::new(settings, limits.clone(), forward, door, counters));
+    let proxy = Arc::new(Proxy::new(settings, limits.clone(), forward, tls, counters));
     let ready = Arc::new(AtomicBool::new(true));
     if let Some((listener, address)) = admin {
         say(format_args!("admin page on http://{address}/, and /metrics"));
@@ -134,7 +138,7 @@ fn introduce(settings: &Settings, listener: &Listener, demo: &Upstream) {
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let (url, curl) = match &settings.listen {
         Address::Tcp(_) => (format!("{scheme}://{}", listener.address()), "curl".to_owned()),
-        Address::Unix(path) => (listener.address(), format!("curl --unix-socket '{}'", path.display())),
+        Address::Unix(path) => (listener.address().to_string(), format!("curl --unix-socket '{}'", path.display())),
     };
     let target = match &settings.listen {
         Address::Tcp(_) => url.clone(),
@@ -215,7 +219,9 @@ async fn reload(options: Options, mut hangups: Hangups, proxy: Arc<Proxy>, demo:
 /// Puts settings in force. An error changes nothing.
 fn take_over(settings: Settings, proxy: &Proxy, demo: &Upstream) -> Result<Vec<String>, String> {
     let before = proxy.settings();
-    proxy.door.replace(&settings)?;
+    if let (Some(tls), Some(files)) = (&proxy.tls, &settings.tls) {
+        tls.replace(files)?;
+    }
     let said = proxy.limits.replace(&settings);
     proxy.forward.resize(before.bounds.in_flight, settings.bounds.in_flight);
     proxy.forward.replace(&settings, demo);

@@ -20,7 +20,7 @@ use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
 use super::forward::{Flight, Forward};
 use super::limits::{Client, Limits};
-use super::listen::{Door, Listener, Peer, Socket};
+use super::listen::{self, Door, Listener, Peer, Socket, Tls};
 use super::places::Places;
 use super::settings::Settings;
 
@@ -38,7 +38,7 @@ pub(crate) struct Proxy {
     pub(crate) settings: RwLock<Arc<Settings>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) forward: Forward,
-    pub(crate) door: Door,
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) counters: Arc<Counters>,
     addresses: Arc<Places<IpAddr>>,
     /// Each response is the last of its connection.
@@ -50,12 +50,12 @@ impl Proxy {
         settings: Settings,
         limits: Arc<Limits>,
         forward: Forward,
-        door: Door,
+        tls: Option<Arc<Tls>>,
         counters: Arc<Counters>,
     ) -> Proxy {
         let settings = RwLock::new(Arc::new(settings));
         let (addresses, closing) = (Places::new(), AtomicBool::new(false));
-        Proxy { settings, limits, forward, door, counters, addresses, closing }
+        Proxy { settings, limits, forward, tls, counters, addresses, closing }
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
@@ -261,14 +261,20 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
     };
     let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
-        let Some((stream, peer)) = proxy.door.open(socket).await else { return };
+        let settings = proxy.settings();
+        let door = Door {
+            settings: settings.clone(),
+            tls: proxy.tls.clone(),
+            counters: proxy.counters.clone(),
+        };
+        let Some((stream, peer)) = listen::open(socket, &door).await else { return };
         // By a PROXY header.
         let _of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
             Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
             place => place,
         };
-        let (settings, watch) = (proxy.settings(), Watch::new());
+        let watch = Watch::new();
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {

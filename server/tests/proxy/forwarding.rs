@@ -14,7 +14,7 @@ fn headers_of_one_hop_stay_there_and_the_upstream_learns_who_asked() {
          Transfer-Encoding: chunked\r\nContent-Length: 99\r\nVia: 1.0 inner\r\nX-End: 2\r\n\r\n\
          2\r\nok\r\n0\r\nX-Sum: 3\r\n\r\n",
     );
-    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream), "--via", "edge"]);
     let mut client = proxy.connect();
     let reply = client.send(
         "GET /p HTTP/1.1\r\nHost: shop.example:81\r\nConnection: x-hop\r\nConnection: keep-alive, X-Forwarded-For\r\n\
@@ -32,10 +32,10 @@ fn headers_of_one_hop_stay_there_and_the_upstream_learns_who_asked() {
     }
     assert_eq!((reply.status, &*reply.body, reply.header("x-end")), (200, "ok", Some("2")));
     assert_eq!(reply.all("content-length"), [""; 0], "a lie beside a transfer coding: {reply:?}");
-    assert_eq!(reply.all("via"), ["1.0 inner, 1.1 tollgate"]);
+    assert_eq!(reply.all("via"), ["1.0 inner, 1.1 edge"]);
 
     assert_eq!(request.start, "GET /p HTTP/1.1");
-    for name in ["connection", "te", "proxy-authorization", "transfer-encoding", "content-length"] {
+    for name in ["connection", "proxy-authorization", "transfer-encoding", "content-length"] {
         assert_eq!(request.all(name), [""; 0], "{name} in {request:?}");
     }
     assert_eq!(request.all("x-end"), ["2"]);
@@ -44,13 +44,8 @@ fn headers_of_one_hop_stay_there_and_the_upstream_learns_who_asked() {
     assert_eq!(request.all("x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!(request.all("x-forwarded-proto"), ["http"]);
     assert_eq!(request.all("x-forwarded-host"), ["shop.example:81"]);
-    let forwarded = "for=\"[2001:db8::1]\", for=127.0.0.1;proto=http;host=\"shop.example:81\"";
-    assert_eq!(request.all("forwarded"), [forwarded]);
-    assert_eq!(request.all("via"), ["1.0 a, 1.1 b, 1.1 tollgate"]);
-
-    client.get_with("/", "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2, 192.0.2.3\r\n");
-    let request = requests.recv_timeout(PATIENCE).expect("the upstream is asked");
-    assert_eq!(request.all("x-forwarded-for"), ["192.0.2.1, 192.0.2.2, 192.0.2.3, 127.0.0.1"]);
+    assert_eq!(request.all("forwarded"), ["for=127.0.0.1;proto=http;host=\"shop.example:81\""]);
+    assert_eq!(request.all("via"), ["1.0 a, 1.1 b, 1.1 edge"]);
 }
 
 #[test]
@@ -79,29 +74,38 @@ fn a_request_needs_one_valid_host() {
 
 #[test]
 fn a_request_body_streams_to_the_upstream() {
-    // GET, since a body of unknown length is easily lost with it.
-    for method in ["POST", "GET"] {
-        let (seen, parts) = mpsc::channel();
-        let upstream = upstream(move |mut connection| {
-            assert!(
-                Message::read_head(&mut connection)
-                    .is_some_and(|head| head.header("transfer-encoding") == Some("chunked"))
-            );
-            for _ in 0..3 {
-                seen.send(read_chunk(&mut connection)).expect("the test is still there");
-            }
-            write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        });
-        let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
-        let mut client = proxy.connect();
-        client.write(&format!("{method} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"));
-        for (chunk, part) in [("3\r\none\r\n", "one"), ("3\r\ntwo\r\n", "two"), ("0\r\n\r\n", "")] {
-            client.write(chunk);
-            // Arrives while the rest has not even been sent.
-            assert_eq!(parts.recv_timeout(PATIENCE).as_deref(), Ok(part));
+    let (seen, parts) = mpsc::channel();
+    let upstream = upstream(move |mut connection| {
+        assert!(
+            Message::read_head(&mut connection)
+                .is_some_and(|head| head.header("transfer-encoding") == Some("chunked"))
+        );
+        for _ in 0..3 {
+            seen.send(read_chunk(&mut connection)).expect("the test is still there");
         }
-        assert_eq!(client.read().status, 200);
+        write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    });
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(upstream)]);
+    let mut client = proxy.connect();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (chunk, part) in [("3\r\none\r\n", "one"), ("3\r\ntwo\r\n", "two"), ("0\r\n\r\n", "")] {
+        client.write(chunk);
+        // Arrives while the rest has not even been sent.
+        assert_eq!(parts.recv_timeout(PATIENCE).as_deref(), Ok(part));
     }
+    assert_eq!(client.read().status, 200);
+}
+
+/// A body of unknown length is easily lost with a `GET`.
+#[test]
+fn a_chunked_body_of_a_get_arrives_whole_up_to_64_kb() {
+    let proxy = Proxy::start(&["--limit", NO_LIMIT]);
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let reply = proxy.connect().send(&format!("{head}3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"));
+    assert_eq!((reply.status, &*reply.body), (200, "onetwo"));
+    let long = "x".repeat(0x10001);
+    let reply = proxy.connect().send(&format!("{head}10001\r\n{long}\r\n0\r\n\r\n"));
+    assert_eq!(reply.status, 413);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_client_gets_its_burst_and_then_429_with_the_wait() {
 
     let (mut granted, mut refused) = (0, 0);
     while (granted, refused) != (3, 2) {
-        let line = proxy.line();
+        let line = proxy.line_with("granted ");
         let number = |name| -> u64 {
             let after = line.split_once(name).unwrap_or_else(|| panic!("no {name:?} in {line:?}")).1;
             after.split(',').next().expect("a first part").parse().expect("a number")
