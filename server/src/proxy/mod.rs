@@ -1,4 +1,5 @@
 //! The reverse proxy.
 
 mod counters;
+mod listen;
 mod settings;
