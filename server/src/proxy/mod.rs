@@ -1,5 +1,6 @@
 //! The reverse proxy.
 
+mod connect;
 mod counters;
 mod listen;
 mod settings;
