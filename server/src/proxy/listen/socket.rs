@@ -37,15 +37,15 @@ enum Kind {
 pub(crate) struct Socket {
     pub(crate) io: Box<dyn Io>,
     /// The client's address in canonical form: a client of IPv4 has the same one at every listener.
-    /// A client of a Unix socket counts as 127.0.0.1.
+    /// A client of a Unix socket counts as 127.0.0.1, so it is trusted if that address is.
     pub(crate) peer: IpAddr,
 }
 
 impl Listener {
     /// Listens there. The error is one sentence.
     ///
-    /// The file of a Unix socket is replaced if no process listens on it any more. A runtime must be
-    /// running.
+    /// The file of a Unix socket is replaced if no process listens on it any more. This needs a
+    /// runtime.
     pub(crate) fn bind(at: &Address) -> Result<Listener, String> {
         let listener = match at {
             Address::Tcp(address) => bind_tcp(*address),
