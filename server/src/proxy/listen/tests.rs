@@ -264,18 +264,20 @@ async fn a_header_is_not_looked_for_where_none_is_expected() {
     }
 }
 
-/// A client of a Unix socket is trusted if 127.0.0.1 is.
+/// A client of a Unix socket is trusted if 127.0.0.1 is. All of it may be done in a task.
 #[tokio::test]
 async fn a_header_is_read_of_a_real_socket() {
     let folder = Folder::new();
     let path = folder.path("socket");
-    let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
+    let listener = Arc::new(Listener::bind(&Address::Unix(path.clone())).unwrap());
     for (trusted, source) in [("127.0.0.1/32", Some(ip("192.0.2.7"))), ("10.0.0.0/8", None)] {
         let trust_proxy = vec![trusted.parse().unwrap()];
         let door = door(Settings { trust_proxy, ..behind_load_balancer() }, None);
         let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
         client.write_all(&v2_ipv4(b"")).await.unwrap();
-        let peer = open(listener.accept().await, &door).await.map(|(_, peer)| peer);
+        let listener = listener.clone();
+        let opening = tokio::spawn(async move { open(listener.accept().await, &door).await });
+        let peer = opening.await.unwrap().map(|(_, peer)| peer);
         let connected = ip("127.0.0.1");
         assert_eq!(peer, source.map(|address| Peer { address, connected, is_tls: false }));
     }
