@@ -28,7 +28,7 @@ pub(crate) const STALLED: &str = "the upstream stood still for too long";
 /// The pause before another attempt at a Unix socket whose backlog is full.
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// The beginning of the response that makes a connection a tunnel.
-const SWITCHING: &[u8] = b"HTTP/1.1 101 ";
+const SWITCHING: &[u8] = b"HTTP/1.1 101";
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -83,7 +83,9 @@ async fn connect(to: Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError>
     }
 }
 
-/// Tries each address of the host. Each has its part of the time, so that a silent one is passed by.
+/// Tries each address of the host.
+///
+/// Each has its part of the time, so that a silent one is passed by.
 async fn connect_tcp(authority: Authority, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
     let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query("/").build()?;
     let mut connector = HttpConnector::new();
@@ -110,10 +112,12 @@ fn timed_out(text: &'static str) -> io::Error {
 
 /// A connection to an upstream, which fails once the upstream stands still for too long.
 ///
-/// The time-outs of a response bound the reads of a request, so a read is bounded only in an upgraded
-/// connection: by `tunnel`, which begins anew with each byte in either direction. A write is bounded
-/// by `tunnel` there, and by `response_head` before. The library that upgrades connections does not
-/// tell which, so a connection counts as upgraded once a read begins with the response 101.
+/// A read is bounded only in an upgraded connection, by `tunnel`: this time begins anew with each
+/// byte in either direction. The time-outs of a response bound the reads of a request. A write is
+/// bounded by `tunnel` in an upgraded connection, and by `response_head` before.
+///
+/// The library that upgrades connections does not tell which. A connection counts as upgraded once
+/// a read begins with the response 101.
 pub(crate) struct Link {
     io: Box<dyn Io>,
     before: Duration,
@@ -411,7 +415,9 @@ mod tests {
         (upstream, link)
     }
 
-    fn assert_stalled<T>(result: io::Result<T>) {
+    async fn assert_stalled<T>(operation: impl Future<Output = io::Result<T>>) {
+        let day = Duration::from_secs(86_400);
+        let result = tokio::time::timeout(day, operation).await.expect("it fails long before");
         let error = result.err().expect("the upstream stands still");
         assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::TimedOut, STALLED));
     }
@@ -420,7 +426,7 @@ mod tests {
     async fn a_tunnel_whose_upstream_is_silent_ends() {
         let (_upstream, mut link) = linked(true).await;
         let start = Instant::now();
-        assert_stalled(link.read_u8().await);
+        assert_stalled(link.read_u8()).await;
         assert_time(start.elapsed(), timeouts().tunnel);
     }
 
@@ -428,7 +434,7 @@ mod tests {
     async fn a_tunnel_whose_upstream_does_not_read_ends() {
         let (_upstream, mut link) = linked(true).await;
         let start = Instant::now();
-        assert_stalled(link.write_all(&[0; 65]).await);
+        assert_stalled(link.write_all(&[0; 65])).await;
         assert_time(start.elapsed(), timeouts().tunnel);
     }
 
@@ -452,8 +458,7 @@ mod tests {
         };
         let reading = async {
             let mut answers = Vec::new();
-            let error = reads.read_to_end(&mut answers).await;
-            assert_stalled(error);
+            assert_stalled(reads.read_to_end(&mut answers)).await;
             assert_eq!(answers, b"!!!");
             start.elapsed()
         };
@@ -485,7 +490,7 @@ mod tests {
             start.elapsed()
         };
         let writing = async {
-            assert_stalled(link.write_all(&[0; 68]).await);
+            assert_stalled(link.write_all(&[0; 68])).await;
             start.elapsed()
         };
         let (read, ended) = tokio::join!(reading, writing);

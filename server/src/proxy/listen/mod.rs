@@ -73,7 +73,7 @@ pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> 
                 return None;
             }
         }
-        // What was read behind the header is in the buffer.
+        // The buffer may hold bytes from behind the header.
         io = Box::new(buffered);
     }
 

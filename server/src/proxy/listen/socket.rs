@@ -37,15 +37,15 @@ enum Kind {
 pub(crate) struct Socket {
     pub(crate) io: Box<dyn Io>,
     /// The client's address in canonical form: a client of IPv4 has the same one at every listener.
-    /// A client of a Unix socket counts as 127.0.0.1.
+    /// A client of a Unix socket counts as 127.0.0.1, so it is trusted if that address is.
     pub(crate) peer: IpAddr,
 }
 
 impl Listener {
     /// Listens there. The error is one sentence.
     ///
-    /// The file of a Unix socket is replaced if no process listens on it any more. A runtime must be
-    /// running.
+    /// The file of a Unix socket is replaced if no process listens on it any more. This needs a
+    /// runtime.
     pub(crate) fn bind(at: &Address) -> Result<Listener, String> {
         let listener = match at {
             Address::Tcp(address) => bind_tcp(*address),
@@ -61,11 +61,14 @@ impl Listener {
 
     /// Waits for a connection. May be dropped at any time without losing one.
     pub(crate) async fn accept(&self) -> Socket {
-        persist(async || match &self.kind {
+        persist(|| self.accept_once()).await
+    }
+
+    async fn accept_once(&self) -> io::Result<Socket> {
+        match &self.kind {
             Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| tcp(stream, peer)),
             Kind::Unix(listener) => listener.accept().await.map(|(stream, _)| unix(stream)),
-        })
-        .await
+        }
     }
 
     /// Takes the connections that the system has accepted meanwhile; then the listener closes.
@@ -90,7 +93,7 @@ impl Listener {
 }
 
 /// Accepts until it succeeds, with a pause after each failure.
-async fn persist(accept: impl AsyncFn() -> io::Result<Socket>) -> Socket {
+async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F) -> Socket {
     let mut is_reported = false;
     loop {
         match accept().await {
@@ -370,7 +373,7 @@ mod tests {
     async fn accepting_pauses_after_each_failure() {
         let start = Instant::now();
         let failures = Cell::new(0);
-        persist(async || {
+        persist(|| async {
             if failures.get() < 3 {
                 failures.set(failures.get() + 1);
                 return Err(ErrorKind::Other.into());
