@@ -1,4 +1,6 @@
 //! The reverse proxy.
 
 mod counters;
+mod forwarded;
+mod paths;
 mod settings;

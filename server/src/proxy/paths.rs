@@ -1,0 +1,599 @@
+//! Which route a path is under, however it is spelled.
+//!
+//! Servers differ in how they read a path: one takes it as it is, another decodes it, resolves its
+//! dots or strips its parameters first. The proxy does not know how the upstream reads. So each
+//! path has several readings, and the tightest of the limits that they select applies.
+
+use std::cmp::{Ordering, Reverse};
+
+use tollgate::Quota;
+
+use super::settings::Route;
+
+/// A path with more readings is taken to be under every route.
+const MAX_READINGS: usize = 64;
+/// A path whose readings have more bytes together is taken to be under every route.
+const MAX_BYTES: usize = 512 * 1_024;
+
+/// The prefixes of the routes.
+///
+/// A path is under the prefix `/a` if it is `/a` or begins `/a/`, and every path is under `/`.
+/// A reading of a path selects the route with the longest prefix it is under, or else the default
+/// limit. Of the limits selected the tightest applies: the one with the fewest requests in a time,
+/// then with the smaller burst of requests, then with the longer prefix.
+pub(crate) struct Prefixes {
+    /// The tightest first.
+    limits: Vec<Limit>,
+    /// The places of the routes in `limits`: the longest prefix first, the tightest of equals first.
+    longest_first: Vec<usize>,
+    /// The place of the default limit.
+    default: Option<usize>,
+    case_sensitive: bool,
+}
+
+struct Limit {
+    /// The index of the route. `None` is the default limit.
+    route: Option<usize>,
+    prefix: Vec<u8>,
+    /// Requests in a nanosecond.
+    rate: f64,
+    /// Requests at once.
+    burst: f64,
+}
+
+impl Prefixes {
+    /// The prefixes of these routes, beside a default limit at which each request costs 1 token.
+    pub(crate) fn new(routes: &[Route], default: Option<Quota>, case_sensitive: bool) -> Prefixes {
+        let mut limits = Vec::with_capacity(routes.len() + 1);
+        for (index, route) in routes.iter().enumerate() {
+            limits.push(Limit::new(Some(index), normal(&route.prefix), route.quota, route.cost));
+        }
+        limits.extend(default.map(|quota| Limit::new(None, Vec::new(), quota, 1)));
+        limits.sort_by(Limit::tightest_first);
+
+        let default = limits.iter().position(|limit| limit.route.is_none());
+        let mut longest_first: Vec<usize> = (0..limits.len()).collect();
+        longest_first.retain(|place| Some(*place) != default);
+        longest_first.sort_by_key(|place| Reverse(limits[*place].prefix.len()));
+        Prefixes { limits, longest_first, default, case_sensitive }
+    }
+
+    /// The index of the route whose limit applies to a path. `None`: the default limit, if any.
+    ///
+    /// The time is linear in the number of routes.
+    pub(crate) fn find(&self, path: &str) -> Option<usize> {
+        if self.longest_first.is_empty() {
+            return None;
+        }
+        let path = path.as_bytes();
+        let place = if is_plain(path) {
+            self.place(path)
+        } else {
+            match readings(path) {
+                Some(readings) => readings.iter().filter_map(|reading| self.place(reading)).min(),
+                None => Some(0),
+            }
+        };
+        self.limits[place?].route
+    }
+
+    /// The place of the limit that applies to a reading: with its case, and without unless that counts.
+    fn place(&self, reading: &[u8]) -> Option<usize> {
+        let with_case = self.longest(reading, <[u8]>::eq).or(self.default);
+        if self.case_sensitive {
+            return with_case;
+        }
+        let without = self.longest(reading, <[u8]>::eq_ignore_ascii_case).or(self.default);
+        [with_case, without].into_iter().flatten().min()
+    }
+
+    fn longest(&self, reading: &[u8], same: fn(&[u8], &[u8]) -> bool) -> Option<usize> {
+        let mut places = self.longest_first.iter().copied();
+        places.find(|place| is_under(reading, &self.limits[*place].prefix, same))
+    }
+}
+
+impl Limit {
+    fn new(route: Option<usize>, prefix: Vec<u8>, quota: Quota, cost: u64) -> Limit {
+        // Equal rates as `1/s` and `60/m` give equal floats: with usual numbers only the quotient
+        // is rounded.
+        let time = quota.period().as_nanos() as f64 * cost as f64;
+        let rate = quota.tokens() as f64 / time;
+        Limit { route, prefix, rate, burst: quota.capacity() as f64 / cost as f64 }
+    }
+
+    fn tightest_first(&self, other: &Limit) -> Ordering {
+        let order = self.rate.total_cmp(&other.rate).then(self.burst.total_cmp(&other.burst));
+        order.then(other.prefix.len().cmp(&self.prefix.len()))
+    }
+}
+
+/// A prefix as readings are compared with it: decoded, without empty segments, dots and a last `/`.
+fn normal(prefix: &str) -> Vec<u8> {
+    let decoded = decoded(prefix.as_bytes(), |_| true);
+    let mut prefix = without_dots(&without_empty(&decoded));
+    if prefix.last() == Some(&b'/') {
+        prefix.pop();
+    }
+    prefix
+}
+
+/// Whether a reading is a normal prefix or begins with it and a `/`.
+fn is_under(reading: &[u8], prefix: &[u8], same: fn(&[u8], &[u8]) -> bool) -> bool {
+    let Some((start, rest)) = reading.split_at_checked(prefix.len()) else { return false };
+    prefix.is_empty() || (matches!(rest.first(), None | Some(b'/')) && same(start, prefix))
+}
+
+/// Whether a path has one reading. `*` and the empty path have, too.
+fn is_plain(path: &[u8]) -> bool {
+    let Some(path) = path.strip_prefix(b"/") else { return true };
+    if path.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\')) {
+        return false;
+    }
+    let mut segments = path.split(|byte| *byte == b'/');
+    let last = segments.next_back();
+    !matches!(last, Some(b"." | b"..")) && !segments.any(|segment| matches!(segment, b"" | b"." | b".."))
+}
+
+/// Something that servers do to a path before they look for its handler.
+struct Step {
+    /// The step changes no path without these bytes in it.
+    needs: &'static [u8],
+    change: fn(&[u8]) -> Vec<u8>,
+}
+
+const SLASHES: Step = Step { needs: b"\\", change: with_slashes };
+const PARAMETERS: Step = Step { needs: b";", change: without_parameters };
+const EMPTY: Step = Step { needs: b"//", change: without_empty };
+const DOTS: Step = Step { needs: b"/.", change: without_dots };
+/// RFC 3986, 6.2.2.2.
+const UNRESERVED: Step = Step { needs: b"%", change: |path| decoded(path, is_unreserved) };
+const ALL: Step = Step { needs: b"%", change: |path| decoded(path, |_| true) };
+/// Of servers that split a path into segments, and decode these.
+const ALL_BUT_SLASHES: Step = Step { needs: b"%", change: |path| decoded(path, |byte| byte != b'/') };
+
+/// The steps in the order of servers. A server takes some of them, and of each line at most one.
+const STEPS: [&[Step]; 11] = [
+    &[UNRESERVED],
+    &[SLASHES],
+    &[PARAMETERS],
+    &[EMPTY],
+    &[DOTS],
+    &[ALL, ALL_BUT_SLASHES],
+    &[SLASHES],
+    &[PARAMETERS],
+    &[EMPTY],
+    &[DOTS],
+    &[EMPTY],
+];
+
+/// All readings of a path but for case. `None`: they are over the bounds.
+fn readings(path: &[u8]) -> Option<Vec<Vec<u8>>> {
+    // Bytes that a client must encode have one spelling, so these escapes are no respelling.
+    let mut found = vec![decoded(path, must_be_encoded)];
+    let mut bytes = found[0].len();
+    for steps in STEPS {
+        for at in 0..found.len() {
+            for step in steps {
+                let reading = &found[at];
+                if !reading.windows(step.needs.len()).any(|part| part == step.needs) {
+                    continue;
+                }
+                let new = (step.change)(reading);
+                if found.contains(&new) {
+                    continue;
+                }
+                bytes += new.len();
+                if found.len() == MAX_READINGS || bytes > MAX_BYTES {
+                    return None;
+                }
+                found.push(new);
+            }
+        }
+    }
+    Some(found)
+}
+
+fn with_slashes(path: &[u8]) -> Vec<u8> {
+    path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect()
+}
+
+/// `/a;b=1/c` as `/a/c`.
+fn without_parameters(path: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(path.len());
+    let mut is_parameter = false;
+    for byte in path {
+        match byte {
+            b'/' => is_parameter = false,
+            b';' => is_parameter = true,
+            _ => {}
+        }
+        if !is_parameter {
+            kept.push(*byte);
+        }
+    }
+    kept
+}
+
+/// `/a//b` as `/a/b`.
+fn without_empty(path: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(path.len());
+    for byte in path {
+        if *byte != b'/' || kept.last() != Some(&b'/') {
+            kept.push(*byte);
+        }
+    }
+    kept
+}
+
+/// `/a/./b/../c` as `/a/c` (RFC 3986, 5.2.4). A `..` takes an empty segment away as any other.
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(path.len());
+    let mut ends_in_dots = false;
+    for segment in path.strip_prefix(b"/").unwrap_or(path).split(|byte| *byte == b'/') {
+        ends_in_dots = matches!(segment, b"." | b"..");
+        match segment {
+            b"." => {}
+            b".." => kept.truncate(kept.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
+            _ => {
+                kept.push(b'/');
+                kept.extend_from_slice(segment);
+            }
+        }
+    }
+    if ends_in_dots {
+        kept.push(b'/');
+    }
+    kept
+}
+
+/// Decodes the escapes of some bytes, once. Others, and a `%` that begins no escape, stay.
+fn decoded(path: &[u8], is_wanted: fn(u8) -> bool) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match escaped(rest) {
+            Some((byte, after)) if is_wanted(byte) => (byte, after),
+            _ => (*first, after),
+        };
+        kept.push(byte);
+        rest = after;
+    }
+    kept
+}
+
+/// The byte that the first three bytes of a path stand for, and the path after them.
+fn escaped(path: &[u8]) -> Option<(u8, &[u8])> {
+    let [b'%', high, low, rest @ ..] = path else { return None };
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let byte = digit(high)? * 16 + digit(low)?;
+    Some((u8::try_from(byte).ok()?, rest))
+}
+
+/// RFC 3986, 2.3.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Whether RFC 3986, 3.3 has no place for a byte in a path. The backslash is not among them here:
+/// servers take it as a slash or not, and its escape as the one or the other.
+fn must_be_encoded(byte: u8) -> bool {
+    let is_delimiter = byte.is_ascii() && b"!$&'()*+,;=:@/%\\".contains(&byte);
+    !is_delimiter && !is_unreserved(byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+
+    fn route(prefix: &str, quota: &str, cost: u64) -> Route {
+        let quota = quota.parse().expect("a quota");
+        Route { name: prefix.to_owned(), prefix: prefix.to_owned(), quota, cost }
+    }
+
+    fn prefixes(routes: &[(&str, &str)], default: Option<&str>) -> Prefixes {
+        let routes: Vec<Route> = routes.iter().map(|(prefix, quota)| route(prefix, quota, 1)).collect();
+        let default = default.map(|quota| quota.parse().expect("a quota"));
+        Prefixes::new(&routes, default, false)
+    }
+
+    #[test]
+    fn every_spelling_is_under_its_route() {
+        let tight_first = [("/login", "1/s"), ("/search", "2/s"), ("/a/b", "3/s"), ("/caf\u{e9} x", "4/s")];
+        let prefixes = prefixes(&tight_first, Some("100/s"));
+        for (path, route) in [
+            // As it is written.
+            ("/login", Some(0)),
+            ("/login/", Some(0)),
+            ("/login/x", Some(0)),
+            ("/logins", None),
+            ("/logi", None),
+            ("/x/login", None),
+            ("/", None),
+            ("", None),
+            ("*", None),
+            // Case.
+            ("/LOGIN/", Some(0)),
+            ("/Login", Some(0)),
+            ("/%4cogin", Some(0)),
+            // Escapes.
+            ("/%6cogin", Some(0)),
+            ("/%6C%6f%67%69%6E", Some(0)),
+            ("/%2flogin", Some(0)),
+            ("/login%2f", Some(0)),
+            ("/login%2Fx", Some(0)),
+            ("/login%20", None),
+            ("/login%", None),
+            ("/login%/", None),
+            ("/login%2", None),
+            ("/login/%zz", Some(0)),
+            ("/%256cogin", None),
+            ("/%+6cogin", None),
+            ("/caf%c3%a9%20x", Some(3)),
+            ("/caf%C3%A9%20x/y", Some(3)),
+            ("/caf\u{e9}%20x", Some(3)),
+            ("/caf%e9%20x", None),
+            ("/login/%ff%fe", Some(0)),
+            // Dots.
+            ("/./login", Some(0)),
+            ("/../login", Some(0)),
+            ("/x/../login", Some(0)),
+            ("/x/y/../../login", Some(0)),
+            ("/login/..", Some(0)),
+            ("/login/../x", Some(0)),
+            ("/x/.../login", None),
+            ("/x/%2e%2e/login", Some(0)),
+            ("/x/.%2E/login", Some(0)),
+            ("/x%2f..%2flogin", Some(0)),
+            ("/x/..%2flogin", Some(0)),
+            ("/login%2f..%2f..", Some(0)),
+            ("/search/x%2f..%2f..", Some(1)),
+            ("/search/x%2f..%2f..%2flogin", Some(0)),
+            ("/a/c/../b", Some(2)),
+            ("/x%2fy/../login", Some(0)),
+            ("/x%2fy/%2e%2e/login", Some(0)),
+            ("/x/../login%2f..%2fy", Some(0)),
+            ("/x/%2e%2e/login%2f..%2fy", Some(0)),
+            // Parameters.
+            ("/login;x=1", Some(0)),
+            ("/login;", Some(0)),
+            ("/login;x=1/y", Some(0)),
+            ("/login/y;x=1", Some(0)),
+            ("/login%3bx", Some(0)),
+            ("/%6c%6Fgin%3bx", Some(0)),
+            ("/;x/login", Some(0)),
+            ("/x/..;/login", Some(0)),
+            ("/x/..;y=1/login", Some(0)),
+            ("/x/..%3by/login", Some(0)),
+            ("/x/.;/..;/login", Some(0)),
+            ("/login;x%2fy", Some(0)),
+            ("/login;x/../..", Some(0)),
+            ("/a;x/b;y", Some(2)),
+            ("/x;y%2fz/..%3b/login", Some(0)),
+            // Empty segments.
+            ("//login", Some(0)),
+            ("/login//", Some(0)),
+            ("///login//x", Some(0)),
+            ("/a//b", Some(2)),
+            ("/a//../login", Some(0)),
+            ("/x//../../login", Some(0)),
+            ("/.//login", Some(0)),
+            ("/a/%2fb", Some(2)),
+            // Backslashes.
+            ("/login\\x", Some(0)),
+            ("/login%5cx", Some(0)),
+            ("/\\login", Some(0)),
+            ("/x\\..\\login", Some(0)),
+            ("/x%5c..%5clogin", Some(0)),
+            ("/a\\b", Some(2)),
+            ("/x\\..\\login%5cx", Some(0)),
+            // All of it.
+            ("/x%5C..;y=1//.%2F%4C%4fGIN%3Bz", Some(0)),
+            ("//x;a\\%2e%2e%3Bb%2f%2e/./A;c//%42%5c", Some(2)),
+        ] {
+            assert_eq!(prefixes.find(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn case_counts_if_it_is_said() {
+        let routes = [route("/login", "1/s", 1), route("/API", "1/s", 1)];
+        let prefixes = Prefixes::new(&routes, None, true);
+        for (path, route) in [
+            ("/login", Some(0)),
+            ("/LOGIN", None),
+            ("/%6Cogin", Some(0)),
+            ("/%4Cogin", None),
+            ("/API/x", Some(1)),
+            ("/api/x", None),
+            ("//Login", None),
+        ] {
+            assert_eq!(prefixes.find(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_reading_selects_the_longest_prefix() {
+        let prefixes = prefixes(&[("/", "5/s"), ("/a", "1/s"), ("/a/b", "9/s"), ("/a/b/c", "8/s")], Some("1/s"));
+        for (path, route) in [
+            ("/a/b", 2),
+            ("/a/b/c/d", 3),
+            ("/a/bc", 1),
+            ("/b", 0),
+            ("/", 0),
+            ("", 0),
+            ("*", 0),
+            // One reading is `/a/b`, and another is `/a//b`, which is under `/a` alone.
+            ("/a//b", 1),
+            ("/a/b/../x", 1),
+            ("/x/../y", 0),
+        ] {
+            assert_eq!(prefixes.find(path), Some(route), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_tightest_of_all_readings_wins() {
+        // Of `/a/../b` one reading is under `/a`, another under `/b`.
+        for (a, a_cost, b, b_cost, tighter) in [
+            ("1/s", 1, "2/s", 1, 0),
+            ("2/s", 1, "1/s", 1, 1),
+            ("2/s", 1, "60/m", 1, 1),
+            ("100/s burst 1", 1, "99/s burst 1000", 1, 1),
+            // 5 and 4 requests a second.
+            ("10/s", 2, "4/s", 1, 1),
+            ("10/s", 3, "4/s", 1, 0),
+            // The rates are equal.
+            ("1/s burst 5", 1, "60/m burst 4", 1, 1),
+            ("7/s burst 4", 1, "420/m burst 5", 1, 0),
+            ("2/s burst 10", 2, "1/s burst 4", 1, 1),
+            ("2/s burst 10", 2, "1/s burst 6", 1, 0),
+            ("3/250ms burst 3", 1, "12/s burst 2", 1, 1),
+            // All is equal, and `/b/c` is longer.
+            ("1/s", 1, "1/s", 1, 1),
+            ("1/s burst 10", 1, "10/s burst 100", 10, 1),
+        ] {
+            let routes = [route("/a", a, a_cost), route("/b/c", b, b_cost)];
+            for default in [None, Some("1000/s".parse().expect("a quota"))] {
+                let prefixes = Prefixes::new(&routes, default, false);
+                assert_eq!(prefixes.find("/a/../b/c"), Some(tighter), "{a} {a_cost} {b} {b_cost}");
+                assert_eq!((prefixes.find("/a"), prefixes.find("/b/c")), (Some(0), Some(1)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_limit_counts_if_a_reading_is_under_no_route() {
+        let routes = [("/loose", "1000/s"), ("/tight", "1/s"), ("/loose/tight", "2/s")];
+        let limited = prefixes(&routes, Some("10/s burst 10"));
+        let unlimited = prefixes(&routes, None);
+        for (path, limit, limit_without_default) in [
+            ("/loose", Some(0), Some(0)),
+            ("/loose/x", Some(0), Some(0)),
+            // Under the route in every reading.
+            ("/loose//x", Some(0), Some(0)),
+            ("/loose/x;y", Some(0), Some(0)),
+            ("/loose/%6c", Some(0), Some(0)),
+            ("/loose/x/../y", Some(0), Some(0)),
+            // Not so as it is written.
+            ("/LOOSE", None, Some(0)),
+            ("//loose", None, Some(0)),
+            ("/%6coose", None, Some(0)),
+            ("/x/../loose", None, Some(0)),
+            ("/loose;x", None, Some(0)),
+            // Not so after a step.
+            ("/loose/..", None, Some(0)),
+            ("/TIGHT", Some(1), Some(1)),
+            ("/loose/../tight", Some(1), Some(1)),
+            ("/loose//tight", Some(2), Some(2)),
+            ("/x", None, None),
+        ] {
+            assert_eq!(limited.find(path), limit, "{path}");
+            assert_eq!(unlimited.find(path), limit_without_default, "{path}");
+        }
+        // The route has the same numbers, and a longer prefix.
+        assert_eq!(prefixes(&[("/a", "10/s")], Some("600/m burst 10")).find("//a"), Some(0));
+    }
+
+    #[test]
+    fn prefixes_are_made_normal() {
+        for prefix in ["/a/b", "/a/b/", "//a///b//", "/x/../a/./b", "/%61/b", "/a%2fb", "/../a/b/."] {
+            let prefixes = prefixes(&[(prefix, "1/s")], None);
+            for path in ["/a/b", "/a/b/c", "/A%2fb"] {
+                assert_eq!(prefixes.find(path), Some(0), "{prefix} {path}");
+            }
+            assert_eq!(prefixes.find("/a"), None, "{prefix}");
+        }
+        for prefix in ["/", "//", "/.", "/..", "/a/..", "/%2e%2F"] {
+            let prefixes = prefixes(&[(prefix, "1/s")], None);
+            for path in ["/", "", "*", "/a", "//", "/%"] {
+                assert_eq!(prefixes.find(path), Some(0), "{prefix} {path}");
+            }
+        }
+        // Escapes of bytes that must be encoded, in the prefix and in the path.
+        for prefix in ["/caf\u{e9}/a b", "/caf%C3%A9/a%20b", "/caf%c3%a9/a b"] {
+            let prefixes = prefixes(&[(prefix, "1000/s")], Some("1/s"));
+            for path in ["/caf%C3%A9/a%20b", "/caf%c3%a9/a%20b/c", "/caf\u{e9}/a%20b"] {
+                assert_eq!(prefixes.find(path), Some(0), "{prefix} {path}");
+            }
+        }
+        let odd = prefixes(&[("/100%25", "1/s"), ("/a;v=1", "2/s"), ("/b\\c", "3/s"), ("/%zz", "4/s")], None);
+        for (path, route) in [("/100%25", 0), ("/a;v=1/x", 1), ("/a%3Bv=1", 1), ("/b\\c", 2), ("/b%5cc", 2)] {
+            assert_eq!(odd.find(path), Some(route), "{path}");
+        }
+        assert_eq!((odd.find("/%zz"), odd.find("/%25zz"), odd.find("/a")), (Some(3), Some(3), None));
+    }
+
+    #[test]
+    fn without_routes_there_is_the_default_limit() {
+        for path in ["/", "*", "", "//a;b%2f..", "/LOGIN"] {
+            assert_eq!(prefixes(&[], None).find(path), None, "{path}");
+            assert_eq!(prefixes(&[], Some("1/s")).find(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_plain_path_has_one_reading() {
+        for path in ["/", "", "*", "/a", "/a/", "/.a/a./..a/a..", "/A-z.0_~", "/a,b:c@d=e", "/caf\u{e9}", "/.../a"] {
+            assert!(is_plain(path.as_bytes()), "{path}");
+            assert_eq!(readings(path.as_bytes()), Some(vec![path.as_bytes().to_vec()]), "{path}");
+        }
+        for path in ["//", "//a", "/a//", "/a//b", "/.", "/..", "/a/.", "/./a", "/a/../b", "/%", "/;", "/\\"] {
+            assert!(!is_plain(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn usual_odd_paths_have_few_readings() {
+        for (path, count) in [
+            ("/a%20b/caf%C3%A9", 1),
+            ("/a+b%2Bc", 2),
+            ("/img/https%3A%2F%2Fcdn.example%2Fa%20b.jpg", 4),
+            ("/img/https://cdn.example/a.jpg", 2),
+            ("/matrix;x=1;y=2/z", 2),
+            ("/x%2f..%2fy", 3),
+            ("/a/../b", 2),
+        ] {
+            assert_eq!(readings(path.as_bytes()).map(|found| found.len()), Some(count), "{path}");
+        }
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let prefixes = prefixes(&[("/loose", "9/s"), ("/tight", "1/s")], Some("5/s"));
+        for unit in [
+            "/a;b%2fc\\d//e/./%2e%2e;/",
+            "/%2e%2e;%5c..\\.;//",
+            ";%3b",
+            "%25",
+            "\\%5c",
+            "//",
+            "/../a",
+            "/%2f",
+            "%2e/;/",
+        ] {
+            let path = format!("/{}", unit.repeat(64 * 1_024 / unit.len()));
+            match readings(path.as_bytes()) {
+                Some(found) => {
+                    assert!(found.len() <= MAX_READINGS, "{unit}");
+                    assert!(found.iter().map(Vec::len).sum::<usize>() <= MAX_BYTES, "{unit}");
+                    let distinct: HashSet<_> = found.iter().collect();
+                    assert_eq!(distinct.len(), found.len(), "{unit}");
+                }
+                // As if under every route.
+                None => assert_eq!(prefixes.find(&path), Some(1), "{unit}"),
+            }
+        }
+        // Over the bound of readings, and of bytes.
+        let many = "/a;b%3bc//%2f/d\\%5c/.;/%2e/x/%2e%2e;y//..";
+        assert_eq!((readings(many.as_bytes()), prefixes.find(many)), (None, Some(1)));
+        let long = format!("/loose/{}", "/;\\%2f".repeat(10_000));
+        assert_eq!((readings(long.as_bytes()), prefixes.find(&long)), (None, Some(1)));
+        assert_eq!(prefixes.find(&"/a".repeat(32_000)), None);
+    }
+}
