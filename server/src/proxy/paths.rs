@@ -137,6 +137,8 @@ fn marks(path: &[u8]) -> u8 {
                 [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..] => DOT_SEGMENT,
                 _ => 0,
             },
+            b'?' | b'#' | 0 => END,
+            0x80.. => NOT_ASCII,
             _ => 0,
         };
     }
@@ -148,6 +150,8 @@ const BACKSLASH: u8 = 2;
 const SEMICOLON: u8 = 4;
 const EMPTY_SEGMENT: u8 = 8;
 const DOT_SEGMENT: u8 = 16;
+const NOT_ASCII: u8 = 32;
+const END: u8 = 64;
 
 /// Something that servers do to a path before they look for its handler.
 struct Step {
@@ -161,19 +165,28 @@ const UNRESERVED: Step = Step { mark: ESCAPE, change: |path| decoded(path, is_un
 const ESCAPES: Step = Step { mark: ESCAPE, change: |path| decoded(path, |_| true) };
 /// Of servers that split a path into segments, and decode these.
 const IN_SEGMENTS: Step = Step { mark: ESCAPE, change: |path| decoded(path, |byte| byte != b'/') };
+/// Of servers that decode a path as text, and leave out the bytes that are none.
+const MALFORMED: Step = Step { mark: NOT_ASCII, change: without_malformed };
+/// Of servers that read a decoded path as a reference, or as a string of C.
+const REST: Step = Step { mark: END, change: without_rest };
 const BACKSLASHES: Step = Step { mark: BACKSLASH, change: with_slashes };
+/// Of servers that read a path as a reference (RFC 3986, 4.2), in which `//a/b` is `/b` of a host `a`.
+const AUTHORITY: Step = Step { mark: EMPTY_SEGMENT, change: without_authority };
 const PARAMETERS: Step = Step { mark: SEMICOLON, change: without_parameters };
 const EMPTY: Step = Step { mark: EMPTY_SEGMENT, change: without_empty };
 const DOTS: Step = Step { mark: DOT_SEGMENT, change: without_dots };
 
 /// The steps in the order of servers. A server takes some of them, and of each line at most one.
-const STEPS: [&[Step]; 11] = [
+const STEPS: [&[Step]; 14] = [
     &[UNRESERVED],
     &[BACKSLASHES],
+    &[AUTHORITY],
     &[PARAMETERS],
     &[EMPTY],
     &[DOTS],
     &[ESCAPES, IN_SEGMENTS],
+    &[MALFORMED],
+    &[REST],
     &[BACKSLASHES],
     &[PARAMETERS],
     &[EMPTY],
@@ -222,6 +235,27 @@ fn readings(path: &[u8]) -> Option<Vec<Reading>> {
 
 fn with_slashes(path: &[u8]) -> Vec<u8> {
     path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect()
+}
+
+fn without_malformed(path: &[u8]) -> Vec<u8> {
+    path.utf8_chunks().flat_map(|chunk| chunk.valid().as_bytes()).copied().collect()
+}
+
+/// `/a?b` as `/a`, and so for `#` and NUL. They come from escapes, as the path has neither.
+fn without_rest(path: &[u8]) -> Vec<u8> {
+    path.iter().copied().take_while(|byte| !matches!(byte, b'?' | b'#' | 0)).collect()
+}
+
+/// `//a/b` as `/b`. More slashes at the start make no difference (WHATWG URL, 4.4).
+fn without_authority(path: &[u8]) -> Vec<u8> {
+    let Some(mut rest) = path.strip_prefix(b"//") else { return path.to_vec() };
+    while let Some(after) = rest.strip_prefix(b"/") {
+        rest = after;
+    }
+    match rest.iter().position(|byte| *byte == b'/') {
+        Some(end) => rest[end..].to_vec(),
+        None => b"/".to_vec(),
+    }
 }
 
 /// `/a;b=1/c` as `/a/c`.
@@ -368,7 +402,7 @@ mod tests {
             ("/caf%c3%a9%20x", Some(3)),
             ("/caf%C3%A9%20x/y", Some(3)),
             ("/caf\u{e9}%20x", Some(3)),
-            ("/caf%e9%20x", None),
+            ("/cafe%e9%20x", None),
             ("/login/%ff%fe", Some(0)),
             // Dots.
             ("/./login", Some(0)),
@@ -415,6 +449,26 @@ mod tests {
             ("/x//../../login", Some(0)),
             ("/.//login", Some(0)),
             ("/a/%2fb", Some(2)),
+            // An authority.
+            ("//x/login", Some(0)),
+            ("///x/login", Some(0)),
+            ("/\\x/login", Some(0)),
+            ("//x\\y/login", Some(0)),
+            ("//x/y/%2e%2e/login/../login%2fy", Some(0)),
+            ("//x", None),
+            ("//", None),
+            ("/x//y/login", None),
+            // Ends of a path in other texts.
+            ("/login%3Fx", Some(0)),
+            ("/login%23", Some(0)),
+            ("/login%00.png", Some(0)),
+            ("/x/../%6cogin%3f/..", Some(0)),
+            ("/x%3f/login", None),
+            // Bytes that are no UTF-8.
+            ("/login%ff", Some(0)),
+            ("/%c3login/%e9", Some(0)),
+            ("/x/..%ff/login", Some(0)),
+            ("/login%c3%a9", None),
             // Backslashes.
             ("/login\\x", Some(0)),
             ("/login%5cx", Some(0)),
@@ -425,9 +479,19 @@ mod tests {
             ("/x\\..\\login%5cx", Some(0)),
             // All of it.
             ("/x%5C..;y=1//.%2F%4C%4fGIN%3Bz", Some(0)),
-            ("//x;a\\%2e%2e%3Bb%2f%2e/./A;c//%42%5c", Some(2)),
+            ("/x;a\\%2e%2e%3Bb%2f%2e/./A;c//%42%5c", Some(2)),
         ] {
             assert_eq!(prefixes.find(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn spellings_that_servers_accept_are_under_the_route() {
+        let prefixes = prefixes(&[("/login", "2/s"), ("/tighter", "1/s")], Some("100/s"));
+        for line in include_str!("../../tests/spellings/accepted.txt").lines() {
+            let (server, target) = line.split_once(' ').expect("a server and a target");
+            let uri: hyper::Uri = target.parse().expect("a target");
+            assert_eq!(prefixes.find(uri.path()), Some(0), "{server} {target}");
         }
     }
 
@@ -571,9 +635,7 @@ mod tests {
 
     #[test]
     fn a_plain_path_has_one_reading() {
-        for path in
-            ["/", "", "*", "/a", "/a/", "/.a/a./..a/a..", "/A-z.0_~", "/a,b:c@d=e", "/caf\u{e9}", "/.../a"]
-        {
+        for path in ["/", "", "*", "/a", "/a/", "/.a/a./..a/a..", "/A-z.0_~", "/a,b:c@d=e", "/.../a"] {
             assert!(marks(path.as_bytes()) == 0, "{path}");
             assert_eq!(texts(path), Some(vec![path.as_bytes().to_vec()]), "{path}");
         }
