@@ -32,7 +32,7 @@ pub(crate) fn candidates() -> BTreeSet<String> {
         }
         found.insert(format!("/LOGIN{end}"));
         found.insert(format!("/%256cogin{end}"));
-        // Node reads a target in another way if the byte A0 is in it, as in the UTF-8 of this query.
+        // Node reads a target in another way if the byte A0 is in it: the last one of this query.
         found.insert(format!("/login{end}?\u{e0}"));
     }
     // One character more, and one else.
