@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 256 * 1_024;
 pub(crate) struct Prefixes {
     /// The tightest first.
     limits: Vec<Limit>,
-    /// The places of the routes in `limits`: the longest prefix first, of equals the tightest first.
+    /// The places of the routes in `limits`: the longest prefix first, then the tightest.
     longest_first: Vec<usize>,
     /// The place of the default limit.
     default: Option<usize>,
