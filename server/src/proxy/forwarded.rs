@@ -1,114 +1,393 @@
-//! The headers that tell an upstream of the client, and those that are for one connection only.
+//! Headers that tell the upstream of the client, and headers that are for one connection only.
 
 use std::net::IpAddr;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::Authority;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+/// Headers of one connection (RFC 9110, 7.6.1), and credentials for this proxy.
+const OF_ONE_CONNECTION: [&str; 11] = [
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
-/// The hop from a peer to this proxy.
+/// What is known of the connection that a request came over.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop<'a> {
+    /// The address at the other end.
     pub(crate) peer: IpAddr,
-    /// The client's address: the peer's, unless a trusted proxy says another.
+    /// The address of the client, by the headers if the peer is trusted.
     pub(crate) client: IpAddr,
-    /// The peer is a proxy whose headers are believed.
+    /// The headers of the peer are believed.
     pub(crate) trusted: bool,
     pub(crate) is_tls: bool,
-    /// The host that the client asked for.
+    /// The host that the request is for.
     pub(crate) host: Option<&'a Authority>,
-    /// The port of our listener.
+    /// The port of the listener.
     pub(crate) port: u16,
 }
 
-/// Tells of the hop, and drops claims of a peer that is not trusted.
+/// Sets the forwarding headers of a request.
+///
+/// Those of a peer that is not trusted are replaced. The lists of a trusted peer are continued, and
+/// its other headers stay if each has one value. Names with another sign in the place of `-` are
+/// removed in any case: to CGI `X_Forwarded_For` is `X-Forwarded-For`.
+///
+/// [`drop_hop_by_hop`] comes first, or else `Connection` may name these headers.
 pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
-    drop_claims(headers, hop.trusted);
-    let proto = if hop.is_tls { "https" } else { "http" };
-    let node = if hop.peer.is_ipv6() { format!("\"[{}]\"", hop.peer) } else { hop.peer.to_string() };
-    // There is no quote or backslash in an `Authority`, so quoting it needs no escapes.
-    let host = hop.host.map_or_else(String::new, |host| format!(";host=\"{host}\""));
-    // A field line of its own: a list that is there may have an open quote.
-    headers.append(header::FORWARDED, value(&format!("for={node};proto={proto}{host}")));
-    append_to_list(headers, X_FORWARDED_FOR, &hop.peer.to_string());
-    set_unless_said(headers, HeaderName::from_static("x-forwarded-proto"), Some(proto));
-    set_unless_said(headers, HeaderName::from_static("x-forwarded-host"), hop.host.map(Authority::as_str));
-    set_unless_said(headers, HeaderName::from_static("x-forwarded-port"), Some(&hop.port.to_string()));
-    set_unless_said(headers, X_REAL_IP, Some(&hop.client.to_string()));
-}
-
-/// Removes the headers of a client that is not trusted; and of every client those with underscores,
-/// which many upstreams take for the same with hyphens.
-fn drop_claims(headers: &mut HeaderMap, trusted: bool) {
-    let is_claim = |name: &&HeaderName| {
-        let hyphens = name.as_str().replace('_', "-");
-        let tells = hyphens == "forwarded" || hyphens == "x-real-ip" || hyphens.starts_with("x-forwarded-");
-        tells && (!trusted || hyphens != name.as_str())
-    };
-    let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
+    let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
     for name in claims {
-        headers.remove(name);
+        if !hop.trusted || name.as_str().contains(|c: char| c != '-' && !c.is_ascii_alphanumeric()) {
+            headers.remove(name);
+        }
     }
+
+    let peer = hop.peer.to_canonical();
+    let client = if hop.trusted { hop.client.to_canonical() } else { peer };
+    let proto = if hop.is_tls { "https" } else { "http" };
+    append_to_list(headers, "x-forwarded-for", &peer.to_string());
+    keep_or_set(headers, "x-forwarded-proto", Some(proto));
+    keep_or_set(headers, "x-forwarded-host", hop.host.map(Authority::as_str));
+    keep_or_set(headers, "x-forwarded-port", Some(&hop.port.to_string()));
+    keep_or_set(headers, "x-real-ip", Some(&client.to_string()));
+
+    // RFC 7239, 4 and 6. There is no quote and no backslash in an authority.
+    let node = if peer.is_ipv6() { format!("\"[{peer}]\"") } else { peer.to_string() };
+    let host = hop.host.map_or_else(String::new, |host| format!(";host=\"{host}\""));
+    headers.append(header::FORWARDED, value(&format!("for={node};proto={proto}{host}")));
 }
 
-/// Sets a header that a trusted peer has not said just once.
-fn set_unless_said(headers: &mut HeaderMap, name: HeaderName, own: Option<&str>) {
-    if headers.get_all(&name).iter().count() == 1 {
+/// Whether a header of this name may claim where a request comes from.
+fn is_claim(name: &HeaderName) -> bool {
+    let bytes = name.as_str().bytes();
+    let read = bytes.map(|byte| if byte.is_ascii_alphanumeric() { byte } else { b'-' });
+    let is = |other: &str| read.clone().eq(other.bytes());
+    is("forwarded") || is("x-real-ip") || read.clone().take(12).eq("x-forwarded-".bytes())
+}
+
+/// Sets a header to a text, unless the header has one value that is not empty.
+fn keep_or_set(headers: &mut HeaderMap, name: &'static str, text: Option<&str>) {
+    let mut values = headers.get_all(name).iter();
+    if values.next().is_some_and(|value| !value.is_empty()) && values.next().is_none() {
         return;
     }
-    match own {
-        Some(own) => drop(headers.insert(name, value(own))),
+    match text {
+        Some(text) => drop(headers.insert(name, value(text))),
         None => drop(headers.remove(name)),
     }
 }
 
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).expect("addresses, authorities and numbers are visible ASCII")
-}
-
-/// Appends to a comma-separated header, on one line: some readers look at one only.
-fn append_to_list(headers: &mut HeaderMap, name: HeaderName, item: &str) {
-    let mut list: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
+/// Appends to a list, on one line: there are readers that look at one line only.
+fn append_to_list(headers: &mut HeaderMap, name: &'static str, item: &str) {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut list: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
     list.push(item.as_bytes());
-    let list = HeaderValue::from_bytes(&list.join(&b", "[..])).expect("made of header values and ASCII");
-    headers.insert(name, list);
+    let list = HeaderValue::from_bytes(&list.join(&b", "[..]));
+    headers.insert(name, list.expect("made of header values and an address"));
 }
 
-/// Drops the headers that are for one connection only: those that RFC 9110, 7.6.1 lists, and those
-/// that `Connection` names. The upgrade to a WebSocket stays, and `TE: trailers`.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("numbers, addresses and authorities are visible ASCII")
+}
+
+/// Drops the headers that are for one connection only, and those that `Connection` names.
+///
+/// `TE: trailers` stays, and so do `Connection` and `Upgrade` of a WebSocket handshake. Headers for
+/// all recipients stay if `Connection` names them: `Host`, `Via` and the forwarding headers.
 pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    const ALWAYS: &str = "connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade,\
-                          proxy-authenticate,proxy-authorization";
-    // A length beside a transfer coding is a lie about the body, and the means of request smuggling.
+    // The length is overridden (RFC 9112, 6.3).
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
-    let is_websocket = is_websocket(headers);
-    let trailers = has_token(headers, &header::TE, "trailers");
-    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.chain([ALWAYS]).flat_map(|line| line.split(','));
-    let names: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
-    for name in names {
+    let asks_for_websocket = has_token(headers, &header::CONNECTION, "upgrade")
+        && has_token(headers, &header::UPGRADE, "websocket");
+    let takes_trailers = has_token(headers, &header::TE, "trailers");
+
+    let tokens = tokens(headers, &header::CONNECTION);
+    let named: Vec<HeaderName> = tokens.filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
+    for name in named {
+        if name != header::HOST && name != header::VIA && !is_claim(&name) {
+            headers.remove(name);
+        }
+    }
+    for name in OF_ONE_CONNECTION {
         headers.remove(name);
     }
-    if is_websocket {
+
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if asks_for_websocket
+        && headers.contains_key(header::SEC_WEBSOCKET_KEY)
+        && headers.contains_key(header::SEC_WEBSOCKET_VERSION)
+    {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     }
-    if trailers {
-        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
+}
+
+/// The items of a list of tokens, on all its lines.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Headers of lines as `name: value`.
+    fn headers(lines: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let (name, value) = line.split_once(": ").expect("a name and a value");
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
+        }
+        headers
     }
-}
 
-fn is_websocket(headers: &HeaderMap) -> bool {
-    has_token(headers, &header::CONNECTION, "upgrade")
-        && has_token(headers, &header::UPGRADE, "websocket")
-        && headers.contains_key(header::SEC_WEBSOCKET_KEY)
-        && headers.contains_key(header::SEC_WEBSOCKET_VERSION)
-}
+    /// The lines of headers, sorted by name.
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let mut lines: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), text(value))).collect();
+        lines.sort_by_key(|(name, _)| *name);
+        lines.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
+    }
 
-fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn shop() -> Authority {
+        Authority::from_static("shop.example:81")
+    }
+
+    fn hop(host: &Authority, trusted: bool) -> Hop<'_> {
+        let (peer, client) = (ip("192.0.2.1"), ip("198.51.100.7"));
+        Hop { peer, client, trusted, is_tls: false, host: Some(host), port: 8080 }
+    }
+
+    /// What the upstream gets of these lines.
+    fn passed_on(lines_in: &[&str], hop: &Hop<'_>) -> Vec<String> {
+        let mut headers = headers(lines_in);
+        drop_hop_by_hop(&mut headers);
+        set(&mut headers, hop);
+        lines(&headers)
+    }
+
+    /// What the upstream gets if the client sends none of it.
+    const OURS: [&str; 6] = [
+        "forwarded: for=192.0.2.1;proto=http;host=\"shop.example:81\"",
+        "x-forwarded-for: 192.0.2.1",
+        "x-forwarded-host: shop.example:81",
+        "x-forwarded-port: 8080",
+        "x-forwarded-proto: http",
+        "x-real-ip: 192.0.2.1",
+    ];
+
+    #[test]
+    fn a_peer_that_is_not_trusted_claims_nothing() {
+        let hostile: [&[&str]; 24] = [
+            &[],
+            &["X-Forwarded-For: 10.0.0.1"],
+            &["X-Forwarded-For: 10.0.0.1", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"],
+            &["X-Forwarded-For: "],
+            &["X-Forwarded-Proto: https", "X-Forwarded-Host: evil.example", "X-Forwarded-Port: 443"],
+            &["X-Forwarded-Proto: https", "X-Forwarded-Proto: https"],
+            &["X-Forwarded-Server: a", "X-Forwarded-Prefix: /admin", "X-Forwarded-Ssl: on"],
+            &["X-Forwarded-Scheme: https", "X-Forwarded-By: a", "X-Forwarded-: a", "X-Forwarded-A-B: c"],
+            &["Forwarded: for=10.0.0.1;proto=https"],
+            &["Forwarded: for=10.0.0.1", "forwarded: for=\"", "FORWARDED: host=evil.example"],
+            &["X-Real-IP: 10.0.0.1"],
+            &["X-Real-IP: 10.0.0.1", "x-real-ip: 10.0.0.2"],
+            &["X_Forwarded_For: 10.0.0.1", "X_Forwarded-For: 10.0.0.1", "X-Forwarded_For: 10.0.0.1"],
+            &["X_FORWARDED_PROTO: https", "x_forwarded_host: evil.example", "x_forwarded_anything: 1"],
+            &["X_Real_IP: 10.0.0.1", "X-Real_IP: 10.0.0.1", "X_Real-IP: 10.0.0.1"],
+            &["X.Forwarded.For: 10.0.0.1", "X!Forwarded~For: 10.0.0.1", "X.Real.IP: 10.0.0.1"],
+            &["X-Forwarded-For: 10.0.0.1", "Connection: X-Forwarded-For"],
+            &["Connection: X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host, X-Forwarded-Port"],
+            &["Connection: Forwarded", "Connection: x-real-ip", "Connection: close, X-Forwarded-For"],
+            &["Connection: X_Forwarded_For", "X_Forwarded_For: 10.0.0.1"],
+            &["Connection: \u{e9}, X-Forwarded-For", "X-Forwarded-For: \u{e9}"],
+            &["Connection: keep-alive, connection, te, upgrade", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"],
+            &["Proxy-Connection: X-Forwarded-For", "Keep-Alive: X-Forwarded-For", "Trailer: X-Forwarded-For"],
+            &[
+                "TE: gzip",
+                "Transfer-Encoding: chunked",
+                "Content-Length: 5",
+                "Proxy-Authorization: Basic eA==",
+            ],
+        ];
+        for lines in hostile {
+            assert_eq!(passed_on(lines, &hop(&shop(), false)), OURS, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_trusted_peer_is_believed() {
+        let kept = [
+            "Forwarded: for=198.51.100.7;proto=https, for=10.0.0.9",
+            "Forwarded: for=10.0.0.1",
+            "X-Forwarded-For: 198.51.100.7, 10.0.0.9",
+            "X-Forwarded-For: 10.0.0.1",
+            "X-Forwarded-Host: other.example",
+            "X-Forwarded-Port: 443",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Prefix: /shop",
+            "X-Real-IP: 203.0.113.3",
+            "X-End: 1",
+        ];
+        let expected = [
+            "forwarded: for=198.51.100.7;proto=https, for=10.0.0.9",
+            "forwarded: for=10.0.0.1",
+            "forwarded: for=192.0.2.1;proto=http;host=\"shop.example:81\"",
+            "x-end: 1",
+            "x-forwarded-for: 198.51.100.7, 10.0.0.9, 10.0.0.1, 192.0.2.1",
+            "x-forwarded-host: other.example",
+            "x-forwarded-port: 443",
+            "x-forwarded-prefix: /shop",
+            "x-forwarded-proto: https",
+            "x-real-ip: 203.0.113.3",
+        ];
+        assert_eq!(passed_on(&kept, &hop(&shop(), true)), expected);
+    }
+
+    #[test]
+    fn a_trusted_peer_sends_a_header_once_or_it_is_set() {
+        let mut expected = OURS;
+        expected[5] = "x-real-ip: 198.51.100.7";
+        let unusable: [&[&str]; 6] = [
+            &[],
+            &["X-Forwarded-For: ", "X-Forwarded-Proto: ", "X-Forwarded-Host: ", "X-Real-IP: "],
+            &["X-Forwarded-Proto: https", "X-Forwarded-Proto: https"],
+            &["X-Forwarded-Host: a", "X-Forwarded-Host: b", "X-Forwarded-Port: 1", "X-Forwarded-Port: 2"],
+            &["X-Real-IP: 10.0.0.1", "X-Real-IP: 10.0.0.2"],
+            // Names that a trusted proxy has let through.
+            &["X_Forwarded_For: 10.0.0.1", "X-Forwarded_Proto: https", "X_Real_IP: 10.0.0.1", "X.Real.IP: a"],
+        ];
+        for lines in unusable {
+            assert_eq!(passed_on(lines, &hop(&shop(), true)), expected, "{lines:?}");
+        }
+        let without_host = Hop { host: None, ..hop(&shop(), true) };
+        let passed_on_without = passed_on(&["X-Forwarded-Host: a", "X-Forwarded-Host: b"], &without_host);
+        assert_eq!(passed_on_without[0], "forwarded: for=192.0.2.1;proto=http");
+        assert_eq!(passed_on_without[1..], [expected[1], expected[3], expected[4], expected[5]]);
+        // A header that a client behind the peer had named stays (CVE-2022-31813).
+        let named =
+            ["Connection: X-Forwarded-For, Forwarded", "X-Forwarded-For: 10.0.0.1", "Forwarded: for=a"];
+        let passed_on = passed_on(&named, &hop(&shop(), true));
+        assert!(passed_on.contains(&"x-forwarded-for: 10.0.0.1, 192.0.2.1".to_owned()), "{passed_on:?}");
+        assert_eq!(passed_on[0], "forwarded: for=a");
+    }
+
+    #[test]
+    fn addresses_hosts_and_schemes_are_written() {
+        for (peer, node, text) in [
+            ("192.0.2.1", "192.0.2.1", "192.0.2.1"),
+            ("2001:db8::1", "\"[2001:db8::1]\"", "2001:db8::1"),
+            ("::ffff:192.0.2.1", "192.0.2.1", "192.0.2.1"),
+        ] {
+            let hop = Hop { peer: ip(peer), is_tls: true, host: None, port: 443, ..hop(&shop(), false) };
+            let expected = [
+                format!("forwarded: for={node};proto=https"),
+                format!("x-forwarded-for: {text}"),
+                "x-forwarded-port: 443".to_owned(),
+                "x-forwarded-proto: https".to_owned(),
+                format!("x-real-ip: {text}"),
+            ];
+            assert_eq!(passed_on(&["X-Forwarded-Host: evil.example"], &hop), expected);
+        }
+        // All that an authority may have in it.
+        for byte in 0..=u8::MAX {
+            if let Ok(host) = Authority::try_from([b"a", &[byte][..], b"c"].concat().as_slice()) {
+                let passed_on = passed_on(&[], &hop(&host, false));
+                assert_eq!(passed_on[0], format!("forwarded: for=192.0.2.1;proto=http;host=\"{host}\""));
+                assert!(!matches!(byte, b'"' | b'\\'), "{host}");
+            }
+        }
+    }
+
+    #[test]
+    fn headers_of_one_connection_stay_there() {
+        for (lines_in, expected) in [
+            (&["Connection: close"][..], &[][..]),
+            (&["Connection: X-Hop , keep-alive", "Connection: x-other", "X-Hop: 1", "X-Other: 2"], &[]),
+            (&["Connection: ,,a b,@,X-Hop", "X-Hop: 1", "X-End: 2"], &["x-end: 2"]),
+            (&["Connection: X-Hop, \u{e9}", "X-Hop: 1"], &[]),
+            (
+                &["Keep-Alive: 5", "Proxy-Connection: a", "Trailer: a", "Upgrade: h2c", "HTTP2-Settings: a"],
+                &[],
+            ),
+            (&["Proxy-Authorization: a", "Proxy-Authenticate: a", "Proxy-Authentication-Info: a"], &[]),
+            (&["Connection: Host, Via", "Host: a", "Via: 1.1 b"], &["host: a", "via: 1.1 b"]),
+            (&["Authorization: a", "Content-Length: 5"], &["authorization: a", "content-length: 5"]),
+            // Coding and length.
+            (&["Transfer-Encoding: chunked", "Content-Length: 5"], &[]),
+            (&["Transfer-Encoding: gzip", "Transfer-Encoding: chunked", "Content-Length: 5"], &[]),
+            // Trailers.
+            (&["TE: trailers"], &["te: trailers"]),
+            (&["TE: gzip;q=0.5, Trailers", "Connection: TE"], &["te: trailers"]),
+            (&["TE: gzip", "TE: trailers"], &["te: trailers"]),
+            (&["TE: gzip, trailersx"], &[]),
+        ] {
+            let mut headers = headers(lines_in);
+            drop_hop_by_hop(&mut headers);
+            assert_eq!(lines(&headers), expected, "{lines_in:?}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_handshake_stays_one() {
+        const KEY: &str = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==";
+        const VERSION: &str = "Sec-WebSocket-Version: 13";
+        for lines_in in [
+            &["Connection: Upgrade", "Upgrade: websocket", KEY, VERSION][..],
+            &["Connection: keep-alive, UPGRADE, x-hop", "Upgrade: h2c, WebSocket", "X-Hop: 1", KEY, VERSION],
+            &[
+                "Connection: keep-alive",
+                "Connection: upgrade",
+                "Upgrade: a",
+                "Upgrade: websocket",
+                KEY,
+                VERSION,
+            ],
+        ] {
+            let mut headers = headers(lines_in);
+            drop_hop_by_hop(&mut headers);
+            let left = lines(&headers);
+            assert_eq!(left[..1], ["connection: upgrade"], "{lines_in:?}");
+            assert_eq!(left[3..], ["upgrade: websocket"], "{lines_in:?}");
+            // The proxy behind makes nothing else of it.
+            drop_hop_by_hop(&mut headers);
+            assert_eq!(lines(&headers), left, "{lines_in:?}");
+        }
+        for lines_in in [
+            &["Connection: Upgrade", "Upgrade: websocket", VERSION][..],
+            &["Connection: Upgrade", "Upgrade: websocket", KEY],
+            &["Connection: Upgrade", "Upgrade: h2c", KEY, VERSION],
+            &["Connection: Upgrade", KEY, VERSION],
+            &["Upgrade: websocket", KEY, VERSION],
+            &["Connection: keep-alive", "Upgrade: websocket", KEY, VERSION],
+            &["Connection: Upgrade, Sec-WebSocket-Key", "Upgrade: websocket", KEY, VERSION],
+            &["Connection: Upgrade, sec-websocket-version", "Upgrade: websocket", KEY, VERSION],
+        ] {
+            let mut headers = headers(lines_in);
+            drop_hop_by_hop(&mut headers);
+            assert!(!headers.contains_key("connection") && !headers.contains_key("upgrade"), "{lines_in:?}");
+        }
+    }
 }
