@@ -170,7 +170,9 @@ impl Forward {
     async fn flight(&self, settings: &Settings, key: Key) -> Result<Flight, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let most = settings.bounds.in_flight_per_key;
-        let Ok(of_key) = timeout_at(until, self.places_of_keys.take(key, most)).await else {
+        let queue = settings.bounds.connections_per_address;
+        let of_key = timeout_at(until, self.places_of_keys.take(key, most, queue)).await;
+        let Ok(Some(of_key)) = of_key else {
             self.counters.add(Event::KeyBusy);
             let line = format!("Too many requests under way: a client may have {most} at a time.\n");
             return Err(retry_later(StatusCode::TOO_MANY_REQUESTS, line));

@@ -39,14 +39,18 @@ impl<K: Eq + Hash + Clone> Places<K> {
         place.permit.is_some().then_some(place)
     }
 
-    /// Waits for a place of the key, first come, first served.
-    pub(crate) async fn take(self: &Arc<Self>, key: K, most: usize) -> Place<K> {
+    /// Waits for a place of the key, first come, first served. `None`: `queue` others wait already.
+    pub(crate) async fn take(self: &Arc<Self>, key: K, most: usize, queue: usize) -> Option<Place<K>> {
         let mut place = self.wish(key, most);
-        if let Some(semaphore) = place.semaphore.clone() {
-            // An error would be a semaphore that is closed, and none ever is.
-            place.permit = semaphore.acquire_owned().await.ok();
+        let semaphore = place.semaphore.clone()?;
+        // Two references for each place, be it held or waited for; those of the map and of this call.
+        let others = (Arc::strong_count(&semaphore) - 3) / 2;
+        if others >= most.saturating_add(queue) {
+            return None;
         }
-        place
+        // An error would be a semaphore that is closed, and none ever is.
+        place.permit = semaphore.acquire_owned().await.ok();
+        place.permit.is_some().then_some(place)
     }
 
     fn wish(self: &Arc<Self>, key: K, most: usize) -> Place<K> {
@@ -107,14 +111,18 @@ mod tests {
         let places = Places::new();
         let mut context = Context::from_waker(Waker::noop());
         let held = places.try_take(1, 1);
-        let mut waiter = pin!(places.take(1, 1));
+        let mut waiter = pin!(places.take(1, 1, 2));
         assert!(waiter.as_mut().poll(&mut context).is_pending());
         {
-            let mut leaving = pin!(places.take(1, 1));
+            let mut leaving = pin!(places.take(1, 1, 2));
             assert!(leaving.as_mut().poll(&mut context).is_pending());
+            let third = pin!(places.take(1, 1, 2)).as_mut().poll(&mut context).map(|place| place.is_none());
+            assert_eq!(third, Poll::Ready(true), "two wait already");
         }
         drop(held);
-        let Poll::Ready(place) = waiter.as_mut().poll(&mut context) else { panic!("a place is free") };
+        let Poll::Ready(Some(place)) = waiter.as_mut().poll(&mut context) else {
+            panic!("a place is free")
+        };
         assert!(places.try_take(1, 1).is_none());
         drop(place);
         assert!(places.try_take(1, 1).is_some());

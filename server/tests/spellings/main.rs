@@ -5,14 +5,23 @@
 //! finds the route of all of them is a test of `paths.rs`, which reads the same list.
 
 mod client;
+#[path = "../proxy/process.rs"]
+#[expect(dead_code, reason = "it is that of the other tests as well")]
+mod process;
 mod search;
 mod servers;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use client::Client;
+use process::Proxy;
 use servers::{Server, axum_server, express, stripping};
+
+/// Far more than anything here takes; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const ACCEPTED: &str = include_str!("accepted.txt");
 
@@ -28,7 +37,22 @@ fn reach_login<'a>(at: SocketAddr, spellings: impl Iterator<Item = &'a String>) 
     spellings.filter(|spelling| client.get(spelling) == (200, "login".to_owned())).cloned().collect()
 }
 
-/// Whether the search finds the list, for a server.
+/// Of 60 requests in all spellings that the server accepts, the proxy lets 5 through to `/login`.
+fn limited(server: &Server) {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.toml", server.name));
+    let limits = "limit = \"100000/s\"\n[[route]]\nprefix = \"/login\"\nlimit = \"5/h burst 5\"\n";
+    std::fs::write(&file, limits).expect("it can be written");
+    let upstream = format!("http://{}", server.at);
+    let proxy = Proxy::start(&["--upstream", &upstream, "--config", file.to_str().expect("it is a name")]);
+    let mut client = Client::new(proxy.address);
+    let list = accepted(server.name);
+    let mut statuses: Vec<u16> = list.iter().cycle().take(60).map(|spelling| client.get(spelling).0).collect();
+    assert!(statuses.len() == 60 && statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    statuses.retain(|status| *status == 200);
+    assert_eq!(statuses.len(), 5, "{} behind the proxy", server.name);
+}
+
+/// Whether the search finds the list, for a server, and the proxy limits all of it.
 fn searched(server: &Server) {
     let candidates = search::candidates();
     let found = reach_login(server.at, candidates.iter());
@@ -38,6 +62,7 @@ fn searched(server: &Server) {
     let wrong: Vec<_> = list.difference(&found).collect();
     assert!(wrong.is_empty(), "in accepted.txt, but {} refuses them: {wrong:#?}", server.name);
     assert!(!list.is_empty());
+    limited(server);
 }
 
 #[test]
