@@ -148,7 +148,7 @@ impl Forward {
             Err(response) => return response,
         };
         let (mut parts, body) = request.into_parts();
-        forwarded::drop_hop_by_hop(&mut parts.headers);
+        forwarded::drop_hop_by_hop(&mut parts);
         forwarded::set(&mut parts.headers, &Hop {
             peer: peer.address,
             client: client.address,

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
+use hyper::{Method, Version};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -77,14 +79,15 @@ fn append_to_list(headers: &mut HeaderMap, name: HeaderName, item: &str) {
 
 /// Drops the headers that are for one connection only: those that RFC 9110, 7.6.1 lists, and those
 /// that `Connection` names. The upgrade to a WebSocket stays, and `TE: trailers`.
-pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
+pub(crate) fn drop_hop_by_hop(parts: &mut Parts) {
     const ALWAYS: &str = "connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade,\
                           proxy-authenticate,proxy-authorization";
+    let is_websocket = is_websocket(parts);
+    let headers = &mut parts.headers;
     // A length beside a transfer coding is a lie about the body, and the means of request smuggling.
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
-    let is_websocket = is_websocket(headers);
     let trailers = has_token(headers, &header::TE, "trailers");
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let names = lines.chain([ALWAYS]).flat_map(|line| line.split(','));
@@ -101,8 +104,12 @@ pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn is_websocket(headers: &HeaderMap) -> bool {
-    has_token(headers, &header::CONNECTION, "upgrade")
+/// Whether a request is one for a WebSocket (RFC 6455, 4.1).
+fn is_websocket(parts: &Parts) -> bool {
+    let headers = &parts.headers;
+    parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && has_token(headers, &header::CONNECTION, "upgrade")
         && has_token(headers, &header::UPGRADE, "websocket")
         && headers.contains_key(header::SEC_WEBSOCKET_KEY)
         && headers.contains_key(header::SEC_WEBSOCKET_VERSION)
