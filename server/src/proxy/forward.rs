@@ -430,7 +430,7 @@ fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> 
         None if request.headers().contains_key(header::HOST) => return Err(()),
         None => None,
     };
-    // A whole URL in the request line overrides the header. Neither is a place for a user's name.
+    // A whole URL in the request line overrides the header.
     let named = request.version() == Version::HTTP_11 && host.is_none();
     let host = match request.uri().authority() {
         // HTTP/1.1 wants the header all the same.
@@ -439,10 +439,18 @@ fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> 
         None => host,
     };
     match host {
-        Some(host) if host.as_str().contains('@') => Err(()),
+        Some(host) if !is_host(&host) => Err(()),
         None if request.version() > Version::HTTP_10 => Err(()),
         host => Ok(host),
     }
+}
+
+/// Whether this is the name of a host and perhaps a port, without a user's name.
+fn is_host(authority: &Authority) -> bool {
+    let name = authority.host();
+    let Some(rest) = authority.as_str().strip_prefix(name).filter(|_| !name.is_empty()) else { return false };
+    let Some(port) = rest.strip_prefix(':') else { return rest.is_empty() };
+    port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
 }
 
 pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {

@@ -24,7 +24,7 @@ pub(crate) struct Hop<'a> {
     pub(crate) port: u16,
 }
 
-/// Tells of the hop, and drops claims of a peer that is not trusted.
+/// Tells of the hop and of the host, and drops claims of a peer that is not trusted.
 pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
     drop_claims(headers, hop.trusted);
     let proto = if hop.is_tls { "https" } else { "http" };
@@ -38,6 +38,10 @@ pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
     set_unless_said(headers, HeaderName::from_static("x-forwarded-host"), hop.host.map(Authority::as_str));
     set_unless_said(headers, HeaderName::from_static("x-forwarded-port"), Some(&hop.port.to_string()));
     set_unless_said(headers, X_REAL_IP, Some(&hop.client.to_string()));
+    // The host of a URL in the request line, if there is one; or the header that `Connection` has named.
+    if let Some(host) = hop.host {
+        headers.insert(header::HOST, value(host.as_str()));
+    }
 }
 
 /// Removes the headers of a client that is not trusted; and of every client those with underscores,
