@@ -136,12 +136,18 @@ impl Forward {
         client: Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        if request.method() == Method::CONNECT {
-            return text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n");
-        }
-        let Ok(host) = requested_host(&request) else {
-            self.counters.add(Event::BadRequest);
-            return text(StatusCode::BAD_REQUEST, "Bad request: one valid Host header is needed.\n");
+        let host = match admitted(&request) {
+            Ok(host) => host,
+            Err(mut response) => {
+                if response.status() == StatusCode::BAD_REQUEST {
+                    self.counters.add(Event::BadRequest);
+                }
+                // Another reader may see the end of this request elsewhere.
+                if request.version() < Version::HTTP_2 {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                return response;
+            }
         };
         let flight = match self.flight(settings, client.key).await {
             Ok(flight) => Arc::new(flight),
@@ -420,6 +426,43 @@ impl Sending {
             _ => None,
         }
     }
+}
+
+/// The host of a request that can be forwarded, if it names one. An error is the refusal of another.
+fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, Response<Body>> {
+    let refused = |line| Err(text(StatusCode::BAD_REQUEST, line));
+    if request.method() == Method::CONNECT {
+        return Err(text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n"));
+    }
+    if !has_known_coding(request.headers()) {
+        let line = "Not implemented: the only transfer coding here is chunked, once.\n";
+        return Err(text(StatusCode::NOT_IMPLEMENTED, line));
+    }
+    if !has_valid_target(request) {
+        return refused("Bad request: the target must be a path, or a URL of http or https.\n");
+    }
+    match requested_host(request) {
+        Ok(host) => Ok(host),
+        Err(()) => refused("Bad request: one valid Host header is needed.\n"),
+    }
+}
+
+/// Whether the body is as hyper reads it: hyper takes `chunked` off, and leaves codings before it on.
+fn has_known_coding(headers: &HeaderMap) -> bool {
+    match only_value(headers, &header::TRANSFER_ENCODING) {
+        Some(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        None => !headers.contains_key(header::TRANSFER_ENCODING),
+    }
+}
+
+/// Whether the target has one of the forms of RFC 9112, 3.2 but for that of `CONNECT`.
+fn has_valid_target(request: &Request<Incoming>) -> bool {
+    let uri = request.uri();
+    let is_known = match uri.scheme_str() {
+        Some(scheme) => ["http", "https"].contains(&scheme),
+        None => uri.authority().is_none(),
+    };
+    is_known && (uri.path() != "*" || request.method() == Method::OPTIONS)
 }
 
 /// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112, 3.2
