@@ -155,6 +155,7 @@ impl Forward {
         };
         let (mut parts, body) = request.into_parts();
         forwarded::drop_hop_by_hop(&mut parts);
+        tell_length(&mut parts.headers, body.size_hint().exact());
         forwarded::set(&mut parts.headers, &Hop {
             peer: peer.address,
             client: client.address,
@@ -499,6 +500,15 @@ fn is_host(authority: &Authority) -> bool {
 pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())
+}
+
+/// Writes the length that a client has told anew: other readers take `010` for 8.
+fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
+    if headers.remove(header::CONTENT_LENGTH).is_some()
+        && let Some(length) = length
+    {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {

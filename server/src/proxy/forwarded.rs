@@ -82,10 +82,13 @@ fn append_to_list(headers: &mut HeaderMap, name: HeaderName, item: &str) {
 }
 
 /// Drops the headers that are for one connection only: those that RFC 9110, 7.6.1 lists, and those
-/// that `Connection` names. The upgrade to a WebSocket stays, and `TE: trailers`.
+/// that `Connection` names; and those that other servers may take for a length. The upgrade to a
+/// WebSocket stays, and `TE: trailers`.
 pub(crate) fn drop_hop_by_hop(parts: &mut Parts) {
     const ALWAYS: &str = "connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade,\
                           proxy-authenticate,proxy-authorization";
+    // To servers that take an underscore for a hyphen, these tell another length of the body.
+    const LENGTHS: &str = "content_length,transfer_encoding";
     let is_websocket = is_websocket(parts);
     let headers = &mut parts.headers;
     // A length beside a transfer coding is a lie about the body, and the means of request smuggling.
@@ -94,7 +97,7 @@ pub(crate) fn drop_hop_by_hop(parts: &mut Parts) {
     }
     let trailers = has_token(headers, &header::TE, "trailers");
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.chain([ALWAYS]).flat_map(|line| line.split(','));
+    let names = lines.chain([ALWAYS, LENGTHS]).flat_map(|line| line.split(','));
     let names: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
     for name in names {
         headers.remove(name);
