@@ -136,19 +136,52 @@ impl Forward {
         client: Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        if request.method() == Method::CONNECT {
-            return text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n");
-        }
-        let Ok(host) = requested_host(&request) else {
-            self.counters.add(Event::BadRequest);
-            return text(StatusCode::BAD_REQUEST, "Bad request: one valid Host header is needed.\n");
+        let host = match admitted(&request) {
+            Ok(host) => host,
+            Err(mut response) => {
+                if response.status() == StatusCode::BAD_REQUEST {
+                    self.counters.add(Event::BadRequest);
+                }
+                // Another reader may see the end of this request elsewhere.
+                if request.version() < Version::HTTP_2 {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                return response;
+            }
         };
         let flight = match self.flight(settings, client.key).await {
             Ok(flight) => Arc::new(flight),
             Err(response) => return response,
         };
+        // Most requests end before this, so that its state has memory of its own.
+        let exchange = self.exchange(settings, peer, client, host, request, &flight);
+        let mut response = Box::pin(exchange).await;
+        response.extensions_mut().insert(flight);
+        response
+    }
+
+    /// Sends a request that has its places.
+    async fn exchange(
+        &self,
+        settings: &Settings,
+        peer: &Peer,
+        client: Client,
+        host: Option<Authority>,
+        request: Request<Incoming>,
+        flight: &Arc<Flight>,
+    ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
+        // A WebSocket begins with a GET of HTTP/1.1 (RFC 6455, 4.1).
+        if parts.method != Method::GET || parts.version != Version::HTTP_11 {
+            parts.headers.remove(header::UPGRADE);
+        }
         forwarded::drop_hop_by_hop(&mut parts.headers);
+        tell_length(&mut parts.headers, body.size_hint().exact());
+        // That of a URL in the request line overrides the header (RFC 9112, 3.2.2).
+        if let Some(host) = &host {
+            let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
+            parts.headers.insert(header::HOST, host);
+        }
         forwarded::set(&mut parts.headers, &Hop {
             peer: peer.address,
             client: client.address,
@@ -161,9 +194,7 @@ impl Forward {
             Ok(upload) => upload,
             Err(response) => return response,
         };
-        let mut response = self.attempts(&settings.timeouts, &parts, &upload, &flight).await;
-        response.extensions_mut().insert(flight);
-        response
+        self.attempts(&settings.timeouts, &parts, &upload, flight).await
     }
 
     /// Waits for a place of the key, then for one of all.
@@ -424,6 +455,43 @@ impl Sending {
     }
 }
 
+/// The host of a request that can be forwarded, if it names one. An error is the refusal of another.
+fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, Response<Body>> {
+    let refused = |line| Err(text(StatusCode::BAD_REQUEST, line));
+    if request.method() == Method::CONNECT {
+        return Err(text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n"));
+    }
+    if !has_known_coding(request.headers()) {
+        let line = "Not implemented: the only transfer coding here is chunked, once.\n";
+        return Err(text(StatusCode::NOT_IMPLEMENTED, line));
+    }
+    if !has_valid_target(request) {
+        return refused("Bad request: the target must be a path, or a URL of http or https.\n");
+    }
+    match requested_host(request) {
+        Ok(host) => Ok(host),
+        Err(()) => refused("Bad request: one valid Host header is needed.\n"),
+    }
+}
+
+/// Whether the body is as hyper reads it: hyper takes `chunked` off, and leaves codings before it on.
+fn has_known_coding(headers: &HeaderMap) -> bool {
+    match only_value(headers, &header::TRANSFER_ENCODING) {
+        Some(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        None => !headers.contains_key(header::TRANSFER_ENCODING),
+    }
+}
+
+/// Whether the target has one of the forms of RFC 9112, 3.2 but for that of `CONNECT`.
+fn has_valid_target(request: &Request<Incoming>) -> bool {
+    let uri = request.uri();
+    let is_known = match uri.scheme_str() {
+        Some(scheme) => ["http", "https"].contains(&scheme),
+        None => uri.authority().is_none(),
+    };
+    is_known && (uri.path() != "*" || request.method() == Method::OPTIONS)
+}
+
 /// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112, 3.2
 /// wants a 400.
 fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
@@ -432,7 +500,7 @@ fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> 
         None if request.headers().contains_key(header::HOST) => return Err(()),
         None => None,
     };
-    // A whole URL in the request line overrides the header. Neither is a place for a user's name.
+    // A whole URL in the request line overrides the header.
     let named = request.version() == Version::HTTP_11 && host.is_none();
     let host = match request.uri().authority() {
         // HTTP/1.1 wants the header all the same.
@@ -441,15 +509,32 @@ fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> 
         None => host,
     };
     match host {
-        Some(host) if host.as_str().contains('@') => Err(()),
+        Some(host) if !is_host(&host) => Err(()),
         None if request.version() > Version::HTTP_10 => Err(()),
         host => Ok(host),
     }
 }
 
+/// Whether this is the name of a host and perhaps a port, without a user's name.
+fn is_host(authority: &Authority) -> bool {
+    let name = authority.host();
+    let Some(rest) = authority.as_str().strip_prefix(name).filter(|_| !name.is_empty()) else { return false };
+    let Some(port) = rest.strip_prefix(':') else { return rest.is_empty() };
+    port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
+}
+
 pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())
+}
+
+/// Writes the length that a client has told anew: other readers take `010` for 8.
+fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
+    if headers.remove(header::CONTENT_LENGTH).is_some()
+        && let Some(length) = length
+    {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {

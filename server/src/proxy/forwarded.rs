@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::Authority;
 
-/// Headers of one connection (RFC 9110, 7.6.1), and credentials for this proxy.
-const OF_ONE_CONNECTION: [&str; 11] = [
+/// Headers of one connection (RFC 9110, 7.6.1), credentials for this proxy, and names with underscores
+/// that some servers take for a length of the body.
+const OF_ONE_CONNECTION: [&str; 13] = [
     "connection",
+    "content_length",
     "http2-settings",
     "keep-alive",
     "proxy-authenticate",
@@ -17,6 +19,7 @@ const OF_ONE_CONNECTION: [&str; 11] = [
     "te",
     "trailer",
     "transfer-encoding",
+    "transfer_encoding",
     "upgrade",
 ];
 
