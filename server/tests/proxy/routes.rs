@@ -33,7 +33,7 @@ fn the_longest_prefix_has_the_limit() {
             { prefix = "/a/b/", limit = "2/h burst 2", name = "b" },
             { prefix = "/dear", limit = "10/h burst 10", cost = 4 },
         ]
-        "#,
+"#,
     );
     let proxy = start(&file);
     let mut client = proxy.connect();
@@ -129,7 +129,7 @@ fn a_file_with_a_mistake_changes_nothing() {
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
         assert!(stderr.starts_with(&format!("error: {name}:{line}:")), "{stderr}");
     }
-    for prefix in ["a", "", "/a/", "/%61"] {
+    for prefix in ["a", "", "/a"] {
         std::fs::write(
             &file,
             format!("{before}[[route]]\nlimit = \"1/h\"\nname = \"n\"\nprefix = \"{prefix}\"\n"),
