@@ -81,12 +81,22 @@ fn append_to_list(headers: &mut HeaderMap, name: HeaderName, item: &str) {
     headers.insert(name, list);
 }
 
+/// The headers that RFC 9110, 7.6.1 says are for one connection.
+const ONE_CONNECTION: &str = "connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade,\
+                              proxy-authenticate,proxy-authorization";
+
+/// Drops the trailers that tell of a connection or of the body's length, which trailers must not
+/// (RFC 9110, 6.5.1): a client of HTTP/2 would see a malformed response.
+pub(crate) fn drop_from_trailers(trailers: &mut HeaderMap) {
+    for name in ONE_CONNECTION.split(',').chain(["content-length"]) {
+        trailers.remove(name);
+    }
+}
+
 /// Drops the headers that are for one connection only: those that RFC 9110, 7.6.1 lists, and those
 /// that `Connection` names; and those that other servers may take for a length. The upgrade to a
 /// WebSocket stays, and `TE: trailers`.
 pub(crate) fn drop_hop_by_hop(parts: &mut Parts) {
-    const ALWAYS: &str = "connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade,\
-                          proxy-authenticate,proxy-authorization";
     // To servers that take an underscore for a hyphen, these tell another length of the body.
     const LENGTHS: &str = "content_length,transfer_encoding";
     let is_websocket = is_websocket(parts);
@@ -97,7 +107,7 @@ pub(crate) fn drop_hop_by_hop(parts: &mut Parts) {
     }
     let trailers = has_token(headers, &header::TE, "trailers");
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.chain([ALWAYS, LENGTHS]).flat_map(|line| line.split(','));
+    let names = lines.chain([ONE_CONNECTION, LENGTHS]).flat_map(|line| line.split(','));
     let names: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
     for name in names {
         headers.remove(name);
