@@ -12,6 +12,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::forwarded::drop_from_trailers;
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A time-out that starts at the first pause, and ends with it.
@@ -242,7 +244,7 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+        let Poll::Ready(mut frame) = Pin::new(&mut this.body).poll_frame(context) else {
             if let Some(delivery) = &this.delivery {
                 delivery.note(UPSTREAM);
             }
@@ -255,8 +257,11 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
             let since = delivery.start.elapsed().as_millis();
             delivery.note(u64::try_from(since).unwrap_or(UPSTREAM));
         }
-        match &frame {
+        match &mut frame {
             Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    drop_from_trailers(trailers);
+                }
                 this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
                 if this.body.is_end_stream() {
                     this.end(End::Whole);

@@ -376,14 +376,15 @@ impl Forward {
             self.counters.add(Event::Loop);
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
-        let length = response.body().size_hint().exact();
+        // A response without a body may tell the length of the one that a GET would have, unless it is a 204.
+        let told = match response.body().size_hint().exact() {
+            Some(0) if response.status() != StatusCode::NO_CONTENT => content_length(response.headers()),
+            length => length.filter(|length| *length > 0),
+        };
         let headers = response.headers_mut();
+        tell_length(headers, told);
         headers.remove(header::PROXY_AUTHENTICATE);
         headers.remove(header::PROXY_AUTHORIZATION);
-        // A length beside a transfer coding says nothing of the body. (No body tells of none.)
-        if length != Some(0) && content_length(headers).is_some_and(|said| Some(said) != length) {
-            headers.remove(header::CONTENT_LENGTH);
-        }
         // hyper lowers it for a client that is older.
         *response.version_mut() = Version::HTTP_11;
         response
@@ -528,7 +529,7 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Writes the length that a client has told anew: other readers take `010` for 8.
+/// Writes a length that the headers tell of anew, for there are readers that take `010` for 8; or none.
 fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
     if headers.remove(header::CONTENT_LENGTH).is_some()
         && let Some(length) = length
@@ -537,8 +538,10 @@ fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
     }
 }
 
+/// The length that the headers tell of, if it is one number.
 fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    let digits = only_value(headers, &header::CONTENT_LENGTH)?.to_str().ok()?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 pub(crate) fn text(status: StatusCode, line: impl Into<Body>) -> Response<Body> {

@@ -102,6 +102,15 @@ fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("numbers, addresses and authorities are visible ASCII")
 }
 
+/// Drops the trailers that tell of a connection or of the body's length, which trailers must not
+/// (RFC 9110, 6.5.1): a client of HTTP/2 would see a malformed response.
+pub(crate) fn drop_from_trailers(trailers: &mut HeaderMap) {
+    for name in OF_ONE_CONNECTION {
+        trailers.remove(name);
+    }
+    trailers.remove(header::CONTENT_LENGTH);
+}
+
 /// Drops the headers that are for one connection only, and those that `Connection` names.
 ///
 /// `TE: trailers` stays, and so do `Connection` and `Upgrade` of a WebSocket handshake. Headers for
