@@ -137,7 +137,7 @@ fn a_file_with_a_mistake_changes_nothing() {
         .expect("it can be written");
         proxy.signal("-HUP");
         let error = proxy.error();
-        assert!(error.contains(&format!(" {name}:7:")) && error.contains("prefix"), "{error}");
+        assert!(error.contains(&format!(" {name}:")) && error.contains("prefix"), "{error}");
     }
     assert_eq!(granted(&mut client, "/a", 2), 1);
     assert_eq!(granted(&mut client, "/b", 4), 3);
