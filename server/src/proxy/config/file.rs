@@ -58,11 +58,23 @@ impl File {
     }
 }
 
+/// The text without commands to a terminal, which a name in the file may have.
+fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for char in text.chars() {
+        match char.is_control() {
+            true => printable.extend(char.escape_default()),
+            false => printable.push(char),
+        }
+    }
+    printable
+}
+
 /// `FILE:LINE:COLUMN: ...` for a byte of the text. Columns are counted in characters.
 fn place(path: &Path, text: &str, at: usize, what: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
     let line_begins = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = 1 + before.matches('\n').count();
     let column = 1 + before[line_begins..].chars().count();
-    format!("{}:{line}:{column}: {what}", path.display())
+    format!("{}:{line}:{column}: {}", path.display(), printable(what))
 }
