@@ -176,6 +176,9 @@ impl Forward {
             parts.headers.remove(header::UPGRADE);
         }
         forwarded::drop_hop_by_hop(&mut parts.headers);
+        if parts.version == Version::HTTP_2 {
+            forwarded::join_cookies(&mut parts.headers);
+        }
         tell_length(&mut parts.headers, body.size_hint().exact());
         // That of a URL in the request line overrides the header (RFC 9112, 3.2.2).
         if let Some(host) = &host {

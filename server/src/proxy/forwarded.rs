@@ -147,6 +147,16 @@ pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Makes one field line of the cookies, which a client of HTTP/2 may split, for an upstream of HTTP/1.1
+/// (RFC 9113, 8.2.3).
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let lines: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1 {
+        let joined = HeaderValue::from_bytes(&lines.join(&b"; "[..]));
+        headers.insert(header::COOKIE, joined.expect("made of header values and ASCII"));
+    }
+}
+
 fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
 }
