@@ -1,6 +1,7 @@
 //! `tollgate`: servers on the rate limiter of that name.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -22,16 +23,29 @@ enum Command {
     Check(Box<proxy::Options>),
 }
 
-/// 0: each request was answered. 1: some were cut, or the settings are wrong. 2: it could not start.
-#[tokio::main]
-async fn main() -> ExitCode {
+/// 0: each request was answered. 1: some were cut. 2: it could not start.
+fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse() {
-        Ok(Tollgate { command: Some(Command::Proxy(options)) }) => proxy::run(*options).await,
+        Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(*options),
         Ok(Tollgate { command: Some(Command::Check(options)) }) => proxy::check(&options),
-        Ok(Tollgate { command: None }) => Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}")),
+        Ok(Tollgate { command: None }) => {
+            Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
+        }
         Err(help) if !help.use_stderr() => help.exit(),
         Err(error) => Err(proxy::sentence(&error)),
     };
+    exit_code(outcome)
+}
+
+fn serve(options: proxy::Options) -> Result<bool, String> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
+    let outcome = runtime.block_on(proxy::run(options));
+    // Connections are cut here. A file or a name server that hangs does not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    outcome
+}
+
+fn exit_code(outcome: Result<bool, String>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),

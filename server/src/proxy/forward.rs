@@ -24,7 +24,7 @@ use super::counters::{Counters, Event};
 use super::forwarded::{self, Hop};
 use super::limits::{Client, Key};
 use super::listen::Peer;
-use super::places::{Place, Places};
+use super::places::{Place, Places, resize};
 use super::settings::{Settings, Timeouts, Upstream};
 
 /// A connection that lies idle for longer is closed.
@@ -49,6 +49,8 @@ pub(crate) struct Forward {
 }
 
 struct Target {
+    /// As the settings name it.
+    name: Arc<str>,
     /// Over connections that are kept alive.
     pooled: ReverseProxy<Connector>,
     /// Over a new connection each.
@@ -62,6 +64,20 @@ pub(crate) struct Flight {
     _of_key: Place<Key>,
     _of_all: OwnedSemaphorePermit,
     under_way: Arc<AtomicUsize>,
+}
+
+/// The extension of an upstream's response, to be held until its body has ended.
+#[derive(Clone)]
+pub(crate) struct Served {
+    _flight: Arc<Flight>,
+    /// That responded.
+    pub(crate) upstream: Arc<str>,
+}
+
+/// The extension of a request, held until the tunnel over its connection has ended.
+#[derive(Clone)]
+pub(crate) struct OfConnection {
+    pub(crate) _places: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 impl Drop for Flight {
@@ -115,11 +131,7 @@ impl Forward {
 
     /// Changes the number of places for all requests.
     pub(crate) fn resize(&self, before: usize, now: usize) {
-        if now > before {
-            self.places.add_permits((now - before).min(Semaphore::MAX_PERMITS - before));
-        } else {
-            self.places.forget_permits(before - now);
-        }
+        resize(&self.places, before, now);
     }
 
     /// Requests that have a place, and connections that were upgraded.
@@ -127,8 +139,8 @@ impl Forward {
         self.under_way.load(Relaxed)
     }
 
-    /// Answers a request by an upstream's response, or by an error. An upstream's response has an
-    /// `Arc<Flight>` among its extensions, to be held until its body has ended.
+    /// Answers a request by an upstream's response, or by an error. An upstream's response
+    /// has [`Served`] among its extensions.
     pub(crate) async fn send(
         &self,
         settings: &Settings,
@@ -154,10 +166,7 @@ impl Forward {
             Err(response) => return response,
         };
         // Most requests end before this, so that its state has memory of its own.
-        let exchange = self.exchange(settings, peer, client, host, request, &flight);
-        let mut response = Box::pin(exchange).await;
-        response.extensions_mut().insert(flight);
-        response
+        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
     }
 
     /// Sends a request that has its places.
@@ -168,7 +177,7 @@ impl Forward {
         client: Client,
         host: Option<Authority>,
         request: Request<Incoming>,
-        flight: &Arc<Flight>,
+        flight: Arc<Flight>,
     ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
         // A WebSocket begins with a GET of HTTP/1.1 (RFC 6455, 4.1).
@@ -243,7 +252,10 @@ impl Forward {
                 Ok(Sending::Whole(whole.to_bytes()))
             }
             Err(_) if upload.progress() == Progress::Reading => {
-                let line = format!("Content too large: a chunked body of {} may have {GET_BODY} bytes.\n", parts.method);
+                let line = format!(
+                    "Content too large: a chunked body of {} may have {GET_BODY} bytes.\n",
+                    parts.method
+                );
                 Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
             }
             Err(_) => Err(self.failed(Failure::Broken, upload.progress())),
@@ -256,7 +268,7 @@ impl Forward {
         timeouts: &Timeouts,
         parts: &Parts,
         body: &Sending,
-        flight: &Arc<Flight>,
+        flight: Arc<Flight>,
     ) -> Response<Body> {
         let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
         let is_upgrade = parts.headers.contains_key(header::UPGRADE);
@@ -269,11 +281,16 @@ impl Forward {
             let target = &targets[at % targets.len()];
             let mut request = Request::from_parts(parts.clone(), body.body());
             if is_upgrade {
-                request.extensions_mut().insert(TunnelGuard::new(flight.clone()));
+                let of_connection = request.extensions_mut().remove::<OfConnection>();
+                request.extensions_mut().insert(TunnelGuard::new((flight.clone(), of_connection)));
             }
-            let proxy = if fresh { &target.fresh } else { &target.pooled };
-            let failure = match self.attempt(timeouts, proxy, request, body).await {
-                Ok(response) => return self.handed_back(response),
+            let failure = match self.attempt(timeouts, target, fresh, request, body).await {
+                Ok(response) => {
+                    let mut response = self.handed_back(response);
+                    let served = Served { _flight: flight, upstream: target.name.clone() };
+                    response.extensions_mut().insert(served);
+                    return response;
+                }
                 Err(failure) => failure,
             };
             let again = match failure {
@@ -309,10 +326,13 @@ impl Forward {
     async fn attempt(
         &self,
         timeouts: &Timeouts,
-        proxy: &ReverseProxy<Connector>,
+        target: &Target,
+        fresh: bool,
         request: Request<Body>,
         body: &Sending,
     ) -> Result<Response<Body>, Failure> {
+        let upstream = &*target.name;
+        let proxy = if fresh { &target.fresh } else { &target.pooled };
         let began = Instant::now();
         let last = || body.last().map_or(began, |last| last.max(began));
         let mut answer = std::pin::pin!(proxy.proxy_request(request));
@@ -322,13 +342,18 @@ impl Forward {
                 Ok(Ok(response)) => break response,
                 // The client has sent a part meanwhile, or it is the client that is waited for.
                 Err(_) if last() + timeouts.response_head > Instant::now() => (),
-                Err(_) => return Err(Failure::TooLate),
+                Err(_) => {
+                    tracing::warn!(upstream, "the upstream did not begin to respond in time");
+                    return Err(Failure::TooLate);
+                }
             }
         };
         match response.extensions().get::<ProxyError>() {
             None => Ok(response),
             Some(error) => {
-                tracing::warn!(error = error.message(), "the upstream failed");
+                if matches!(body.progress(), Progress::Untouched | Progress::Reading) {
+                    tracing::warn!(upstream, error = error.message(), "the upstream failed");
+                }
                 Err(match error.is_connect() {
                     true => Failure::Unreached { in_time: !error.message().contains(CONNECT_TIMED_OUT) },
                     false if response.status() == StatusCode::GATEWAY_TIMEOUT => Failure::TooLate,
@@ -346,11 +371,9 @@ impl Forward {
             (Progress::Broken, _) => {
                 (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
             }
-            (_, Failure::Unreached { in_time: true }) => (
-                Event::BadGateway,
-                StatusCode::BAD_GATEWAY,
-                "Bad gateway: the upstream cannot be reached.\n",
-            ),
+            (_, Failure::Unreached { in_time: true }) => {
+                (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream cannot be reached.\n")
+            }
             (_, Failure::Unreached { in_time: false }) => (
                 Event::ConnectTimeout,
                 StatusCode::GATEWAY_TIMEOUT,
@@ -413,9 +436,16 @@ impl Target {
                 .pool_idle_timeout(IDLE)
                 .pool_max_idle_per_host(idle)
                 .build(Connector::new(upstream.clone(), timeouts.clone()));
-            ReverseProxy::new_with_client("/", format!("http://{authority}"), client).with_policy(policy.clone())
+            ReverseProxy::new_with_client("/", format!("http://{authority}"), client)
+                .with_policy(policy.clone())
         };
-        Target { pooled: through(settings.bounds.in_flight), fresh: through(0), passed_over: AtomicU64::new(0) }
+        let name = upstream.to_string().into();
+        Target {
+            name,
+            pooled: through(settings.bounds.in_flight),
+            fresh: through(0),
+            passed_over: AtomicU64::new(0),
+        }
     }
 }
 

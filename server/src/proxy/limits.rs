@@ -285,7 +285,7 @@ impl Limits {
         };
         let in_force = RwLock::new(Arc::new(nothing));
         let limits = Limits { tally: Arc::default(), counters, in_force, changing: Mutex::default() };
-        limits.replace(settings);
+        limits.put_in_force(settings);
         limits
     }
 
@@ -313,6 +313,12 @@ impl Limits {
     /// Puts the limits of these settings in force. A limit that stays, by its name, keeps its buckets
     /// and its counts. Says each change in a line.
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<String> {
+        let said = self.put_in_force(settings);
+        said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
+        said
+    }
+
+    fn put_in_force(&self, settings: &Settings) -> Vec<String> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
         let mut said = Vec::new();
@@ -339,7 +345,6 @@ impl Limits {
             shadow: settings.shadow,
         };
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
-        said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
         said
     }
 
@@ -374,20 +379,33 @@ impl Limits {
         if limit.shadow == shadow { limit } else { Arc::new(limit.with_shadow(shadow, &self.tally)) }
     }
 
-    /// Passes a request and its client to `forward` if its limit allows.
+    /// Finds the client of a request.
+    pub(crate) fn ask(&self, peer: IpAddr, request: &mut Request<Incoming>) -> Asking {
+        let (at, in_force) = (Instant::now(), self.in_force());
+        request.extensions_mut().insert(peer);
+        let client = in_force.keys.client(peer, Head::from(&*request));
+        Asking { in_force, client, at }
+    }
+}
+
+/// A request whose client is known, and whose limit is not yet asked.
+pub(crate) struct Asking {
+    in_force: Arc<InForce>,
+    pub(crate) client: Client,
+    at: Instant,
+}
+
+impl Asking {
+    /// Passes the request and its client to `forward` if its limit allows.
     pub(crate) async fn send<F>(
-        &self,
-        peer: IpAddr,
+        self,
         mut request: Request<Incoming>,
         forward: impl Fn(Client, Request<Incoming>) -> F + Clone,
     ) -> Response<Body>
     where
         F: Future<Output = Response<Body>>,
     {
-        let at = Instant::now();
-        let in_force = self.in_force();
-        request.extensions_mut().insert(peer);
-        let client = in_force.keys.client(peer, Head::from(&request));
+        let Asking { in_force, client, at } = self;
         let Some(limit) = in_force.limit_of(request.uri().path()) else {
             return forward(client, request).await;
         };

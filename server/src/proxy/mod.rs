@@ -6,21 +6,24 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 pub(crate) use config::{Options, sentence};
-use counters::{Counters, Event};
+use counters::Counters;
+use forward::Forward;
 use limits::{Limits, Sums};
 use listen::{Listener, Tls};
+use log::Log;
+use reload::Reload;
 use serve::Proxy;
-use settings::{Address, Log, LogFormat, Settings, Upstream};
+use settings::{Address, Settings, Upstream};
 use signals::{Hangups, Stops};
+use sockets::Sockets;
 
 mod admin;
 mod bodies;
@@ -30,13 +33,17 @@ mod counters;
 mod demo;
 mod forward;
 mod forwarded;
+mod introduce;
 mod limits;
 mod listen;
+mod log;
 mod paths;
 mod places;
+mod reload;
 mod serve;
 mod settings;
 mod signals;
+mod sockets;
 
 /// Serves until a signal says stop. `true`: each request was answered. `false`: some were cut.
 /// An error is one sentence.
@@ -44,45 +51,29 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // Before the first line is printed: its reader may send a signal at once.
     let no_signals = |error| format!("cannot listen for signals: {error}");
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
-    let settings = config::load(&options)?;
-    log_to_stderr(&settings.log);
-    let counters: Arc<Counters> = Arc::default();
+    let mut settings = config::load(&options)?;
+    let log = Log::start(settings.log.format);
     let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
     let listener = Listener::bind(&settings.listen)?;
-    let port = match listener.address() {
-        Address::Tcp(address) => address.port(),
-        Address::Unix(_) if settings.tls.is_some() => 443,
-        Address::Unix(_) => 80,
-    };
     let admin = match &settings.admin {
         Some(admin) => Some(bind(admin.at).await?),
         None => None,
     };
-    let (demo, sockets_each) = match settings.upstreams.first() {
-        Some(upstream) => (upstream.clone(), 1),
-        // An upstream in this process takes two of its sockets for each connection.
-        None => (demo::start().await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
-    };
-    let admin_sockets = admin.as_ref().map_or(0, |_| admin::PLACES + 1);
-    let (clients, in_flight) = share_sockets(admin_sockets, sockets_each, settings.bounds.in_flight);
-    let mut settings = settings;
-    if in_flight < settings.bounds.in_flight {
-        tracing::warn!(in_flight, "the limit on open files leaves room for fewer requests under way");
-        settings.bounds.in_flight = in_flight;
+    let (demo, sockets) = upstream_and_sockets(&settings).await?;
+    settings.bounds.in_flight = sockets.bounded(settings.bounds.in_flight);
+    for line in introduce::introduction(&settings, listener.address(), &demo) {
+        say(format_args!("{line}"));
     }
-    let via = settings.via.clone().unwrap_or_else(|| format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32));
-    let limits = Arc::new(Limits::new(&settings, counters.clone()));
-    let forward = forward::Forward::new(&settings, &demo, via, port, counters.clone());
-    introduce(&settings, &listener, &demo);
-    let proxy = Arc::new(Proxy::new(settings, limits.clone(), forward, tls, counters));
+    let proxy = Arc::new(proxy(settings, listener.address(), &demo, tls, &sockets));
+    let reload = Arc::new(Reload::new(options, proxy.clone(), demo, sockets, log));
     let ready = Arc::new(AtomicBool::new(true));
     if let Some((listener, address)) = admin {
         say(format_args!("admin page on http://{address}/, and /metrics"));
-        tokio::spawn(admin::serve(listener, proxy.clone(), ready.clone()));
+        tokio::spawn(admin::serve(listener, proxy.clone(), reload.clone(), ready.clone()));
     }
-    tokio::spawn(report_every_second(limits));
-    tokio::spawn(reload(options, hangups, proxy.clone(), demo));
-    serve_until(stops, proxy, listener, clients, &ready).await
+    tokio::spawn(report_every_second(proxy.limits.clone()));
+    tokio::spawn(reload.at_each(hangups));
+    serve_until(stops, proxy, listener, &ready).await
 }
 
 /// Prints the meaning of the settings, or the first mistake as one sentence.
@@ -93,19 +84,57 @@ pub(crate) fn check(options: &Options) -> Result<bool, String> {
     Ok(true)
 }
 
+async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    let cannot_listen = |e| format!("cannot listen on {at}: {e}");
+    let listener = TcpListener::bind(at).await.map_err(cannot_listen)?;
+    let address = listener.local_addr().map_err(cannot_listen)?;
+    Ok((listener, address))
+}
+
+/// The upstream if the settings name none, and the sockets of the process.
+async fn upstream_and_sockets(settings: &Settings) -> Result<(Upstream, Sockets), String> {
+    let (demo, each) = match settings.upstreams.first() {
+        Some(upstream) => (upstream.clone(), 1),
+        // An upstream in this process takes two of its sockets for each connection.
+        None => (demo::start().await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
+    };
+    let admin = settings.admin.as_ref().map_or(0, |_| admin::SOCKETS);
+    Ok((demo, Sockets::new(admin, each)))
+}
+
+fn proxy(
+    settings: Settings,
+    at: &Address,
+    demo: &Upstream,
+    tls: Option<Arc<Tls>>,
+    sockets: &Sockets,
+) -> Proxy {
+    let port = match at {
+        Address::Tcp(address) => address.port(),
+        Address::Unix(_) if tls.is_some() => 443,
+        Address::Unix(_) => 80,
+    };
+    let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
+    let via = settings.via.clone().unwrap_or_else(made_up);
+    let counters: Arc<Counters> = Arc::default();
+    let limits = Arc::new(Limits::new(&settings, counters.clone()));
+    let forward = Forward::new(&settings, demo, via, port, counters.clone());
+    let (clients, _) = sockets.share(settings.bounds.in_flight);
+    Proxy::new(settings, limits, forward, tls, counters, clients)
+}
+
 /// Serves until the first stop signal and what follows it; a second one ends at once.
 async fn serve_until(
     mut stops: Stops,
     proxy: Arc<Proxy>,
     listener: Listener,
-    clients: usize,
     ready: &AtomicBool,
 ) -> Result<bool, String> {
     let (stop, is_stopped) = tokio::sync::oneshot::channel();
     let stopped = async {
         let _ = is_stopped.await;
     };
-    let serving = serve::serve(proxy.clone(), listener, clients, stopped);
+    let serving = serve::serve(proxy.clone(), listener, stopped);
     let signals = async {
         stops.next().await;
         ready.store(false, Relaxed);
@@ -123,50 +152,6 @@ async fn serve_until(
     tokio::select! {
         whole = serving => Ok(whole),
         () = signals => Ok(proxy.forward.under_way() == 0),
-    }
-}
-
-/// Says where the proxy is, and how to see what it does.
-fn introduce(settings: &Settings, listener: &Listener, demo: &Upstream) {
-    let upstreams: Vec<String> = match &*settings.upstreams {
-        [] => vec![demo.to_string()],
-        upstreams => upstreams.iter().map(ToString::to_string).collect(),
-    };
-    let key = settings.key.as_ref().map_or("client address".to_owned(), |name| format!("value of {name}"));
-    let limit = settings.limit.map_or("no limit".to_owned(), |quota| format!("{quota} for each {key}"));
-    let shadow = if settings.shadow { " in shadow mode" } else { "" };
-    let scheme = if settings.tls.is_some() { "https" } else { "http" };
-    let (url, curl) = match &settings.listen {
-        Address::Tcp(_) => (format!("{scheme}://{}", listener.address()), "curl".to_owned()),
-        Address::Unix(path) => (listener.address().to_string(), format!("curl --unix-socket '{}'", path.display())),
-    };
-    let target = match &settings.listen {
-        Address::Tcp(_) => url.clone(),
-        Address::Unix(_) => format!("{scheme}://localhost"),
-    };
-    let insecure = if settings.tls.is_some() { " -k" } else { "" };
-    say(format_args!("tollgate proxy on {url} to {}, {limit}{shadow}", upstreams.join(", ")));
-    say(format_args!("  a request:  {curl}{insecure} -i {target}/"));
-    if let Some(quota) = settings.limit {
-        let requests = quota.capacity().saturating_mul(2).clamp(2, 100_000);
-        say(format_args!(
-            "  a refusal:  {curl}{insecure} -s -o /dev/null -w '%{{http_code}}\\n' '{target}/?[1-{requests}]' | sort | uniq -c"
-        ));
-    }
-}
-
-async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
-    let cannot_listen = |e| format!("cannot listen on {at}: {e}");
-    let listener = TcpListener::bind(at).await.map_err(cannot_listen)?;
-    let address = listener.local_addr().map_err(cannot_listen)?;
-    Ok((listener, address))
-}
-
-fn log_to_stderr(log: &Log) {
-    let lines = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(tracing::Level::INFO);
-    match log.format {
-        LogFormat::Text => lines.with_ansi(false).init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
     }
 }
 
@@ -190,72 +175,6 @@ async fn report_every_second(limits: Arc<Limits>) {
             ));
         }
     }
-}
-
-/// Reads the file and the certificate again at each hangup, and says each change.
-async fn reload(options: Options, mut hangups: Hangups, proxy: Arc<Proxy>, demo: Upstream) {
-    let options = Arc::new(options);
-    loop {
-        hangups.next().await;
-        let (options, before) = (options.clone(), proxy.settings());
-        // A slow disk stops no connection.
-        let read = tokio::task::spawn_blocking(move || config::reload(&options, &before)).await;
-        let taken = match read.expect("reading does not panic") {
-            Ok((settings, lines)) => take_over(settings, &proxy, &demo).map(|said| (lines, said)),
-            Err(sentence) => Err(sentence),
-        };
-        match taken {
-            Ok((lines, said)) => lines.iter().chain(&said).for_each(|line| say(format_args!("{line}"))),
-            Err(sentence) => {
-                proxy.counters.add(Event::ReloadFailed);
-                tracing::error!("{sentence}; all settings stay as they were");
-                continue;
-            }
-        }
-        say(format_args!("settings read again"));
-    }
-}
-
-/// Puts settings in force. An error changes nothing.
-fn take_over(settings: Settings, proxy: &Proxy, demo: &Upstream) -> Result<Vec<String>, String> {
-    let before = proxy.settings();
-    if let (Some(tls), Some(files)) = (&proxy.tls, &settings.tls) {
-        tls.replace(files)?;
-    }
-    let said = proxy.limits.replace(&settings);
-    proxy.forward.resize(before.bounds.in_flight, settings.bounds.in_flight);
-    proxy.forward.replace(&settings, demo);
-    *proxy.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
-    Ok(said)
-}
-
-/// The numbers of connections with clients and of requests under way that the limit on open files
-/// leaves room for, so that no number of clients can take the descriptors that the upstreams' need.
-fn share_sockets(admin: usize, each_upstream: usize, in_flight: usize) -> (usize, usize) {
-    // stdio, epoll, signals and two listeners are 13; the rest is for sockets on their way out.
-    const OWN: usize = 16;
-    // A hard limit of 1,024 leaves room for these, if the upstreams then make do with four connections.
-    const CLIENTS_FIRST: usize = 1_000;
-    let limit = open_files_limit().saturating_sub(admin);
-    let upstream = (limit.saturating_sub(OWN + CLIENTS_FIRST) / each_upstream).clamp(4, in_flight.max(4));
-    let clients = limit.saturating_sub(OWN + upstream * each_upstream);
-    (clients.clamp(1, Semaphore::MAX_PERMITS), upstream.min(in_flight))
-}
-
-/// Raises the soft limit on open files, kept low for the sake of `select`, to the hard one.
-#[cfg(unix)]
-fn open_files_limit() -> usize {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    let soft = limit.current;
-    limit.current = limit.maximum;
-    let limit = if setrlimit(Resource::Nofile, limit).is_ok() { limit.current } else { soft };
-    limit.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
-}
-
-#[cfg(not(unix))]
-fn open_files_limit() -> usize {
-    usize::MAX
 }
 
 /// Prints one line at once, and does without if the reader is gone, where `println!` would panic.

@@ -6,6 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Changes the number of places of all. One too many is taken away as soon as it is free, and until
+/// then none is given out. A runtime must be running.
+pub(crate) fn resize(places: &Arc<Semaphore>, before: usize, now: usize) {
+    if now >= before {
+        return places.add_permits(now - before);
+    }
+    let (places, too_many) = (places.clone(), u32::try_from(before - now).unwrap_or(u32::MAX));
+    tokio::spawn(async move {
+        // An error would be a semaphore that is closed, and none ever is.
+        if let Ok(places) = places.acquire_many_owned(too_many).await {
+            places.forget();
+        }
+    });
+}
+
 const SHARDS: usize = 64;
 
 /// The places of each key that holds or wants one. A key that holds none takes no memory.
@@ -104,6 +119,19 @@ mod tests {
         assert!(places.try_take("a", 2).is_some());
         drop(second);
         assert_eq!(places.keys(), 0, "keys without a place are forgotten");
+    }
+
+    #[tokio::test]
+    async fn places_that_are_taken_away_while_they_are_held_are_not_there_later() {
+        let places = Arc::new(Semaphore::new(3));
+        let held = places.clone().acquire_many_owned(3).await.unwrap();
+        resize(&places, 3, 1);
+        resize(&places, 1, 2);
+        tokio::task::yield_now().await;
+        assert_eq!(places.available_permits(), 0);
+        drop(held);
+        tokio::task::yield_now().await;
+        assert_eq!(places.available_permits(), 2);
     }
 
     #[test]

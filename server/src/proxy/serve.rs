@@ -7,20 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
-use super::forward::{Flight, Forward};
+use super::forward::{Forward, OfConnection, Served};
 use super::limits::{Client, Limits};
 use super::listen::{self, Door, Listener, Peer, Socket, Tls};
+use super::log::Line;
 use super::places::Places;
 use super::settings::Settings;
 
@@ -36,14 +37,18 @@ const STREAMS: u32 = 128;
 
 /// The state that every connection shares.
 pub(crate) struct Proxy {
-    pub(crate) settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<Settings>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) forward: Forward,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) counters: Arc<Counters>,
+    /// Places of connections.
+    pub(crate) clients: Arc<Semaphore>,
     addresses: Arc<Places<IpAddr>>,
     /// Each response is the last of its connection.
     closing: AtomicBool,
+    /// A connection that is not open by now has said nothing for [`SILENCE`].
+    late: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -53,10 +58,17 @@ impl Proxy {
         forward: Forward,
         tls: Option<Arc<Tls>>,
         counters: Arc<Counters>,
+        clients: usize,
     ) -> Proxy {
         let settings = RwLock::new(Arc::new(settings));
-        let (addresses, closing) = (Places::new(), AtomicBool::new(false));
-        Proxy { settings, limits, forward, tls, counters, addresses, closing }
+        let (clients, addresses) = (Arc::new(Semaphore::new(clients)), Places::new());
+        let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
+        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
+    }
+
+    /// Replaces the settings that are read for each connection and each request.
+    pub(crate) fn set(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
@@ -67,31 +79,36 @@ impl Proxy {
         &self,
         peer: &Peer,
         watch: &Arc<Watch>,
-        request: Request<Incoming>,
+        places: &OfConnection,
+        mut request: Request<Incoming>,
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
         let asked = watch.asked();
-        let line = settings.log.access.then(|| Line::of(&request, peer.address));
+        let asking = self.limits.ask(peer.address, &mut request);
+        let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(places.clone());
+        }
         let send = |client: Client, request| self.forward.send(&settings, peer, client, request);
-        let mut response = self.limits.send(peer.address, request, send).await;
+        let mut response = asking.send(request, send).await;
         // Relaxed: nothing else is read that was written before it.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let flight = response.extensions_mut().remove::<Arc<Flight>>();
-        let (status, counters) = (response.status(), self.counters.clone());
+        let served = response.extensions_mut().remove::<Served>();
+        let upstream = served.as_ref().map(|served| served.upstream.clone());
+        if let Some(line) = &mut line {
+            (line.status, line.upstream) = (Some(response.status()), upstream.clone());
+        }
+        let counters = self.counters.clone();
         let at_end = move |end, bytes| {
-            match end {
-                End::Broken => counters.add(Event::BrokenResponse),
-                End::TimedOut => counters.add(Event::ResponseBodyTimeout),
-                End::Whole | End::Dropped => (),
+            note_end(end, upstream.as_deref(), &counters);
+            if let Some(line) = &mut line {
+                (line.end, line.bytes) = (end, bytes);
             }
-            if let Some(line) = line {
-                line.write(status, end, bytes);
-            }
-            drop((flight, asked));
+            drop((line, served, asked));
         };
         let longest_pause = settings.timeouts.response_body;
         let mut response = response.map(|body| Download::new(body, longest_pause, at_end));
@@ -113,31 +130,6 @@ impl Proxy {
         };
         let place = self.addresses.try_take(network, settings.bounds.connections_per_address);
         Some(place.ok_or(()))
-    }
-}
-
-/// The line of the access log for a request.
-struct Line {
-    began: Instant,
-    peer: IpAddr,
-    method: hyper::Method,
-    target: String,
-    version: Version,
-}
-
-impl Line {
-    fn of(request: &Request<Incoming>, peer: IpAddr) -> Line {
-        let target = request.uri().to_string();
-        let (method, version) = (request.method().clone(), request.version());
-        Line { began: Instant::now(), peer, method, target, version }
-    }
-
-    fn write(self, status: StatusCode, end: End, bytes: u64) {
-        let Line { began, peer, method, target, version } = self;
-        let (status, millis) = (status.as_u16(), began.elapsed().as_secs_f64() * 1e3);
-        tracing::info!(
-            target: "access", %peer, %method, target, ?version, status, bytes, ?end, millis, "request"
-        );
     }
 }
 
@@ -212,16 +204,11 @@ impl Drop for Asked {
     }
 }
 
-/// Serves up to `clients` connections at a time until `stop`; then answers the requests under way.
-/// `true`: each was answered. `false`: some were cut.
-pub(crate) async fn serve(
-    proxy: Arc<Proxy>,
-    listener: Listener,
-    clients: usize,
-    stop: impl Future<Output = ()>,
-) -> bool {
+/// Serves connections until `stop`; then answers the requests under way. `true`: each was answered.
+/// `false`: some were cut.
+pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
     let draining = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(clients));
+    let places = &proxy.clients;
     let mut stop = std::pin::pin!(stop);
     loop {
         // A client that finds no place waits in the listener's backlog.
@@ -243,6 +230,7 @@ pub(crate) async fn serve(
     while !idle() && Instant::now() < silent {
         sleep(Duration::from_millis(10)).await;
     }
+    proxy.late.send_replace(true);
     let forward = &proxy.forward;
     let all = async {
         draining.shutdown().await;
@@ -263,24 +251,27 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
     let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
         let settings = proxy.settings();
-        let door = Door {
-            settings: settings.clone(),
-            tls: proxy.tls.clone(),
-            counters: proxy.counters.clone(),
+        let door =
+            Door { settings: settings.clone(), tls: proxy.tls.clone(), counters: proxy.counters.clone() };
+        let mut late = proxy.late.subscribe();
+        let opened = tokio::select! {
+            opened = listen::open(socket, &door) => opened,
+            _ = late.wait_for(|late| *late) => None,
         };
-        let Some((stream, peer)) = listen::open(socket, &door).await else { return };
+        let Some((stream, peer)) = opened else { return };
         // By a PROXY header.
-        let _of_client = match proxy.place_of(peer.address) {
+        let of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
             Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
             place => place,
         };
+        let places = OfConnection { _places: Arc::new((place, of_address, of_client)) };
         let watch = Watch::new();
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
-                let (proxy, watch) = (proxy.clone(), watch.clone());
-                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
+                let (proxy, watch, places) = (proxy.clone(), watch.clone(), places.clone());
+                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, &places, request).await) }
             })
         };
         let server = server(&settings);
@@ -292,7 +283,6 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
         if let Err(error) = ended {
             note(&*error, &proxy.counters);
         }
-        drop((place, of_address));
     });
 }
 
@@ -308,6 +298,17 @@ fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEAD as u32);
     server
+}
+
+/// Counts and logs the fault of an upstream for which its response ended too soon.
+fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
+    let (event, fault) = match end {
+        End::Broken => (Event::BrokenResponse, "the upstream broke its response off"),
+        End::TimedOut => (Event::ResponseBodyTimeout, "the upstream paused its response for too long"),
+        End::Whole | End::Dropped => return,
+    };
+    counters.add(event);
+    tracing::warn!(upstream, "{fault}");
 }
 
 /// Counts the fault of a client for which its connection has ended. Most ends are a client that left.

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
@@ -26,6 +26,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tollgate::Quota;
@@ -33,12 +34,15 @@ use tollgate::tower::prometheus;
 
 use super::forward::only_value;
 use super::limits::Sums;
+use super::reload::Reload;
 use super::serve::Proxy;
 
-/// Connections at a time.
-pub(crate) const PLACES: usize = 32;
+/// Connections at a time. One more takes the place of another that reads no events.
+const PLACES: usize = 32;
 /// Of these, readers of `/events`: the others get 503, so that places are left for `/metrics`.
 const READERS: usize = PLACES / 2;
+/// The listener, its connections, and one that loses its place.
+pub(crate) const SOCKETS: usize = PLACES + 2;
 /// From one event to the next.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Keys that an event tells of.
@@ -56,37 +60,76 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 struct Admin {
     proxy: Arc<Proxy>,
+    reload: Arc<Reload>,
     /// The proxy takes connections, and no signal has said stop.
     ready: Arc<AtomicBool>,
     readers: Arc<Semaphore>,
+    /// Requests and connections so far.
+    turns: AtomicU64,
+}
+
+/// A connection.
+struct Conversation {
+    turn: Arc<Turn>,
+    task: AbortHandle,
+}
+
+/// When a connection last began or asked, among all of them.
+struct Turn {
+    last: AtomicU64,
+    reads_events: AtomicBool,
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve(listener: TcpListener, proxy: Arc<Proxy>, ready: Arc<AtomicBool>) {
-    let admin = Arc::new(Admin { proxy, ready, readers: Arc::new(Semaphore::new(READERS)) });
-    let places = Arc::new(Semaphore::new(PLACES));
+pub(crate) async fn serve(
+    listener: TcpListener,
+    proxy: Arc<Proxy>,
+    reload: Arc<Reload>,
+    ready: Arc<AtomicBool>,
+) {
+    let (readers, turns) = (Arc::new(Semaphore::new(READERS)), AtomicU64::new(0));
+    let admin = Arc::new(Admin { proxy, reload, ready, readers, turns });
+    let mut conversations = Vec::new();
     loop {
-        let place = places.clone().acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                let admin = admin.clone();
-                tokio::spawn(async move {
-                    admin.converse(stream).await;
-                    drop(place);
+                make_room(&mut conversations);
+                let turn = Arc::new(Turn {
+                    last: AtomicU64::new(admin.next_turn()),
+                    reads_events: AtomicBool::new(false),
                 });
+                let task = tokio::spawn(admin.clone().converse(stream, turn.clone())).abort_handle();
+                conversations.push(Conversation { turn, task });
             }
             Err(_) => sleep(BACK_OFF).await,
         }
     }
 }
 
+/// Closes the connection that has asked for nothing for the longest time, if there is no place left:
+/// silent clients, and slow ones, do not keep others from `/metrics`.
+fn make_room(conversations: &mut Vec<Conversation>) {
+    conversations.retain(|conversation| !conversation.task.is_finished());
+    if conversations.len() < PLACES {
+        return;
+    }
+    let others = conversations.iter().enumerate().filter(|(_, other)| !other.turn.reads_events.load(Relaxed));
+    if let Some((oldest, _)) = others.min_by_key(|(_, other)| other.turn.last.load(Relaxed)) {
+        conversations.swap_remove(oldest).task.abort();
+    }
+}
+
 impl Admin {
-    async fn converse(self: Arc<Self>, stream: TcpStream) {
+    fn next_turn(&self) -> u64 {
+        self.turns.fetch_add(1, Relaxed)
+    }
+
+    async fn converse(self: Arc<Self>, stream: TcpStream, turn: Arc<Turn>) {
         // Fails only on a connection that is already gone.
         let Ok(own) = stream.local_addr().map(|address| address.ip().to_canonical()) else { return };
         let service = service_fn(move |request| {
-            let admin = self.clone();
-            async move { Ok::<_, Infallible>(admin.answer(own, request).await) }
+            let (admin, turn) = (self.clone(), turn.clone());
+            async move { Ok::<_, Infallible>(admin.answer(own, &turn, request).await) }
         });
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(PAUSE));
@@ -96,7 +139,8 @@ impl Admin {
         let _ = server.serve_connection(TokioIo::new(Box::pin(stream)), service).await;
     }
 
-    async fn answer(&self, own: IpAddr, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, own: IpAddr, turn: &Turn, request: Request<Incoming>) -> Response<Body> {
+        turn.last.store(self.next_turn(), Relaxed);
         let (method, path) = (request.method(), request.uri().path());
         let is_read = method == Method::GET || method == Method::HEAD;
         match path {
@@ -113,19 +157,28 @@ impl Admin {
             );
         };
         let is_post = method == Method::POST;
-        if is_post && !is_from(host, request.headers()) {
+        if is_post && !is_from(host, &hosts, request.headers()) {
             return text(StatusCode::FORBIDDEN, "A POST needs the Origin of this page.\n");
         }
         match path {
             "/limit" if is_post => self.set_limit(request.into_body()).await,
             "/" | "/events" | "/metrics" | "/healthz" | "/readyz" if !is_read => not_allowed("GET, HEAD"),
             "/" => page(),
-            "/events" if method == Method::HEAD => of_type("text/event-stream", Full::default().boxed_unsync()),
+            "/events" if method == Method::HEAD => {
+                of_type("text/event-stream", Full::default().boxed_unsync())
+            }
             "/events" => match self.readers.clone().try_acquire_owned() {
-                Ok(place) => of_type("text/event-stream", events(self.proxy.clone(), place)),
-                Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n")),
+                Ok(place) => {
+                    turn.reads_events.store(true, Relaxed);
+                    of_type("text/event-stream", events(self.proxy.clone(), place))
+                }
+                Err(_) => {
+                    text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n"))
+                }
             },
-            "/metrics" => of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync()),
+            "/metrics" => {
+                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync())
+            }
             "/limit" => not_allowed("POST"),
             _ => text(
                 StatusCode::NOT_FOUND,
@@ -144,16 +197,15 @@ impl Admin {
             Ok(quota) => quota,
             Err(why) => return text(StatusCode::BAD_REQUEST, format!("No quota: {why}.\n")),
         };
-        match self.proxy.limits.set_quota(quota) {
+        match self.reload.set_quota(quota) {
             Some(Ok(())) => {
                 tracing::info!(limit = %quota, "the admin page has changed the limit");
                 with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
             }
             Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
-            None => text(
-                StatusCode::CONFLICT,
-                "There is no limit to change: it was started with --limit none.\n",
-            ),
+            None => {
+                text(StatusCode::CONFLICT, "There is no limit to change: it was started with --limit none.\n")
+            }
         }
     }
 }
@@ -166,19 +218,22 @@ fn host_of_ours<'a>(headers: &'a HeaderMap, own: IpAddr, hosts: &[String]) -> Op
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let is_ours = match address.map(|address| address.to_canonical()) {
         Ok(address) => address.is_loopback() || address == own,
-        Err(_) => {
-            let is_named = |host: &String| host.eq_ignore_ascii_case(name);
-            name.eq_ignore_ascii_case("localhost") || hosts.iter().any(is_named)
-        }
+        Err(_) => name.eq_ignore_ascii_case("localhost") || is_named(name, hosts),
     };
     (is_ours && !host.contains('@')).then_some(host)
 }
 
-/// Whether the one `Origin` is what was asked.
-fn is_from(host: &str, headers: &HeaderMap) -> bool {
+/// Whether the one `Origin` is the host that was asked: over TLS only if its name is given, since a
+/// proxy is in front of it then.
+fn is_from(host: &str, hosts: &[String], headers: &HeaderMap) -> bool {
     let origin = only_value(headers, &header::ORIGIN).and_then(|origin| origin.to_str().ok());
-    let from = origin.and_then(|origin| origin.strip_prefix("http://"));
-    from.is_some_and(|from| from.eq_ignore_ascii_case(host))
+    let Some((scheme, from)) = origin.and_then(|origin| origin.split_once("://")) else { return false };
+    let may_be_tls = || host.parse().is_ok_and(|authority: Authority| is_named(authority.host(), hosts));
+    from.eq_ignore_ascii_case(host) && (scheme == "http" || scheme == "https" && may_be_tls())
+}
+
+fn is_named(name: &str, hosts: &[String]) -> bool {
+    hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
 }
 
 fn metrics(proxy: &Proxy) -> String {
@@ -233,9 +288,12 @@ fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
         let burst = limit.quota().capacity();
         for (key, refused, left) in limit.top_refused(TOP) {
             let (name, key) = (&limit.name, key.to_string());
-            top.push((refused, json!({
-                "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
-            })));
+            top.push((
+                refused,
+                json!({
+                    "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
+                }),
+            ));
         }
     }
     top.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));

@@ -1,0 +1,103 @@
+//! The log on stderr, and the access log's line of a request.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode, Version};
+use tokio::time::Instant;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, Layered, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
+
+use super::bodies::End;
+use super::settings::LogFormat;
+
+type Filtered = Layered<Targets, Registry>;
+type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
+
+/// The log, whose format can be changed.
+pub(crate) struct Log(reload::Handle<Lines, Filtered>);
+
+impl Log {
+    /// Writes each event of the process to stderr from now on.
+    pub(crate) fn start(format: LogFormat) -> Log {
+        let (lines, handle) = reload::Layer::new(lines(format));
+        // A failed attempt is logged with its upstream, so the library's own line says less.
+        let filter =
+            Targets::new().with_default(Level::INFO).with_target("axum_reverse_proxy", LevelFilter::OFF);
+        tracing_subscriber::registry().with(filter).with(lines).init();
+        Log(handle)
+    }
+
+    pub(crate) fn set_format(&self, format: LogFormat) {
+        // Fails only if the log is gone, which it never is.
+        let _ = self.0.reload(lines(format));
+    }
+}
+
+fn lines(format: LogFormat) -> Lines {
+    // A field of the access log is named `target`, and that of the event would be another one.
+    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
+    match format {
+        LogFormat::Text => lines.with_ansi(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    }
+}
+
+/// The line of a request in the access log, which is written when this value is dropped.
+pub(crate) struct Line {
+    began: Instant,
+    client: IpAddr,
+    method: Method,
+    target: String,
+    version: Version,
+    /// `None`: the client left before there was a response.
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) upstream: Option<Arc<str>>,
+    pub(crate) end: End,
+    /// Of the response's body.
+    pub(crate) bytes: u64,
+}
+
+impl Line {
+    pub(crate) fn of(request: &Request<Incoming>, client: IpAddr) -> Line {
+        let (began, method, version) = (Instant::now(), request.method().clone(), request.version());
+        let (target, end) = (target(request), End::Dropped);
+        Line { began, client, method, target, version, status: None, upstream: None, end, bytes: 0 }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Line { began, client, method, target, version, status, upstream, end, bytes } = self;
+        let (status, upstream) = (status.map(|status| status.as_u16()), upstream.as_deref());
+        let duration_ms = began.elapsed().as_secs_f64() * 1e3;
+        tracing::info!(
+            %client, %method, target, ?version, status, upstream, bytes, ?end, duration_ms, "request"
+        );
+    }
+}
+
+/// The target of a request in printable ASCII: other characters are percent-encoded, since some of
+/// them are commands to a terminal.
+fn target(request: &Request<Incoming>) -> String {
+    let uri = request.uri();
+    let target = match uri.path_and_query() {
+        // HTTP/2 sends the host apart from it.
+        Some(path) if request.version() == Version::HTTP_2 => path.to_string(),
+        _ => uri.to_string(),
+    };
+    let mut printable = String::with_capacity(target.len());
+    for byte in target.bytes() {
+        match byte {
+            b'!'..=b'~' => printable.push(char::from(byte)),
+            _ => printable += &format!("%{byte:02X}"),
+        }
+    }
+    printable
+}

@@ -1,0 +1,97 @@
+//! New settings for a proxy that is running.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollgate::{InvalidQuota, Quota};
+
+use super::config::{self, Options};
+use super::counters::Event;
+use super::log::Log;
+use super::places::resize;
+use super::serve::Proxy;
+use super::settings::{Settings, Upstream};
+use super::signals::Hangups;
+use super::sockets::Sockets;
+
+/// The parts of the proxy that settings change, and the sources of settings.
+pub(crate) struct Reload {
+    options: Options,
+    proxy: Arc<Proxy>,
+    demo: Upstream,
+    sockets: Sockets,
+    log: Log,
+    /// Held by a change of the settings.
+    changing: Mutex<()>,
+}
+
+impl Reload {
+    pub(crate) fn new(
+        options: Options,
+        proxy: Arc<Proxy>,
+        demo: Upstream,
+        sockets: Sockets,
+        log: Log,
+    ) -> Reload {
+        Reload { options, proxy, demo, sockets, log, changing: Mutex::default() }
+    }
+
+    /// Reads the file and the certificate again at each hangup, and says each change.
+    pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Hangups) {
+        loop {
+            hangups.next().await;
+            let reload = self.clone();
+            // A slow disk stops no connection.
+            let read = tokio::task::spawn_blocking(move || reload.read_again()).await;
+            match read.unwrap_or_else(|error| Err(format!("cannot reload: {error}"))) {
+                Ok(lines) => {
+                    lines.iter().for_each(|line| super::say(format_args!("{line}")));
+                    super::say(format_args!("settings read again"));
+                }
+                Err(sentence) => {
+                    self.proxy.counters.add(Event::ReloadFailed);
+                    tracing::error!("{sentence}; all settings stay as they were");
+                }
+            }
+        }
+    }
+
+    /// A line for each change. An error, which is one sentence, changes nothing.
+    fn read_again(&self) -> Result<Vec<String>, String> {
+        let before = self.proxy.settings();
+        let (mut settings, mut lines) = config::reload(&self.options, &before)?;
+        if let (Some(tls), Some(files)) = (&self.proxy.tls, &settings.tls) {
+            tls.replace(files)?;
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if settings.limit == before.limit {
+            // The admin page may have changed it while the file was read.
+            settings.limit = self.proxy.settings().limit;
+        }
+        settings.bounds.in_flight = self.sockets.bounded(settings.bounds.in_flight);
+        lines.extend(self.proxy.limits.replace(&settings));
+        self.put_in_force(settings, &before);
+        Ok(lines)
+    }
+
+    fn put_in_force(&self, settings: Settings, before: &Settings) {
+        let (clients_before, in_flight_before) = self.sockets.share(before.bounds.in_flight);
+        let (clients, in_flight) = self.sockets.share(settings.bounds.in_flight);
+        resize(&self.proxy.clients, clients_before, clients);
+        self.proxy.forward.resize(in_flight_before, in_flight);
+        self.proxy.forward.replace(&settings, &self.demo);
+        self.log.set_format(settings.log.format);
+        self.proxy.set(settings);
+    }
+
+    /// Changes the quota for everything else, of all keys at once, until a file names another one.
+    /// `None`: there is no such limit.
+    pub(crate) fn set_quota(&self, quota: Quota) -> Option<Result<(), InvalidQuota>> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.proxy.limits.set_quota(quota);
+        if let Some(Ok(())) = outcome {
+            let settings = Settings { limit: Some(quota), ..(*self.proxy.settings()).clone() };
+            self.proxy.set(settings);
+        }
+        outcome
+    }
+}

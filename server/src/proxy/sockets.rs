@@ -1,0 +1,77 @@
+//! The share of each side in the sockets that the process may open.
+
+use tokio::sync::Semaphore;
+
+/// The number of sockets that the process may open.
+pub(crate) struct Sockets {
+    limit: usize,
+    /// Of one connection to an upstream.
+    each_upstream: usize,
+}
+
+impl Sockets {
+    /// Raises the limit on open files as far as it goes. `admin` of them are not shared.
+    pub(crate) fn new(admin: usize, each_upstream: usize) -> Sockets {
+        Sockets { limit: open_files_limit().saturating_sub(admin), each_upstream }
+    }
+
+    /// The numbers of connections with clients and of requests under way that there is room for, so
+    /// that no number of clients can take the descriptors that connections to upstreams need.
+    pub(crate) fn share(&self, in_flight: usize) -> (usize, usize) {
+        // stdio, epoll, signals and two listeners are 13; the rest is for sockets on their way out.
+        const OWN: usize = 16;
+        // A hard limit of 1,024 leaves room for these, if the upstreams then make do with four.
+        const CLIENTS_FIRST: usize = 1_000;
+        let for_upstreams = self.limit.saturating_sub(OWN + CLIENTS_FIRST) / self.each_upstream;
+        let upstream = for_upstreams.clamp(4, in_flight.max(4));
+        let clients = self.limit.saturating_sub(OWN + upstream * self.each_upstream);
+        (clients.clamp(1, Semaphore::MAX_PERMITS), upstream.min(in_flight))
+    }
+
+    /// The number of requests under way, lowered if there is not enough room, which is logged.
+    pub(crate) fn bounded(&self, in_flight: usize) -> usize {
+        let (_, bounded) = self.share(in_flight);
+        if bounded < in_flight {
+            let line = "the limit on open files leaves room for fewer requests under way";
+            tracing::warn!(in_flight, bounded, "{line}");
+        }
+        bounded
+    }
+}
+
+/// Raises the soft limit on open files, kept low for the sake of `select`, to the hard one.
+#[cfg(unix)]
+fn open_files_limit() -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    let soft = limit.current;
+    limit.current = limit.maximum;
+    let limit = if setrlimit(Resource::Nofile, limit).is_ok() { limit.current } else { soft };
+    limit.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+}
+
+#[cfg(not(unix))]
+fn open_files_limit() -> usize {
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstreams_get_their_part_and_clients_the_rest() {
+        for (limit, each_upstream, in_flight, shares) in [
+            (1_024, 1, 256, (1_000, 8)),
+            (2_000, 1, 256, (1_728, 256)),
+            (2_000, 2, 1_000, (1_000, 492)),
+            (0, 1, 256, (1, 4)),
+            (1_024, 1, 2, (1_004, 2)),
+        ] {
+            assert_eq!(Sockets { limit, each_upstream }.share(in_flight), shares, "{limit}");
+        }
+        // A number that was lowered once is not lowered again.
+        let sockets = Sockets { limit: 1_500, each_upstream: 1 };
+        assert_eq!(sockets.share(sockets.bounded(10_000)), sockets.share(10_000));
+    }
+}
