@@ -1,5 +1,8 @@
 //! What those see who run the proxy, and who may change the limit.
 
+use std::io::Write;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::process::{Client, Message, Proxy, read_chunk};
@@ -142,6 +145,147 @@ fn nothing_is_served_to_a_name_of_others() {
     }
     for path in ["/", "/events", "/metrics"] {
         assert_eq!(proxy.ask_admin("POST", path, "").status, 405);
+    }
+}
+
+/// Far fewer seconds than a connection may be silent for.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Metrics over a new connection, by a client without patience.
+fn metrics_at_once(proxy: &Proxy) -> Message {
+    let mut client = proxy.admin();
+    client.0.get_ref().set_read_timeout(Some(AT_ONCE)).expect("not zero");
+    client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+#[test]
+fn silent_connections_do_not_keep_others_from_the_metrics() {
+    let proxy = start(&[]);
+    let head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n";
+    for start in ["", "GET /met", head, "POST /limit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"] {
+        let silent: Vec<Client> = (0..100)
+            .map(|_| {
+                let mut client = proxy.admin();
+                client.write(start);
+                client
+            })
+            .collect();
+        assert_eq!(metrics_at_once(&proxy).status, 200, "{start:?}");
+        drop(silent);
+    }
+    // Kept alive, and never read from.
+    let asking: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = proxy.admin();
+            // The proxy may have closed it by then.
+            let _ = client.0.get_mut().write_all(format!("{head}\r\n").repeat(200).as_bytes());
+            client
+        })
+        .collect();
+    assert_eq!(metrics_at_once(&proxy).status, 200);
+    drop(asking);
+}
+
+#[test]
+fn readers_of_events_do_not_keep_others_from_the_metrics() {
+    let proxy = start(&[]);
+    let mut readers = Vec::new();
+    let mut statuses = Vec::new();
+    for _ in 0..40 {
+        let mut client = proxy.admin();
+        client.write("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        statuses.push(Message::read_head(&mut client.0).expect("a response").status);
+        readers.push(client);
+    }
+    assert_eq!(statuses[..16], [200; 16]);
+    assert!(statuses[16..].iter().all(|status| *status == 503), "{statuses:?}");
+    // With silent ones beside them, which do not take the places of readers.
+    let _silent: Vec<Client> = (0..100).map(|_| proxy.admin()).collect();
+    assert_eq!(metrics_at_once(&proxy).status, 200);
+    for reader in &mut readers[..16] {
+        assert!(read_event(reader)["limit"].is_object());
+    }
+    // A reader that leaves makes room for another.
+    readers.clear();
+    loop {
+        let mut client = proxy.admin();
+        client.write("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        if Message::read_head(&mut client.0).expect("a response").status == 200 {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_head_is_a_get_without_its_body() {
+    let proxy = start(&[]);
+    for path in ["/", "/events", "/metrics", "/healthz", "/readyz"] {
+        let mut client = proxy.admin();
+        // On one connection: a body would be read as the next head.
+        for _ in 0..2 {
+            client.write(&format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            let head = Message::read_head(&mut client.0).expect("a response");
+            assert_eq!((head.status, head.header("cache-control")), (200, Some("no-store")), "{path}");
+            let mut other = proxy.admin();
+            other.write(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            let get = Message::read_head(&mut other.0).expect("a response");
+            assert_eq!(head.header("content-type"), get.header("content-type"), "{path}");
+        }
+    }
+    let mut client = proxy.admin();
+    client.write("HEAD /other HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 404);
+}
+
+#[test]
+fn another_method_is_told_of_those_that_there_are() {
+    let proxy = start(&[]);
+    for (path, methods, allowed) in [
+        ("/", &["PUT", "DELETE", "OPTIONS", "POST"][..], "GET, HEAD"),
+        ("/events", &["PUT", "POST"], "GET, HEAD"),
+        ("/metrics", &["PUT", "POST"], "GET, HEAD"),
+        ("/healthz", &["PUT", "POST"], "GET, HEAD"),
+        ("/readyz", &["PUT", "POST"], "GET, HEAD"),
+        ("/limit", &["GET", "HEAD", "PUT", "OPTIONS", "DELETE"], "POST"),
+    ] {
+        for method in methods {
+            let mut client = proxy.admin();
+            let host = proxy.admin;
+            client
+                .write(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\r\n"));
+            let head = Message::read_head(&mut client.0).expect("a response");
+            assert_eq!((head.status, head.header("allow")), (405, Some(allowed)), "{method} {path}");
+            // A page of another origin must not be let in.
+            assert!(head.headers.iter().all(|header| !header.0.starts_with("access-control-")), "{head:?}");
+        }
+    }
+}
+
+#[test]
+fn hosts_that_are_named_are_served() {
+    let proxy = start(&["--admin-host", "admin.example", "--admin-host", "Other.example"]);
+    let send = |method: &str, path: &str, host: &str, origin: &str| {
+        let lines = format!("Host: {host}\r\nOrigin: {origin}\r\nContent-Length: 3\r\n\r\n5/h");
+        proxy.admin().send(&format!("{method} {path} HTTP/1.1\r\n{lines}")).status
+    };
+    for host in ["admin.example", "ADMIN.example:8081", "other.example", "localhost", "127.0.0.1"] {
+        assert_eq!(send("GET", "/metrics", host, "null"), 200, "{host}");
+        assert_eq!(send("POST", "/limit", host, &format!("http://{host}")), 204, "{host}");
+        for origin in ["http://evil.example", "null", "https://admin.example.evil.example"] {
+            assert_eq!(send("POST", "/limit", host, origin), 403, "{host}");
+        }
+    }
+    for host in
+        ["example", "www.admin.example", "admin.example.evil.example", "evil.example", "admin.example."]
+    {
+        assert_eq!(send("GET", "/metrics", host, "null"), 403, "{host}");
+        assert_eq!(send("POST", "/limit", host, &format!("http://{host}")), 403, "{host}");
+    }
+    // A proxy with TLS may be in front of a name, and of no address.
+    assert_eq!(send("POST", "/limit", "admin.example", "https://admin.example"), 204);
+    assert_eq!(send("POST", "/limit", "admin.example", "https://other.example"), 403);
+    for host in ["localhost:8081", "127.0.0.1:8081"] {
+        assert_eq!(send("POST", "/limit", host, &format!("https://{host}")), 403);
     }
 }
 

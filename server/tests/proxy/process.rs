@@ -38,12 +38,15 @@ impl Proxy {
         proxy
     }
 
-    /// The address that the first line with this in it tells.
+    /// The address that the first line with this in it tells. Of a Unix socket, nowhere.
     fn told(&self, before: &str) -> SocketAddr {
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|_| panic!("it ended: {}", self.error()));
             if let Some(rest) = line.strip_prefix(before) {
+                if rest.starts_with("unix:") {
+                    return SocketAddr::from(([0; 4], 0));
+                }
                 let address = rest.split_once("://").map(|(_, rest)| rest);
                 let address = address.and_then(|rest| rest.split([' ', '/']).next());
                 let address = address.and_then(|text| text.parse().ok());
@@ -97,7 +100,13 @@ impl Proxy {
     #[cfg(unix)]
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         // Its stdout closes when it ends, and the wait for that has a bound, which `wait` has not.
-        while !matches!(self.lines.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected)) {}
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(_) => (),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("the proxy does not end"),
+            }
+        }
         self.child.wait().expect("it was started here").code()
     }
 }

@@ -1,0 +1,214 @@
+//! Lines for operators on stderr.
+
+use std::net::TcpListener;
+use std::sync::{Mutex, mpsc};
+
+use serde_json::Value;
+
+use super::process::{Message, Proxy, upstream, url, write};
+use super::support::{Certificate, Folder, Http2, reload};
+use super::{NO_LIMIT, PATIENCE};
+
+fn object(line: &str) -> Value {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert!(value.is_object(), "{line}");
+    // Of two equal names, a reader takes either.
+    let names = line.matches("\"target\":").count();
+    assert!(names <= 1, "{line}");
+    value
+}
+
+/// The next line of the access log, as JSON.
+fn access(proxy: &Proxy) -> Value {
+    let value = object(&proxy.error());
+    assert_eq!(value["message"], "request", "{value}");
+    value
+}
+
+#[test]
+fn a_line_of_json_for_each_request() {
+    let options = ["--limit", "2/h burst 2", "--log", "json", "--access-log", "--trust-proxy", "127.0.0.1"];
+    let proxy = Proxy::start(&options);
+    let mut client = proxy.connect();
+    let forwarded = "X-Forwarded-For: 203.0.113.7\r\n";
+    for (path, status) in [("/a?b=c", 200), ("/", 200), ("/refused", 429)] {
+        let reply = client.get_with(path, forwarded);
+        assert_eq!(reply.status, status);
+        let line = access(&proxy);
+        assert_eq!(line["client"], "203.0.113.7", "{line}");
+        assert_eq!((&line["method"], &line["target"]), (&"GET".into(), &path.into()), "{line}");
+        assert_eq!((&line["status"], &line["bytes"]), (&status.into(), &reply.body.len().into()), "{line}");
+        assert_eq!(line["version"], "HTTP/1.1");
+        assert!(line["duration_ms"].as_f64().is_some_and(|time| time >= 0.0), "{line}");
+        assert_eq!((&line["level"], line["timestamp"].is_string()), (&"INFO".into(), true), "{line}");
+    }
+    // The same form of a target in HTTP/2.
+    assert_eq!(Http2::connect(proxy.address).get("http://a.example/h2?x", &[]).status, 200);
+    let line = access(&proxy);
+    assert_eq!((&line["target"], &line["version"]), (&"/h2?x".into(), &"HTTP/2.0".into()), "{line}");
+}
+
+#[test]
+fn a_line_of_text_for_each_request() {
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--access-log"]);
+    let reply = proxy.connect().get("/path\"1\"?q");
+    let line = proxy.error();
+    for part in [
+        " INFO request client=127.0.0.1 method=GET target=\"/path\\\"1\\\"?q\" ",
+        " status=200 ",
+        &format!(" bytes={} ", reply.body.len()),
+        " duration_ms=",
+    ] {
+        assert!(line.contains(part), "{part:?} in {line}");
+    }
+}
+
+#[test]
+fn a_target_forges_no_line_and_no_escape_sequence() {
+    let targets = [
+        "/\"}\\n{\"client\":\"6.6.6.6\"",
+        "/a\"b\\c status=200",
+        // CSI and a right-to-left override, as bytes that are UTF-8; DEL.
+        "/\u{9b}31mred",
+        "/\u{202e}txt",
+        "/\u{7f}x",
+        "/caf\u{e9}",
+        "/%0a%1b[31m",
+        // These are no HTTP.
+        "/\u{1b}[31mred",
+        "/\u{0}\u{8}",
+    ];
+    for format in ["json", "text"] {
+        let proxy = Proxy::start(&["--limit", NO_LIMIT, "--access-log", "--log", format]);
+        for target in targets {
+            let target = target.replace(' ', "%20");
+            let reply = proxy.connect().send(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            if reply.status == 400 {
+                continue;
+            }
+            let line = proxy.error();
+            assert!(line.chars().all(|char| (' '..='~').contains(&char)), "{line:?}");
+            if format == "json" {
+                let value = object(&line);
+                assert_eq!((&value["message"], &value["client"]), (&"request".into(), &"127.0.0.1".into()));
+                let logged = value["target"].as_str().expect("a text");
+                let plain = target.chars().all(|char| char.is_ascii_graphic());
+                assert!(!plain || logged == target, "{logged}");
+            } else {
+                // The quote of the field is closed by the last quote.
+                assert_eq!(line.matches(" client=").count(), 1, "{line}");
+                let rest = line.split_once(" target=\"").expect("a target").1;
+                let mut escaped = false;
+                let end = rest.find(|char| {
+                    let ends = char == '"' && !escaped;
+                    escaped = char == '\\' && !escaped;
+                    ends
+                });
+                assert!(rest[end.expect("a quote")..].starts_with("\" version="), "{line}");
+            }
+        }
+        // The next line is that of the next request.
+        proxy.connect().get("/end");
+        assert!(proxy.error().contains("/end"));
+    }
+}
+
+#[test]
+fn a_method_and_a_host_forge_nothing() {
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--access-log", "--log", "json"]);
+    let reply = proxy.connect().send("A|B^`~!#$%&'*+- / HTTP/1.1\r\nHost: a\r\n\r\n");
+    if reply.status != 400 {
+        assert_eq!(access(&proxy)["method"], "A|B^`~!#$%&'*+-");
+    }
+    for method in ["G\u{1b}[31mET", "G\"ET", "G\u{9b}ET"] {
+        let reply = proxy.connect().send(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(reply.status, 400, "{method:?}");
+    }
+    proxy.connect().get("/end");
+    assert_eq!(access(&proxy)["target"], "/end");
+}
+
+#[test]
+fn a_client_that_leaves_has_a_line() {
+    let (asked, is_asked) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let upstream = upstream(move |mut connection| {
+        Message::read_head(&mut connection);
+        asked.send(()).expect("the test is still there");
+        let _ = may_go_on.lock().expect("one connection").recv_timeout(PATIENCE);
+    });
+    let options = ["--limit", NO_LIMIT, "--upstream", &url(upstream), "--access-log", "--log", "json"];
+    let proxy = Proxy::start(&options);
+    let mut client = proxy.connect();
+    client.write("GET /left HTTP/1.1\r\nHost: a\r\n\r\n");
+    is_asked.recv_timeout(PATIENCE).expect("the request is under way");
+    drop(client);
+    let line = access(&proxy);
+    assert_eq!((&line["target"], &line["status"]), (&"/left".into(), &Value::Null), "{line}");
+    assert_eq!(line["end"], "Dropped", "{line}");
+    drop(go_on);
+}
+
+#[test]
+fn errors_of_upstreams_are_logged_with_their_name() {
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let silent = upstream(|mut connection| while Message::read_head(&mut connection).is_some() {});
+    let leaving = upstream(|mut connection| drop(Message::read_head(&mut connection)));
+    let cut = upstream(|mut connection| {
+        Message::read_head(&mut connection);
+        write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    });
+    for (address, status) in [(closed, 502), (silent, 504), (leaving, 502), (cut, 200)] {
+        let options = ["--limit", NO_LIMIT, "--log", "json", "--timeout", "response_head=50ms"];
+        let proxy = Proxy::start(&[&options[..], &["--upstream", &url(address)]].concat());
+        let mut client = proxy.connect();
+        client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(Message::read_head(&mut client.0).expect("a response").status, status);
+        let line = object(&proxy.error());
+        assert_eq!((&line["level"], &line["upstream"]), (&"WARN".into(), &url(address).into()), "{line}");
+        assert!(line["message"].as_str().is_some_and(|text| text.contains("upstream")), "{line}");
+    }
+}
+
+/// Each fault is one line, and a client's fault is none of an upstream.
+#[test]
+fn a_broken_upload_is_no_error_of_the_upstream() {
+    let options = ["--limit", NO_LIMIT, "--log", "json", "--access-log"];
+    let proxy = Proxy::start(&options);
+    let mut client = proxy.connect();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\nzz\r\n");
+    assert_eq!(client.read().status, 400);
+    assert_eq!(access(&proxy)["status"], 400);
+}
+
+#[test]
+fn a_reload_changes_the_log() {
+    let folder = Folder::new();
+    let config = folder.write("log.toml", "[log]\nformat = \"text\"\naccess = false\n");
+    let proxy = Proxy::start(&["--config", &config]);
+    assert_eq!(proxy.connect().get("/silent").status, 200);
+    folder.write("log.toml", "[log]\nformat = \"json\"\naccess = true\n");
+    reload(&proxy);
+    assert_eq!(proxy.connect().get("/json").status, 200);
+    assert_eq!(access(&proxy)["target"], "/json");
+    folder.write("log.toml", "[log]\nformat = \"text\"\n");
+    reload(&proxy);
+    assert_eq!(proxy.connect().get("/text").status, 200);
+    let line = proxy.error();
+    assert!(line.contains(" INFO request ") && line.contains("\"/text\""), "{line}");
+}
+
+/// A handshake that fails is not worth a line: scanners make thousands.
+#[test]
+fn a_failed_handshake_is_counted_and_not_logged() {
+    let (folder, certificate) = (Folder::new(), Certificate::new());
+    let (chain, key) = certificate.write(&folder);
+    let options = ["--limit", NO_LIMIT, "--tls-cert", &chain, "--tls-key", &key, "--access-log"];
+    let proxy = Proxy::start(&[&options[..], &["--admin", "127.0.0.1:0"]].concat());
+    proxy.connect().write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    super::support::await_count(&proxy, "tls_handshake_errors", 1);
+    let mut client = certificate.connect(proxy.address).expect("the proxy has this certificate");
+    assert_eq!(client.get("/").status, 200);
+    assert!(proxy.error().contains(" INFO request "));
+}

@@ -1,0 +1,31 @@
+//! The features of `tollgate` from the outside: its process, real sockets, and clients of several
+//! protocols.
+//!
+//! No verdict waits for time to pass: a quota of a few requests an hour makes the decisions those of
+//! the burst, an upstream in the test holds back a response that has to come later, and every read
+//! gives up after [`PATIENCE`].
+
+#![cfg(unix)]
+
+mod forwarding;
+mod http2;
+mod log;
+mod prefixes;
+#[allow(dead_code, reason = "shared with another test")]
+#[path = "../proxy/process.rs"]
+mod process;
+mod proxy_protocol;
+mod reload;
+mod start;
+mod stopping;
+mod support;
+mod tls;
+mod unix;
+mod upstreams;
+mod websocket;
+
+use std::time::Duration;
+
+/// Far more than anything here takes; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NO_LIMIT: &str = "1000000/s burst 1000000";

@@ -1,0 +1,277 @@
+//! One file for all settings, which is read again at SIGHUP.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+
+use super::PATIENCE;
+use super::process::{Client, Message, Proxy, recording_upstream, upstream, url, write};
+use super::support::{Folder, await_count, count, reload, tollgate};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
+fn check_prints_the_meaning_or_the_first_mistake() {
+    let folder = Folder::new();
+    let good = folder.write(
+        "good.toml",
+        "limit = \"7/h burst 9\"\n[[route]]\nprefix = \"/login\"\nlimit = \"5/m burst 5\"\n",
+    );
+    let output = tollgate(&["check", "--config", &good]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
+    for part in ["7/h burst 9", "route /login", "5/m burst 5, cost 1", "timeouts.connect"] {
+        assert!(stdout.contains(part), "{part} in {stdout}");
+    }
+    for (text, place, part) in [
+        ("", ":1:1: ", "empty"),
+        ("\n# nothing\n", ":1:1: ", "empty"),
+        ("limit = \"fast\"\n", ":1:9: ", "fast"),
+        ("key = \"peer\"\n[timeouts]\nconnekt = \"5s\"\n", ":3:", "connekt"),
+        ("[[route]]\nprefix = \"/a\"\n", ":1:1: ", "limit"),
+        ("upstream = [\"http://a\", \"ftp://b\"]\n", ":1:25: ", "ftp"),
+        ("limit = \"5/s", ":1:", ""),
+        ("shadow = true", ":1:14: ", "newline"),
+        ("\u{1b}[31m = 1\n", ":1:2: ", ""),
+        ("\"\\u001b[31m\" = 1\n", ":1:1: ", ""),
+        ("limit = \"\\u001b[31m\"\n", ":1:9: ", ""),
+    ] {
+        let bad = folder.write("bad.toml", text);
+        for command in ["check", "proxy"] {
+            let output = tollgate(&[command, "--config", &bad]);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{text:?}: {stderr}");
+            assert!(stderr.starts_with(&format!("error: {bad}{place}")), "{text:?}: {stderr}");
+            assert!(stderr.contains(part) && !stderr.contains('\u{1b}'), "{text:?}: {stderr:?}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+}
+
+/// A proxy with a file, of which the text is replaced.
+struct Reloaded {
+    proxy: Proxy,
+    folder: Folder,
+}
+
+impl Reloaded {
+    fn start(options: &[&str], text: &str) -> Reloaded {
+        let folder = Folder::new();
+        let config = folder.write("proxy.toml", text);
+        let proxy = Proxy::start(&[options, &["--config", &config, "--admin", "127.0.0.1:0"]].concat());
+        Reloaded { proxy, folder }
+    }
+
+    fn read(&self, text: &str) -> Vec<String> {
+        self.folder.write("proxy.toml", text);
+        reload(&self.proxy)
+    }
+}
+
+#[test]
+fn upstreams_and_time_outs_change() {
+    let (first, first_requests) = recording_upstream(OK);
+    let (second, second_requests) = recording_upstream(OK);
+    let silent = upstream(|mut connection| while Message::read_head(&mut connection).is_some() {});
+    let file = |to, time| format!("upstream = [\"{}\"]\n[timeouts]\nresponse_head = \"{time}\"\n", url(to));
+    let reloaded = Reloaded::start(&[], &file(first, "1h"));
+    let mut client = reloaded.proxy.connect();
+    assert_eq!(client.get("/").status, 200);
+    let lines = reloaded.read(&file(second, "1h"));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!((first_requests.try_iter().count(), second_requests.try_iter().count()), (1, 1));
+    reloaded.read(&file(silent, "10ms"));
+    // Of connections that are open as well.
+    assert_eq!(client.get("/").status, 504);
+    await_count(&reloaded.proxy, "response_head_timeouts", 1);
+}
+
+#[test]
+fn trust_shadow_and_keys_change() {
+    let quota = "limit = \"1/h burst 1\"\n";
+    let reloaded = Reloaded::start(&[], quota);
+    let mut client = reloaded.proxy.connect();
+    let forwarded = |host: u8| format!("X-Forwarded-For: 203.0.113.{host}\r\nX-Key: {host}\r\n");
+    assert_eq!([1, 2].map(|host| client.get_with("/", &forwarded(host)).status), [200, 429]);
+    reloaded.read(&format!("{quota}trust_proxy = [\"127.0.0.1\"]\n"));
+    assert_eq!([1, 2, 1].map(|host| client.get_with("/", &forwarded(host)).status), [200, 200, 429]);
+    reloaded.read(&format!("{quota}trust_proxy = []\n"));
+    assert_eq!(client.get_with("/", &forwarded(3)).status, 429);
+    reloaded.read("shadow = true\n");
+    assert_eq!([0; 3].map(|_| client.get("/").status), [200; 3]);
+    reloaded.read("shadow = false\n");
+    assert_eq!(client.get("/").status, 429);
+    reloaded.read("key = \"header:x-key\"\n");
+    assert_eq!([8, 9, 8].map(|host| client.get_with("/", &forwarded(host)).status), [200, 200, 429]);
+}
+
+#[test]
+fn the_cost_of_a_route_changes_and_its_tokens_stay() {
+    let file = |cost| format!("[[route]]\nprefix = \"/a\"\nlimit = \"1/h burst 10\"\ncost = {cost}\n");
+    let reloaded = Reloaded::start(&[], &file(1));
+    let mut client = reloaded.proxy.connect();
+    assert_eq!([0; 2].map(|_| client.get("/a").status), [200; 2]);
+    reloaded.read(&file(3));
+    // 8 are left: two of 3 each, and 2 are too few.
+    assert_eq!([0; 3].map(|_| client.get("/a").status), [200, 200, 429]);
+    reloaded.read(&file(2));
+    assert_eq!([0; 2].map(|_| client.get("/a").status), [200, 429]);
+}
+
+/// Otherwise a limit that an operator has lowered in haste comes back with the next reload.
+#[test]
+fn a_limit_of_the_page_outlives_a_reload_that_does_not_name_one() {
+    let reloaded = Reloaded::start(&[], "limit = \"100/h burst 100\"\n");
+    let proxy = &reloaded.proxy;
+    assert_eq!(proxy.ask_admin("POST", "/limit", "100/h burst 3").status, 204);
+    assert_eq!(count(proxy, "limit_changes"), 1);
+    let stays = "limit: stays 100/h burst 3; a restart makes it 100/s burst 200";
+    assert_eq!(reloaded.read("shadow = false\n"), [stays]);
+    assert_eq!(count(proxy, "limit_changes"), 1);
+    let mut client = proxy.connect();
+    assert_eq!([0; 4].map(|_| client.get("/").status), [200, 200, 200, 429]);
+    // One that names it is the later word.
+    let lines = reloaded.read("limit = \"100/h burst 100\"\n");
+    assert!(lines.iter().any(|line| line == "limit: 100/h burst 100, was 100/h burst 3"), "{lines:?}");
+    assert_eq!(count(proxy, "limit_changes"), 2);
+
+    let proxy = Proxy::start(&["--limit", "100/h burst 100", "--admin", "127.0.0.1:0"]);
+    assert_eq!(proxy.ask_admin("POST", "/limit", "100/h burst 1").status, 204);
+    assert_eq!(reload(&proxy), [""; 0]);
+    assert_eq!([0; 2].map(|_| proxy.connect().get("/").status), [200, 429]);
+}
+
+#[test]
+fn limit_changes_and_reload_errors_are_counted() {
+    let reloaded = Reloaded::start(&[], "limit = \"10/h burst 10\"\n");
+    let counts = || ["limit_changes", "reload_errors"].map(|name| count(&reloaded.proxy, name));
+    assert_eq!(counts(), [0, 0]);
+    reloaded.read("limit = \"20/h burst 20\"\n[[route]]\nprefix = \"/a\"\nlimit = \"1/h burst 1\"\n");
+    assert_eq!(counts(), [2, 0]);
+    reloaded.read("limit = \"20/h burst 20\"\n");
+    assert_eq!(counts(), [2, 0]);
+    reloaded.folder.write("proxy.toml", "limit = \"fast\"\n");
+    reloaded.proxy.signal("-HUP");
+    assert!(reloaded.proxy.error().contains("fast"));
+    assert_eq!(counts(), [2, 1]);
+    assert_eq!(reloaded.proxy.ask_admin("POST", "/limit", "5/h burst 5").status, 204);
+    assert_eq!(reloaded.proxy.ask_admin("POST", "/limit", "fast").status, 400);
+    assert_eq!(counts(), [3, 1]);
+    reloaded.read("remove_routes = [\"/a\"]\n");
+    assert_eq!(counts(), [4, 1]);
+}
+
+/// An upstream that tells of each request and answers each when it is told to.
+#[test]
+fn places_for_requests_change_and_none_is_made_up() {
+    let (asked, is_asked) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let held = upstream(move |mut connection| {
+        while Message::read_head(&mut connection).is_some() {
+            asked.send(()).expect("the test is still there");
+            may_go_on.lock().expect("no panic").recv_timeout(PATIENCE).expect("the test goes on");
+            write(&connection, OK);
+        }
+    });
+    let file = |places| {
+        let (upstream, bounds) = (url(held), format!("in_flight = {places}\nin_flight_per_key = 1\n"));
+        let first = format!("upstream = [\"{upstream}\"]\nkey = \"header:x-key\"\n");
+        format!("{first}[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")
+    };
+    let reloaded = Reloaded::start(&[], &file(3));
+    let key = AtomicUsize::new(0);
+    let ask = || {
+        let (mut client, key) = (reloaded.proxy.connect(), key.fetch_add(1, Relaxed));
+        client.write(&format!("GET / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n"));
+        client
+    };
+    let under_way = || -> Client {
+        let client = ask();
+        is_asked.recv_timeout(PATIENCE).expect("there is a place");
+        client
+    };
+    let mut open: Vec<Client> = (0..3).map(|_| under_way()).collect();
+    assert_eq!(ask().read().status, 503);
+    // All places are taken, so the fewer ones are those of later.
+    reloaded.read(&file(1));
+    reloaded.read(&file(3));
+    assert_eq!(ask().read().status, 503);
+    reloaded.read(&file(2));
+    let answer_one = |open: &mut Vec<Client>| {
+        go_on.send(()).expect("the upstream waits");
+        let mut statuses = open.iter_mut().map(|client| client.0.get_ref().set_nonblocking(true));
+        assert!(statuses.all(|status| status.is_ok()));
+        loop {
+            let answered = open.iter().position(|client| client.0.get_ref().peek(&mut [0]).is_ok());
+            if let Some(answered) = answered {
+                let mut client = open.swap_remove(answered);
+                client.0.get_ref().set_nonblocking(false).expect("it is open");
+                assert_eq!(client.read().status, 200);
+                return;
+            }
+        }
+    };
+    answer_one(&mut open);
+    assert_eq!(ask().read().status, 503, "two are under way");
+    answer_one(&mut open);
+    open.push(under_way());
+    assert_eq!(ask().read().status, 503, "two are under way again");
+    reloaded.read(&file(3));
+    open.push(under_way());
+    assert_eq!(ask().read().status, 503);
+    (0..3).for_each(|_| answer_one(&mut open));
+}
+
+/// Requests of one path, until one is refused after `stop`. How many were granted.
+fn ask_until_refused(mut client: Client, path: &str, stop: &AtomicBool) -> usize {
+    let mut granted = 0;
+    loop {
+        let is_last = stop.load(Relaxed);
+        match client.get(path).status {
+            200 => granted += 1,
+            429 if is_last => return granted,
+            429 => (),
+            status => panic!("{status}"),
+        }
+    }
+}
+
+#[test]
+fn two_hundred_reloads_under_load_grant_exactly_the_quota() {
+    const BURST: usize = 3_000;
+    let quota = format!("1/h burst {BURST}");
+    let login = format!("[[route]]\nprefix = \"/login\"\nlimit = \"{quota}\"\ncost = 2\nname = \"login\"\n");
+    let other = |turn: usize| {
+        let (burst, cost) = (100 + turn % 7, 1 + turn % 5);
+        format!("[[route]]\nprefix = \"/other\"\nlimit = \"1/h burst {burst}\"\ncost = {cost}\n")
+    };
+    let file = |turn: usize| {
+        let routes = match turn % 3 {
+            0 => login.clone() + &other(turn),
+            1 => other(turn) + &login,
+            // A route that is not named stays.
+            _ => other(turn),
+        };
+        let also =
+            ["", "case_sensitive = true\n", "case_sensitive = false\n", "ipv6_prefix = 56\n"][turn % 4];
+        let shared = format!("limit = \"{quota}\"\ntrust_proxy = [\"10.0.0.{}\"]\n", turn % 9);
+        format!("{shared}{also}[timeouts]\nconnect = \"{}s\"\n{routes}", 1 + turn % 4)
+    };
+    let reloaded = Reloaded::start(&[], &file(0));
+    let stop = AtomicBool::new(false);
+    let granted = thread::scope(|scope| {
+        let ask = |path| {
+            let (client, stop) = (reloaded.proxy.connect(), &stop);
+            scope.spawn(move || ask_until_refused(client, path, stop))
+        };
+        let clients = ["/", "/login", "/", "/login", "/other"].map(ask);
+        for turn in 1..=200 {
+            reloaded.read(&file(turn));
+        }
+        stop.store(true, Relaxed);
+        clients.map(|client| client.join().expect("all its requests were answered"))
+    });
+    assert_eq!((granted[0] + granted[2], granted[1] + granted[3]), (BURST, BURST / 2), "{granted:?}");
+}

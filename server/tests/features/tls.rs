@@ -1,0 +1,102 @@
+//! TLS, and the change of a certificate.
+
+use std::fs;
+
+use super::process::{Proxy, recording_upstream, url};
+use super::support::{Certificate, Folder, await_count, reload};
+use super::{NO_LIMIT, PATIENCE};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
+fn alpn_selects_the_version_of_http() {
+    let (folder, certificate) = (Folder::new(), Certificate::new());
+    let (chain, key) = certificate.write(&folder);
+    let (upstream, requests) = recording_upstream(OK);
+    let upstream = url(upstream);
+    let options =
+        ["--limit", "3/h burst 3", "--tls-cert", &chain, "--tls-key", &key, "--upstream", &upstream];
+    let proxy = Proxy::start(&[&options[..], &["--admin", "127.0.0.1:0"]].concat());
+
+    let mut client = certificate.connect(proxy.address).expect("the proxy has this certificate");
+    assert_eq!(client.protocol(), Some(&b"http/1.1"[..]));
+    assert_eq!(client.get("/").status, 200);
+    let (protocol, http2) = certificate.connect_http2(proxy.address);
+    assert_eq!(protocol.as_deref(), Some(&b"h2"[..]));
+    assert_eq!(http2.get("https://a.example/", &[]).status, 200);
+    for _ in 0..2 {
+        let request = requests.recv_timeout(PATIENCE).expect("the upstream is asked");
+        assert_eq!(request.all("x-forwarded-proto"), ["https"]);
+        assert_eq!(request.all("x-forwarded-port"), [proxy.address.port().to_string()]);
+        assert_eq!(request.all("forwarded"), ["for=127.0.0.1;proto=https;host=\"a.example\""]);
+    }
+    // One client, whichever way it connects.
+    assert_eq!([0; 2].map(|_| http2.get("https://a.example/", &[]).status), [200, 429]);
+    assert_eq!(client.get("/").status, 429);
+
+    // Without TLS there is no HTTP here.
+    proxy.connect().write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    await_count(&proxy, "tls_handshake_errors", 1);
+    assert!(Certificate::new().connect(proxy.address).is_err(), "a client that trusts another one");
+}
+
+#[test]
+fn a_hangup_changes_the_certificate_of_new_connections() {
+    let (folder, first, second) = (Folder::new(), Certificate::new(), Certificate::new());
+    let (chain, key) = first.write(&folder);
+    // Without a file of settings: the certificate alone is read again.
+    let options = ["--limit", NO_LIMIT, "--tls-cert", &chain, "--tls-key", &key, "--admin", "127.0.0.1:0"];
+    let proxy = Proxy::start(&options);
+    let mut old = first.connect(proxy.address).expect("the proxy has the first one");
+    let (_, old_http2) = first.connect_http2(proxy.address);
+    assert_eq!(old.get("/").status, 200);
+
+    second.write(&folder);
+    reload(&proxy);
+    assert!(first.connect(proxy.address).is_err());
+    let mut new = second.connect(proxy.address).expect("the proxy has the second one");
+    assert_eq!(new.get("/").status, 200);
+    // Connections that are open live on.
+    assert_eq!(old.get("/").status, 200);
+    assert_eq!(old_http2.get("https://a.example/", &[]).status, 200);
+
+    let whole = fs::read_to_string(&chain).expect("it is there");
+    let other_key = Folder::new();
+    let (_, other_key) = first.write(&other_key);
+    let other_key = fs::read_to_string(other_key).expect("it is there");
+    for (number, (file, text)) in
+        [(&chain, &whole[..whole.len() / 2]), (&chain, ""), (&key, &*other_key), (&key, "")]
+            .iter()
+            .enumerate()
+    {
+        second.write(&folder);
+        fs::write(file, text).expect("it can be written");
+        proxy.signal("-HUP");
+        let error = proxy.error();
+        assert!(error.contains(*file) && error.ends_with("; all settings stay as they were"), "{error}");
+        let mut still = second.connect(proxy.address).expect("the proxy keeps the second one");
+        assert_eq!(still.get("/").status, 200);
+        await_count(&proxy, "reload_errors", number as u64 + 1);
+    }
+}
+
+#[test]
+fn a_bad_certificate_is_one_sentence_that_names_it() {
+    let (folder, certificate) = (Folder::new(), Certificate::new());
+    let (chain, key) = certificate.write(&folder);
+    let (broken, missing) = (folder.write("broken.pem", "-----BEGIN"), folder.path("missing.pem"));
+    let config = folder.write("tls.toml", "[tls]\ncert = \"broken.pem\"\nkey = \"key.pem\"\n");
+    for (command, options, named) in [
+        ("proxy", &["--tls-cert", &broken, "--tls-key", &key][..], &broken),
+        ("proxy", &["--tls-cert", &missing, "--tls-key", &key], &missing),
+        ("check", &["--tls-cert", &chain, "--tls-key", &broken], &broken),
+        ("check", &["--tls-cert", &chain, "--tls-key", &missing], &missing),
+        // Relative to the file.
+        ("check", &["--config", &config], &broken),
+    ] {
+        let output = super::support::tollgate(&[&[command], options].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(named.as_str()), "{stderr}");
+    }
+}
