@@ -76,7 +76,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         let Line { began, client, method, target, version, status, upstream, end, bytes } = self;
         let (status, upstream) = (status.map(|status| status.as_u16()), upstream.as_deref());
-        let duration_ms = began.elapsed().as_secs_f64() * 1e3;
+        let duration_ms = began.elapsed().as_micros() as f64 / 1e3;
         tracing::info!(
             %client, %method, target, ?version, status, upstream, bytes, ?end, duration_ms, "request"
         );
