@@ -25,6 +25,7 @@ use super::forwarded::{self, Hop};
 use super::limits::{Client, Key};
 use super::listen::Peer;
 use super::places::{Place, Places};
+use super::serve::Asked;
 use super::settings::{Settings, Timeouts, Upstream};
 
 /// A connection that lies idle for longer is closed.
@@ -61,6 +62,7 @@ struct Target {
 pub(crate) struct Flight {
     _of_key: Place<Key>,
     _of_all: OwnedSemaphorePermit,
+    _asked: Arc<Asked>,
     under_way: Arc<AtomicUsize>,
 }
 
@@ -133,6 +135,7 @@ impl Forward {
         &self,
         settings: &Settings,
         peer: &Peer,
+        asked: &Arc<Asked>,
         client: Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -149,7 +152,7 @@ impl Forward {
                 return response;
             }
         };
-        let flight = match self.flight(settings, client.key).await {
+        let flight = match self.flight(settings, client.key, asked.clone()).await {
             Ok(flight) => Arc::new(flight),
             Err(response) => return response,
         };
@@ -190,7 +193,7 @@ impl Forward {
             host: host.as_ref(),
             port: self.port,
         });
-        let upload = match self.upload(&settings.timeouts, &mut parts, body).await {
+        let upload = match self.upload(&settings.timeouts, &mut parts, body, flight).await {
             Ok(upload) => upload,
             Err(response) => return response,
         };
@@ -198,7 +201,12 @@ impl Forward {
     }
 
     /// Waits for a place of the key, then for one of all.
-    async fn flight(&self, settings: &Settings, key: Key) -> Result<Flight, Response<Body>> {
+    async fn flight(
+        &self,
+        settings: &Settings,
+        key: Key,
+        asked: Arc<Asked>,
+    ) -> Result<Flight, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let most = settings.bounds.in_flight_per_key;
         let queue = settings.bounds.connections_per_address;
@@ -215,7 +223,8 @@ impl Forward {
             return Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, line));
         };
         self.under_way.fetch_add(1, Relaxed);
-        Ok(Flight { _of_key: of_key, _of_all: of_all, under_way: self.under_way.clone() })
+        let under_way = self.under_way.clone();
+        Ok(Flight { _of_key: of_key, _of_all: of_all, _asked: asked, under_way })
     }
 
     /// The body of a request. A method that rarely has one is taken for one without, unless the
@@ -225,11 +234,12 @@ impl Forward {
         timeouts: &Timeouts,
         parts: &mut Parts,
         body: Incoming,
+        flight: &Arc<Flight>,
     ) -> Result<Sending, Response<Body>> {
         if body.is_end_stream() {
             return Ok(Sending::Nothing);
         }
-        let upload = Upload::new(body, timeouts.request_body);
+        let upload = Upload::new(body, timeouts.request_body, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(&parts.method);
         if !rarely || parts.headers.contains_key(header::CONTENT_LENGTH) {
             return Ok(Sending::Streamed(upload));

@@ -21,7 +21,7 @@ use super::counters::{Counters, Event};
 use super::forward::{Flight, Forward};
 use super::limits::{Client, Limits};
 use super::listen::{self, Door, Listener, Peer, Socket, Tls};
-use super::places::Places;
+use super::places::{Place, Places};
 use super::settings::Settings;
 
 /// A connection may be silent for this long once the proxy stops, before it is closed. A client that
@@ -70,10 +70,10 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
-        let asked = watch.asked();
+        let asked = Arc::new(watch.asked());
         let line = settings.log.access.then(|| Line::of(&request, peer.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
-        let send = |client: Client, request| self.forward.send(&settings, peer, client, request);
+        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = self.limits.send(peer.address, request, send).await;
         // Relaxed: nothing else is read that was written before it.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
@@ -91,18 +91,18 @@ impl Proxy {
             if let Some(line) = line {
                 line.write(status, end, bytes);
             }
-            drop((flight, asked));
         };
         let longest_pause = settings.timeouts.response_body;
-        let mut response = response.map(|body| Download::new(body, longest_pause, at_end));
+        let held = (flight, asked);
+        let mut response = response.map(|body| Download::new(body, longest_pause, held, at_end));
         if is_multiplexed {
-            watch.add(response.body_mut().deliveries());
+            watch.add(response.body_mut().among_others());
         }
         response
     }
 
     /// A place of the address among those of its connections. `None`: there is no bound for it.
-    fn place_of(&self, address: IpAddr) -> Option<Result<impl Send + use<>, ()>> {
+    fn place_of(&self, address: IpAddr) -> Option<Result<Place<IpAddr>, ()>> {
         let settings = self.settings();
         if settings.trusts(address) {
             return None;
@@ -142,7 +142,9 @@ impl Line {
 }
 
 /// The activity of a connection, for its own task to see that it stands still.
-struct Watch {
+pub(crate) struct Watch {
+    /// Held until the last request has ended: a connection that was upgraded goes on.
+    _places: ConnectionPlaces,
     start: Instant,
     /// Requests that have no whole response yet.
     under_way: AtomicUsize,
@@ -151,13 +153,17 @@ struct Watch {
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
+/// The places of a connection: among all, of the socket's address, and of the client's if that is
+/// another one.
+type ConnectionPlaces = (OwnedSemaphorePermit, Option<Place<IpAddr>>, Option<Place<IpAddr>>);
+
 /// A request under way of a [`Watch`].
-struct Asked(Arc<Watch>);
+pub(crate) struct Asked(Arc<Watch>);
 
 impl Watch {
-    fn new() -> Arc<Watch> {
-        let (under_way, last) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Watch { start: Instant::now(), under_way, last, deliveries: Mutex::default() })
+    fn new(places: ConnectionPlaces) -> Arc<Watch> {
+        let (start, under_way, last) = (Instant::now(), AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Watch { _places: places, start, under_way, last, deliveries: Mutex::default() })
     }
 
     fn asked(self: &Arc<Self>) -> Asked {
@@ -165,9 +171,9 @@ impl Watch {
         Asked(self.clone())
     }
 
-    fn add(&self, delivery: Arc<Delivery>) {
+    fn add(&self, delivery: &Arc<Delivery>) {
         let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
-        deliveries.push(Arc::downgrade(&delivery));
+        deliveries.push(Arc::downgrade(delivery));
         // Those that have ended; the bound is that of the streams of a connection.
         if deliveries.len() > STREAMS as usize {
             deliveries.retain(|delivery| delivery.strong_count() > 0);
@@ -270,12 +276,13 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
         };
         let Some((stream, peer)) = listen::open(socket, &door).await else { return };
         // By a PROXY header.
-        let _of_client = match proxy.place_of(peer.address) {
+        let of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
             Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
-            place => place,
+            Some(Ok(place)) => Some(place),
+            None => None,
         };
-        let watch = Watch::new();
+        let watch = Watch::new((place, of_address, of_client));
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
@@ -292,7 +299,6 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
         if let Err(error) = ended {
             note(&*error, &proxy.counters);
         }
-        drop((place, of_address));
     });
 }
 
