@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::bodies::{Progress, Upload};
-use super::connect::{CONNECT_TIMED_OUT, Connector};
+use super::connect::{CONNECT_TIMED_OUT, Connector, STALLED};
 use super::counters::{Counters, Event};
 use super::forwarded::{self, Hop};
 use super::limits::{Client, Key};
@@ -335,10 +335,14 @@ impl Forward {
         match response.extensions().get::<ProxyError>() {
             None => Ok(response),
             Some(error) => {
-                tracing::warn!(error = error.message(), "the upstream failed");
+                // The client's fault ends the attempt, too.
+                if matches!(body.progress(), Progress::Untouched | Progress::Reading) {
+                    tracing::warn!(error = error.message(), "the upstream failed");
+                }
+                let is_late = response.status() == StatusCode::GATEWAY_TIMEOUT;
                 Err(match error.is_connect() {
                     true => Failure::Unreached { in_time: !error.message().contains(CONNECT_TIMED_OUT) },
-                    false if response.status() == StatusCode::GATEWAY_TIMEOUT => Failure::TooLate,
+                    false if is_late || error.message().contains(STALLED) => Failure::TooLate,
                     false => Failure::Broken,
                 })
             }
