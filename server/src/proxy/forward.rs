@@ -32,6 +32,8 @@ use super::settings::{Settings, Timeouts, Upstream};
 const IDLE: Duration = Duration::from_secs(60);
 /// An upstream that could not be reached is passed over for this long, if there are others.
 const PASSED_OVER: Duration = Duration::from_secs(1);
+/// The longest head of a response, and the most of its body that is read at a time.
+const READ: usize = 64 << 10;
 /// The longest body of unknown length that comes with a method whose requests rarely have one.
 const GET_BODY: usize = 64 << 10;
 
@@ -423,6 +425,7 @@ impl Target {
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(IDLE)
                 .pool_max_idle_per_host(idle)
+                .http1_max_buf_size(READ)
                 .build(Connector::new(upstream.clone(), timeouts.clone()));
             ReverseProxy::new_with_client("/", format!("http://{authority}"), client).with_policy(policy.clone())
         };

@@ -33,6 +33,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 const HEAD: usize = 48 << 10;
 /// Requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
+/// Bytes of request bodies that one HTTP/2 connection may have in the proxy.
+const WINDOW: u32 = 256 << 10;
+/// Bytes of a response that may wait in an HTTP/2 connection.
+const SEND_BUFFER: usize = 64 << 10;
 
 /// The state that every connection shares.
 pub(crate) struct Proxy {
@@ -312,6 +316,9 @@ fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(head)
         .keep_alive_timeout(head)
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD as u32);
     server
 }
