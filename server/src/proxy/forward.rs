@@ -429,7 +429,9 @@ impl Target {
                 .build(Connector::new(upstream.clone(), timeouts.clone()));
             ReverseProxy::new_with_client("/", format!("http://{authority}"), client).with_policy(policy.clone())
         };
-        Target { pooled: through(settings.bounds.in_flight), fresh: through(0), passed_over: AtomicU64::new(0) }
+        // There need not be more in all than requests under way: sockets are as many as they may be.
+        let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
+        Target { pooled: through(idle), fresh: through(0), passed_over: AtomicU64::new(0) }
     }
 }
 

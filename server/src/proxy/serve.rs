@@ -106,7 +106,7 @@ impl Proxy {
     }
 
     /// A place of the address among those of its connections. `None`: there is no bound for it.
-    fn place_of(&self, address: IpAddr) -> Option<Result<Place<IpAddr>, ()>> {
+    fn place_of(&self, address: IpAddr, clients: usize) -> Option<Result<Place<IpAddr>, ()>> {
         let settings = self.settings();
         if settings.trusts(address) {
             return None;
@@ -115,9 +115,15 @@ impl Proxy {
             IpAddr::V4(_) => address,
             IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
         };
-        let place = self.addresses.try_take(network, settings.bounds.connections_per_address);
+        let most = settings.bounds.connections_per_address.min(share_of_address(clients));
+        let place = self.addresses.try_take(network, most);
         Some(place.ok_or(()))
     }
+}
+
+/// The most connections of one address: an eighth of all is left to others.
+fn share_of_address(clients: usize) -> usize {
+    (clients - clients.div_ceil(8)).max(1)
 }
 
 /// The line of the access log for a request.
@@ -232,6 +238,10 @@ pub(crate) async fn serve(
 ) -> bool {
     let draining = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(clients));
+    if share_of_address(clients) < proxy.settings().bounds.connections_per_address {
+        let connections_per_address = share_of_address(clients);
+        tracing::warn!(connections_per_address, "the limit on open files leaves room for fewer connections");
+    }
     let mut stop = std::pin::pin!(stop);
     loop {
         // A client that finds no place waits in the listener's backlog.
@@ -240,12 +250,12 @@ pub(crate) async fn serve(
             (place, socket) = next => (place.expect("it is never closed"), socket),
             () = &mut stop => break,
         };
-        connect(&proxy, &draining, place, socket);
+        connect(&proxy, &draining, clients, place, socket);
     }
     proxy.closing.store(true, Relaxed);
     for socket in listener.into_backlog() {
         let Ok(place) = places.clone().try_acquire_owned() else { break };
-        connect(&proxy, &draining, place, socket);
+        connect(&proxy, &draining, clients, place, socket);
     }
     super::say(format_args!("draining {} connections", draining.count()));
     let silent = Instant::now() + SILENCE;
@@ -263,9 +273,15 @@ pub(crate) async fn serve(
     timeout(proxy.settings().timeouts.drain, all).await.is_ok()
 }
 
-fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphorePermit, socket: Socket) {
+fn connect(
+    proxy: &Arc<Proxy>,
+    draining: &GracefulShutdown,
+    clients: usize,
+    place: OwnedSemaphorePermit,
+    socket: Socket,
+) {
     let connected = socket.peer;
-    let of_address = match proxy.place_of(connected) {
+    let of_address = match proxy.place_of(connected, clients) {
         Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
         Some(Ok(place)) => Some(place),
         None => None,
@@ -280,7 +296,7 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
         };
         let Some((stream, peer)) = listen::open(socket, &door).await else { return };
         // By a PROXY header.
-        let of_client = match proxy.place_of(peer.address) {
+        let of_client = match proxy.place_of(peer.address, clients) {
             _ if peer.address == connected => None,
             Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
             Some(Ok(place)) => Some(place),
