@@ -1,7 +1,8 @@
 //! Bodies on their way through the proxy, with a bound on every pause.
 
+use std::any::Any;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub(crate) struct Upload {
 }
 
 struct Shared {
+    /// An attempt may go on after the response: then it still has a connection to the upstream.
+    _flight: Arc<dyn Any + Send + Sync>,
     /// The body while no attempt has it.
     unsent: Mutex<Option<Incoming>>,
     /// A [`Progress`].
@@ -64,8 +67,9 @@ pub(crate) enum Progress {
 }
 
 impl Upload {
-    pub(crate) fn new(body: Incoming, longest_pause: Duration) -> Upload {
+    pub(crate) fn new(body: Incoming, longest_pause: Duration, flight: Arc<dyn Any + Send + Sync>) -> Upload {
         let shared = Arc::new(Shared {
+            _flight: flight,
             unsent: Mutex::new(Some(body)),
             progress: AtomicU8::new(Progress::Untouched as u8),
             waiting: AtomicBool::new(false),
@@ -170,27 +174,59 @@ impl Drop for Attempt {
     }
 }
 
-/// When the client last took a part of a response, for a connection to see a client that does not.
+/// The longest part of a response among several at a time. A client that takes many at a time over a
+/// slow connection has `slow_reader` for each.
+const LONGEST_PART: usize = 8 << 10;
+
+/// The parts of a response that wait in the proxy for the client to take them.
 pub(crate) struct Delivery {
+    /// Held until the last part is taken: until then the response takes memory.
+    _held: Box<dyn Any + Send + Sync>,
+    parts: AtomicUsize,
     start: Instant,
-    /// Milliseconds from `start` to the last part, or [`UPSTREAM`].
+    /// Milliseconds from `start` to when a part was taken, or to when the first one began to wait.
     last: AtomicU64,
 }
 
-/// The upstream is waited for, and not the client.
-const UPSTREAM: u64 = u64::MAX;
-
 impl Delivery {
-    fn note(&self, last: u64) {
-        self.last.store(last, Relaxed);
+    fn note(&self) {
+        self.last.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// How long the client has not taken the next part.
     pub(crate) fn paused(&self) -> Duration {
-        match self.last.load(Relaxed) {
-            UPSTREAM => Duration::ZERO,
-            last => self.start.elapsed().saturating_sub(Duration::from_millis(last)),
+        match self.parts.load(Relaxed) {
+            0 => Duration::ZERO,
+            _ => self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed))),
         }
+    }
+}
+
+/// A part of a response. It is dropped once its last byte is written to the client's connection.
+struct Part {
+    bytes: Bytes,
+    delivery: Arc<Delivery>,
+}
+
+impl Part {
+    fn new(bytes: Bytes, delivery: &Arc<Delivery>) -> Part {
+        if delivery.parts.fetch_add(1, Relaxed) == 0 {
+            delivery.note();
+        }
+        Part { bytes, delivery: delivery.clone() }
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.delivery.note();
+        self.delivery.parts.fetch_sub(1, Relaxed);
     }
 }
 
@@ -210,28 +246,50 @@ pub(crate) enum End {
 /// is dropped.
 pub(crate) struct Download<F: FnOnce(End, u64)> {
     body: Body,
+    /// Bytes of the body that are read and not handed on.
+    rest: Bytes,
+    longest_part: usize,
     pause: Pause,
     longest_pause: Duration,
-    delivery: Option<Arc<Delivery>>,
+    delivery: Arc<Delivery>,
     bytes: u64,
     at_end: Option<F>,
 }
 
 impl<F: FnOnce(End, u64)> Download<F> {
-    pub(crate) fn new(body: Body, longest_pause: Duration, at_end: F) -> Download<F> {
-        Download { body, pause: Pause::default(), longest_pause, delivery: None, bytes: 0, at_end: Some(at_end) }
+    pub(crate) fn new(
+        body: Body,
+        longest_pause: Duration,
+        held: Box<dyn Any + Send + Sync>,
+        at_end: F,
+    ) -> Download<F> {
+        let (parts, start, last) = (AtomicUsize::new(0), Instant::now(), AtomicU64::new(0));
+        Download {
+            body,
+            rest: Bytes::new(),
+            longest_part: usize::MAX,
+            pause: Pause::default(),
+            longest_pause,
+            delivery: Arc::new(Delivery { _held: held, parts, start, last }),
+            bytes: 0,
+            at_end: Some(at_end),
+        }
     }
 
-    /// Notes when the client takes parts.
-    pub(crate) fn deliveries(&mut self) -> Arc<Delivery> {
-        let delivery = Delivery { start: Instant::now(), last: AtomicU64::new(0) };
-        self.delivery.insert(Arc::new(delivery)).clone()
+    /// Hands on short parts, and tells of their delivery: this response is one of several at a time.
+    pub(crate) fn among_others(&mut self) -> &Arc<Delivery> {
+        self.longest_part = LONGEST_PART;
+        &self.delivery
     }
 
     fn end(&mut self, end: End) {
         if let Some(at_end) = self.at_end.take() {
             at_end(end, self.bytes);
         }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 }
 
@@ -244,47 +302,56 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let Poll::Ready(mut frame) = Pin::new(&mut this.body).poll_frame(context) else {
-            if let Some(delivery) = &this.delivery {
-                delivery.note(UPSTREAM);
-            }
-            ready!(this.pause.poll(this.longest_pause, context));
-            this.end(End::TimedOut);
-            return Poll::Ready(Some(Err("the upstream paused for too long".into())));
-        };
-        this.pause.end();
-        if let Some(delivery) = &this.delivery {
-            let since = delivery.start.elapsed().as_millis();
-            delivery.note(u64::try_from(since).unwrap_or(UPSTREAM));
-        }
-        match &mut frame {
-            Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    drop_from_trailers(trailers);
-                }
-                this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                if this.body.is_end_stream() {
+        if this.rest.is_empty() {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+                ready!(this.pause.poll(this.longest_pause, context));
+                this.end(End::TimedOut);
+                return Poll::Ready(Some(Err("the upstream paused for too long".into())));
+            };
+            this.pause.end();
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => this.rest = data,
+                Some(Ok(Err(mut last))) => {
+                    if let Some(trailers) = last.trailers_mut() {
+                        drop_from_trailers(trailers);
+                    }
                     this.end(End::Whole);
+                    return Poll::Ready(Some(Ok(last)));
+                }
+                Some(Err(error)) => {
+                    this.end(End::Broken);
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => {
+                    this.end(End::Whole);
+                    return Poll::Ready(None);
                 }
             }
-            Some(Err(_)) => this.end(End::Broken),
-            None => this.end(End::Whole),
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        let part = this.rest.split_to(this.rest.len().min(this.longest_part));
+        this.bytes += part.len() as u64;
+        if this.is_whole() {
+            this.end(End::Whole);
+        }
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(Part::new(part, &this.delivery))))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.is_whole()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        if let Some(exact) = hint.exact() {
+            hint.set_exact(exact + self.rest.len() as u64);
+        }
+        hint
     }
 }
 
 impl<F: FnOnce(End, u64)> Drop for Download<F> {
     fn drop(&mut self) {
-        let end = if self.body.is_end_stream() { End::Whole } else { End::Dropped };
+        let end = if self.is_whole() { End::Whole } else { End::Dropped };
         self.end(end);
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::bodies::{Progress, Upload};
-use super::connect::{CONNECT_TIMED_OUT, Connector};
+use super::connect::{CONNECT_TIMED_OUT, Connector, STALLED};
 use super::counters::{Counters, Event};
 use super::forwarded::{self, Hop};
 use super::limits::{Client, Key};
@@ -31,6 +31,8 @@ use super::settings::{Settings, Timeouts, Upstream};
 const IDLE: Duration = Duration::from_secs(60);
 /// An upstream that could not be reached is passed over for this long, if there are others.
 const PASSED_OVER: Duration = Duration::from_secs(1);
+/// The longest head of a response, and the most of its body that is read at a time.
+const READ: usize = 64 << 10;
 /// The longest body of unknown length that comes with a method whose requests rarely have one.
 const GET_BODY: usize = 64 << 10;
 
@@ -59,10 +61,14 @@ struct Target {
     passed_over: AtomicU64,
 }
 
+/// A value that is held until a request has ended.
+pub(crate) type Held = Arc<dyn std::any::Any + Send + Sync>;
+
 /// The places of a request under way, until its response has ended.
 pub(crate) struct Flight {
     _of_key: Place<Key>,
     _of_all: OwnedSemaphorePermit,
+    _asked: Held,
     under_way: Arc<AtomicUsize>,
 }
 
@@ -72,12 +78,6 @@ pub(crate) struct Served {
     _flight: Arc<Flight>,
     /// That responded.
     pub(crate) upstream: Arc<str>,
-}
-
-/// The extension of a request, held until the tunnel over its connection has ended.
-#[derive(Clone)]
-pub(crate) struct OfConnection {
-    pub(crate) _places: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 impl Drop for Flight {
@@ -145,6 +145,7 @@ impl Forward {
         &self,
         settings: &Settings,
         peer: &Peer,
+        asked: &Held,
         client: Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -161,7 +162,7 @@ impl Forward {
                 return response;
             }
         };
-        let flight = match self.flight(settings, client.key).await {
+        let flight = match self.flight(settings, client.key, asked.clone()).await {
             Ok(flight) => Arc::new(flight),
             Err(response) => return response,
         };
@@ -202,7 +203,7 @@ impl Forward {
             host: host.as_ref(),
             port: self.port,
         });
-        let upload = match self.upload(&settings.timeouts, &mut parts, body).await {
+        let upload = match self.upload(&settings.timeouts, &mut parts, body, &flight).await {
             Ok(upload) => upload,
             Err(response) => return response,
         };
@@ -210,7 +211,12 @@ impl Forward {
     }
 
     /// Waits for a place of the key, then for one of all.
-    async fn flight(&self, settings: &Settings, key: Key) -> Result<Flight, Response<Body>> {
+    async fn flight(
+        &self,
+        settings: &Settings,
+        key: Key,
+        asked: Held,
+    ) -> Result<Flight, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let most = settings.bounds.in_flight_per_key;
         let queue = settings.bounds.connections_per_address;
@@ -227,7 +233,8 @@ impl Forward {
             return Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, line));
         };
         self.under_way.fetch_add(1, Relaxed);
-        Ok(Flight { _of_key: of_key, _of_all: of_all, under_way: self.under_way.clone() })
+        let under_way = self.under_way.clone();
+        Ok(Flight { _of_key: of_key, _of_all: of_all, _asked: asked, under_way })
     }
 
     /// The body of a request. A method that rarely has one is taken for one without, unless the
@@ -237,11 +244,12 @@ impl Forward {
         timeouts: &Timeouts,
         parts: &mut Parts,
         body: Incoming,
+        flight: &Arc<Flight>,
     ) -> Result<Sending, Response<Body>> {
         if body.is_end_stream() {
             return Ok(Sending::Nothing);
         }
-        let upload = Upload::new(body, timeouts.request_body);
+        let upload = Upload::new(body, timeouts.request_body, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(&parts.method);
         if !rarely || parts.headers.contains_key(header::CONTENT_LENGTH) {
             return Ok(Sending::Streamed(upload));
@@ -281,8 +289,7 @@ impl Forward {
             let target = &targets[at % targets.len()];
             let mut request = Request::from_parts(parts.clone(), body.body());
             if is_upgrade {
-                let of_connection = request.extensions_mut().remove::<OfConnection>();
-                request.extensions_mut().insert(TunnelGuard::new((flight.clone(), of_connection)));
+                request.extensions_mut().insert(TunnelGuard::new(flight.clone()));
             }
             let failure = match self.attempt(timeouts, target, fresh, request, body).await {
                 Ok(response) => {
@@ -351,12 +358,14 @@ impl Forward {
         match response.extensions().get::<ProxyError>() {
             None => Ok(response),
             Some(error) => {
+                // The client's fault ends the attempt, too.
                 if matches!(body.progress(), Progress::Untouched | Progress::Reading) {
                     tracing::warn!(upstream, error = error.message(), "the upstream failed");
                 }
+                let is_late = response.status() == StatusCode::GATEWAY_TIMEOUT;
                 Err(match error.is_connect() {
                     true => Failure::Unreached { in_time: !error.message().contains(CONNECT_TIMED_OUT) },
-                    false if response.status() == StatusCode::GATEWAY_TIMEOUT => Failure::TooLate,
+                    false if is_late || error.message().contains(STALLED) => Failure::TooLate,
                     false => Failure::Broken,
                 })
             }
@@ -435,17 +444,15 @@ impl Target {
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(IDLE)
                 .pool_max_idle_per_host(idle)
+                .http1_max_buf_size(READ)
                 .build(Connector::new(upstream.clone(), timeouts.clone()));
             ReverseProxy::new_with_client("/", format!("http://{authority}"), client)
                 .with_policy(policy.clone())
         };
+        // There need not be more in all than requests under way: sockets are as many as they may be.
+        let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
         let name = upstream.to_string().into();
-        Target {
-            name,
-            pooled: through(settings.bounds.in_flight),
-            fresh: through(0),
-            passed_over: AtomicU64::new(0),
-        }
+        Target { name, pooled: through(idle), fresh: through(0), passed_over: AtomicU64::new(0) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -18,11 +18,11 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
-use super::forward::{Forward, OfConnection, Served};
+use super::forward::{Forward, Held, Served};
 use super::limits::{Client, Limits};
 use super::listen::{self, Door, Listener, Peer, Socket, Tls};
 use super::log::Line;
-use super::places::Places;
+use super::places::{Place, Places};
 use super::settings::Settings;
 
 /// A connection may be silent for this long once the proxy stops, before it is closed. A client that
@@ -34,6 +34,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 const HEAD: usize = 48 << 10;
 /// Requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
+/// Bytes of request bodies that one HTTP/2 connection may have in the proxy.
+const WINDOW: u32 = 256 << 10;
+/// Bytes of a response that may wait in an HTTP/2 connection.
+const SEND_BUFFER: usize = 64 << 10;
 
 /// The state that every connection shares.
 pub(crate) struct Proxy {
@@ -45,6 +49,8 @@ pub(crate) struct Proxy {
     /// Places of connections.
     pub(crate) clients: Arc<Semaphore>,
     addresses: Arc<Places<IpAddr>>,
+    /// The most connections of one address that the limit on open files leaves room for.
+    share_of_address: usize,
     /// Each response is the last of its connection.
     closing: AtomicBool,
     /// A connection that is not open by now has said nothing for [`SILENCE`].
@@ -61,9 +67,10 @@ impl Proxy {
         clients: usize,
     ) -> Proxy {
         let settings = RwLock::new(Arc::new(settings));
+        let share_of_address = share_of_address(clients);
         let (clients, addresses) = (Arc::new(Semaphore::new(clients)), Places::new());
         let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
-        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
+        Proxy { settings, limits, forward, tls, counters, clients, addresses, share_of_address, closing, late }
     }
 
     /// Replaces the settings that are read for each connection and each request.
@@ -79,18 +86,14 @@ impl Proxy {
         &self,
         peer: &Peer,
         watch: &Arc<Watch>,
-        places: &OfConnection,
         mut request: Request<Incoming>,
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
-        let asked = watch.asked();
+        let asked: Held = Arc::new(watch.asked());
         let asking = self.limits.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
-        if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(places.clone());
-        }
-        let send = |client: Client, request| self.forward.send(&settings, peer, client, request);
+        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
         // Relaxed: nothing else is read that was written before it.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
@@ -108,18 +111,19 @@ impl Proxy {
             if let Some(line) = &mut line {
                 (line.end, line.bytes) = (end, bytes);
             }
-            drop((line, served, asked));
+            drop(line);
         };
         let longest_pause = settings.timeouts.response_body;
-        let mut response = response.map(|body| Download::new(body, longest_pause, at_end));
+        let held = Box::new((served, asked));
+        let mut response = response.map(|body| Download::new(body, longest_pause, held, at_end));
         if is_multiplexed {
-            watch.add(response.body_mut().deliveries());
+            watch.add(response.body_mut().among_others());
         }
         response
     }
 
     /// A place of the address among those of its connections. `None`: there is no bound for it.
-    fn place_of(&self, address: IpAddr) -> Option<Result<impl Send + use<>, ()>> {
+    fn place_of(&self, address: IpAddr) -> Option<Result<Place<IpAddr>, ()>> {
         let settings = self.settings();
         if settings.trusts(address) {
             return None;
@@ -128,13 +132,21 @@ impl Proxy {
             IpAddr::V4(_) => address,
             IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
         };
-        let place = self.addresses.try_take(network, settings.bounds.connections_per_address);
+        let most = settings.bounds.connections_per_address.min(self.share_of_address);
+        let place = self.addresses.try_take(network, most);
         Some(place.ok_or(()))
     }
 }
 
+/// The most connections of one address: an eighth of all is left to others.
+fn share_of_address(clients: usize) -> usize {
+    (clients - clients.div_ceil(8)).max(1)
+}
+
 /// The activity of a connection, for its own task to see that it stands still.
-struct Watch {
+pub(crate) struct Watch {
+    /// Held until the last request has ended: a connection that was upgraded goes on.
+    _places: ConnectionPlaces,
     start: Instant,
     /// Requests that have no whole response yet.
     under_way: AtomicUsize,
@@ -143,13 +155,17 @@ struct Watch {
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
+/// The places of a connection: among all, of the socket's address, and of the client's if that is
+/// another one.
+type ConnectionPlaces = (OwnedSemaphorePermit, Option<Place<IpAddr>>, Option<Place<IpAddr>>);
+
 /// A request under way of a [`Watch`].
-struct Asked(Arc<Watch>);
+pub(crate) struct Asked(Arc<Watch>);
 
 impl Watch {
-    fn new() -> Arc<Watch> {
-        let (under_way, last) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Watch { start: Instant::now(), under_way, last, deliveries: Mutex::default() })
+    fn new(places: ConnectionPlaces) -> Arc<Watch> {
+        let (start, under_way, last) = (Instant::now(), AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Watch { _places: places, start, under_way, last, deliveries: Mutex::default() })
     }
 
     fn asked(self: &Arc<Self>) -> Asked {
@@ -157,9 +173,9 @@ impl Watch {
         Asked(self.clone())
     }
 
-    fn add(&self, delivery: Arc<Delivery>) {
+    fn add(&self, delivery: &Arc<Delivery>) {
         let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
-        deliveries.push(Arc::downgrade(&delivery));
+        deliveries.push(Arc::downgrade(delivery));
         // Those that have ended; the bound is that of the streams of a connection.
         if deliveries.len() > STREAMS as usize {
             deliveries.retain(|delivery| delivery.strong_count() > 0);
@@ -209,6 +225,10 @@ impl Drop for Asked {
 pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
     let draining = GracefulShutdown::new();
     let places = &proxy.clients;
+    if proxy.share_of_address < proxy.settings().bounds.connections_per_address {
+        let connections_per_address = proxy.share_of_address;
+        tracing::warn!(connections_per_address, "the limit on open files leaves room for fewer connections");
+    }
     let mut stop = std::pin::pin!(stop);
     loop {
         // A client that finds no place waits in the listener's backlog.
@@ -241,7 +261,12 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
     timeout(proxy.settings().timeouts.drain, all).await.is_ok()
 }
 
-fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphorePermit, socket: Socket) {
+fn connect(
+    proxy: &Arc<Proxy>,
+    draining: &GracefulShutdown,
+    place: OwnedSemaphorePermit,
+    socket: Socket,
+) {
     let connected = socket.peer;
     let of_address = match proxy.place_of(connected) {
         Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
@@ -263,15 +288,15 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
         let of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
             Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
-            place => place,
+            Some(Ok(place)) => Some(place),
+            None => None,
         };
-        let places = OfConnection { _places: Arc::new((place, of_address, of_client)) };
-        let watch = Watch::new();
+        let watch = Watch::new((place, of_address, of_client));
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
-                let (proxy, watch, places) = (proxy.clone(), watch.clone(), places.clone());
-                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, &places, request).await) }
+                let (proxy, watch) = (proxy.clone(), watch.clone());
+                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
             })
         };
         let server = server(&settings);
@@ -296,6 +321,9 @@ fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(head)
         .keep_alive_timeout(head)
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD as u32);
     server
 }

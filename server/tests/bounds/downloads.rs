@@ -1,0 +1,220 @@
+//! Responses that stop, and clients that do not read theirs.
+
+use std::io::{Read, Write};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+use super::http2::{Http2, INITIAL_WINDOW};
+use super::process::{Message, read_chunk, upstream};
+use super::watched::{GET, Holding, assert_counts, await_count, over, quiet, rest};
+
+const TIME: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_response_that_stops_is_cut() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "--timeout response_body=300ms --in-flight 1 --timeout queue=10s");
+    for (head, part, cut) in [
+        ("Content-Length: 8", "abc", "abc"),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n", "3\r\nabc\r\n"),
+        // To the end of the connection, so that the client needs chunks to see a cut.
+        ("Connection: close", "abc", "3\r\nabc\r\n"),
+    ] {
+        let mut client = proxy.connect();
+        client.write(GET);
+        let mut held = holding.next();
+        held.write(&format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{part}"));
+        let begin = Instant::now();
+        assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 200);
+        assert_eq!(String::from_utf8(rest(&mut client)).as_deref(), Ok(cut));
+        assert!(begin.elapsed() >= TIME * 9 / 10);
+        held.rest();
+    }
+    let mut client = Http2::connect(&proxy, &[]);
+    client.get(1, "/");
+    let mut held = holding.next();
+    held.write("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nabc");
+    assert_eq!(client.response(1).0, 0, "the stream is reset");
+    held.rest();
+    assert_counts(&proxy, &[("response_body_timeouts", 4)]);
+}
+
+#[test]
+fn a_response_that_the_upstream_breaks_off_is_cut() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "");
+    for (head, part, cut) in [
+        ("Content-Length: 8", "abc", "abc"),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n", "3\r\nabc\r\n"),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\nzz\r\n", "3\r\nabc\r\n"),
+    ] {
+        let mut client = proxy.connect();
+        client.write(GET);
+        let mut held = holding.next();
+        held.write(&format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{part}"));
+        assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 200);
+        drop(held);
+        assert_eq!(String::from_utf8(rest(&mut client)).as_deref(), Ok(cut));
+    }
+    assert_counts(&proxy, &[("response_bodies_broken", 3)]);
+}
+
+#[test]
+fn a_slow_and_steady_response_is_not_cut() {
+    let holding = Holding::start();
+    let proxy = over(
+        holding.address,
+        "--timeout response_body=1s --timeout request_head=500ms --timeout slow_reader=500ms",
+    );
+    let mut client = proxy.connect();
+    client.write(GET);
+    let mut held = holding.next();
+    let mut http2 = Http2::connect(&proxy, &[]);
+    http2.get(1, "/");
+    let mut other = holding.next();
+    for held in [&mut held, &mut other] {
+        held.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    }
+    assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 200);
+    for length in 1..=8 {
+        quiet(&mut client, Duration::from_millis(150));
+        held.write("3\r\nabc\r\n");
+        other.write("3\r\nabc\r\n");
+        assert_eq!(read_chunk(&mut client.0), "abc");
+        http2.part(1, 3 * length);
+    }
+    held.write("0\r\n\r\n");
+    other.write("0\r\n\r\n");
+    assert_eq!(read_chunk(&mut client.0), "");
+    assert_eq!(http2.response(1).1.len(), 24);
+    assert_counts(&proxy, &[]);
+}
+
+/// An upstream whose response to `/` never ends. It tells when the proxy has closed such a connection. Other paths get
+/// as many bytes as they say.
+fn endless() -> (std::net::SocketAddr, Receiver<()>) {
+    let (sender, closed) = mpsc::channel();
+    let address = upstream(move |mut connection| {
+        while let Some(head) = Message::read_head(&mut connection) {
+            let path = head.start.split(' ').nth(1).expect("a path");
+            let mut stream = connection.get_ref();
+            if let Ok(length) = path[1..].parse::<usize>() {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                if stream.write_all(&[head.as_bytes(), &vec![b'x'; length]].concat()).is_ok() {
+                    continue;
+                }
+            } else {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n");
+                while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+            }
+            let _ = sender.send(());
+            return;
+        }
+    });
+    (address, closed)
+}
+
+#[test]
+fn a_client_that_does_not_read_is_disconnected() {
+    let (address, closed) = endless();
+    let proxy = over(address, "--timeout slow_reader=400ms --in-flight 1 --timeout queue=10s");
+    let mut client = proxy.connect();
+    client.write(GET);
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+    assert_counts(&proxy, &[("slow_readers", 1)]);
+    // What it has not read is lost.
+    let _ = client.0.read_to_end(&mut Vec::new());
+    assert_eq!(proxy.connect().get("/2").body, "xx");
+    // The same with a window of HTTP/2 that is larger than all buffers.
+    let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 0x7fff_ffff)]);
+    client.open_window(0, 0x7fff_0000);
+    client.get(1, "/");
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+    assert_counts(&proxy, &[("slow_readers", 2)]);
+    assert_eq!(proxy.connect().get("/2").body, "xx");
+}
+
+#[test]
+fn a_client_that_opens_no_window_is_disconnected() {
+    let (address, _closed) = endless();
+    let proxy = over(address, "--timeout slow_reader=400ms --in-flight 1 --timeout queue=10s");
+    let mut slow = 0;
+    for (window, path) in [(0, "/"), (0, "/2"), (1_000, "/"), (1_000, "/1002"), (1_000, "/5000")] {
+        let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, window)]);
+        client.get(1, path);
+        let begin = Instant::now();
+        client.end();
+        assert!(begin.elapsed() >= TIME, "{window}, {path}");
+        slow += 1;
+        assert_counts(&proxy, &[("slow_readers", slow)]);
+        assert_eq!(proxy.connect().get("/2").body, "xx", "{window}, {path}");
+    }
+    // The window of the connection, where that of the stream is open.
+    let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1 << 20)]);
+    client.get(1, "/100000");
+    client.end();
+    assert_counts(&proxy, &[("slow_readers", slow + 1)]);
+}
+
+/// Other requests of the connection do not make up for one whose response is not taken.
+#[test]
+fn a_response_that_waits_in_the_proxy_has_a_place() {
+    let (address, _closed) = endless();
+    let proxy = over(address, "--timeout slow_reader=10s --in-flight 2 --timeout queue=300ms");
+    let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1_000)]);
+    for stream in [1, 3] {
+        client.get(stream, "/5000");
+        client.part(stream, 1_000);
+    }
+    client.get(5, "/2");
+    assert_eq!(client.response(5).0, 429);
+    // The rest is taken.
+    for stream in [1, 3] {
+        client.open_window(stream, 10_000);
+        assert_eq!(client.response(stream).1.len(), 5_000);
+    }
+    client.get(7, "/2");
+    assert_eq!(client.response(7), (200, b"xx".to_vec()));
+    assert_counts(&proxy, &[("in_flight_per_key_timeouts", 1)]);
+}
+
+/// Each of several responses comes in turn, so each is slow.
+#[test]
+fn a_client_that_takes_large_responses_slowly_is_served() {
+    let (address, _closed) = endless();
+    let proxy = over(address, "--timeout slow_reader=500ms");
+    let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1 << 30)]);
+    let streams = [1, 3, 5, 7];
+    for stream in streams {
+        client.get(stream, "/1000000");
+    }
+    // 2 MB a second; the window of the connection is the bottleneck.
+    let mut opened = 65_535;
+    while opened < 4_000_000 {
+        client.open_window(0, 100_000);
+        opened += 100_000;
+        client.read_for(Duration::from_millis(50));
+    }
+    for stream in streams {
+        assert_eq!(client.response(stream).1.len(), 1_000_000);
+    }
+    assert_counts(&proxy, &[]);
+}
+
+#[test]
+fn a_client_that_leaves_ends_the_response_at_the_upstream() {
+    let (address, closed) = endless();
+    let proxy = over(address, "--in-flight 1 --timeout queue=10s");
+    let mut client = proxy.connect();
+    client.write(GET);
+    client.0.read_exact(&mut [0; 1000]).expect("the response begins");
+    drop(client);
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+    let mut client = Http2::connect(&proxy, &[]);
+    client.get(1, "/");
+    client.part(1, 1_000);
+    client.reset(1);
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+    await_count(&proxy, "requests_under_way", 0);
+}

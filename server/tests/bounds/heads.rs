@@ -1,0 +1,184 @@
+//! Heads of requests: the time and the size that they may have, and the memory that they take.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+use super::http2::{Http2, PREFACE};
+use super::process::{Client, Proxy};
+use super::watched::{GET, answering, assert_counts, is_closed, over, rest};
+
+const TIME: Duration = Duration::from_millis(400);
+const TIME_OUT: &str = "--timeout request_head=400ms";
+
+#[test]
+fn a_connection_without_a_whole_head_is_closed_and_counted() {
+    let proxy = over(answering().0, TIME_OUT);
+    let begin = Instant::now();
+    let beginnings = ["", "G", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n", "PRI * HT"];
+    let clients = beginnings.map(|beginning| {
+        let mut client = proxy.connect();
+        client.write(beginning);
+        client
+    });
+    let silent = Http2::connect(&proxy, &[]);
+    for (mut client, beginning) in clients.into_iter().zip(beginnings) {
+        assert_eq!(rest(&mut client), b"", "{beginning:?}");
+    }
+    silent.end();
+    assert!(begin.elapsed() >= TIME);
+    assert_counts(&proxy, &[("request_head_timeouts", beginnings.len() as u64 + 1)]);
+}
+
+#[test]
+fn a_connection_that_asks_nothing_more_is_closed() {
+    let proxy = over(answering().0, TIME_OUT);
+    let mut client = proxy.connect();
+    assert_eq!(client.send(GET).status, 200);
+    let begin = Instant::now();
+    assert!(is_closed(&mut client));
+    assert!(begin.elapsed() >= TIME * 9 / 10, "{:?}", begin.elapsed());
+
+    let mut client = Http2::connect(&proxy, &[]);
+    client.get(1, "/");
+    assert_eq!(client.response(1), (200, b"ok".to_vec()));
+    let begin = Instant::now();
+    client.end();
+    assert!(begin.elapsed() >= TIME * 9 / 10, "{:?}", begin.elapsed());
+    assert_counts(&proxy, &[("request_head_timeouts", 2)]);
+}
+
+/// Writes the text again and again, at a pace, until the proxy closes the connection.
+fn drip(client: &mut Client, bytes: &[u8]) {
+    let begin = Instant::now();
+    client.0.get_ref().set_read_timeout(Some(TIME / 10)).expect("not zero");
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "the connection stays open");
+        if client.0.get_ref().write_all(bytes).is_err() {
+            return;
+        }
+        match std::io::Read::read(&mut client.0, &mut [0; 1024]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => (),
+            Ok(0) | Err(_) => return,
+            Ok(_) => (),
+        }
+    }
+}
+
+#[test]
+fn a_head_that_comes_byte_by_byte_has_the_same_time() {
+    let proxy = over(answering().0, TIME_OUT);
+    let mut client = proxy.connect();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ");
+    drip(&mut client, b"x");
+    // Of a request after another, too.
+    let mut client = proxy.connect();
+    assert_eq!(client.send(GET).status, 200);
+    client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ");
+    drip(&mut client, b"x");
+    // Empty lines may come before a request.
+    drip(&mut proxy.connect(), b"\r\n");
+    // Frames that ask nothing.
+    let mut client = proxy.connect();
+    client.write(PREFACE);
+    client.0.get_ref().write_all(&super::http2::frame(4, 0, 0, b"")).expect("the proxy reads");
+    drip(&mut client, &super::http2::frame(6, 0, 0, &[0; 8]));
+    assert_counts(&proxy, &[("request_head_timeouts", 4)]);
+}
+
+#[test]
+fn a_head_is_at_most_48_kb_and_100_fields() {
+    let proxy = over(answering().0, "");
+    let head = |target: usize, field: usize, fields: usize| {
+        let (target, field) = ("t".repeat(target), "f".repeat(field));
+        let fields = "F: f\r\n".repeat(fields);
+        format!("GET /{target} HTTP/1.1\r\nHost: a\r\nX: {field}\r\n{fields}\r\n")
+    };
+    for (target, field, fields, statuses) in [
+        (0, 45_000, 0, [200, 200]),
+        (45_000, 0, 0, [200, 200]),
+        (0, 0, 98, [200, 200]),
+        (0, 70_000, 0, [431, 431]),
+        (0, 10_000_000, 0, [431, 431]),
+        (70_000, 0, 0, [414, 431]),
+        (10_000_000, 0, 0, [414, 431]),
+        (0, 0, 99, [431, 431]),
+        (0, 0, 5_000, [431, 431]),
+    ] {
+        let mut client = proxy.connect();
+        // The proxy may close before all is written.
+        let _ = client.0.get_ref().write_all(head(target, field, fields).as_bytes());
+        let status = client.read().status;
+        assert!(statuses.contains(&status), "{target}, {field}, {fields}: {status}");
+        assert_eq!(status != 200, status != 200 && is_closed(&mut client));
+    }
+    assert_counts(&proxy, &[("request_heads_too_large", 6)]);
+}
+
+#[test]
+fn a_head_over_http2_has_the_same_bound() {
+    let proxy = over(answering().0, "");
+    let mut client = Http2::connect(&proxy, &[]);
+    let long = "x".repeat(10_000);
+    let field = |name: &'static str| (name, &*long);
+    client.ask(1, &["x-1", "x-2", "x-3", "x-4"].map(field));
+    assert_eq!(client.response(1).0, 200);
+    client.ask(3, &["x-1", "x-2", "x-3", "x-4", "x-5"].map(field));
+    assert_eq!(client.response(3).0, 431);
+    client.get(5, "/");
+    assert_eq!(client.response(5).0, 200);
+}
+
+/// A number of `/proc/PID/status`, in KB, of the proxy that has this name in `Via`.
+fn memory(via: &str, name: &str) -> u64 {
+    let processes = fs::read_dir("/proc").expect("it is Linux").filter_map(Result::ok);
+    let is_it =
+        |command: Vec<u8>| command.split(|byte| *byte == 0).any(|argument| argument == via.as_bytes());
+    let mut of_proxy = processes.filter(|process| fs::read(process.path().join("cmdline")).is_ok_and(is_it));
+    let status = of_proxy.next().map(|process| fs::read_to_string(process.path().join("status")));
+    let status = status.expect("the proxy runs").expect("it is ours");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.expect("it is there").trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Waits until the proxy has read each byte that was sent to it.
+fn until_all_is_read(proxy: &Proxy) {
+    let port = format!(":{:04X}", proxy.address.port());
+    let begin = Instant::now();
+    loop {
+        let table = fs::read_to_string("/proc/net/tcp").expect("it is Linux");
+        let waiting = table.lines().skip(1).filter(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_there = fields[1].ends_with(&port) || fields[2].ends_with(&port);
+            // State 10 is a listener.
+            is_there && fields[3] != "0A" && fields[4] != "00000000:00000000"
+        });
+        if waiting.count() == 0 {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "the proxy does not read");
+    }
+}
+
+#[test]
+fn unfinished_heads_of_500_connections_take_less_than_100_mb() {
+    let proxy = over(answering().0, "--connections-per-address 500 --via heads-in-memory");
+    let before = memory("heads-in-memory", "VmRSS");
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(45_000));
+    let clients: Vec<Client> = (0..500)
+        .map(|_| {
+            let mut client = proxy.connect();
+            client.write(&head);
+            client
+        })
+        .collect();
+    until_all_is_read(&proxy);
+    let (now, most) = (memory("heads-in-memory", "VmRSS"), memory("heads-in-memory", "VmHWM"));
+    assert!(now - before > 500 * 45, "{now} KB after {before} KB: the heads are not there");
+    assert!(most < 100_000, "{most} KB");
+    for mut client in clients {
+        assert_eq!(client.send("\r\n\r\n").status, 200);
+    }
+    assert_counts(&proxy, &[]);
+}

@@ -1,0 +1,59 @@
+//! Requests that come back to the proxy.
+
+use std::net::{SocketAddr, TcpListener};
+
+use super::process::Proxy;
+use super::watched::{answering, assert_counts, on, over};
+
+/// An address for a proxy that has to be known before it starts.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
+}
+
+fn assert_loops(proxy: &Proxy) {
+    for (count, request) in [
+        (1, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+        (2, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"),
+        (3, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+    ] {
+        assert_eq!(proxy.connect().send(request).status, 508, "{request:?}");
+        assert_counts(proxy, &[("request_loops", count)]);
+    }
+}
+
+#[test]
+fn a_proxy_that_is_its_own_upstream_is_a_508() {
+    let address = free();
+    assert_loops(&on(&address.to_string(), &[address], "--in-flight 4 --in-flight-per-key 4"));
+}
+
+#[test]
+fn two_proxies_that_are_each_others_upstream_are_a_508() {
+    let (one, another) = (free(), free());
+    let first = on(&one.to_string(), &[another], "");
+    let second = on(&another.to_string(), &[one], "");
+    assert_loops(&first);
+    assert_counts(&second, &[]);
+    // Each has a name of its own.
+    assert_eq!(second.connect().get("/").status, 508);
+    assert_counts(&second, &[("request_loops", 1)]);
+}
+
+#[test]
+fn only_its_own_name_in_via_is_a_loop() {
+    let proxy = over(answering().0, "--via edge");
+    for (via, status) in [
+        ("1.1 tollgate", 200),
+        ("1.1 edge-2", 200),
+        ("1.1 a (edge)", 200),
+        ("1.1 edge", 508),
+        ("HTTP/1.1 edge (comment)", 508),
+        ("1.0 a, 2.0 edge, 1.1 b", 508),
+    ] {
+        assert_eq!(proxy.connect().get_with("/", &format!("Via: {via}\r\n")).status, status, "{via}");
+    }
+    // Without a name for this one, others may have any.
+    let proxy = over(answering().0, "");
+    assert_eq!(proxy.connect().get_with("/", "Via: 1.1 tollgate\r\nVia: 1.1 edge\r\n").status, 200);
+    assert_counts(&proxy, &[]);
+}

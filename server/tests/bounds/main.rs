@@ -1,0 +1,24 @@
+//! The bounds of `tollgate proxy`, from the outside: clients and upstreams that stand still, break off or flood.
+//!
+//! Time-outs are fractions of a second here. A test waits for what follows one by reading a socket, and gives up after
+//! [`PATIENCE`].
+#![cfg(target_os = "linux")]
+
+mod connections;
+mod downloads;
+mod heads;
+mod http2;
+mod loops;
+mod places;
+#[path = "../proxy/process.rs"]
+#[allow(dead_code)]
+mod process;
+mod retries;
+mod uploads;
+mod watched;
+
+use std::time::Duration;
+
+/// Far more than anything here takes; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+const NO_LIMIT: &str = "1000000/s burst 1000000";

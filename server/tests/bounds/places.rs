@@ -1,0 +1,313 @@
+//! Places of requests under way: waited for, and given back however a request ends.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::http2::{Http2, INITIAL_WINDOW};
+use super::process::{Client, Message, Proxy, upstream};
+use super::watched::{
+    GET, Holding, OK, UPGRADE, answering, assert_counts, await_count, connect_from, over, rest, upgrading,
+    websocket,
+};
+
+#[test]
+fn a_busy_key_gets_429_and_a_busy_proxy_503_each_after_its_time_in_the_queue() {
+    let holding = Holding::start();
+    let options = "--in-flight 4 --in-flight-per-key 2 --timeout queue=300ms --trust-proxy 127.0.0.1";
+    let proxy = over(holding.address, options);
+    let ask = |key: u8| {
+        let mut client = proxy.connect();
+        client.write(&format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.{key}\r\n\r\n"));
+        client
+    };
+    let hold = |key| (ask(key), holding.next());
+    let refused = |key, status, line| {
+        let begin = Instant::now();
+        let reply = ask(key).read();
+        assert_eq!((reply.status, reply.header("retry-after")), (status, Some("1")), "{reply:?}");
+        assert!(reply.body.contains(line) && begin.elapsed() >= Duration::from_millis(300), "{reply:?}");
+    };
+    let _first = [1, 1].map(hold);
+    refused(1, 429, "a client may have 2 at a time");
+    let second = [2, 2].map(hold);
+    refused(3, 503, "too many requests are under way");
+    assert_counts(
+        &proxy,
+        &[("in_flight_per_key_timeouts", 1), ("in_flight_timeouts", 1), ("requests_under_way", 4)],
+    );
+    // One that waits gets the place that is given back.
+    let mut client = ask(3);
+    drop(second);
+    let mut held = holding.next();
+    held.write(OK);
+    assert_eq!(client.read().body, "ok");
+}
+
+/// Requests in the queue of a key are as many as its connections may be, however many come on each.
+#[test]
+fn a_key_with_a_full_queue_gets_429_at_once() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "--in-flight 1 --connections-per-address 3 --timeout queue=1h");
+    let mut client = Http2::connect(&proxy, &[]);
+    client.get(1, "/");
+    let held = holding.next();
+    (3..43).step_by(2).for_each(|stream| client.get(stream, "/"));
+    // One has a place, and three wait.
+    assert_eq!(client.statuses(17), [429; 17]);
+    drop(held);
+}
+
+/// Ten clients of one address misbehave in one way each time. Another address is served meanwhile, and never waits.
+#[test]
+fn one_address_cannot_take_all_places() {
+    for (kind, request) in [
+        ("unanswered", "GET /silent HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("unread", "GET /endless HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("upload that stops", "POST /silent HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nabc"),
+        ("upload after the response", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nabc"),
+        (
+            "100-continue",
+            "POST /silent HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 8\r\n\r\n",
+        ),
+        ("body of a GET", "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
+        ("pipelined", "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /silent HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("WebSocket", UPGRADE),
+        ("HTTP/2", ""),
+    ] {
+        let upstream = if kind == "WebSocket" { upgrading() } else { moody() };
+        let proxy = over(upstream, "--in-flight 4 --in-flight-per-key 2 --timeout queue=2s");
+        let hostile: Vec<(Client, Option<Http2>)> = (0..10)
+            .map(|_| {
+                let mut client = proxy.connect();
+                client.write(request);
+                let http2 = (kind == "HTTP/2").then(|| {
+                    let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 0)]);
+                    (1..20).step_by(2).for_each(|stream| client.get(stream, "/endless"));
+                    client
+                });
+                (client, http2)
+            })
+            .collect();
+        // As many as there can be of it.
+        await_count(&proxy, "requests_under_way", 2);
+        for _ in 0..10 {
+            let mut client = connect_from([127, 0, 0, 2], proxy.address);
+            let reply = client.send(GET);
+            assert_eq!(reply.status, 200, "{kind}: {reply:?}");
+        }
+        drop(hostile);
+        await_count(&proxy, "requests_under_way", 0);
+    }
+}
+
+/// Two places, and more rounds than there could be places lost without notice.
+const OPTIONS: &str = "--in-flight 2 --timeout queue=10s";
+const ROUNDS: usize = 50;
+
+/// All places are there, and none is taken.
+fn assert_whole(proxy: &Proxy, path: &str) {
+    await_count(proxy, "requests_under_way", 0);
+    assert_eq!(proxy.connect().get(path).status, 200);
+}
+
+#[test]
+fn a_place_comes_back_after_a_response() {
+    let proxy = over(answering().0, OPTIONS);
+    for _ in 0..ROUNDS {
+        assert_eq!(proxy.connect().send(GET).status, 200);
+        assert_eq!(
+            proxy.connect().send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").status,
+            200
+        );
+        let mut client = Http2::connect(&proxy, &[]);
+        client.get(1, "/");
+        assert_eq!(client.response(1).0, 200);
+    }
+    assert_whole(&proxy, "/");
+}
+
+/// An upstream that answers `/` with 200, breaks off a response to `/broken`, answers nothing to `/silent`, and never
+/// ends the response to `/endless`.
+fn moody() -> std::net::SocketAddr {
+    upstream(|mut connection| {
+        while let Some(head) = Message::read_head(&mut connection) {
+            let mut stream = connection.get_ref();
+            match head.start.split(' ').nth(1).expect("a path") {
+                "/broken" => {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConte");
+                    return;
+                }
+                "/cut" => {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nabc");
+                    return;
+                }
+                "/endless" => {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n");
+                    while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+                    return;
+                }
+                "/silent" => drop(io::copy(&mut connection, &mut io::sink())),
+                _ => drop(stream.write_all(OK.as_bytes())),
+            }
+        }
+    })
+}
+
+#[test]
+fn a_place_comes_back_from_a_client_that_leaves_in_the_middle_of_a_response() {
+    let proxy = over(moody(), OPTIONS);
+    for _ in 0..ROUNDS {
+        let mut client = proxy.connect();
+        client.write("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 200);
+        drop(client);
+        let mut client = Http2::connect(&proxy, &[]);
+        client.open_window(0, 1 << 20);
+        client.get(1, "/endless");
+        client.part(1, 1_000);
+        client.reset(1);
+        client.get(3, "/endless");
+        client.part(3, 1_000);
+    }
+    assert_whole(&proxy, "/");
+}
+
+#[test]
+fn a_place_comes_back_from_a_client_that_leaves_in_the_middle_of_an_upload() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, OPTIONS);
+    for _ in 0..ROUNDS {
+        let mut client = proxy.connect();
+        client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nabc");
+        let held = holding.next();
+        drop(client);
+        held.rest();
+        let mut client = Http2::connect(&proxy, &[]);
+        client.post(1);
+        client.data(1, 0, b"abc");
+        let held = holding.next();
+        client.reset(1);
+        held.rest();
+        client.post(3);
+        let held = holding.next();
+        drop(client);
+        held.rest();
+    }
+    await_count(&proxy, "requests_under_way", 0);
+}
+
+#[test]
+fn a_place_comes_back_from_a_client_that_leaves_before_a_response() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, OPTIONS);
+    for _ in 0..ROUNDS {
+        let mut client = proxy.connect();
+        client.write(GET);
+        let held = holding.next();
+        drop(client);
+        held.rest();
+        let mut client = Http2::connect(&proxy, &[]);
+        client.get(1, "/");
+        let held = holding.next();
+        client.reset(1);
+        held.rest();
+    }
+    await_count(&proxy, "requests_under_way", 0);
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_takes_no_place() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, OPTIONS);
+    let held = [(); 2].map(|()| {
+        let mut client = proxy.connect();
+        client.write(GET);
+        (client, holding.next())
+    });
+    let mut waiting: Vec<Client> = (0..ROUNDS)
+        .map(|_| {
+            let mut client = proxy.connect();
+            client.write(GET);
+            client
+        })
+        .collect();
+    let mut http2 = Http2::connect(&proxy, &[]);
+    (1..100).step_by(2).for_each(|stream| http2.get(stream, "/"));
+    decided(&proxy, 2 + 2 * ROUNDS as u64);
+    waiting.clear();
+    (1..100).step_by(2).for_each(|stream| http2.reset(stream));
+    http2.ping();
+    for (mut client, mut held) in held {
+        held.write(OK);
+        assert_eq!(client.read().body, "ok");
+    }
+    // No connection of one that left is made, so these are next.
+    for _ in 0..4 {
+        let mut client = proxy.connect();
+        client.write("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut held = holding.next();
+        while held.head.start != "GET /next HTTP/1.1" {
+            held = holding.next();
+        }
+        held.write(OK);
+        assert_eq!(client.read().body, "ok");
+    }
+    await_count(&proxy, "requests_under_way", 0);
+}
+
+/// Waits until so many requests have passed the limit.
+fn decided(proxy: &Proxy, count: u64) {
+    let line = format!("\ntollgate_decisions_total{{policy=\"default\",result=\"granted\"}} {count}\n");
+    let begin = Instant::now();
+    while !proxy.ask_admin("GET", "/metrics", "").body.contains(&line) {
+        assert!(begin.elapsed() < super::PATIENCE, "no {line:?}");
+    }
+}
+
+#[test]
+fn a_place_comes_back_from_an_upstream_that_fails() {
+    let proxy = over(moody(), OPTIONS);
+    for _ in 0..ROUNDS {
+        assert_eq!(proxy.connect().get("/broken").status, 502);
+        let mut client = proxy.connect();
+        client.write("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 200);
+        assert_eq!(rest(&mut client), b"abc");
+        let mut client = Http2::connect(&proxy, &[]);
+        client.get(1, "/cut");
+        assert_eq!(client.response(1).0, 0);
+    }
+    assert_whole(&proxy, "/");
+}
+
+#[test]
+fn a_place_comes_back_after_the_end_of_a_websocket() {
+    let proxy = over(upgrading(), OPTIONS);
+    for _ in 0..ROUNDS {
+        drop(websocket(&proxy));
+    }
+    assert_whole(&proxy, "/");
+}
+
+/// Each asks for an upload that it does not need to send, and for a response that it does not read.
+#[test]
+fn a_place_comes_back_from_each_of_many_clients_at_a_time() {
+    let proxy = over(moody(), OPTIONS);
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let address = proxy.address;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let path = ["/", "/broken", "/cut", "/endless", "/silent"][(number + round) % 5];
+                    let mut client = Client::connect(address);
+                    client.write(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+                    if path != "/silent" {
+                        Message::read_head(&mut client.0).expect("a response");
+                    }
+                }
+            });
+        }
+    });
+    assert_whole(&proxy, "/");
+}

@@ -1,0 +1,207 @@
+//! Requests that are sent again, and those that must not be.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::process::{Client, Message, Proxy, upstream};
+use super::watched::{Holding, OK, answering, assert_counts, over, over_all};
+
+/// How often each path was seen with a method.
+type Seen = Arc<Mutex<BTreeMap<String, usize>>>;
+
+fn note(seen: &Seen, head: &Message) {
+    let asked = head.start.trim_end_matches(" HTTP/1.1").to_owned();
+    *seen.lock().expect("nothing panics under it").entry(asked).or_default() += 1;
+}
+
+fn most(seen: &Seen, method: &str) -> usize {
+    let seen = seen.lock().expect("nothing panics under it");
+    seen.iter().filter(|(asked, _)| asked.starts_with(method)).map(|(_, times)| *times).max().unwrap_or(0)
+}
+
+/// Closes each connection as soon as a second request has arrived on it.
+fn closes_at_the_second_request() -> (SocketAddr, Seen) {
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let address = upstream(move |mut connection| {
+        let Some(head) = Message::read_head(&mut connection) else { return };
+        note(&noted, &head);
+        let _ = connection.get_ref().write_all(OK.as_bytes());
+        if let Some(head) = Message::read_head(&mut connection) {
+            note(&noted, &head);
+        }
+    });
+    (address, seen)
+}
+
+/// Closes each connection after a response that does not say so.
+fn closes_after_each_response() -> (SocketAddr, Seen) {
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let address = upstream(move |mut connection| {
+        if let Some(head) = Message::read_head(&mut connection) {
+            note(&noted, &head);
+            let _ = connection.get_ref().write_all(OK.as_bytes());
+        }
+    });
+    (address, seen)
+}
+
+/// Four clients ask 150 times each, each time for another path. The number of responses by their status.
+fn ask_600(proxy: &Proxy, method: &str) -> BTreeMap<u16, usize> {
+    let statuses: Mutex<BTreeMap<u16, usize>> = Mutex::default();
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (statuses, address) = (&statuses, proxy.address);
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                for request in 0..150 {
+                    let reply =
+                        client.send(&format!("{method} /{number}/{request} HTTP/1.1\r\nHost: a\r\n\r\n"));
+                    *statuses.lock().expect("nothing panics under it").entry(reply.status).or_default() += 1;
+                }
+            });
+        }
+    });
+    statuses.into_inner().expect("nothing panics under it")
+}
+
+#[test]
+fn a_get_is_sent_again_when_a_connection_that_was_kept_alive_closes() {
+    for (address, seen) in [closes_at_the_second_request(), closes_after_each_response()] {
+        let proxy = over(address, "");
+        assert_eq!(ask_600(&proxy, "GET"), BTreeMap::from([(200, 600)]));
+        assert!(most(&seen, "GET") <= 2);
+    }
+}
+
+#[test]
+fn a_post_is_never_sent_twice() {
+    for (address, seen) in [closes_at_the_second_request(), closes_after_each_response()] {
+        let proxy = over(address, "");
+        let statuses = ask_600(&proxy, "POST");
+        assert_eq!(most(&seen, "POST"), 1, "{statuses:?}");
+        assert!(statuses.keys().all(|status| [200, 502].contains(status)), "{statuses:?}");
+        assert!(statuses[&200] >= 300, "{statuses:?}");
+    }
+}
+
+/// The upstream takes a request that it does not answer. Another attempt would be seen by the second `next`.
+#[test]
+fn a_request_with_a_body_is_not_sent_again() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "");
+    for (count, (head, part, rest)) in [
+        ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n", "abc", ""),
+        ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n", "abc", "defgh"),
+        ("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "3\r\nabc\r\n", ""),
+        ("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "3\r\nabc\r\n", "0\r\n\r\n"),
+        ("DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", "abc", ""),
+        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n", "abc", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut client = proxy.connect();
+        client.write(&format!("{head}{part}"));
+        let mut held = holding.next();
+        held.read(part.len());
+        client.write(rest);
+        held.read(rest.len());
+        drop(held);
+        assert_eq!(client.read().status, 502, "{head:?}");
+        assert!(holding.try_next().is_none(), "{head:?}");
+        assert_counts(&proxy, &[("upstream_errors", count as u64 + 1)]);
+    }
+    // One without a body is, if it may be.
+    for (request, attempts) in
+        [("PUT", 2), ("DELETE", 2), ("OPTIONS", 2), ("HEAD", 2), ("POST", 1), ("PATCH", 1)]
+    {
+        let mut client = proxy.connect();
+        client.write(&format!("{request} /{attempts} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        for _ in 0..attempts {
+            assert_eq!(holding.next().head.start, format!("{request} /{attempts} HTTP/1.1"));
+        }
+        assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 502);
+        assert!(holding.try_next().is_none(), "{request}");
+    }
+}
+
+/// A chunked body of a `GET` is read before, so that it is whole in another attempt.
+#[test]
+fn a_get_whose_body_was_read_is_sent_again_whole() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "");
+    let mut client = proxy.connect();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    for attempt in 0..2 {
+        let mut held = holding.next();
+        assert_eq!(held.head.header("content-length"), Some("3"));
+        assert_eq!(held.read(3), b"abc");
+        if attempt == 1 {
+            held.write(OK);
+        }
+    }
+    assert_eq!(client.read().body, "ok");
+    assert_counts(&proxy, &[("upstream_retries", 1)]);
+}
+
+#[test]
+fn an_upstream_that_refuses_connections_is_passed_over() {
+    let refusing =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    for upstreams in [[refusing, answering().0], [answering().0, refusing]] {
+        let proxy = over_all(&upstreams, "");
+        for _ in 0..2 {
+            let mut client = proxy.connect();
+            for _ in 0..30 {
+                assert_eq!(client.get("/").status, 200);
+                let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+                assert_eq!(client.send(post).status, 200);
+            }
+        }
+    }
+    let proxy = over_all(&[refusing, refusing], "");
+    for request in
+        ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"]
+    {
+        assert_eq!(proxy.connect().send(request).status, 502);
+    }
+    assert_counts(&proxy, &[("upstream_errors", 2), ("upstream_retries", 2)]);
+}
+
+/// A chunked body is whole until a connection has come about.
+#[test]
+fn a_chunked_body_goes_to_the_upstream_that_is_reached() {
+    let refusing =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let holding = Holding::start();
+    let proxy = over_all(&[refusing, holding.address], "");
+    for _ in 0..2 {
+        let mut client = proxy.connect();
+        client.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+        let mut held = holding.next();
+        assert_eq!(held.read(13), b"3\r\nabc\r\n0\r\n\r\n");
+        held.write(OK);
+        assert_eq!(client.read().body, "ok");
+    }
+}
+
+#[test]
+fn an_upstream_that_breaks_off_again_and_again_is_asked_twice() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "");
+    for count in 1..=3 {
+        let mut client = proxy.connect();
+        client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        for _ in 0..2 {
+            holding.next().write("HTTP/1.1 200 OK\r\nX: ");
+        }
+        assert_eq!(client.read().status, 502);
+        assert!(holding.try_next().is_none());
+        assert_counts(&proxy, &[("upstream_errors", count), ("upstream_retries", count)]);
+    }
+}
