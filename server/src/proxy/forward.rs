@@ -528,7 +528,7 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Writes a length that the headers tell of anew, for there are readers that take `010` for 8; or none.
+/// Writes a length that the headers tell of anew, or drops it: some readers take `010` for 8.
 fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
     if headers.remove(header::CONTENT_LENGTH).is_some()
         && let Some(length) = length
