@@ -151,10 +151,11 @@ impl Forward {
     ) -> Response<Body> {
         let host = match admitted(&request) {
             Ok(host) => host,
-            Err(mut response) => {
-                if response.status() == StatusCode::BAD_REQUEST {
+            Err((status, line)) => {
+                if status == StatusCode::BAD_REQUEST {
                     self.counters.add(Event::BadRequest);
                 }
+                let mut response = text(status, line);
                 // Another reader may see the end of this request elsewhere.
                 if request.version() < Version::HTTP_2 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -411,7 +412,7 @@ impl Forward {
             self.counters.add(Event::Loop);
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
-        // A response without a body may tell the length of the one that a GET would have, unless it is a 204.
+        // A response without a body may tell the length that it would have for a GET; a 204 may not.
         let told = match response.body().size_hint().exact() {
             Some(0) if response.status() != StatusCode::NO_CONTENT => content_length(response.headers()),
             length => length.filter(|length| *length > 0),
@@ -496,26 +497,24 @@ impl Sending {
     }
 }
 
-/// The host of a request that can be forwarded, if it names one. An error is the refusal of another.
-fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, Response<Body>> {
-    let refused = |line| Err(text(StatusCode::BAD_REQUEST, line));
+/// The host of a request that can be forwarded, if it names one. An error is the refusal.
+fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, (StatusCode, &'static str)> {
     if request.method() == Method::CONNECT {
-        return Err(text(StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n"));
+        return Err((StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n"));
     }
     if !has_known_coding(request.headers()) {
         let line = "Not implemented: the only transfer coding here is chunked, once.\n";
-        return Err(text(StatusCode::NOT_IMPLEMENTED, line));
+        return Err((StatusCode::NOT_IMPLEMENTED, line));
     }
     if !has_valid_target(request) {
-        return refused("Bad request: the target must be a path, or a URL of http or https.\n");
+        let line = "Bad request: the target must be a path, or a URL of http or https.\n";
+        return Err((StatusCode::BAD_REQUEST, line));
     }
-    match requested_host(request) {
-        Ok(host) => Ok(host),
-        Err(()) => refused("Bad request: one valid Host header is needed.\n"),
-    }
+    let line = "Bad request: one valid Host header is needed.\n";
+    requested_host(request).map_err(|()| (StatusCode::BAD_REQUEST, line))
 }
 
-/// Whether the body is as hyper reads it: hyper takes `chunked` off, and leaves codings before it on.
+/// Whether hyper reads the body as it is: hyper decodes `chunked`, and no coding before it.
 fn has_known_coding(headers: &HeaderMap) -> bool {
     match only_value(headers, &header::TRANSFER_ENCODING) {
         Some(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
@@ -569,7 +568,7 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Writes a length that the headers tell of anew, for there are readers that take `010` for 8; or none.
+/// Writes a length that the headers tell of anew, or drops it: some readers take `010` for 8.
 fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
     if headers.remove(header::CONTENT_LENGTH).is_some()
         && let Some(length) = length

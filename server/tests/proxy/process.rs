@@ -97,6 +97,18 @@ impl Proxy {
         Client::connect(self.address)
     }
 
+    /// Ends the process. The lines on stderr that were not read.
+    #[allow(dead_code, reason = "of other tests with this file")]
+    pub(super) fn last_words(mut self) -> Vec<String> {
+        self.child.kill().expect("it was started here");
+        // The channel ends with the pipe.
+        let mut lines = Vec::new();
+        while let Ok(line) = self.errors.recv_timeout(PATIENCE) {
+            lines.push(line);
+        }
+        lines
+    }
+
     #[cfg(unix)]
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         // Its stdout closes when it ends, and the wait for that has a bound, which `wait` has not.

@@ -1,0 +1,124 @@
+//! A reader of HTTP/1.1 that takes nothing but the one way to write a message.
+
+use super::text;
+
+/// A message. Bytes are characters of the texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) start: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Message {
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|header| header.0 == name).map(|header| &*header.1).collect()
+    }
+
+    pub(crate) fn has(&self, name: &str, value: &str) -> bool {
+        self.all(name) == [value]
+    }
+
+    /// The status of a response, 0 of a request.
+    pub(crate) fn status(&self) -> u16 {
+        let digits = self.start.strip_prefix("HTTP/1.1 ").or(self.start.strip_prefix("HTTP/1.0 "));
+        digits.and_then(|digits| digits.split(' ').next()?.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// The length of a body, as the head tells it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Known(usize),
+    Chunked,
+    /// The head does not tell.
+    Untold,
+}
+
+/// The first message of these bytes without its body, and the length of its head.
+///
+/// `None`: more is to come.
+pub(crate) fn head(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
+    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
+    let head = text(&bytes[..end]);
+    let mut lines = head.split("\r\n");
+    let start = lines.next().unwrap_or_default().to_owned();
+    let mut message = Message { start, headers: Vec::new(), body: String::new() };
+    if message.start.chars().any(|char| char.is_ascii_control()) {
+        return Err(format!("a control character in {:?}", message.start));
+    }
+    for line in lines {
+        let (name, value) = line.split_once(": ").unwrap_or((line, "\0"));
+        if name.is_empty() || !name.chars().all(is_token) {
+            return Err(format!("no header name in {line:?}"));
+        }
+        if value.chars().any(|char| char.is_ascii_control() && char != '\t') {
+            return Err(format!("a control character in {line:?}"));
+        }
+        message.headers.push((name.to_lowercase(), value.to_owned()));
+    }
+    Ok(Some((message, end + 4)))
+}
+
+/// The length of the body of a message with this head. An error is a head with more than one.
+pub(crate) fn length(head: &Message) -> Result<Length, String> {
+    // Some servers take an underscore for a hyphen.
+    let of_length = |name: &str| ["content-length", "transfer-encoding"].contains(&&*name.replace('_', "-"));
+    let told: Vec<_> = head.headers.iter().filter(|header| of_length(&header.0)).collect();
+    let [(name, value)] = told[..] else {
+        return if told.is_empty() {
+            Ok(Length::Untold)
+        } else {
+            Err(format!("more than one length: {told:?}"))
+        };
+    };
+    match (&**name, &**value) {
+        ("transfer-encoding", "chunked") => return Ok(Length::Chunked),
+        // Nothing but digits, and no zero before others: that is octal to some readers.
+        ("content-length", digits)
+            if digits.parse().is_ok_and(|length: usize| length.to_string() == *digits) => {}
+        _ => return Err(format!("no length: {name}: {value:?}")),
+    }
+    value.parse().map(Length::Known).map_err(|_| format!("no length: {value:?}"))
+}
+
+/// The first request of these bytes, and how many they are. `None`: more is to come.
+pub(crate) fn request(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
+    let Some((mut message, head)) = head(bytes)? else { return Ok(None) };
+    let body = match length(&message)? {
+        Length::Untold => Some((String::new(), 0)),
+        Length::Known(length) => bytes[head..].get(..length).map(|body| (text(body), length)),
+        Length::Chunked => chunks(&bytes[head..])?,
+    };
+    let Some((body, length)) = body else { return Ok(None) };
+    message.body = body;
+    Ok(Some((message, head + length)))
+}
+
+/// The data of a chunked body without extensions and trailers, and how many bytes it takes.
+pub(crate) fn chunks(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
+    let mut data = String::new();
+    let mut at = 0;
+    loop {
+        let rest = &bytes[at..];
+        let Some(line) = rest.windows(2).position(|window| window == b"\r\n") else { return Ok(None) };
+        let digits = text(&rest[..line]);
+        let is_hex = !digits.is_empty() && digits.chars().all(|char| char.is_ascii_hexdigit());
+        let size = usize::from_str_radix(&digits, 16).ok().filter(|_| is_hex);
+        let Some(size) = size else { return Err(format!("no size of a chunk: {digits:?}")) };
+        let Some(chunk) = rest.get(line + 2..line + 2 + size + 2) else { return Ok(None) };
+        let Some(chunk) = chunk.strip_suffix(b"\r\n") else {
+            return Err(format!("no end of a chunk: {:?}", text(chunk)));
+        };
+        data += &text(chunk);
+        at += line + 2 + size + 2;
+        if size == 0 {
+            return Ok(Some((data, at)));
+        }
+    }
+}
+
+fn is_token(char: char) -> bool {
+    char.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(char)
+}

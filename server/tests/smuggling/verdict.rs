@@ -1,0 +1,153 @@
+//! The verdict on a shape: the client's side and the upstream's.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::client::{Client, End};
+use super::process::Proxy;
+use super::strict::Message;
+use super::upstream::{Event, Upstream, VIA};
+use super::{NO_LIMIT, PATIENCE};
+
+/// The reading of a shape by a strict reader.
+#[derive(Clone, Debug)]
+pub(crate) enum Reading {
+    /// The client gets a 4xx or 5xx or nothing, and the end of the connection.
+    Refused,
+    /// Requests, each a start line and a body. The next request of the connection is another one.
+    Each(Vec<(String, String)>),
+    /// Requests, and then the end of the connection.
+    Last(Vec<(String, String)>),
+}
+
+impl Reading {
+    pub(crate) fn requests(&self) -> &[(String, String)] {
+        match self {
+            Reading::Refused => &[],
+            Reading::Each(requests) | Reading::Last(requests) => requests,
+        }
+    }
+}
+
+/// The proxy with the upstream of these tests.
+pub(crate) struct Bench {
+    proxy: Proxy,
+    pub(crate) upstream: Upstream,
+    /// Requests of other clients so far.
+    innocents: usize,
+    /// Connections of the upstream that no other client's request has come by.
+    pub(crate) open: BTreeSet<usize>,
+    preserves_host: bool,
+}
+
+impl Bench {
+    pub(crate) fn start(options: &[&str]) -> Bench {
+        let upstream = Upstream::start();
+        let url = super::process::url(upstream.address);
+        let fixed = ["--limit", NO_LIMIT, "--upstream", &url, "--via", VIA];
+        let proxy = Proxy::start(&[&fixed, options].concat());
+        let preserves_host = options.contains(&"--preserve-host");
+        Bench { proxy, upstream, innocents: 0, open: BTreeSet::new(), preserves_host }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.proxy.address
+    }
+
+    /// The requests that the upstream has seen since the last call.
+    ///
+    /// Requests of other clients, each of which must get its own response, go by every connection
+    /// that is open. So nothing is left in one.
+    pub(crate) fn settle(&mut self) -> Result<Vec<Message>, String> {
+        let start = Instant::now();
+        let mut requests = Vec::new();
+        let mut faults = Vec::new();
+        loop {
+            let asked = self.ask()?;
+            loop {
+                match self.upstream.event()? {
+                    Event::Opened(number) => drop(self.open.insert(number)),
+                    Event::Closed(number) => drop(self.open.remove(&number)),
+                    Event::Malformed(number, why) => {
+                        faults.push(format!("connection {number} of the upstream: {why}"));
+                    }
+                    Event::Request(number, request) if request.start == asked => {
+                        self.open.remove(&number);
+                        break;
+                    }
+                    Event::Request(_, request) => requests.push(request),
+                }
+            }
+            if self.open.is_empty() {
+                break;
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!("connections {:?} of the upstream are in use", self.open));
+            }
+        }
+        faults.extend(requests.iter().filter_map(|request| self.check_host(request).err()));
+        if faults.is_empty() { Ok(requests) } else { Err(faults.join("; ")) }
+    }
+
+    /// The start line of a request of another client, which has got its own response.
+    fn ask(&mut self) -> Result<String, String> {
+        self.innocents += 1;
+        let path = format!("/innocent/{}", self.innocents);
+        let reply = Client::connect(self.address()).get(&path)?;
+        own(&reply, &format!("GET {path} HTTP/1.1"))
+    }
+
+    /// The upstream's own name, or the one that the other headers tell.
+    fn check_host(&self, request: &Message) -> Result<(), String> {
+        let own = self.upstream.address.to_string();
+        let asked = request.all("x-forwarded-host");
+        let expected = if self.preserves_host && !asked.is_empty() { asked } else { vec![&*own] };
+        if request.all("host") == expected {
+            Ok(())
+        } else {
+            Err(format!("not for {expected:?}: {request:?}"))
+        }
+    }
+
+    /// Ends the proxy. A fault is a line of a panic, or bytes that no shape has accounted for.
+    pub(crate) fn end(self) -> Vec<String> {
+        let mut faults = self.proxy.last_words();
+        faults.retain(|line| line.contains("panicked"));
+        for event in self.upstream.events.try_iter() {
+            if let Event::Request(..) | Event::Malformed(..) = event {
+                faults.push(format!("at the end: {event:?}"));
+            }
+        }
+        faults
+    }
+}
+
+/// Whether a response is the one to this request.
+pub(crate) fn own(reply: &Message, start: &str) -> Result<String, String> {
+    let is_own = reply.status() == 200
+        && reply.has("x-asked", start)
+        && (start.starts_with("HEAD ") || reply.body == start);
+    if is_own { Ok(start.to_owned()) } else { Err(format!("not the response to {start:?}: {reply:?}")) }
+}
+
+/// Reads the responses up to the end of the connection, which are errors.
+pub(crate) fn refused(client: &mut Client) -> Result<(), String> {
+    while let Some((reply, end)) = client.reply("GET")? {
+        if reply.status() < 400 || end != End::Whole {
+            return Err(format!("not refused: {reply:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the upstream saw the requests of a reading, and no others.
+pub(crate) fn compare(seen: &[Message], reading: &[(String, String)]) -> Result<(), String> {
+    let seen: Vec<_> = seen.iter().map(|request| (request.start.clone(), request.body.clone())).collect();
+    if seen == reading { Ok(()) } else { Err(format!("the upstream saw {seen:?}, not {reading:?}")) }
+}
+
+/// Fails with all faults.
+pub(crate) fn conclude(faults: &[String]) {
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
