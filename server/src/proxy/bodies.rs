@@ -174,8 +174,7 @@ impl Drop for Attempt {
     }
 }
 
-/// The longest part of a response among several at a time. A client that takes many at a time over a
-/// slow connection has `slow_reader` for each.
+/// The longest part of a response among several at a time, which come in turns.
 const LONGEST_PART: usize = 8 << 10;
 
 /// The parts of a response that wait in the proxy for the client to take them.
@@ -193,12 +192,10 @@ impl Delivery {
         self.last.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// How long the client has not taken the next part.
-    pub(crate) fn paused(&self) -> Duration {
-        match self.parts.load(Relaxed) {
-            0 => Duration::ZERO,
-            _ => self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed))),
-        }
+    /// How long the client has not taken the next part. `None`: there is none.
+    pub(crate) fn paused(&self) -> Option<Duration> {
+        let since = || self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)));
+        (self.parts.load(Relaxed) > 0).then(since)
     }
 }
 

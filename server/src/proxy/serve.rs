@@ -36,8 +36,10 @@ const HEAD: usize = 48 << 10;
 const STREAMS: u32 = 128;
 /// Bytes of request bodies that one HTTP/2 connection may have in the proxy.
 const WINDOW: u32 = 256 << 10;
-/// Bytes of a response that may wait in an HTTP/2 connection.
-const SEND_BUFFER: usize = 64 << 10;
+/// Bytes of a response that may wait in an HTTP/2 connection. Responses take turns by as much.
+const SEND_BUFFER: usize = 16 << 10;
+/// A response waits for so many times as long while the client takes others of its connection.
+const TURNS: u32 = 6;
 
 /// The state that every connection shares.
 pub(crate) struct Proxy {
@@ -189,10 +191,14 @@ impl Watch {
         self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)))
     }
 
-    fn longest_pause(&self) -> Duration {
+    /// Whether the client does not take a response, out of those that wait for it.
+    fn is_slow(&self, longest: Duration) -> bool {
         let deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
-        let paused = deliveries.iter().filter_map(Weak::upgrade).map(|delivery| delivery.paused());
-        paused.max().unwrap_or_default()
+        let waiting = deliveries.iter().filter_map(Weak::upgrade).filter_map(|delivery| delivery.paused());
+        let (least, most) = waiting.fold((Duration::MAX, Duration::ZERO), |(least, most), pause| {
+            (least.min(pause), most.max(pause))
+        });
+        most > longest.saturating_mul(TURNS) || most > longest && least > longest
     }
 
     /// Returns once the connection stands still: no request for too long, though none is under way;
@@ -205,7 +211,7 @@ impl Watch {
             if self.silence() > settings.timeouts.request_head {
                 return counters.add(Event::HeadTimeout);
             }
-            if self.longest_pause() > settings.timeouts.slow_reader {
+            if self.is_slow(settings.timeouts.slow_reader) {
                 return counters.add(Event::SlowReader);
             }
         }

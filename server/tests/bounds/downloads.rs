@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use super::http2::{Http2, INITIAL_WINDOW};
+use super::http2::{Http2, INITIAL_WINDOW, WINDOW_UPDATE, frame};
 use super::process::{Message, read_chunk, upstream};
 use super::watched::{GET, Holding, assert_counts, await_count, over, quiet, rest};
 
@@ -179,25 +179,43 @@ fn a_response_that_waits_in_the_proxy_has_a_place() {
     assert_counts(&proxy, &[("in_flight_per_key_timeouts", 1)]);
 }
 
+/// As long as the client takes another response, it has six times as long for this one, and no more.
+#[test]
+fn a_client_that_takes_another_response_is_disconnected_all_the_same() {
+    let (address, closed) = endless();
+    let proxy = over(address, "--timeout slow_reader=200ms");
+    let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1_000)]);
+    client.get(1, "/5000");
+    client.get(3, "/");
+    let begin = Instant::now();
+    let window = |stream| frame(WINDOW_UPDATE, 0, stream, &10_000_u32.to_be_bytes());
+    while client.try_write(&[window(0), window(3)].concat()).is_ok() && client.read_for(TIME / 10) {
+        assert!(begin.elapsed() < PATIENCE, "the connection stays open");
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(6 * 200), "{:?}", begin.elapsed());
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+    assert_counts(&proxy, &[("slow_readers", 1)]);
+}
+
 /// Each of several responses comes in turn, so each is slow.
 #[test]
 fn a_client_that_takes_large_responses_slowly_is_served() {
     let (address, _closed) = endless();
     let proxy = over(address, "--timeout slow_reader=500ms");
     let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1 << 30)]);
-    let streams = [1, 3, 5, 7];
-    for stream in streams {
-        client.get(stream, "/1000000");
+    let streams = || (1..80).step_by(2);
+    for stream in streams() {
+        client.get(stream, "/100000");
     }
     // 2 MB a second; the window of the connection is the bottleneck.
     let mut opened = 65_535;
     while opened < 4_000_000 {
         client.open_window(0, 100_000);
         opened += 100_000;
-        client.read_for(Duration::from_millis(50));
+        assert!(client.read_for(Duration::from_millis(50)), "the connection stays open");
     }
-    for stream in streams {
-        assert_eq!(client.response(stream).1.len(), 1_000_000);
+    for stream in streams() {
+        assert_eq!(client.response(stream).1.len(), 100_000);
     }
     assert_counts(&proxy, &[]);
 }

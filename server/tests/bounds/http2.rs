@@ -16,7 +16,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
+pub(super) const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 pub(super) const END_STREAM: u8 = 1;
@@ -184,23 +184,19 @@ impl Http2 {
         Some((kind, flags, stream))
     }
 
-    /// Reads a frame if one comes within this time.
-    pub(super) fn read_within(&mut self, time: Duration) {
-        self.client.0.get_ref().set_read_timeout(Some(time)).expect("not zero");
-        let arrived = self.client.0.fill_buf().map(|bytes| bytes.len());
-        self.client.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("not zero");
-        match arrived {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => (),
-            _ => drop(self.read().expect("the connection stays open")),
-        }
-    }
-
-    /// Reads each frame that comes within this time.
-    pub(super) fn read_for(&mut self, time: Duration) {
+    /// Reads each frame that comes within this time. `false` at the end of the connection.
+    pub(super) fn read_for(&mut self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            self.read_within(left);
+            self.client.0.get_ref().set_read_timeout(Some(left)).expect("not zero");
+            let arrived = self.client.0.fill_buf().map(|bytes| bytes.len());
+            self.client.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("not zero");
+            let is_quiet = matches!(&arrived, Err(error) if error.kind() == ErrorKind::WouldBlock);
+            if !is_quiet && self.read().is_none() {
+                return false;
+            }
         }
+        true
     }
 
     /// Reads until the proxy has seen all frames up to here.
@@ -322,7 +318,7 @@ fn empty_frames_are_no_progress_of_a_body() {
     while client.streams.get(&1).is_none_or(|stream| stream.0 == 0) {
         assert!(begin.elapsed() < PATIENCE, "the request goes on");
         client.data(1, 0, b"");
-        client.read_within(Duration::from_millis(50));
+        assert!(client.read_for(Duration::from_millis(50)));
     }
     assert_eq!(client.response(1).0, 408);
     held.rest();
