@@ -196,14 +196,17 @@ impl Forward {
             let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
             parts.headers.insert(header::HOST, host);
         }
-        forwarded::set(&mut parts.headers, &Hop {
-            peer: peer.address,
-            client: client.address,
-            trusted: settings.trusts(peer.address),
-            is_tls: peer.is_tls,
-            host: host.as_ref(),
-            port: self.port,
-        });
+        forwarded::set(
+            &mut parts.headers,
+            &Hop {
+                peer: peer.address,
+                client: client.address,
+                trusted: settings.trusts(peer.address),
+                is_tls: peer.is_tls,
+                host: host.as_ref(),
+                port: self.port,
+            },
+        );
         let upload = match self.upload(&settings.timeouts, &mut parts, body, &flight).await {
             Ok(upload) => upload,
             Err(response) => return response,
@@ -212,12 +215,7 @@ impl Forward {
     }
 
     /// Waits for a place of the key, then for one of all.
-    async fn flight(
-        &self,
-        settings: &Settings,
-        key: Key,
-        asked: Held,
-    ) -> Result<Flight, Response<Body>> {
+    async fn flight(&self, settings: &Settings, key: Key, asked: Held) -> Result<Flight, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let most = settings.bounds.in_flight_per_key;
         let queue = settings.bounds.connections_per_address;

@@ -148,9 +148,7 @@ mod tests {
             assert_eq!(third, Poll::Ready(true), "two wait already");
         }
         drop(held);
-        let Poll::Ready(Some(place)) = waiter.as_mut().poll(&mut context) else {
-            panic!("a place is free")
-        };
+        let Poll::Ready(Some(place)) = waiter.as_mut().poll(&mut context) else { panic!("a place is free") };
         assert!(places.try_take(1, 1).is_none());
         drop(place);
         assert!(places.try_take(1, 1).is_some());

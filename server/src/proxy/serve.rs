@@ -72,7 +72,18 @@ impl Proxy {
         let share_of_address = share_of_address(clients);
         let (clients, addresses) = (Arc::new(Semaphore::new(clients)), Places::new());
         let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
-        Proxy { settings, limits, forward, tls, counters, clients, addresses, share_of_address, closing, late }
+        Proxy {
+            settings,
+            limits,
+            forward,
+            tls,
+            counters,
+            clients,
+            addresses,
+            share_of_address,
+            closing,
+            late,
+        }
     }
 
     /// Replaces the settings that are read for each connection and each request.
@@ -267,12 +278,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
     timeout(proxy.settings().timeouts.drain, all).await.is_ok()
 }
 
-fn connect(
-    proxy: &Arc<Proxy>,
-    draining: &GracefulShutdown,
-    place: OwnedSemaphorePermit,
-    socket: Socket,
-) {
+fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphorePermit, socket: Socket) {
     let connected = socket.peer;
     let of_address = match proxy.place_of(connected) {
         Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),

@@ -46,8 +46,12 @@ fn limited(server: &Server) {
     let proxy = Proxy::start(&["--upstream", &upstream, "--config", file.to_str().expect("it is a name")]);
     let mut client = Client::new(proxy.address);
     let list = accepted(server.name);
-    let mut statuses: Vec<u16> = list.iter().cycle().take(60).map(|spelling| client.get(spelling).0).collect();
-    assert!(statuses.len() == 60 && statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    let mut statuses: Vec<u16> =
+        list.iter().cycle().take(60).map(|spelling| client.get(spelling).0).collect();
+    assert!(
+        statuses.len() == 60 && statuses.iter().all(|status| [200, 429].contains(status)),
+        "{statuses:?}"
+    );
     statuses.retain(|status| *status == 200);
     assert_eq!(statuses.len(), 5, "{} behind the proxy", server.name);
 }
