@@ -67,7 +67,15 @@ pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--locked", "--package", "tollgate-server", "--manifest-path"])
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--locked",
+            "--package",
+            "tollgate-server",
+            "--manifest-path",
+        ])
         .arg(manifest)
         .arg("--target-dir")
         .arg(target)
