@@ -160,7 +160,8 @@ fn errors_of_upstreams_are_logged_with_their_name() {
         write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
     });
     for (address, status) in [(closed, 502), (silent, 504), (leaving, 502), (cut, 200)] {
-        let options = ["--limit", NO_LIMIT, "--log", "json", "--timeout", "response_head=50ms"];
+        let time_out = if status == 504 { "response_head=50ms" } else { "response_head=1h" };
+        let options = ["--limit", NO_LIMIT, "--log", "json", "--timeout", time_out];
         let proxy = Proxy::start(&[&options[..], &["--upstream", &url(address)]].concat());
         let mut client = proxy.connect();
         client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
