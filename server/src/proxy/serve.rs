@@ -20,7 +20,7 @@ use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
 use super::forward::{Forward, Held, Served};
 use super::limits::{Client, Limits};
-use super::listen::{self, Door, Listener, Peer, Socket, Tls};
+use super::listen::{self, Door, Listener, Peer, Socket, Stream, Tls};
 use super::log::Line;
 use super::places::{Place, Places};
 use super::settings::Settings;
@@ -93,6 +93,16 @@ impl Proxy {
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the connection is open, but not beyond the silence after a stop.
+    async fn open(&self, socket: Socket, settings: Arc<Settings>) -> Option<(Stream, Peer)> {
+        let door = Door { settings, tls: self.tls.clone(), counters: self.counters.clone() };
+        let mut late = self.late.subscribe();
+        tokio::select! {
+            opened = listen::open(socket, &door) => opened,
+            _ = late.wait_for(|late| *late) => None,
+        }
     }
 
     async fn answer(
@@ -288,14 +298,7 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
     let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
         let settings = proxy.settings();
-        let door =
-            Door { settings: settings.clone(), tls: proxy.tls.clone(), counters: proxy.counters.clone() };
-        let mut late = proxy.late.subscribe();
-        let opened = tokio::select! {
-            opened = listen::open(socket, &door) => opened,
-            _ = late.wait_for(|late| *late) => None,
-        };
-        let Some((stream, peer)) = opened else { return };
+        let Some((stream, peer)) = proxy.open(socket, settings.clone()).await else { return };
         // By a PROXY header.
         let of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
