@@ -1,10 +1,16 @@
 //! Responses of an upstream as bytes.
 
-use super::bytes;
+use http_body_util::Empty;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioExecutor;
+use tokio::time::timeout;
+
 use super::client::{Client, End};
 use super::http2::{self, Outcome};
 use super::upstream::{Event, Odd};
 use super::verdict::{Bench, conclude, own};
+use super::{PATIENCE, bytes};
 
 /// A response that no request has asked for.
 const POISON: &str = "HTTP/1.1 200 OK\r\nX-Asked: poison\r\nContent-Length: 6\r\n\r\npoison";
@@ -372,6 +378,32 @@ fn no_response_gets_through_in_another_one() {
     }
     faults.extend(bench.end());
     conclude(&faults);
+}
+
+/// A response to a `HEAD` and a 304 tell the length of another one. A 204 must not tell a length:
+/// clients of HTTP/2 take it for malformed.
+#[tokio::test]
+async fn a_response_without_a_body_tells_a_length_if_it_may() {
+    let bench = Bench::start(&[]);
+    // hyper drops that of a 304 over HTTP/1.
+    for (method, status, over_http1, over_http2) in [
+        ("GET", "204 No Content", None, None),
+        ("GET", "304 Not Modified", None, Some("6")),
+        ("HEAD", "200 OK", Some("6"), Some("6")),
+    ] {
+        let bytes = bytes(&format!("HTTP/1.1 {status}\r\nContent-Length: 6\r\n\r\n"));
+        *bench.upstream.odd.lock().expect("no thread panics with it") = Odd { bytes, closes: false };
+        for (is_http2, expected) in [(false, over_http1), (true, over_http2)] {
+            let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+                .http2_only(is_http2)
+                .build_http::<Empty<Bytes>>();
+            let request = Request::builder().method(method).uri(format!("http://{}/odd", bench.address()));
+            let asking = client.request(request.body(Empty::new()).expect("a request"));
+            let reply = timeout(PATIENCE, asking).await.expect("a response in time").expect("a response");
+            let told = reply.headers().get("content-length").map(|length| length.as_bytes());
+            assert_eq!(told, expected.map(str::as_bytes), "{method} {status}, HTTP/2: {is_http2}");
+        }
+    }
 }
 
 /// A response that comes over a connection on which no request waits for one.
