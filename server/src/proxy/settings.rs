@@ -179,7 +179,7 @@ impl Default for Settings {
             case_sensitive: false,
             shadow: false,
             admin: None,
-            bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 128 },
+            bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 64 },
             timeouts: Timeouts {
                 request_head: Duration::from_secs(30),
                 request_body: Duration::from_secs(10),
@@ -187,7 +187,7 @@ impl Default for Settings {
                 connect: Duration::from_secs(5),
                 response_head: Duration::from_secs(30),
                 response_body: Duration::from_secs(30),
-                slow_reader: Duration::from_secs(10),
+                slow_reader: Duration::from_secs(60),
                 tunnel: Duration::from_secs(300),
                 lame_duck: Duration::ZERO,
                 drain: Duration::from_secs(10),

@@ -132,7 +132,7 @@ struct BoundsTable {
     /// Requests under way at a time [256]
     #[arg(long, value_name = "N")]
     in_flight: Option<Placed<Count>>,
-    /// Requests of one key under way at a time [128]
+    /// Requests of one key under way at a time [64]
     #[arg(long, value_name = "N")]
     in_flight_per_key: Option<Placed<Count>>,
 }

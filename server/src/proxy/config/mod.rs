@@ -29,7 +29,7 @@
 //! [bounds]
 //! connections_per_address = 1024
 //! in_flight = 256
-//! in_flight_per_key = 128
+//! in_flight_per_key = 64
 //!
 //! [timeouts]                          # request_head, request_body, queue, connect, response_head,
 //! connect = "5s"                      # response_body, slow_reader, tunnel

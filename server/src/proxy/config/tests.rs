@@ -274,8 +274,8 @@ fn every_option_overrides_the_file() {
 #[test]
 fn a_bound_of_a_key_follows_the_bound_of_all() {
     let bounds = |args| by_options(args).map(|settings| settings.bounds.in_flight_per_key);
-    assert_eq!(bounds(&["--in-flight", "100"]), Ok(100));
-    assert_eq!(bounds(&["--in-flight", "1000"]), Ok(128));
+    assert_eq!(bounds(&["--in-flight", "50"]), Ok(50));
+    assert_eq!(bounds(&["--in-flight", "1000"]), Ok(64));
     let error = "in_flight_per_key = 101 is above in_flight, 100";
     assert_eq!(bounds(&["--in-flight", "100", "--in-flight-per-key", "101"]), Err(error.to_owned()));
     let file = TempFile::new("[bounds]\nin_flight_per_key = 101\n");
