@@ -38,7 +38,7 @@ const STREAMS: u32 = 128;
 const WINDOW: u32 = 256 << 10;
 /// Bytes of a response that may wait in an HTTP/2 connection. Responses take turns by as much.
 const SEND_BUFFER: usize = 16 << 10;
-/// A response waits for so many times as long while the client takes others of its connection.
+/// The factor by which a response may wait longer while the client takes others of its connection.
 const TURNS: u32 = 6;
 
 /// The state that every connection shares.

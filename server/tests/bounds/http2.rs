@@ -219,7 +219,7 @@ impl Http2 {
         }
     }
 
-    /// Reads until so many streams have a status.
+    /// Reads until the given number of streams have a status.
     pub(super) fn statuses(&mut self, count: usize) -> Vec<u16> {
         loop {
             let statuses: Vec<u16> =
@@ -231,7 +231,7 @@ impl Http2 {
         }
     }
 
-    /// Reads until so many bytes of the stream's data have come.
+    /// Reads until the given number of bytes of the stream's data have come.
     pub(super) fn part(&mut self, stream: u32, length: usize) {
         while self.streams.get(&stream).is_none_or(|stream| stream.1.len() < length) {
             self.read().expect("the connection stays open");

@@ -11,7 +11,7 @@ mod http2;
 mod loops;
 mod places;
 #[path = "../proxy/process.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests of the proxy use the rest")]
 mod process;
 mod retries;
 mod uploads;

@@ -256,7 +256,7 @@ fn a_client_that_leaves_while_it_waits_takes_no_place() {
     await_count(&proxy, "requests_under_way", 0);
 }
 
-/// Waits until so many requests have passed the limit.
+/// Waits until the given number of requests have passed the limit.
 fn decided(proxy: &Proxy, count: u64) {
     let line = format!("\ntollgate_decisions_total{{policy=\"default\",result=\"granted\"}} {count}\n");
     let begin = Instant::now();

@@ -98,7 +98,7 @@ impl Proxy {
     }
 
     /// Ends the process. The lines on stderr that were not read.
-    #[allow(dead_code, reason = "of other tests with this file")]
+    #[allow(dead_code, reason = "the tests of smuggling use it")]
     pub(super) fn last_words(mut self) -> Vec<String> {
         self.child.kill().expect("it was started here");
         // The channel ends with the pipe.

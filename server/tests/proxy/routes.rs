@@ -15,7 +15,7 @@ fn start(file: &Path) -> Proxy {
     Proxy::start(&["--limit", "3/h burst 3", "--config", file.to_str().expect("it is a name")])
 }
 
-/// How many of so many requests are granted: the first ones.
+/// The number of granted requests, which are the first of `requests`.
 fn granted(client: &mut Client, path: &str, requests: usize) -> usize {
     let statuses: Vec<u16> = (0..requests).map(|_| client.get(path).status).collect();
     let granted = statuses.iter().take_while(|status| **status == 200).count();

@@ -57,8 +57,6 @@ mod values;
 
 use std::path::PathBuf;
 
-// Until all modules are connected.
-#[allow(unused_imports)]
 pub(crate) use describe::describe;
 use describe::{Entry, entries};
 use file::File;

@@ -84,7 +84,7 @@ impl<const LEAST: u64, const MOST: u64> FromStr for Number<LEAST, MOST> {
     }
 }
 
-/// A time of at least so many nanoseconds and at most a day, such as `1m 30s`.
+/// A time from a given number of nanoseconds up to a day, such as `1m 30s`.
 #[derive(Clone, Debug)]
 pub(super) struct Time<const LEAST: u64>(pub(super) Duration);
 

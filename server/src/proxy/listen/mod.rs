@@ -14,8 +14,6 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tracing::debug;
 
 use self::slow_reader::SlowReader;
-// Until all modules are connected.
-#[allow(unused_imports)]
 pub(crate) use self::socket::{Listener, Socket};
 pub(crate) use self::tls::Tls;
 use super::counters::{Counters, Event};
