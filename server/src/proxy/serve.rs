@@ -259,7 +259,10 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
     let mut stop = std::pin::pin!(stop);
     loop {
         // A client that finds no place waits in the listener's backlog.
-        let next = async { (places.clone().acquire_owned().await, listener.accept().await) };
+        let next = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept(proxy.settings().timeouts.slow_reader).await)
+        };
         let (place, socket) = tokio::select! {
             (place, socket) = next => (place.expect("it is never closed"), socket),
             () = &mut stop => break,
@@ -267,7 +270,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         connect(&proxy, &draining, place, socket);
     }
     proxy.closing.store(true, Relaxed);
-    for socket in listener.into_backlog() {
+    for socket in listener.into_backlog(proxy.settings().timeouts.slow_reader) {
         let Ok(place) = places.clone().try_acquire_owned() else { break };
         connect(&proxy, &draining, place, socket);
     }

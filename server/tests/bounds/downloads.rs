@@ -1,6 +1,7 @@
 //! Responses that stop, and clients that do not read theirs.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,24 @@ fn a_client_that_does_not_read_is_disconnected() {
     assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
     assert_counts(&proxy, &[("slow_readers", 2)]);
     assert_eq!(proxy.connect().get("/2").body, "xx");
+}
+
+/// The system would keep the bytes that such a client does not read, after the proxy has closed the
+/// connection: for minutes, as long as the client acknowledges its probes.
+#[test]
+fn a_client_that_does_not_read_leaves_no_bytes_behind() {
+    let (address, closed) = endless();
+    let proxy = over(address, "--timeout slow_reader=400ms");
+    let mut client = proxy.connect();
+    client.write(GET);
+    let port = |address: SocketAddr| format!("0100007F:{:04X} ", address.port());
+    let ends = port(proxy.address) + &port(client.0.get_ref().local_addr().expect("connected"));
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+    let begin = Instant::now();
+    while std::fs::read_to_string("/proc/net/tcp").expect("a list").contains(&ends) {
+        assert!(begin.elapsed() < PATIENCE, "the system keeps the connection");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

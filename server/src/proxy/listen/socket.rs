@@ -60,13 +60,16 @@ impl Listener {
     }
 
     /// Waits for a connection. May be dropped at any time without losing one.
-    pub(crate) async fn accept(&self) -> Socket {
-        persist(|| self.accept_once()).await
+    ///
+    /// The system ends a connection whose client leaves bytes unread for the time `unread`, also once
+    /// the proxy has closed it: until then the system keeps those bytes in memory.
+    pub(crate) async fn accept(&self, unread: Duration) -> Socket {
+        persist(|| self.accept_once(unread)).await
     }
 
-    async fn accept_once(&self) -> io::Result<Socket> {
+    async fn accept_once(&self, unread: Duration) -> io::Result<Socket> {
         match &self.kind {
-            Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| tcp(stream, peer)),
+            Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| tcp(stream, peer, unread)),
             Kind::Unix(listener) => listener.accept().await.map(|(stream, _)| unix(stream)),
         }
     }
@@ -75,10 +78,10 @@ impl Listener {
     ///
     /// To their clients, these are connected. The iterator does not wait for others. The file of a
     /// Unix socket is removed first, so that no client connects to a listener about to close.
-    pub(crate) fn into_backlog(self) -> impl Iterator<Item = Socket> + Send {
+    pub(crate) fn into_backlog(self, unread: Duration) -> impl Iterator<Item = Socket> + Send {
         let Listener { kind, file, .. } = self;
         drop(file);
-        let mut accept = accept_at_once(kind);
+        let mut accept = accept_at_once(kind, unread);
         std::iter::from_fn(move || {
             loop {
                 match accept.as_mut()?() {
@@ -109,14 +112,14 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
 type AcceptAtOnce = Box<dyn FnMut() -> io::Result<Socket> + Send>;
 
 /// The function asks the system, since the runtime learns of a connection later.
-fn accept_at_once(kind: Kind) -> Option<AcceptAtOnce> {
+fn accept_at_once(kind: Kind, unread: Duration) -> Option<AcceptAtOnce> {
     match kind {
         Kind::Tcp(listener) => {
             let listener = listener.into_std().ok()?;
             Some(Box::new(move || {
                 let (stream, peer) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok(tcp(TcpStream::from_std(stream)?, peer))
+                Ok(tcp(TcpStream::from_std(stream)?, peer, unread))
             }))
         }
         Kind::Unix(listener) => {
@@ -134,9 +137,16 @@ fn is_of_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
 }
 
-fn tcp(stream: TcpStream, peer: SocketAddr) -> Socket {
-    // Fails only on a connection that is already gone, as the first read will find out.
+fn tcp(stream: TcpStream, peer: SocketAddr, unread: Duration) -> Socket {
+    // These fail only on a connection that is already gone, as the first read will find out.
     let _ = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(
+        &stream,
+        u32::try_from(unread.as_millis()).unwrap_or(u32::MAX),
+    );
+    #[cfg(not(target_os = "linux"))]
+    let _ = unread;
     Socket { io: Box::new(stream), peer: peer.ip().to_canonical() }
 }
 
@@ -212,6 +222,8 @@ mod tests {
     use super::super::tests::Folder;
     use super::*;
 
+    const UNREAD: Duration = Duration::from_secs(60);
+
     fn bind(at: &str) -> Listener {
         Listener::bind(&Address::Tcp(at.parse().unwrap())).unwrap()
     }
@@ -243,7 +255,7 @@ mod tests {
         let address = tcp_address(&listener);
         assert_ne!(address.port(), 0);
         let mut client = StdTcpStream::connect(address).unwrap();
-        let mut socket = listener.accept().await;
+        let mut socket = listener.accept(UNREAD).await;
         assert_eq!(socket.peer, THIS_HOST);
         ping(&mut socket, &mut client).await;
     }
@@ -254,7 +266,7 @@ mod tests {
             return eprintln!("not tested: this host has no IPv6");
         };
         let _client = StdTcpStream::connect(("127.0.0.1", tcp_address(&listener).port())).unwrap();
-        assert_eq!(listener.accept().await.peer, THIS_HOST);
+        assert_eq!(listener.accept(UNREAD).await.peer, THIS_HOST);
     }
 
     #[tokio::test]
@@ -274,7 +286,7 @@ mod tests {
         let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
         assert_eq!(listener.address(), &Address::Unix(path.clone()));
         let mut client = StdUnixStream::connect(&path).unwrap();
-        let mut socket = listener.accept().await;
+        let mut socket = listener.accept(UNREAD).await;
         assert_eq!(socket.peer, THIS_HOST);
         ping(&mut socket, &mut client).await;
         drop(listener);
@@ -289,7 +301,7 @@ mod tests {
         assert!(path.exists());
         let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
         let _client = StdUnixStream::connect(&path).unwrap();
-        listener.accept().await;
+        listener.accept(UNREAD).await;
     }
 
     #[tokio::test]
@@ -345,7 +357,7 @@ mod tests {
         let listener = bind("127.0.0.1:0");
         let address = tcp_address(&listener);
         let mut clients = Vec::from_iter((0..3).map(|_| StdTcpStream::connect(address).unwrap()));
-        let mut sockets = Vec::from_iter(listener.into_backlog());
+        let mut sockets = Vec::from_iter(listener.into_backlog(UNREAD));
         assert_eq!(sockets.len(), 3);
         for (socket, client) in sockets.iter_mut().zip(&mut clients) {
             ping(socket, client).await;
@@ -360,7 +372,7 @@ mod tests {
         let path = folder.path("socket");
         let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
         let mut clients = Vec::from_iter((0..3).map(|_| StdUnixStream::connect(&path).unwrap()));
-        let backlog = listener.into_backlog();
+        let backlog = listener.into_backlog(UNREAD);
         assert!(!path.exists());
         let mut sockets = Vec::from_iter(backlog);
         assert_eq!(sockets.len(), 3);

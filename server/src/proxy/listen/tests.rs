@@ -276,7 +276,8 @@ async fn a_header_is_read_of_a_real_socket() {
         let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
         client.write_all(&v2_ipv4(b"")).await.unwrap();
         let listener = listener.clone();
-        let opening = tokio::spawn(async move { open(listener.accept().await, &door).await });
+        let opening =
+            tokio::spawn(async move { open(listener.accept(Duration::from_secs(3_600)).await, &door).await });
         let peer = opening.await.unwrap().map(|(_, peer)| peer);
         let connected = ip("127.0.0.1");
         assert_eq!(peer, source.map(|address| Peer { address, connected, is_tls: false }));
@@ -363,7 +364,7 @@ async fn tls_of_both_versions_and_both_protocols_is_opened() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         for alpn in ["h2", "http/1.1"] {
             let client = TcpStream::connect(listener.address().to_string()).await.unwrap();
-            let socket = listener.accept().await;
+            let socket = listener.accept(Duration::from_secs(3_600)).await;
             let versions = [version];
             let shaking = shake(client, &trusted, &versions, alpn);
             let (client, server) = tokio::join!(shaking, open(socket, &door));
@@ -553,7 +554,7 @@ async fn a_client_of_a_real_socket_that_does_not_read_is_counted() {
     let door = door(Settings::default(), None);
     let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let _client = TcpStream::connect(listener.address().to_string()).await.unwrap();
-    let (mut stream, _) = open(listener.accept().await, &door).await.unwrap();
+    let (mut stream, _) = open(listener.accept(Duration::from_secs(3_600)).await, &door).await.unwrap();
     let (_, error) = send_on(&mut stream).await;
     assert_eq!(error, ErrorKind::TimedOut);
     assert_eq!(door.counters.count(Event::SlowReader), 1);
