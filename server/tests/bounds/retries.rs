@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::process::{Client, Message, Proxy, upstream};
-use super::watched::{Holding, OK, answering, assert_counts, over, over_all};
+use super::watched::{Holding, OK, answering, assert_counts, numbers, over, over_all};
 
 /// How often each path was seen with a method.
 type Seen = Arc<Mutex<BTreeMap<String, usize>>>;
@@ -163,6 +163,9 @@ fn an_upstream_that_refuses_connections_is_passed_over() {
                 assert_eq!(client.send(post).status, 200);
             }
         }
+        // It is tried once a second, not by every other request.
+        let retries = numbers(&mut proxy.admin())["upstream_retries"];
+        assert!((1..30).contains(&retries), "{retries} retries");
     }
     let proxy = over_all(&[refusing, refusing], "");
     for request in

@@ -29,7 +29,7 @@ pub(super) fn on(listen: &str, upstreams: &[SocketAddr], options: &str) -> Proxy
 }
 
 /// All numbers of `/metrics` about the proxy, by their names without `tollgate_proxy_` and `_total`.
-fn numbers(admin: &mut Client) -> BTreeMap<String, u64> {
+pub(super) fn numbers(admin: &mut Client) -> BTreeMap<String, u64> {
     let host = admin.0.get_ref().peer_addr().expect("it is connected");
     let metrics = admin.send(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n")).body;
     let ours = metrics.lines().filter_map(|line| line.strip_prefix("tollgate_proxy_")?.split_once(' '));
