@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use super::policy::{Policy, Told};
-use crate::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted};
 
 pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -12,8 +12,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 
 use super::fields::{Headers, POLICY, ResetFormat};
-use crate::decision::{Denied, Granted};
-use crate::quota::Quota;
+use crate::quota::rate::Quota;
+use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
 const MOST: u64 = 999_999_999_999_999;

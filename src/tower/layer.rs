@@ -20,8 +20,8 @@ use super::service::RateLimit;
 use crate::http::{
     Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat,
 };
-use crate::limiter::RateLimiter;
-use crate::plan::Plan;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::word::plan::Plan;
 
 type Cost = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;

@@ -76,6 +76,7 @@ mod body;
 mod counters;
 mod decision;
 mod gate;
+mod keyless;
 mod layer;
 mod policies;
 #[cfg(feature = "metrics")]

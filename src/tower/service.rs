@@ -17,8 +17,8 @@ use super::counters::{Counters, count};
 use super::decision::{Counted, Decision};
 use super::gate::{Asked, Decider, Outcome, Refund, Verdict, next};
 use super::layer::{RefundOn, State, WHOLE};
-use crate::decision::{Denied, Granted};
 use crate::http::{Fields, Head, Headers, Policy, Refusal};
+use crate::word::decision::{Denied, Granted};
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
 ///

@@ -2,12 +2,12 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::all_of::sealed;
-use crate::decision::{Denied, Granted};
-use crate::limiter::RateLimiter;
-use crate::plan::Plan;
-use crate::quota::Quota;
-use crate::shared::Stats;
+use crate::keyed::keyspace::Stats;
+use crate::limiter::all_of::sealed;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::rate::Quota;
+use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
 
 /// What is asked of a limiter: tokens of a key, perhaps under a plan, or of the bucket that those without a key share.
 #[derive(Clone)]

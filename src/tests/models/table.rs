@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, assert_law, fixed};
-use crate::bucket::{Bucket, First, Missed, Read, Word};
-use crate::clock::{Clock, MockClock};
-use crate::entry::{Done, Now, Place, Rules};
-use crate::step::{Step, Take};
+use crate::bucket::atomic::{Bucket, First, Missed, Read, Word};
+use crate::bucket::engine::{Done, Now, Place, Rules};
+use crate::keyed::table::{Entered, Held, Table};
 use crate::sync::yield_now;
-use crate::table::{Entered, Held, Table};
-use crate::terms::{Pace, Reading};
+use crate::time::clock::{Clock, MockClock};
+use crate::word::terms::{Pace, Reading};
+use crate::word::verb::{Step, Take};
 
 /// The time to earn a token, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);

@@ -1,0 +1,5 @@
+//! Where the time comes from.
+
+pub(crate) mod clock;
+pub(crate) mod jitter;
+pub(crate) mod periodic;
