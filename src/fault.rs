@@ -2,10 +2,6 @@
 //!
 //! Without it nothing is broken, and none of this is left in the program.
 
-use crate::bucket::atomic::Read;
-use crate::sync::{AtomicU64, Ordering};
-use crate::word::state::State;
-
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
@@ -122,46 +118,4 @@ pub(crate) fn broken(control: Control) -> bool {
         SAID.call_once(|| println!("broken on purpose: {control:?}"));
     }
     broken
-}
-
-/// A commit, or a store of what is sealed if that is broken.
-#[inline(always)]
-pub(crate) fn commit(
-    word: &AtomicU64,
-    next: State,
-    swap: impl FnOnce() -> Result<u64, u64>,
-) -> Result<u64, u64> {
-    if broken(Control::SealByStore) && next == State::SEALED {
-        word.store(next.word(), Ordering::Release);
-        return Ok(next.word());
-    }
-    swap()
-}
-
-/// A reading, for a whole call if that is broken.
-#[cfg(not(control))]
-#[inline(always)]
-pub(crate) fn stop<T, R: Read<T>>(_: Control, read: R) -> R {
-    read
-}
-
-/// A reading, for a whole call if that is broken.
-#[cfg(control)]
-pub(crate) fn stop<T: Copy, R: Read<T>>(control: Control, read: R) -> Stopped<T, R> {
-    let now = broken(control).then(|| read.read(State::FULL));
-    Stopped { read, now }
-}
-
-#[cfg(control)]
-#[derive(Clone, Copy)]
-pub(crate) struct Stopped<T, R> {
-    read: R,
-    now: Option<T>,
-}
-
-#[cfg(control)]
-impl<T: Copy, R: Read<T>> Read<T> for Stopped<T, R> {
-    fn read(&self, state: State) -> T {
-        self.now.unwrap_or_else(|| self.read.read(state))
-    }
 }

@@ -15,9 +15,8 @@
 //!
 //! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
 
-use crate::fault::{self, Control};
-use crate::keyed::memory::in_memory;
-use crate::sync::{AtomicU64, Ordering, const_fn};
+use crate::fault::{Control, broken};
+use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::Reading;
 
@@ -134,7 +133,7 @@ pub(crate) trait Word: Copy {
     /// reading that is older than the state, unless it is one that [`State::admits_reading`].
     #[inline(always)]
     fn advance<T: Copy, A: Advance<T>>(self, read: impl Read<T>, step: A) -> (A::Out, T) {
-        let read = fault::stop(Control::NoRereadAfterRace, read);
+        let read = stop(Control::NoRereadAfterRace, read);
         let mut state = self.state();
         loop {
             let reading = read.read(state);
@@ -160,7 +159,7 @@ pub(crate) trait Word: Copy {
     }
 }
 
-in_memory! {
+plain_bytes! {
     #[derive(Debug)]
     #[repr(transparent)]
     pub(crate) struct Bucket(AtomicU64);
@@ -202,12 +201,54 @@ impl Word for &Bucket {
     fn commit(self, state: State, next: State) -> Result<(), State> {
         let (from, to) = (state.word(), next.word());
         let swap = || self.0.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire);
-        fault::commit(&self.0, next, swap).map(drop).map_err(State::from_word)
+        commit(&self.0, next, swap).map(drop).map_err(State::from_word)
     }
 
     // What it refuses on was its own.
     #[inline(always)]
     fn still_has(self, _: State) -> bool {
         true
+    }
+}
+
+/// A commit, or a store of what is sealed if that is broken.
+#[inline(always)]
+fn commit(
+    word: &AtomicU64,
+    next: State,
+    swap: impl FnOnce() -> Result<u64, u64>,
+) -> Result<u64, u64> {
+    if broken(Control::SealByStore) && next == State::SEALED {
+        word.store(next.word(), Ordering::Release);
+        return Ok(next.word());
+    }
+    swap()
+}
+
+/// A reading, for a whole call if that is broken.
+#[cfg(not(control))]
+#[inline(always)]
+pub(crate) fn stop<T, R: Read<T>>(_: Control, read: R) -> R {
+    read
+}
+
+/// A reading, for a whole call if that is broken.
+#[cfg(control)]
+pub(crate) fn stop<T: Copy, R: Read<T>>(control: Control, read: R) -> Stopped<T, R> {
+    let now = broken(control).then(|| read.read(State::FULL));
+    Stopped { read, now }
+}
+
+#[cfg(control)]
+#[derive(Clone, Copy)]
+pub(crate) struct Stopped<T, R> {
+    read: R,
+    now: Option<T>,
+}
+
+#[cfg(control)]
+impl<T: Copy, R: Read<T>> Read<T> for Stopped<T, R> {
+    fn read(&self, state: State) -> T {
+        self.now.unwrap_or_else(|| self.read.read(state))
     }
 }

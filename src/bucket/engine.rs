@@ -18,10 +18,10 @@
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket/atomic.rs` gives.
 
-use crate::bucket::atomic::{Advance, Bucket, First, Missed, Once, Read, ReadOnce, Word};
+use crate::bucket::atomic::{Advance, Bucket, First, Missed, Once, Read, ReadOnce, Word, stop};
 use crate::bucket::live_terms::{Regimes, Source};
 use crate::bucket::reservation::Receipt;
-use crate::fault::{Control, broken, stop};
+use crate::fault::{Control, broken};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};

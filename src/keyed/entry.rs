@@ -7,8 +7,9 @@ use papaya::LocalGuard;
 
 use crate::bucket::atomic::{Bucket, Read, Word};
 use crate::bucket::engine::{Done, Place, is_removable};
-use crate::keyed::hot::Id;
-use crate::keyed::key::{Alike, ByKey, Stored, Tag, ToKey};
+use crate::keyed::id::Id;
+use crate::keyed::id::Tag;
+use crate::keyed::key::{Alike, ByKey, Stored, ToKey};
 use crate::keyed::keyspace::{Buckets, Pin, Shared};
 use crate::keyed::overflow::Share;
 use crate::keyed::removals::Shard;
@@ -204,7 +205,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         step: impl Step,
         reading: Reading<P>,
     ) -> Option<Done<P>> {
-        match self.shared.rules.enter(table, self, self.key.full, read, step) {
+        match table.insert(&self.shared.rules, self, self.key.full, read, step) {
             Entered::Decided(done) => Some(Ok(done)),
             Entered::Already => None,
             Entered::NoRoom { due } => self.without_room(read, step, reading, Some(due)),

@@ -7,7 +7,7 @@ use equivalent::Equivalent;
 use papaya::{HashMap, LocalGuard};
 
 use crate::bucket::atomic::Bucket;
-use crate::keyed::ring::ticket_hash;
+use crate::keyed::id::{Tag, mixed, ticket_hash};
 
 /// The buckets by key.
 pub(crate) type Map<K> = HashMap<Stored<K>, Bucket, Carried>;
@@ -57,26 +57,6 @@ impl<Q: ?Sized + ToOwned + Hash + Eq> ToKey<Q::Owned> for Q {
     }
 }
 
-/// What the map knows an entry by without asking the key: half of its hash, and the ticket it was admitted with.
-///
-/// Of entries that are held at the same time no two have the same ticket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag {
-    pub(crate) hash: u32,
-    pub(crate) ticket: u32,
-}
-
-impl Tag {
-    /// Side by side.
-    pub(crate) fn packed(self) -> u64 {
-        u64::from(self.hash) << 32 | u64::from(self.ticket)
-    }
-
-    pub(crate) fn unpack(tag: u64) -> Tag {
-        Tag { hash: (tag >> 32) as u32, ticket: (tag & u64::from(u32::MAX)) as u32 }
-    }
-}
-
 /// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
 ///
 /// A panic in it while papaya moves its entries to a larger table would park the map for ever.
@@ -93,15 +73,6 @@ impl<K: PartialEq> PartialEq for Stored<K> {
 }
 
 impl<K: Eq> Eq for Stored<K> {}
-
-/// A hash each of whose bits depends on all of another's: a user's hasher may leave most bits alike.
-///
-/// Of the lower half of the product alone, most bits have nothing of the uppermost ones.
-#[inline(always)]
-pub(crate) fn mixed(hash: u64) -> u64 {
-    let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
-    product as u64 ^ (product >> 64) as u64
-}
 
 /// A lookup by key.
 pub(crate) struct ByKey<'a, Q: ?Sized> {

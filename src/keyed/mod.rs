@@ -2,10 +2,9 @@
 
 pub(crate) mod entry;
 pub(crate) mod hot;
+pub(crate) mod id;
 pub(crate) mod key;
 pub(crate) mod keyspace;
-#[cfg_attr(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))), path = "huge_pages.rs")]
-pub(crate) mod memory;
 pub(crate) mod overflow;
 pub(crate) mod removals;
 pub(crate) mod ring;

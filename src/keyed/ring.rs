@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicUsize;
 
 use crossbeam_utils::CachePadded;
 
-use crate::keyed::key::Tag;
+use crate::keyed::id::{BUSY, FREE, Tag};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A call that makes room looks at this many entries at the most.
@@ -30,15 +30,6 @@ const LOOKS_AT_REST: usize = 4;
 
 /// Tickets are made in segments of this many, when the hand first gets there.
 const SEGMENT: usize = 4096;
-
-const FREE: u32 = 0;
-const BUSY: u32 = 1;
-
-/// A hash as a ticket can have it.
-#[inline]
-pub(crate) fn ticket_hash(hash: u32) -> u32 {
-    hash.max(BUSY + 1)
-}
 
 /// What the hand finds of a ticket's entry.
 pub(crate) enum Look {

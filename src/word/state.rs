@@ -17,7 +17,7 @@
 //! now, so that the bucket heals at once and earns nothing by it. Below, it is the time that passed.
 
 use crate::fault::{Control, broken};
-use crate::keyed::key::Tag;
+use crate::keyed::id::Tag;
 use crate::word::terms::{Pace, Reading, Terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,13 @@
 use std::hash::{BuildHasher, Hash};
 
 use super::registry::{As, Hot};
-use super::seats::{Id, Seat};
+use super::seats::Seat;
+use crate::keyed::id::Id;
 use crate::bucket::atomic::{Bucket, Word};
 use crate::bucket::engine::Place;
 use crate::keyed::entry::{Found, Slot};
-use crate::keyed::key::{Tag, ToKey};
+use crate::keyed::id::Tag;
+use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::{Pin, Shared};
 use crate::word::state::State;
 

@@ -37,4 +37,4 @@ mod watched;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use registry::As;
 pub(crate) use registry::Hot;
-pub(crate) use seats::{Id, Known};
+pub(crate) use seats::Known;

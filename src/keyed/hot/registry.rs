@@ -1,13 +1,14 @@
 //! Which keys are spread: from when they are to when they are no more.
 
-use super::seats::{Id, Seat, Seats, Time};
+use super::seats::{Seat, Seats, Time};
+use crate::keyed::id::Id;
 use super::watched::Watched;
 use crate::bucket::atomic::Word;
 use crate::bucket::engine::Rules;
 use crate::bucket::lease::Spread;
 use crate::bucket::live_terms::Source;
 use crate::fault::{Control, broken};
-use crate::keyed::key::Tag;
+use crate::keyed::id::Tag;
 use crate::sync::{Ordering, fence};
 
 /// The keys that are spread.

@@ -4,9 +4,8 @@ use std::sync::atomic::{self, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::atomic::Bucket;
 use crate::bucket::lease::{Cells, Life};
-use crate::keyed::key::{Tag, mixed};
+use crate::keyed::id::{Id, Tag, mixed};
 use crate::sync::{AtomicU64, Ordering};
 
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
@@ -21,28 +20,6 @@ const IDLE: u64 = 100_000_000;
 const LOST: u64 = 32;
 /// within so many nanoseconds.
 const WINDOW: u64 = 10_000_000;
-
-/// What a bucket is known by: where it is, and in a table by the digest of the key that has the slot.
-///
-/// An entry of a map is one key's as long as it lives, and a seat is left before it is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Id {
-    pub(crate) address: u64,
-    digest: u64,
-}
-
-impl Id {
-    #[inline]
-    pub(crate) fn new(bucket: &Bucket, digest: u64) -> Id {
-        Id { address: std::ptr::from_ref(bucket).addr() as u64, digest }
-    }
-
-    /// Of a bucket in a map; or in a table, whosever it is.
-    #[inline]
-    pub(crate) fn of(bucket: &Bucket) -> Id {
-        Id::new(bucket, 0)
-    }
-}
 
 /// A bucket as it was found, and what it is known by.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! A bucket's word, as it is while it is spread over certain cells, or over none.
 
-use super::seats::{Id, Seat, Time};
+use super::seats::{Seat, Time};
+use crate::keyed::id::Id;
 use crate::bucket::atomic::Word;
 use crate::fault::{Control, broken};
 use crate::word::state::State;

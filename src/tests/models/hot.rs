@@ -14,7 +14,7 @@ use super::world::{Fixed, SECOND, fixed};
 use crate::bucket::atomic::{Bucket, First, Missed, Word};
 use crate::bucket::engine::{Now, Rules};
 use crate::keyed::hot::{As, Hot, Id};
-use crate::keyed::key::Tag;
+use crate::keyed::id::Tag;
 use crate::keyed::table::{Held, Table};
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::time::clock::{Clock, MockClock};

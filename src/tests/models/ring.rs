@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::checker::thread;
 use super::explore;
-use crate::keyed::key::Tag;
+use crate::keyed::id::Tag;
 use crate::keyed::ring::{Look, Ring};
 use crate::sync::{AtomicU64, Ordering};
 

@@ -141,7 +141,7 @@ impl<'a> Place<'a> for Seat<'a> {
 
     fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
         let World { rules, table, hashes, .. } = self.world;
-        match rules.enter(table, self, hashes[self.key], read, step) {
+        match table.insert(rules, self, hashes[self.key], read, step) {
             Entered::Decided(done) => Some(Ok(done)),
             Entered::Already => None,
             Entered::NoRoom { .. } => rules.acquire_overflow(self, read, step).map(Ok),

@@ -1,6 +1,6 @@
 //! The memory of a table: a box.
 
-use crate::keyed::table::Set;
+use super::set::Set;
 
 pub(crate) type Memory = Box<[Set]>;
 
@@ -8,11 +8,3 @@ pub(crate) type Memory = Box<[Set]>;
 pub(crate) fn empty(sets: usize) -> Memory {
     (0..sets).map(|_| Set::empty()).collect()
 }
-
-/// Declares what lies in such memory.
-macro_rules! in_memory {
-    ($item:item) => {
-        $item
-    };
-}
-pub(crate) use in_memory;

@@ -11,7 +11,7 @@ use memmap2::{Advice, MmapMut};
 use self_cell::{MutBorrow, self_cell};
 use zerocopy::FromBytes as _;
 
-use crate::keyed::table::Set;
+use super::set::Set;
 
 /// As it is on x86-64, and on 64-bit Arm with pages of 4 KiB. Where it is more, the system takes the part of the advice that it can follow.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
@@ -79,12 +79,3 @@ fn advised(map: &mut MmapMut, sets: usize) -> Option<&mut [Set]> {
     let _ = map.advise_range(Advice::HugePage, start, bytes - bytes % HUGE_PAGE);
     <[Set]>::mut_from_bytes(&mut map[place]).ok()
 }
-
-/// Declares what lies in such memory: there are no bytes that are not one.
-macro_rules! in_memory {
-    ($item:item) => {
-        #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout)]
-        $item
-    };
-}
-pub(crate) use in_memory;
