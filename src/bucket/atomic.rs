@@ -213,11 +213,7 @@ impl Word for &Bucket {
 
 /// A commit, or a store of what is sealed if that is broken.
 #[inline(always)]
-fn commit(
-    word: &AtomicU64,
-    next: State,
-    swap: impl FnOnce() -> Result<u64, u64>,
-) -> Result<u64, u64> {
+fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>) -> Result<u64, u64> {
     if broken(Control::SealByStore) && next == State::SEALED {
         word.store(next.word(), Ordering::Release);
         return Ok(next.word());

@@ -1,21 +1,20 @@
 //! A key's place in the limiter's store: how it gets an entry, and what becomes of it if there is no room.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
 use papaya::LocalGuard;
 
-use crate::bucket::atomic::{Bucket, Read, Word};
+use crate::bucket::atomic::{Bucket, Read};
 use crate::bucket::engine::{Done, Place, is_removable};
 use crate::keyed::id::Id;
 use crate::keyed::id::Tag;
 use crate::keyed::key::{Alike, ByKey, Stored, ToKey};
-use crate::keyed::keyspace::{Buckets, Pin, Shared};
-use crate::keyed::overflow::Share;
-use crate::keyed::removals::Shard;
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::overflow::{Share, WhenFull};
 use crate::keyed::ring::Look;
-use crate::keyed::table::{Entered, Held, Table, hash_of};
-use crate::limiter::builder::WhenFull;
+use crate::keyed::store::{Buckets, Found, Pin};
+use crate::keyed::table::{Entered, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
 use crate::word::plan::Plan;
@@ -28,70 +27,30 @@ use crate::word::verb::Step;
 const MOST_ALIKE: usize = 8;
 
 /// A key's place in the store.
-pub(crate) struct Slot<'a, K, S, Q: ?Sized> {
-    pub(crate) shared: &'a Shared<K, S>,
+pub(crate) struct Slot<'a, K, Q: ?Sized> {
+    pub(crate) keyspace: &'a Keyspace<K>,
     pub(crate) pin: &'a Pin<'a, K>,
     pub(crate) key: ByKey<'a, Q>,
     /// What it shares while it has no entry.
     share: Share,
 }
 
-/// A bucket of either store.
-#[derive(Clone, Copy)]
-pub(crate) enum Found<'a> {
-    Boxed(&'a Bucket),
-    Inline(Held<'a>),
-}
-
-impl Found<'_> {
-    /// What the bucket is known by while it lives.
-    pub(crate) fn id(self) -> Id {
-        match self {
-            Found::Boxed(bucket) => Id::of(bucket),
-            Found::Inline(held) => held.id(),
-        }
-    }
-}
-
-impl Word for Found<'_> {
-    fn state(self) -> State {
-        match self {
-            Found::Boxed(bucket) => Word::state(bucket),
-            Found::Inline(held) => held.state(),
-        }
-    }
-
-    fn commit(self, state: State, next: State) -> Result<(), State> {
-        match self {
-            Found::Boxed(bucket) => bucket.commit(state, next),
-            Found::Inline(held) => held.commit(state, next),
-        }
-    }
-
-    fn still_has(self, state: State) -> bool {
-        match self {
-            Found::Boxed(bucket) => bucket.still_has(state),
-            Found::Inline(held) => held.still_has(state),
-        }
-    }
-}
-
-impl<K, S, Q: ?Sized> Slot<'_, K, S, Q> {
+impl<K, Q: ?Sized> Slot<'_, K, Q> {
     /// The same place, for a call under a plan.
     pub(crate) fn under(self, plan: &Plan) -> Self {
         Slot { share: plan.share, ..self }
     }
 }
 
-impl<K, S, Q: ?Sized> Clone for Slot<'_, K, S, Q> {
+impl<K, Q: ?Sized> Clone for Slot<'_, K, Q> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, S, Q: ?Sized> Copy for Slot<'_, K, S, Q> {}
+impl<K, Q: ?Sized> Copy for Slot<'_, K, Q> {}
 
-impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<'a, K, S, Q> {
+impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Place<'a> for Slot<'a, K, Q> {
     type Word = Found<'a>;
 
     fn search(self) -> Option<Found<'a>> {
@@ -112,7 +71,7 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
         // A new reading: that of a reserved word is never one from before.
         let reading = read.read(State::FULL);
         if step.is_vain(&reading.pace) {
-            return Some(Ok(self.shared.rules.peek(self, read, step)));
+            return Some(Ok(self.keyspace.rules.peek(self, read, step)));
         }
         match self.pin {
             Pin::Map(buckets, guard) => self.enter_map(buckets, guard, read, step, reading),
@@ -121,12 +80,12 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
     }
 
     fn is_spread(self, bucket: &Bucket) -> bool {
-        let Some(hot) = &self.shared.hot else { return false };
+        let Some(hot) = &self.keyspace.hot else { return false };
         let id = Id::of(bucket);
         let stays = hot.keeps(id);
         if stays {
             // It is due, but for that.
-            self.shared.fold_if_idle(hot, self.pin, hot.seat(id), self.shared.rules.clock.nanos());
+            self.keyspace.fold_if_idle(hot, self.pin, hot.seat(id), self.keyspace.rules.clock.nanos());
         }
         stays
     }
@@ -144,11 +103,11 @@ impl<'a, K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Place<'a> for Slot<
     }
 
     fn overflow(self) -> &'a Bucket {
-        self.shared.shares.bucket(self.share, self.key.hash)
+        self.keyspace.shares.bucket(self.share, self.key.hash)
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> Slot<'_, K, Q> {
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
     fn enter_map<P: Pace>(
@@ -159,7 +118,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         step: impl Step,
         reading: Reading<P>,
     ) -> Option<Done<P>> {
-        let (shared, ByKey { hash, key, .. }) = (self.shared, self.key);
+        let (keyspace, ByKey { hash, key, .. }) = (self.keyspace, self.key);
         let now = reading.nanos();
         if Alike::count(map, hash, guard) >= MOST_ALIKE {
             // Until one of them has been forgotten.
@@ -168,9 +127,9 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         // Evicts the entry of a tag, if it is still there and may be evicted.
         let look = |tag: Tag| {
             let Some(bucket) = map.get(&tag, guard) else { return Look::Gone };
-            match shared.seal_if_idle(bucket, now) {
+            match keyspace.seal_if_idle(bucket, now) {
                 Ok(sealed) => {
-                    shared.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
+                    keyspace.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
                     let _ = map.remove_if(&tag, |_, bucket| is_removable(bucket), guard);
                     Look::Gone
                 }
@@ -186,11 +145,11 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         // Somebody else may have inserted the key. Then the ticket is found to be nobody's by the next who needs it.
         let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
         // While the ticket is held, the hand passes by.
-        let done = match &shared.hot {
-            None => shared.rules.first_charge(bucket, self.overflow(), read, step),
+        let done = match &keyspace.hot {
+            None => keyspace.rules.first_charge(bucket, self.overflow(), read, step),
             // Others may have charged it meanwhile, and often.
             Some(hot) => {
-                shared.rules.first_charge(hot.whole(bucket, Id::of(bucket)), self.overflow(), read, step)
+                keyspace.rules.first_charge(hot.whole(bucket, Id::of(bucket)), self.overflow(), read, step)
             }
         };
         done.map(Ok)
@@ -205,7 +164,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         step: impl Step,
         reading: Reading<P>,
     ) -> Option<Done<P>> {
-        match table.insert(&self.shared.rules, self, self.key.full, read, step) {
+        match table.insert(&self.keyspace.rules, self, self.key.full, read, step) {
             Entered::Decided(done) => Some(Ok(done)),
             Entered::Already => None,
             Entered::NoRoom { due } => self.without_room(read, step, reading, Some(due)),
@@ -223,19 +182,19 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
         if self.search().is_some() {
             return None;
         }
-        let shared = self.shared;
-        match shared.when_full {
+        let keyspace = self.keyspace;
+        match keyspace.when_full {
             WhenFull::Share if self.share != Share::None => {
-                let (outcome, reading) = shared.rules.acquire_overflow(self, read, step)?;
-                shared.counters.shared.fetch_add(1, Ordering::Relaxed);
+                let (outcome, reading) = keyspace.rules.acquire_overflow(self, read, step)?;
+                keyspace.counters.shared.fetch_add(1, Ordering::Relaxed);
                 Some(Ok((Outcome { spot: Spot::Overflow(self.key.hash), ..outcome }, reading)))
             }
             WhenFull::Share | WhenFull::Deny => {
-                shared.counters.refused_full.fetch_add(1, Ordering::Relaxed);
+                keyspace.counters.refused_full.fetch_add(1, Ordering::Relaxed);
                 Some(Err(Denied::full(step.most(), reading.nanos(), due)))
             }
             WhenFull::Allow => {
-                shared.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
+                keyspace.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
                 let (pace, terms) = (&reading.pace, reading.pace.terms());
                 let taken = terms.units(step.most()).min(pace.capacity() - terms.floor);
                 let level = pace.capacity() - taken;
@@ -246,32 +205,13 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Slot<'_, K, S, Q> {
     }
 }
 
-impl<K, S> Shared<K, S> {
-    /// Where the removals of a key are counted.
-    pub(crate) fn shard<Q: ?Sized>(&self, pin: &Pin<'_, K>, key: ByKey<'_, Q>) -> Shard<'_> {
-        self.removals.of(match pin {
-            Pin::Map(..) => key.hash,
-            Pin::Table(_) => hash_of(key.full),
-        })
-    }
-}
-
-impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
+impl<K: Hash + Eq> Keyspace<K> {
     #[inline]
     pub(crate) fn place<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         pin: &'a Pin<'a, K>,
-        key: &'a Q,
-    ) -> Slot<'a, K, S, Q> {
-        self.place_of(pin, ByKey::new(&self.hasher, key))
-    }
-
-    #[inline]
-    pub(crate) fn place_of<'a, Q: ToKey<K> + ?Sized>(
-        &'a self,
-        pin: &'a Pin<'a, K>,
         key: ByKey<'a, Q>,
-    ) -> Slot<'a, K, S, Q> {
-        Slot { shared: self, pin, key, share: Share::Own }
+    ) -> Slot<'a, K, Q> {
+        Slot { keyspace: self, pin, key, share: Share::Own }
     }
 }

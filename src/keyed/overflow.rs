@@ -13,6 +13,24 @@ const BUCKETS: usize = 1024;
 /// Plans that have a set. Keys under others that find no room are denied.
 const PLANS: usize = 64;
 
+/// What becomes of a new key when the limiter holds its maximum and no bucket can be evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It shares one of 1,024 buckets with other such keys, chosen by hash, under the same quota. The
+    /// law holds for each key; keys that share a bucket may refuse each other, and what they refund is lost. A key that
+    /// enters the map later brings the level of that bucket with it.
+    ///
+    /// Each [plan](crate::Plan) has 1,024 buckets of its own, made when the first is needed. A limiter has them for 64
+    /// plans; keys under any other are denied when there is no room.
+    #[default]
+    Share,
+    /// It is denied, with [`Reason::Full`](crate::Reason::Full).
+    Deny,
+    /// It is granted and not counted against anything.
+    Allow,
+}
+
 /// Which set: that of the limiter's own quota, that of a plan, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {

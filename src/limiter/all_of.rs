@@ -225,28 +225,28 @@ impl sealed::Limit for BucketLimit<'_> {
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
-        &self.shared().rules.clock
+        &self.inner().keyspace.rules.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let shared = self.shared();
-        let pin = shared.store.pin();
+        let inner = self.inner();
+        let pin = inner.keyspace.store.pin();
         let ask = Ask { now: Some(now), ..self.ask() };
-        let decision = shared.look_at(&pin, self.key, ask, Take(self.n));
-        if shared.rules.may_begin(&decision) && !shared.holds(&pin, self.key) {
+        let decision = inner.look_at(&pin, self.key, ask, Take(self.n));
+        if inner.keyspace.rules.may_begin(&decision) && !inner.holds(&pin, self.key) {
             return Ok(());
         }
-        shared.extras.preview(self.n, decision)
+        inner.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let shared = self.shared();
-        shared.receive(&shared.store.pin(), self.key, self.ask(), Take(self.n))
+        let inner = self.inner();
+        inner.receive(&inner.keyspace.store.pin(), self.key, self.ask(), Take(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        let shared = self.shared();
-        shared.undo(&shared.store.pin(), self.key, receipt);
+        let inner = self.inner();
+        inner.undo(&inner.keyspace.store.pin(), self.key, receipt);
     }
 }
 

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, Hash};
 use std::hint::black_box;
 
 use crate::keyed::key::{ByKey, ToKey};
-use crate::keyed::keyspace::{Pin, Shared};
+use crate::keyed::store::Pin;
+use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted};
@@ -33,13 +34,13 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         &'a self,
         asks: &'a [(&'a Q, u64)],
     ) -> impl ExactSizeIterator<Item = Result<Granted, Denied>> + use<'a, K, S, Q> {
-        let shared = &*self.shared;
-        Batch { shared, pin: shared.store.pin(), asks, decided: 0, now: Moment(0), hashes: [0; AHEAD] }
+        let inner = &*self.inner;
+        Batch { inner, pin: inner.keyspace.store.pin(), asks, decided: 0, now: Moment(0), hashes: [0; AHEAD] }
     }
 }
 
 struct Batch<'a, K, S, Q: ?Sized> {
-    shared: &'a Shared<K, S>,
+    inner: &'a Inner<K, S>,
     pin: Pin<'a, K>,
     asks: &'a [(&'a Q, u64)],
     decided: usize,
@@ -51,12 +52,12 @@ struct Batch<'a, K, S, Q: ?Sized> {
 impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, S, Q> {
     fn look_up(&mut self) {
         let asks = self.asks[self.decided..].iter().zip(&mut self.hashes);
-        let asked = asks.map(|((key, _), hash)| *hash = self.shared.hasher.hash_one(*key)).count();
+        let asked = asks.map(|((key, _), hash)| *hash = self.inner.hasher.hash_one(*key)).count();
         if let Pin::Table(table) = self.pin {
             // Loads that nothing depends on: none waits for another.
             black_box(self.hashes[..asked].iter().fold(0, |all, hash| all ^ table.touch(*hash)));
         }
-        self.now = self.shared.rules.clock.moment();
+        self.now = self.inner.keyspace.rules.clock.moment();
     }
 }
 
@@ -71,7 +72,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, 
         }
         let key = ByKey::of(self.hashes[self.decided % AHEAD], key);
         self.decided += 1;
-        Some(self.shared.try_acquire_at(&self.pin, key, self.now, n))
+        Some(self.inner.try_acquire_at(&self.pin, key, self.now, n))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -174,7 +174,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
     pub fn blocking_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        block(self.reserve_for(key, n, FOREVER)?, self.shared.extras.jitter, FOREVER)
+        block(self.reserve_for(key, n, FOREVER)?, self.inner.extras.jitter, FOREVER)
     }
 
     /// As [`blocking_acquire`](RateLimiter::blocking_acquire), if it takes no longer than `patience`.
@@ -202,7 +202,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         patience: Duration,
     ) -> Result<Granted, Denied> {
         let patience = nanos_of(patience);
-        block(self.reserve_for(key, n, patience)?, self.shared.extras.jitter, patience)
+        block(self.reserve_for(key, n, patience)?, self.inner.extras.jitter, patience)
     }
 
     /// A token of the key's bucket each time `next` is called, waiting for it. See [`TokenBucket::paced`].
@@ -212,7 +212,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
 
     pub(crate) fn gate<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Gate<'a> {
         let reserve = Box::new(move |patience| self.reserve_for(key, 1, patience));
-        Gate { reserve, jitter: self.shared.extras.jitter }
+        Gate { reserve, jitter: self.inner.extras.jitter }
     }
 }
 
@@ -228,7 +228,7 @@ where
     ///
     /// [`Denied`] at once, if as much is promised already or there are never so many.
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
-        block(self.reserve()?, self.shared().extras.jitter, FOREVER)
+        block(self.reserve()?, self.inner().extras.jitter, FOREVER)
     }
 
     /// As [`blocking_acquire`](KeyLimit::blocking_acquire), if it takes no longer than `patience`.
@@ -237,7 +237,7 @@ where
     ///
     /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
     pub fn blocking_acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
-        block(self.reserve_within(patience)?, self.shared().extras.jitter, nanos_of(patience))
+        block(self.reserve_within(patience)?, self.inner().extras.jitter, nanos_of(patience))
     }
 }
 

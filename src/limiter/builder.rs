@@ -4,7 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::keyed::keyspace::{Choose, Shared};
+use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
+use crate::keyed::overflow::WhenFull;
+use crate::limiter::inner::{Choose, Inner, Plans};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::settings::{Settings, common_setters};
 use crate::limiter::token_bucket::TokenBucket;
@@ -20,24 +22,6 @@ use crate::word::terms::Terms;
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
 /// More are not held: a ticket is known by 32 bits.
 const MOST_KEYS: usize = 1 << 32;
-
-/// What becomes of a new key when the limiter holds its maximum and no bucket can be evicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WhenFull {
-    /// It shares one of 1,024 buckets with other such keys, chosen by hash, under the same quota. The
-    /// law holds for each key; keys that share a bucket may refuse each other, and what they refund is lost. A key that
-    /// enters the map later brings the level of that bucket with it.
-    ///
-    /// Each [plan](crate::Plan) has 1,024 buckets of its own, made when the first is needed. A limiter has them for 64
-    /// plans; keys under any other are denied when there is no room.
-    #[default]
-    Share,
-    /// It is denied, with [`Reason::Full`](crate::Reason::Full).
-    Deny,
-    /// It is granted and not counted against anything.
-    Allow,
-}
 
 /// Sets up a [`TokenBucket`].
 ///
@@ -287,7 +271,21 @@ impl<K, S> Builder<K, S> {
     /// The limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
-        RateLimiter::from_shared(Shared::new(self))
+        let (rules, extras) = self.settings.finish();
+        let keyspace = Keyspace::new(KeyspaceOptions {
+            rules,
+            inline: self.inline,
+            presize: self.presize,
+            max_keys: self.max_keys,
+            when_full: self.when_full,
+            // A hook, or a plan for each key, is not for a key that is spread.
+            spread_hot: self.spread_hot && self.choose.is_none() && extras.observer.is_none(),
+        });
+        let plans = self.choose.map(|choose| {
+            let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
+            Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
+        });
+        RateLimiter::from_inner(Inner::new(keyspace, self.hasher, extras, plans))
     }
 }
 

@@ -4,20 +4,38 @@ use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::{First, Missed, Read, ReadOnce, Word};
 use crate::bucket::engine::{At, Done, Now, Place, Under};
-use crate::bucket::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
-use crate::keyed::entry::{Found, Slot};
+use crate::bucket::reservation::{Hold, Receipt, Reservation, Reserved};
+use crate::keyed::entry::Slot;
 use crate::keyed::hot::Known;
 use crate::keyed::key::{ByKey, ToKey};
-use crate::keyed::keyspace::{Pin, Plans, Shared, Store};
-use crate::keyed::overflow::Share;
-use crate::keyed::removals::Since;
-use crate::keyed::table::hash_of;
+use crate::keyed::keyspace::{Keyspace, Stats};
+use crate::keyed::store::Found;
+use crate::keyed::store::{Pin, Store};
+use crate::limiter::observer::Extras;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::{Outcome, Spot};
 use crate::word::terms::{Pace, Reading, Terms};
 use crate::word::verb::{Begin, Reserve, Step, Take, TakeUpTo};
+
+pub(crate) struct Inner<K, S> {
+    pub(crate) keyspace: Keyspace<K>,
+    pub(crate) hasher: S,
+    pub(crate) extras: Extras,
+    /// The plans of keys, where a function chooses among some.
+    plans: Option<Box<Plans<K>>>,
+    /// No plans to choose from, no hook, and no key is spread: one test on the fast path.
+    plain: bool,
+}
+
+pub(crate) struct Plans<K> {
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) choose: Choose<K>,
+}
+
+/// Chooses a plan for a key, by its place in a list.
+pub(crate) type Choose<K> = Box<dyn Fn(&K) -> Option<usize> + Send + Sync>;
 
 /// What a call says beside its key and its tokens.
 #[derive(Clone, Copy, Default)]
@@ -82,7 +100,7 @@ impl<T: Step> Answer for Receive<T> {
 impl<K: Hash + Eq> Plans<K> {
     /// The plan of a key: of the one that is stored, or of an owned one made for the question.
     #[cold]
-    fn of<S, Q: ToKey<K> + ?Sized>(&self, place: Slot<'_, K, S, Q>) -> Option<Plan> {
+    fn of<Q: ToKey<K> + ?Sized>(&self, place: Slot<'_, K, Q>) -> Option<Plan> {
         let stored = match place.pin {
             Pin::Map(buckets, guard) => buckets.map.get_key_value(&place.key, guard),
             Pin::Table(_) => None,
@@ -105,15 +123,42 @@ fn attempt(found: Option<impl Word>, read: impl ReadOnce, n: u64) -> Result<(Out
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
-    /// As [`try_acquire_n`](Shared::try_acquire_n), with a pin of its own: what is hot knows the guard alone.
+impl<K, S> Inner<K, S> {
+    pub(crate) fn new(
+        keyspace: Keyspace<K>,
+        hasher: S,
+        extras: Extras,
+        plans: Option<Plans<K>>,
+    ) -> Inner<K, S> {
+        let plain = plans.is_none() && extras.observer.is_none() && keyspace.hot.is_none();
+        Inner { keyspace, hasher, extras, plans: plans.map(Box::new), plain }
+    }
+}
+
+impl<K: Eq, S> Inner<K, S> {
+    pub(crate) fn stats(&self) -> Stats {
+        Stats { overruled: self.extras.overruled(), ..self.keyspace.stats() }
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
+    #[inline]
+    fn place<'a, Q: ToKey<K> + ?Sized>(&'a self, pin: &'a Pin<'a, K>, key: &'a Q) -> Slot<'a, K, Q> {
+        self.keyspace.place(pin, ByKey::new(&self.hasher, key))
+    }
+
+    pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q) -> bool {
+        self.keyspace.remove(pin, ByKey::new(&self.hasher, key))
+    }
+
+    /// As [`try_acquire_n`](Inner::try_acquire_n), with a pin of its own: what is hot knows the guard alone.
     #[inline]
     pub(crate) fn try_acquire_once<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         if !self.plain {
             return self.try_acquire_watched(key, n);
         }
-        let (key, now) = (ByKey::new(&self.hasher, key), Now(&self.rules));
-        let (pin, attempt) = match &self.store {
+        let (key, now) = (ByKey::new(&self.hasher, key), Now(&self.keyspace.rules));
+        let (pin, attempt) = match &self.keyspace.store {
             Store::Map(buckets) => {
                 let guard = buckets.map.guard();
                 let attempt = attempt(buckets.map.get(&key, &guard), now, n);
@@ -134,7 +179,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[cold]
     #[inline(never)]
     fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.try_acquire_anyhow(&self.store.pin(), ByKey::new(&self.hasher, key), Missed::Unfit, n)
+        self.try_acquire_anyhow(&self.keyspace.store.pin(), ByKey::new(&self.hasher, key), Missed::Unfit, n)
     }
 
     #[inline]
@@ -145,7 +190,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let key = ByKey::new(&self.hasher, key);
-        match self.attempt_at(pin, key, Now(&self.rules), n) {
+        match self.attempt_at(pin, key, Now(&self.keyspace.rules), n) {
             Ok(done) => Take(n).decision(done),
             Err(missed) => self.try_acquire_anyhow(pin, key, missed, n),
         }
@@ -178,20 +223,21 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         missed: Missed,
         n: u64,
     ) -> Result<Granted, Denied> {
-        if let Some(hot) = &self.hot {
-            return self.try_acquire_hot(hot, pin, key, Now(&self.rules), n);
+        if let Some(hot) = &self.keyspace.hot {
+            return self.keyspace.try_acquire_hot(hot, pin, key, Now(&self.keyspace.rules), n);
         }
-        let place = self.place_of(pin, key);
+        let place = self.keyspace.place(pin, key);
         if missed == Missed::Lost
             && let Some(bucket) = place.search()
-            && let Some(done) = self.rules.attempt_again(bucket, missed, Now(&self.rules), n)
+            && let Some(done) =
+                self.keyspace.rules.attempt_again(bucket, missed, Now(&self.keyspace.rules), n)
         {
             return Take(n).decision(done);
         }
         self.decide(place, n, Ask::NOW)
     }
 
-    /// As [`try_acquire_n`](Shared::try_acquire_n), as it is asked for.
+    /// As [`try_acquire_n`](Inner::try_acquire_n), as it is asked for.
     pub(crate) fn try_acquire_as<Q: ToKey<K> + ?Sized>(
         &self,
         pin: &Pin<'_, K>,
@@ -202,11 +248,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         let key = ByKey::new(&self.hasher, key);
         match ask {
             Ask { plan: None, now: Some(now) } => self.try_acquire_at(pin, key, now, n),
-            ask => self.decide(self.place_of(pin, key), n, ask),
+            ask => self.decide(self.keyspace.place(pin, key), n, ask),
         }
     }
 
-    /// As [`try_acquire_n`](Shared::try_acquire_n), at a reading that was taken before.
+    /// As [`try_acquire_n`](Inner::try_acquire_n), at a reading that was taken before.
     #[inline]
     pub(crate) fn try_acquire_at<Q: ToKey<K> + ?Sized>(
         &self,
@@ -215,24 +261,30 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         now: Moment,
         n: u64,
     ) -> Result<Granted, Denied> {
-        match self.attempt_at(pin, key, At(&self.rules, now), n) {
+        match self.attempt_at(pin, key, At(&self.keyspace.rules, now), n) {
             Ok(done) => Take(n).decision(done),
-            Err(_) => self.decide(self.place_of(pin, key), n, Ask { now: Some(now), ..Ask::NOW }),
+            Err(_) => self.decide(self.keyspace.place(pin, key), n, Ask { now: Some(now), ..Ask::NOW }),
         }
     }
 
     #[cold]
     fn decide<Q: ToKey<K> + ?Sized>(
         &self,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         n: u64,
         ask: Ask<'_>,
     ) -> Result<Granted, Denied> {
         let step = Take(n);
         if let Ask { plan: None, now: Some(now) } = ask
-            && let Some(hot) = &self.hot
+            && let Some(hot) = &self.keyspace.hot
         {
-            return self.try_acquire_hot(hot, place.pin, place.key, At(&self.rules, now), n);
+            return self.keyspace.try_acquire_hot(
+                hot,
+                place.pin,
+                place.key,
+                At(&self.keyspace.rules, now),
+                n,
+            );
         }
         self.extras.observe(n, self.take(place, ask, step, Decide(step)))
     }
@@ -258,7 +310,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     ) {
         let place = self.place(pin, key);
         if let (Some(bucket), Ok(plan)) = (place.search(), self.plan_of(place, plan)) {
-            self.refund_found(Known { id: bucket.id(), word: bucket }, n, plan);
+            self.keyspace.refund_found(Known { id: bucket.id(), word: bucket }, n, plan);
         }
     }
 
@@ -281,14 +333,14 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         step: Take,
     ) -> Result<Granted, Denied> {
         let place = self.place(pin, key);
-        let rules = &self.rules;
-        if let Some(hot) = &self.hot {
+        let rules = &self.keyspace.rules;
+        if let Some(hot) = &self.keyspace.hot {
             return match (self.plan_of(place, ask.plan)?, ask.now) {
-                (None, None) => step.decision(self.peek_hot(hot, place, Now(rules), step)),
-                (None, Some(now)) => step.decision(self.peek_hot(hot, place, At(rules, now), step)),
+                (None, None) => step.decision(self.keyspace.peek_hot(hot, place, Now(rules), step)),
+                (None, Some(now)) => step.decision(self.keyspace.peek_hot(hot, place, At(rules, now), step)),
                 (Some(plan), now) => {
                     let read = Under(At(rules, now.unwrap_or_else(|| rules.clock.moment())), plan);
-                    step.decision(self.peek_hot_under(hot, place.under(&plan), read, step))
+                    step.decision(self.keyspace.peek_hot_under(hot, place.under(&plan), read, step))
                 }
             };
         }
@@ -307,12 +359,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// The plan of a call, or that of the key.
     fn plan_of<Q: ToKey<K> + ?Sized>(
         &self,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         plan: Option<&Plan>,
     ) -> Result<Option<Plan>, Denied> {
         match (plan, &self.plans) {
             (None, None) => Ok(None),
-            (Some(plan), _) if plan.limiter != self.id => Err(Denied::foreign_plan()),
+            (Some(plan), _) if plan.limiter != self.keyspace.id => Err(Denied::foreign_plan()),
             (Some(plan), _) => Ok(Some(*plan)),
             (None, Some(plans)) => Ok(plans.of(place)),
         }
@@ -321,12 +373,12 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     /// Takes tokens of the key's bucket, under a plan and at a reading that was taken before if there are.
     fn take<Q: ToKey<K> + ?Sized, A: Answer>(
         &self,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         ask: Ask<'_>,
         step: impl Step,
         answer: A,
     ) -> A::Answer {
-        let rules = &self.rules;
+        let rules = &self.keyspace.rules;
         match (self.plan_of(place, ask.plan), ask.now) {
             (Ok(None), None) => self.answer(place, Now(rules), step, answer),
             (Ok(None), Some(now)) => self.answer(place, At(rules, now), step, answer),
@@ -344,15 +396,15 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[inline]
     fn answer<Q: ToKey<K> + ?Sized, A: Answer>(
         &self,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         read: impl Read<Reading>,
         step: impl Step,
         answer: A,
     ) -> A::Answer {
-        match &self.hot {
-            None => answer.of(self.rules.acquire(place, read, step), None, 0),
+        match &self.keyspace.hot {
+            None => answer.of(self.keyspace.rules.acquire(place, read, step), None, 0),
             Some(hot) => {
-                let (done, leased) = self.run_hot(hot, place, read, step);
+                let (done, leased) = self.keyspace.run_hot(hot, place, read, step);
                 answer.of(done, None, leased)
             }
         }
@@ -362,13 +414,13 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     #[inline]
     fn run<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
-        match &self.hot {
-            None => self.rules.acquire(place, read, step),
-            Some(hot) => self.run_hot_under(hot, place, read, step),
+        match &self.keyspace.hot {
+            None => self.keyspace.rules.acquire(place, read, step),
+            Some(hot) => self.keyspace.run_hot_under(hot, place, read, step),
         }
     }
 
@@ -381,21 +433,21 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
         let place = self.place(pin, key);
-        let removals = self.shard(pin, place.key).latest();
+        let removals = self.keyspace.shard(pin, place.key).latest();
         let (decision, receipt) = self.take(place, ask, step, Receive(step));
         let granted = self.extras.observe(step.most(), decision)?;
-        let receipt = receipt.unwrap_or_else(|| Receipt::void(self.rules.clock.moment()));
+        let receipt = receipt.unwrap_or_else(|| Receipt::void(self.keyspace.rules.clock.moment()));
         Ok((granted, receipt.counted_from(removals)))
     }
 
-    /// As [`receive`](Shared::receive), with a receipt that does not need the key.
+    /// As [`receive`](Inner::receive), with a receipt that does not need the key.
     pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         ask: Ask<'_>,
         step: impl Step,
     ) -> Result<(Granted, Receipt), Denied> {
-        let pin = self.store.pin();
+        let pin = self.keyspace.store.pin();
         let (granted, mut receipt) = self.receive(&pin, key, ask, step)?;
         if receipt.spot == Spot::Own {
             let place = self.place(&pin, key);
@@ -410,48 +462,25 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         Ok((granted, receipt))
     }
 
-    /// The bucket that a receipt is for, if it is still there.
-    fn bucket_of<'a>(
-        &'a self,
-        pin: &'a Pin<'_, K>,
-        receipt: &Receipt,
-    ) -> Option<Known<Since<'a, Found<'a>>>> {
-        let since = |found: Found<'a>, hash| Known {
-            id: found.id(),
-            word: self.removals.of(hash).since(receipt.removals, found),
-        };
-        match (receipt.spot, pin) {
-            (Spot::Entry(tag), Pin::Map(buckets, guard)) => {
-                buckets.map.get(&tag, guard).map(|bucket| since(Found::Boxed(bucket), tag.hash))
-            }
-            (Spot::Inline(hash), Pin::Table(table)) => {
-                table.search(hash).map(|held| since(Found::Inline(held), hash_of(hash)))
-            }
-            (Spot::Overflow(hash), _) => {
-                let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
-                let (found, shard) = (Found::Boxed(self.shares.bucket(share, hash)), self.removals.of(hash));
-                // No caller removes an overflow bucket.
-                Some(Known { id: found.id(), word: shard.since(shard.latest(), found) })
-            }
-            _ => None,
-        }
-    }
-
     /// Undoes what a receipt of this key is for.
     pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: &Q, receipt: &Receipt) {
         let place = self.place(pin, key);
         let own = |found: Found<'_>| {
-            let word = self.shard(pin, place.key).since(receipt.removals, found);
-            self.undo_found(Known { id: found.id(), word }, receipt);
+            let word = self.keyspace.shard(pin, place.key).since(receipt.removals, found);
+            self.keyspace.undo_found(Known { id: found.id(), word }, receipt);
         };
         match receipt.spot {
             Spot::Own => place.search().into_iter().for_each(own),
-            _ => self.bucket_of(pin, receipt).into_iter().for_each(|known| self.undo_found(known, receipt)),
+            _ => self
+                .keyspace
+                .bucket_of(pin, receipt)
+                .into_iter()
+                .for_each(|known| self.keyspace.undo_found(known, receipt)),
         }
     }
 }
 
-impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
     pub(crate) fn reserve<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -464,7 +493,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
             true => self.receive_by_entry(key, ask, Take(n))?,
             false => self.receive_by_entry(key, ask, Reserve { n, patience })?,
         };
-        Ok(Reservation::new(self, receipt, granted))
+        Ok(Reservation::new(&self.keyspace, receipt, granted))
     }
 
     pub(crate) fn hold<Q: ToKey<K> + ?Sized>(
@@ -478,33 +507,6 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Shared<K, S> {
             0 => self.receive_by_entry(key, ask, Begin)?,
             n => self.receive_by_entry(key, ask, Take(n))?,
         };
-        Ok(Hold::new(self, receipt, granted))
-    }
-}
-
-impl<K: Hash + Eq, S: BuildHasher> Ledger for Shared<K, S> {
-    fn give_back(&self, receipt: &Receipt) {
-        let pin = self.store.pin();
-        if let Some(bucket) = self.bucket_of(&pin, receipt) {
-            self.give_back_found(bucket, receipt);
-        }
-    }
-
-    fn refund(&self, receipt: &Receipt, n: u64) {
-        let pin = self.store.pin();
-        // What comes back to a bucket that is shared would be granted to others.
-        if !matches!(receipt.spot, Spot::Overflow(_))
-            && let Some(bucket) = self.bucket_of(&pin, receipt)
-        {
-            self.refund_found(bucket, n, receipt.plan);
-        }
-    }
-
-    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
-        let pin = self.store.pin();
-        match self.bucket_of(&pin, receipt) {
-            Some(bucket) => self.charge_found(bucket, n, receipt.plan),
-            None => 0,
-        }
+        Ok(Hold::new(&self.keyspace, receipt, granted))
     }
 }

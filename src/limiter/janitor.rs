@@ -27,10 +27,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'stati
     /// ```
     #[must_use = "the thread stops when the janitor is dropped"]
     pub fn janitor(&self, interval: Duration) -> Janitor {
-        let shared = Arc::downgrade(&self.shared);
+        let inner = Arc::downgrade(&self.inner);
         let round = move || {
-            shared.upgrade().is_some_and(|shared| {
-                shared.evict_idle();
+            inner.upgrade().is_some_and(|inner| {
+                inner.keyspace.evict_idle();
                 true
             })
         };

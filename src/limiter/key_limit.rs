@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::bucket::reservation::{Hold, Reservation};
 use crate::keyed::key::ToKey;
-use crate::keyed::keyspace::Shared;
 use crate::limiter::inner::Ask;
+use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -60,8 +60,8 @@ impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
         KeyLimit { plan: Some(plan), ..self }
     }
 
-    pub(crate) fn shared(&self) -> &'a Shared<K, S> {
-        &self.limiter.shared
+    pub(crate) fn inner(&self) -> &'a Inner<K, S> {
+        &self.limiter.inner
     }
 
     pub(crate) fn ask(&self) -> Ask<'a> {
@@ -76,8 +76,8 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     ///
     /// [`Denied`] says when to come back, if ever.
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
-        let shared = self.shared();
-        shared.try_acquire_as(&shared.store.pin(), self.key, self.n, self.ask())
+        let inner = self.inner();
+        inner.try_acquire_as(&inner.keyspace.store.pin(), self.key, self.n, self.ask())
     }
 
     /// Takes the tokens at a reading that was taken before; see [`RateLimiter::try_acquire_at`].
@@ -86,28 +86,28 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     ///
     /// [`Denied`] says when to come back, if ever, counted from the reading.
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
-        let shared = self.shared();
+        let inner = self.inner();
         let ask = Ask { now: Some(now), ..self.ask() };
-        shared.try_acquire_as(&shared.store.pin(), self.key, self.n, ask)
+        inner.try_acquire_as(&inner.keyspace.store.pin(), self.key, self.n, ask)
     }
 
     /// Takes what is there of the tokens; see [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self) -> Granted {
-        let shared = self.shared();
-        shared.acquire_up_to(&shared.store.pin(), self.key, self.n, self.ask())
+        let inner = self.inner();
+        inner.acquire_up_to(&inner.keyspace.store.pin(), self.key, self.n, self.ask())
     }
 
     /// Gives the tokens back; see [`RateLimiter::refund`]. Under a plan of another limiter it gives nothing back.
     pub fn refund(&self) {
-        let shared = self.shared();
-        shared.refund(&shared.store.pin(), self.key, self.n, self.plan);
+        let inner = self.inner();
+        inner.refund(&inner.keyspace.store.pin(), self.key, self.n, self.plan);
     }
 
     /// Looks into the bucket; see [`RateLimiter::peek`].
     pub fn peek(&self) -> Snapshot {
-        let shared = self.shared();
-        shared.peek(&shared.store.pin(), self.key, self.ask())
+        let inner = self.inner();
+        inner.peek(&inner.keyspace.store.pin(), self.key, self.ask())
     }
 }
 
@@ -120,7 +120,7 @@ impl<'a, K: Hash + Eq + Send + Sync, Q: ToKey<K> + ?Sized, S: BuildHasher + Send
     ///
     /// [`Denied`] says when the reservation can be made, if ever.
     pub fn reserve(&self) -> Result<Reservation<'a>, Denied> {
-        self.shared().reserve(self.key, self.ask(), self.n, u64::MAX)
+        self.inner().reserve(self.key, self.ask(), self.n, u64::MAX)
     }
 
     /// Takes the tokens if they are due within `patience`; see [`RateLimiter::reserve_within`].
@@ -129,7 +129,7 @@ impl<'a, K: Hash + Eq + Send + Sync, Q: ToKey<K> + ?Sized, S: BuildHasher + Send
     ///
     /// [`Denied`] says when the reservation can be made, if ever.
     pub fn reserve_within(&self, patience: Duration) -> Result<Reservation<'a>, Denied> {
-        self.shared().reserve(self.key, self.ask(), self.n, nanos_of(patience))
+        self.inner().reserve(self.key, self.ask(), self.n, nanos_of(patience))
     }
 
     /// Takes the tokens as an estimate; see [`RateLimiter::hold`].
@@ -138,7 +138,7 @@ impl<'a, K: Hash + Eq + Send + Sync, Q: ToKey<K> + ?Sized, S: BuildHasher + Send
     ///
     /// [`Denied`] says when to come back, if ever.
     pub fn hold(&self) -> Result<Hold<'a>, Denied> {
-        self.shared().hold(self.key, self.ask(), self.n)
+        self.inner().hold(self.key, self.ask(), self.n)
     }
 }
 

@@ -7,6 +7,8 @@ pub(crate) mod builder;
 pub(crate) mod inner;
 pub(crate) mod janitor;
 pub(crate) mod key_limit;
+#[cfg(feature = "tower")]
+pub(crate) mod keyless;
 pub(crate) mod limited;
 pub(crate) mod observer;
 pub(crate) mod pinned;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use crate::keyed::key::ToKey;
-use crate::keyed::keyspace::{Pin, Shared};
+use crate::keyed::store::Pin;
 use crate::limiter::inner::Ask;
+use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -13,7 +14,7 @@ use crate::word::plan::Plan;
 
 /// A [`RateLimiter`] with the map's guard paid for; see [`RateLimiter::pin`].
 pub struct Pinned<'a, K, S = RandomState> {
-    shared: &'a Shared<K, S>,
+    inner: &'a Inner<K, S>,
     pin: Pin<'a, K>,
 }
 
@@ -41,7 +42,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// send(limiter.pin());
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, S> {
-        Pinned { shared: &self.shared, pin: self.shared.store.pin() }
+        Pinned { inner: &self.inner, pin: self.inner.keyspace.store.pin() }
     }
 }
 
@@ -63,7 +64,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_n(&self.pin, key, n)
+        self.inner.try_acquire_n(&self.pin, key, n)
     }
 
     /// As [`RateLimiter::try_acquire_at`].
@@ -78,7 +79,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        self.shared.try_acquire_as(&self.pin, key, n, Ask { now: Some(now), ..Ask::NOW })
+        self.inner.try_acquire_as(&self.pin, key, n, Ask { now: Some(now), ..Ask::NOW })
     }
 
     /// As [`RateLimiter::try_acquire_as`].
@@ -93,35 +94,35 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         n: u64,
         plan: &Plan,
     ) -> Result<Granted, Denied> {
-        self.shared.try_acquire_as(&self.pin, key, n, Ask { plan: Some(plan), ..Ask::NOW })
+        self.inner.try_acquire_as(&self.pin, key, n, Ask { plan: Some(plan), ..Ask::NOW })
     }
 
     /// As [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.shared.acquire_up_to(&self.pin, key, n, Ask::NOW)
+        self.inner.acquire_up_to(&self.pin, key, n, Ask::NOW)
     }
 
     /// As [`RateLimiter::refund`].
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.shared.refund(&self.pin, key, n, None);
+        self.inner.refund(&self.pin, key, n, None);
     }
 
     /// As [`RateLimiter::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.shared.peek(&self.pin, key, Ask::NOW)
+        self.inner.peek(&self.pin, key, Ask::NOW)
     }
 
     /// As [`RateLimiter::remove`].
     pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
-        self.shared.remove(&self.pin, key)
+        self.inner.remove(&self.pin, key)
     }
 }
 
 impl<K, S> fmt::Debug for Pinned<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pinned")
-            .field("quota", &format_args!("{}", self.shared.rules.source.quota()))
+            .field("quota", &format_args!("{}", self.inner.keyspace.rules.source.quota()))
             .finish_non_exhaustive()
     }
 }

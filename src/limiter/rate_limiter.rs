@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::key::ToKey;
-use crate::keyed::keyspace::{Shared, Stats};
+use crate::keyed::keyspace::Stats;
 use crate::limiter::builder::Builder;
 use crate::limiter::inner::Ask;
+use crate::limiter::inner::Inner;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -54,12 +55,12 @@ use crate::word::plan::Plan;
 /// assert!(limiter.try_acquire("bob").is_ok());
 /// ```
 pub struct RateLimiter<K, S = RandomState> {
-    pub(crate) shared: Arc<Shared<K, S>>,
+    pub(crate) inner: Arc<Inner<K, S>>,
 }
 
 impl<K, S> RateLimiter<K, S> {
-    pub(crate) fn from_shared(shared: Shared<K, S>) -> Self {
-        RateLimiter { shared: Arc::new(shared) }
+    pub(crate) fn from_inner(inner: Inner<K, S>) -> Self {
+        RateLimiter { inner: Arc::new(inner) }
     }
 }
 
@@ -96,7 +97,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.shared.try_acquire_once(key, n)
+        self.inner.try_acquire_once(key, n)
     }
 
     /// As [`try_acquire_n`](RateLimiter::try_acquire_n), at a reading of the clock that was taken before: one
@@ -125,7 +126,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let ask = Ask { now: Some(now), ..Ask::NOW };
-        self.shared.try_acquire_as(&self.shared.store.pin(), key, n, ask)
+        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
     }
 
     /// As [`try_acquire_n`](RateLimiter::try_acquire_n), under a plan instead of the limiter's own quota.
@@ -153,7 +154,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         plan: &Plan,
     ) -> Result<Granted, Denied> {
         let ask = Ask { plan: Some(plan), ..Ask::NOW };
-        self.shared.try_acquire_as(&self.shared.store.pin(), key, n, ask)
+        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
     }
 
     /// Takes what is there of `n` tokens of the key's bucket, from none to all of them, in one step.
@@ -169,7 +170,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.shared.acquire_up_to(&self.shared.store.pin(), key, n, Ask::NOW)
+        self.inner.acquire_up_to(&self.inner.keyspace.store.pin(), key, n, Ask::NOW)
     }
 
     /// Gives back `n` tokens to the key's bucket, as many as fit below the burst.
@@ -190,7 +191,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// ```
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.shared.refund(&self.shared.store.pin(), key, n, None);
+        self.inner.refund(&self.inner.keyspace.store.pin(), key, n, None);
     }
 
     /// Looks into the key's bucket and takes nothing. A key that was never seen is not remembered by it.
@@ -205,7 +206,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.is_empty());
     /// ```
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.shared.peek(&self.shared.store.pin(), key, Ask::NOW)
+        self.inner.peek(&self.inner.keyspace.store.pin(), key, Ask::NOW)
     }
 
     /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
@@ -225,12 +226,12 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// ```
     pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
-        self.shared.remove(&self.shared.store.pin(), key)
+        self.inner.remove(&self.inner.keyspace.store.pin(), key)
     }
 
     /// Forgets all keys, as [`remove`](RateLimiter::remove) does. Looks at every entry.
     pub fn clear(&self) {
-        self.shared.clear();
+        self.inner.keyspace.clear();
     }
 
     /// Evicts every bucket that has been full for 2 s, and tells how many. Looks at every entry.
@@ -252,7 +253,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert_eq!(limiter.evict_idle(), 1);
     /// ```
     pub fn evict_idle(&self) -> usize {
-        self.shared.evict_idle()
+        self.inner.keyspace.evict_idle()
     }
 }
 
@@ -260,7 +261,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// Keys held. Under concurrent changes it may be off by those.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.store.len()
+        self.inner.keyspace.store.len()
     }
 
     /// Whether no key is held.
@@ -272,7 +273,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// The quota in force, of every key that is under no plan.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        self.shared.rules.source.quota()
+        self.inner.keyspace.rules.source.quota()
     }
 
     /// Changes rate and burst of every key, together and at once, in constant time.
@@ -298,7 +299,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.shared.set_quota(quota)
+        self.inner.keyspace.set_quota(quota)
     }
 
     /// Compiles a quota for some of the keys, for [`try_acquire_as`](RateLimiter::try_acquire_as).
@@ -322,14 +323,14 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
     pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
-        self.shared.plan(quota)
+        self.inner.keyspace.plan(quota)
     }
 
     /// A reading of the limiter's clock, for [`try_acquire_at`](RateLimiter::try_acquire_at).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.shared.rules.clock.moment()
+        self.inner.keyspace.rules.clock.moment()
     }
 
     /// What the limiter holds and did so far.
@@ -348,7 +349,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.inner.stats()
     }
 }
 
@@ -403,7 +404,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     }
 
     pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
-        self.shared.reserve(key, Ask::NOW, n, patience)
+        self.inner.reserve(key, Ask::NOW, n, patience)
     }
 
     /// Takes `estimate` tokens of the key's bucket for what is not yet known, to be [settled](Hold::settle) when it is.
@@ -424,13 +425,13 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
-        self.shared.hold(key, Ask::NOW, estimate)
+        self.inner.hold(key, Ask::NOW, estimate)
     }
 }
 
 impl<K, S> Clone for RateLimiter<K, S> {
     fn clone(&self) -> Self {
-        RateLimiter { shared: Arc::clone(&self.shared) }
+        RateLimiter { inner: Arc::clone(&self.inner) }
     }
 }
 
@@ -438,8 +439,8 @@ impl<K, S> Clone for RateLimiter<K, S> {
 impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
-            .field("quota", &format_args!("{}", self.shared.rules.source.quota()))
-            .field("when_full", &self.shared.when_full)
+            .field("quota", &format_args!("{}", self.inner.keyspace.rules.source.quota()))
+            .field("when_full", &self.inner.keyspace.when_full)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

@@ -158,7 +158,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
     pub async fn acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        when_due(self.reserve_for(key, n, FOREVER)?, self.shared.extras.jitter, FOREVER).await
+        when_due(self.reserve_for(key, n, FOREVER)?, self.inner.extras.jitter, FOREVER).await
     }
 
     /// As [`acquire`](RateLimiter::acquire), if it takes no longer than `patience`.
@@ -186,7 +186,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         patience: Duration,
     ) -> Result<Granted, Denied> {
         let patience = nanos_of(patience);
-        when_due(self.reserve_for(key, n, patience)?, self.shared.extras.jitter, patience).await
+        when_due(self.reserve_for(key, n, patience)?, self.inner.extras.jitter, patience).await
     }
 
     /// A stream of tokens of the key's bucket at the rate they come. See [`TokenBucket::paced_stream`].
@@ -207,7 +207,7 @@ where
     ///
     /// [`Denied`] at once, if as much is promised already or there are never so many.
     pub async fn acquire(&self) -> Result<Granted, Denied> {
-        when_due(self.reserve()?, self.shared().extras.jitter, FOREVER).await
+        when_due(self.reserve()?, self.inner().extras.jitter, FOREVER).await
     }
 
     /// As [`acquire`](KeyLimit::acquire), if it takes no longer than `patience`.
@@ -216,7 +216,7 @@ where
     ///
     /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
     pub async fn acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
-        when_due(self.reserve_within(patience)?, self.shared().extras.jitter, nanos_of(patience)).await
+        when_due(self.reserve_within(patience)?, self.inner().extras.jitter, nanos_of(patience)).await
     }
 }
 

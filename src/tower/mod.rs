@@ -76,7 +76,6 @@ mod body;
 mod counters;
 mod decision;
 mod gate;
-mod keyless;
 mod layer;
 mod policies;
 #[cfg(feature = "metrics")]

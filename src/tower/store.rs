@@ -34,7 +34,7 @@ pub(crate) trait Store<K>: Send + Sync {
 
 impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> for RateLimiter<K, S> {
     fn id(&self) -> u64 {
-        self.shared.id
+        self.inner.keyspace.id
     }
 
     fn quota(&self) -> Quota {
@@ -46,7 +46,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> 
     }
 
     fn hash(&self, key: &K) -> u64 {
-        self.shared.hasher.hash_one(key)
+        self.inner.hasher.hash_one(key)
     }
 
     fn try_acquire(&self, Request { key, plan, n }: &Request<K>) -> Result<Granted, Denied> {

@@ -28,13 +28,10 @@
 //!
 //! Checked by the models in `src/tests/models/hot.rs`.
 
-mod fold;
 mod registry;
 mod seats;
-mod verbs;
 mod watched;
 
-#[cfg(all(test, any(loom, shuttle)))]
-pub(crate) use registry::As;
-pub(crate) use registry::Hot;
-pub(crate) use seats::Known;
+pub(crate) use registry::{As, Hot};
+pub(crate) use seats::{Known, Seat};
+pub(crate) use watched::Watched;

@@ -1,20 +1,20 @@
 //! Which keys are spread: from when they are to when they are no more.
 
 use super::seats::{Seat, Seats, Time};
-use crate::keyed::id::Id;
 use super::watched::Watched;
 use crate::bucket::atomic::Word;
 use crate::bucket::engine::Rules;
 use crate::bucket::lease::Spread;
 use crate::bucket::live_terms::Source;
 use crate::fault::{Control, broken};
+use crate::keyed::id::Id;
 use crate::keyed::id::Tag;
 use crate::sync::{Ordering, fence};
 
 /// The keys that are spread.
 #[derive(Debug)]
 pub(crate) struct Hot {
-    pub(super) seats: Seats,
+    pub(crate) seats: Seats,
 }
 
 /// A bucket as it was found.
@@ -66,7 +66,7 @@ impl Hot {
     }
 
     /// A word while it is spread so.
-    pub(super) fn spread<'a, W: Word, R: Source>(
+    pub(crate) fn spread<'a, W: Word, R: Source>(
         &'a self,
         word: W,
         id: Id,

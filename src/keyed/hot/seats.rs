@@ -39,7 +39,7 @@ pub(crate) struct Seat {
     digest: AtomicU64,
     tag: AtomicU64,
     begun: AtomicU64,
-    pub(super) cells: Cells,
+    pub(crate) cells: Cells,
     candidate: atomic::AtomicU64,
     lost: atomic::AtomicU64,
     since: atomic::AtomicU64,
@@ -55,7 +55,7 @@ const GIVEN: u64 = 2;
 pub(crate) struct Time(u64);
 
 impl Time {
-    pub(super) fn life(self) -> Life {
+    pub(crate) fn life(self) -> Life {
         Life::number(self.0 / STEPS)
     }
 }
@@ -86,7 +86,7 @@ impl Seat {
     }
 
     /// As [`time`](Seat::time), as nobody can have changed it since: who takes the seat later sees what was done before.
-    pub(super) fn latest(&self) -> Option<Time> {
+    pub(crate) fn latest(&self) -> Option<Time> {
         Seat::given(self.step.fetch_add(0, Ordering::AcqRel))
     }
 
@@ -102,19 +102,19 @@ impl Seat {
     }
 
     /// The bucket that is spread at this time, and its tag in a map; unless that is over.
-    pub(super) fn occupant(&self, time: Time) -> Option<(Id, Tag)> {
+    pub(crate) fn occupant(&self, time: Time) -> Option<(Id, Tag)> {
         let (address, digest) = (self.address.load(Ordering::Acquire), self.digest.load(Ordering::Acquire));
         let tag = self.tag.load(Ordering::Acquire);
         self.is_time(time).then(|| (Id { address, digest }, Tag::unpack(tag)))
     }
 
     /// Whether its cells have not been in demand for long.
-    pub(super) fn is_idle(&self, now: u64) -> bool {
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
         now.saturating_sub(self.begun.load(Ordering::Acquire)) > IDLE && self.cells.is_at_leisure(now, IDLE)
     }
 
     /// Gives a seat to a bucket, if it is free, and nobody is at its cells still.
-    pub(super) fn give(&self, id: Id, tag: Tag, now: u64) -> Option<Time> {
+    pub(crate) fn give(&self, id: Id, tag: Tag, now: u64) -> Option<Time> {
         let free = self.step.load(Ordering::Relaxed);
         let time = Time(free + GIVEN);
         if free % STEPS != FREE || !self.advance(free, free + 1) {
@@ -132,13 +132,13 @@ impl Seat {
     }
 
     /// The time is over; or was before, by somebody else.
-    pub(super) fn leave(&self, time: Time) {
+    pub(crate) fn leave(&self, time: Time) {
         self.advance(time.0, time.0 + 1);
     }
 
     /// The same of a time in which nothing is leased, nor can be.
     #[cold]
-    pub(super) fn drop_unused(&self, time: Time) {
+    pub(crate) fn drop_unused(&self, time: Time) {
         if self.cells.close_unused(time.life()) {
             self.leave(time);
         }

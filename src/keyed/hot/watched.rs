@@ -1,24 +1,24 @@
 //! A bucket's word, as it is while it is spread over certain cells, or over none.
 
 use super::seats::{Seat, Time};
-use crate::keyed::id::Id;
 use crate::bucket::atomic::Word;
 use crate::fault::{Control, broken};
+use crate::keyed::id::Id;
 use crate::word::state::State;
 
 /// It reads as `SEALED` while it is spread otherwise than was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched<'a, W> {
-    pub(super) word: W,
-    pub(super) seat: &'a Seat,
-    pub(super) id: Id,
+    pub(crate) word: W,
+    pub(crate) seat: &'a Seat,
+    pub(crate) id: Id,
     /// When it is spread.
-    pub(super) time: Option<Time>,
+    pub(crate) time: Option<Time>,
 }
 
 impl<W> Watched<'_, W> {
     /// It is spread no more.
-    pub(super) fn leave(self) {
+    pub(crate) fn leave(self) {
         if let Some(time) = self.time {
             self.seat.leave(time);
         }

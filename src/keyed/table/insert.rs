@@ -33,7 +33,6 @@ pub(crate) enum Entered<P> {
 }
 
 impl Table {
-
     /// Gives a key a slot, and runs a step on its bucket.
     ///
     /// The bucket is there at once with what the step leaves of it: one that was never charged would be like any other such one, and
@@ -114,7 +113,12 @@ impl Table {
 }
 
 /// What a step comes to on a bucket that begins with it, and what it leaves there: a level at this reading, always.
-fn born<R: Source, P: Pace>(rules: &Rules<R>, unborn: State, reading: &Reading<P>, step: impl Step) -> (Outcome, State) {
+fn born<R: Source, P: Pace>(
+    rules: &Rules<R>,
+    unborn: State,
+    reading: &Reading<P>,
+    step: impl Step,
+) -> (Outcome, State) {
     let from = rules.begun(unborn, reading);
     let (outcome, next) = step.run(from, reading);
     (outcome, next.unwrap_or_else(|| reading.view(from).begun(reading.pace.terms())))

@@ -1,58 +1,27 @@
-//! When a key is spread, and when it is no more.
+//! When a key is spread no more.
 
-use std::hash::{BuildHasher, Hash};
-
-use super::registry::{As, Hot};
-use super::seats::Seat;
-use crate::keyed::id::Id;
-use crate::bucket::atomic::{Bucket, Word};
-use crate::bucket::engine::Place;
-use crate::keyed::entry::{Found, Slot};
-use crate::keyed::id::Tag;
-use crate::keyed::key::ToKey;
-use crate::keyed::keyspace::{Pin, Shared};
+use crate::bucket::atomic::Bucket;
+use crate::keyed::hot::{As, Hot, Seat};
+use crate::keyed::id::{Id, Tag};
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::store::{Found, Pin};
 use crate::word::state::State;
 
 /// What a seat is looked at for: once in so many nanoseconds, as a power of two, it is another's turn.
 const TURN: u32 = 20;
 
-impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
-    /// Somebody else committed on a key's bucket: if that is so often, it is spread.
-    #[cold]
-    pub(super) fn note_lost<Q: ToKey<K> + ?Sized>(&self, hot: &Hot, place: Slot<'_, K, S, Q>) {
-        // Spread before it is charged, it would be neither.
-        let Some(found) = place.search().filter(|found| found.state().is_level()) else { return };
-        let (id, now) = (found.id(), self.rules.clock.nanos());
-        let seat = hot.seat(id);
-        if !seat.note_lost(id, now) {
-            return;
-        }
-        self.fold_if_idle(hot, place.pin, seat, now);
-        match (place.pin, found) {
-            (Pin::Map(buckets, guard), Found::Boxed(bucket)) => {
-                let stored = buckets.map.get_key_value(&place.key, guard);
-                if let Some((stored, _)) = stored.filter(|(_, now)| std::ptr::eq(*now, bucket)) {
-                    hot.promote(id, stored.tag, now, || bucket.state() == State::SEALED);
-                }
-            }
-            // A slot has no end.
-            _ => hot.promote(id, Tag::unpack(0), now, || false),
-        }
-    }
-
+impl<K: Eq> Keyspace<K> {
     /// Looks at a seat, each time at the next.
     #[inline]
-    pub(super) fn fold_in_turn(&self, hot: &Hot, pin: &Pin<'_, K>, now: u64) {
+    pub(crate) fn fold_in_turn(&self, hot: &Hot, pin: &Pin<'_, K>, now: u64) {
         let seat = hot.seats.at(now >> TURN);
         if seat.time().is_some() {
             self.fold_if_idle(hot, pin, seat, now);
         }
     }
-}
 
-impl<K: Eq, S> Shared<K, S> {
     /// Spreads a found bucket no more, if it was.
-    pub(super) fn fold(&self, hot: &Hot, found: Found<'_>) {
+    pub(crate) fn fold(&self, hot: &Hot, found: Found<'_>) {
         if let Some(As::Spread(spread)) = hot.found(found, found.id(), &self.rules) {
             hot.fold(spread);
         }
@@ -83,6 +52,18 @@ impl<K: Eq, S> Shared<K, S> {
             let (pin, now) = (self.store.pin(), self.rules.clock.nanos());
             hot.seats.all().for_each(|seat| self.fold_if_idle(hot, &pin, seat, now));
         }
+    }
+
+    /// Seals a bucket of a map that has been full for the margin, unless it is spread; else tells the clock reading at which it may be.
+    pub(crate) fn seal_if_idle(&self, bucket: &Bucket, now: u64) -> Result<bool, u64> {
+        let Some(hot) = &self.hot else { return self.rules.seal_if_idle(bucket) };
+        let id = Id::of(bucket);
+        let sealed = hot.seal_if_idle(bucket, id, &self.rules)?;
+        if !sealed && bucket.state() != State::SEALED {
+            self.fold_if_idle(hot, &self.store.pin(), hot.seat(id), self.rules.clock.nanos());
+            return Err(now);
+        }
+        Ok(sealed)
     }
 
     /// After a change to a lower burst: leased tokens that have no room under it are gone.

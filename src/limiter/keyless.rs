@@ -3,9 +3,9 @@
 use crate::bucket::atomic::{Bucket, Read, Word};
 use crate::bucket::engine::{At, Now};
 use crate::bucket::reservation::Receipt;
-use crate::keyed::keyspace::Shared;
 use crate::keyed::overflow::Share;
 use crate::limiter::all_of::sealed;
+use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -17,43 +17,43 @@ use crate::word::verb::{Step, Take};
 ///
 /// The bucket is the first of those that keys without room share, under the limiter's own quota.
 pub(crate) struct NoKey<'a, K, S> {
-    shared: &'a Shared<K, S>,
+    inner: &'a Inner<K, S>,
     n: u64,
 }
 
 impl<K, S> RateLimiter<K, S> {
     pub(crate) fn no_key(&self, n: u64) -> NoKey<'_, K, S> {
-        NoKey { shared: &self.shared, n }
+        NoKey { inner: &self.inner, n }
     }
 }
 
 impl<'a, K, S> NoKey<'a, K, S> {
     fn bucket(&self) -> &'a Bucket {
-        self.shared.shares.bucket(Share::Own, 0)
+        self.inner.keyspace.shares.bucket(Share::Own, 0)
     }
 
     fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
-        self.shared.rules.run_shared(self.bucket(), read, Take(self.n))
+        self.inner.keyspace.rules.run_shared(self.bucket(), read, Take(self.n))
     }
 
     /// Looks at the tokens that are there.
     pub(crate) fn peek(&self) -> Snapshot {
-        let looked = Take(0).decision(self.run(Now(&self.shared.rules)));
+        let looked = Take(0).decision(self.run(Now(&self.inner.keyspace.rules)));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
     pub(crate) fn refund(&self) {
-        self.shared.rules.refund(self.bucket(), self.n, None);
+        self.inner.keyspace.rules.refund(self.bucket(), self.n, None);
     }
 }
 
 impl<K, S> sealed::Limit for NoKey<'_, K, S> {
     fn clock(&self) -> &Clock {
-        &self.shared.rules.clock
+        &self.inner.keyspace.rules.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let rules = &self.shared.rules;
+        let rules = &self.inner.keyspace.rules;
         let read = At(rules, now);
         let step = Take(self.n);
         let (outcome, reading) = self.bucket().drive(
@@ -64,16 +64,16 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
         if rules.may_begin(&decision) && self.bucket().state() == State::FULL {
             return Ok(());
         }
-        self.shared.extras.preview(self.n, decision)
+        self.inner.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading) = self.run(Now(&self.shared.rules));
-        let granted = self.shared.extras.observe(self.n, Take(self.n).decision((outcome, reading)))?;
+        let (outcome, reading) = self.run(Now(&self.inner.keyspace.rules));
+        let granted = self.inner.extras.observe(self.n, Take(self.n).decision((outcome, reading)))?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.shared.rules.undo(self.bucket(), receipt);
+        self.inner.keyspace.rules.undo(self.bucket(), receipt);
     }
 }

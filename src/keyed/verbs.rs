@@ -1,23 +1,25 @@
-//! The verbs on a key of a limiter that spreads those that are contended.
+//! The verbs on a found bucket of a key, and on the keys of a limiter that spreads those that are contended.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
-use super::registry::{As, Hot};
-use super::watched::Watched;
 use crate::bucket::atomic::{First, Missed, Read, ReadOnce, Word};
 use crate::bucket::engine::{Done, Place};
 use crate::bucket::lease::{Spread, is_gone, place};
 use crate::bucket::live_terms::Regimes;
-use crate::bucket::reservation::Receipt;
+use crate::bucket::reservation::{Ledger, Receipt};
 use crate::keyed::entry::Slot;
-use crate::keyed::hot::Known;
-use crate::keyed::id::Id;
+use crate::keyed::hot::{As, Hot, Known, Watched};
+use crate::keyed::id::{Id, Tag};
 use crate::keyed::key::{ByKey, ToKey};
-use crate::keyed::keyspace::{Pin, Shared};
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::overflow::Share;
+use crate::keyed::removals::Since;
+use crate::keyed::store::{Found, Pin};
+use crate::keyed::table::hash_of;
 use crate::sync::yield_now;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::state::Outcome;
+use crate::word::state::{Outcome, Spot, State};
 use crate::word::terms::{Pace, Reading, Terms};
 use crate::word::verb::{Step, Take};
 
@@ -26,7 +28,7 @@ const MOST_ROUNDS: usize = 1_000;
 /// Attempts on a word before the whole way is gone.
 const MOST_ATTEMPTS: usize = 16;
 
-impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
+impl<K: Hash + Eq> Keyspace<K> {
     /// Takes `n` tokens, under no plan.
     #[inline(never)]
     pub(crate) fn try_acquire_hot<Q: ToKey<K> + ?Sized>(
@@ -50,11 +52,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             };
             match attempt {
                 Ok(decision) => return decision,
-                Err(Missed::Lost) => self.note_lost(hot, self.place_of(pin, key)),
+                Err(Missed::Lost) => self.note_lost(hot, self.place(pin, key)),
                 Err(Missed::Unfit) => break,
             }
         }
-        let (done, _) = self.run_hot(hot, self.place_of(pin, key), read, Take(n));
+        let (done, _) = self.run_hot(hot, self.place(pin, key), read, Take(n));
         done.and_then(|done| Take(n).decision(done))
     }
 
@@ -85,11 +87,34 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         }
     }
 
+    /// Somebody else committed on a key's bucket: if that is so often, it is spread.
+    #[cold]
+    fn note_lost<Q: ToKey<K> + ?Sized>(&self, hot: &Hot, place: Slot<'_, K, Q>) {
+        // Spread before it is charged, it would be neither.
+        let Some(found) = place.search().filter(|found| found.state().is_level()) else { return };
+        let (id, now) = (found.id(), self.rules.clock.nanos());
+        let seat = hot.seat(id);
+        if !seat.note_lost(id, now) {
+            return;
+        }
+        self.fold_if_idle(hot, place.pin, seat, now);
+        match (place.pin, found) {
+            (Pin::Map(buckets, guard), Found::Boxed(bucket)) => {
+                let stored = buckets.map.get_key_value(&place.key, guard);
+                if let Some((stored, _)) = stored.filter(|(_, now)| std::ptr::eq(*now, bucket)) {
+                    hot.promote(id, stored.tag, now, || bucket.state() == State::SEALED);
+                }
+            }
+            // A slot has no end.
+            _ => hot.promote(id, Tag::unpack(0), now, || false),
+        }
+    }
+
     /// Runs a step on a key's bucket that is under no plan, and tells how many tokens were leased beside what it found.
     pub(crate) fn run_hot<Q: ToKey<K> + ?Sized>(
         &self,
         hot: &Hot,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         read: impl Read<Reading>,
         step: impl Step,
     ) -> (Done<Terms>, u64) {
@@ -120,11 +145,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         (Err(Denied::full(step.most(), now, Some(now))), 0)
     }
 
-    /// As [`run_hot`](Shared::run_hot), under a plan: the key is spread no more for it.
+    /// As [`run_hot`](Keyspace::run_hot), under a plan: the key is spread no more for it.
     pub(crate) fn run_hot_under<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
         hot: &Hot,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
@@ -151,7 +176,7 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
     pub(crate) fn peek_hot<Q: ToKey<K> + ?Sized>(
         &self,
         hot: &Hot,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         read: impl Read<Reading>,
         step: impl Step,
     ) -> (Outcome, Reading) {
@@ -173,11 +198,11 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
         })
     }
 
-    /// As [`peek_hot`](Shared::peek_hot), under a plan.
+    /// As [`peek_hot`](Keyspace::peek_hot), under a plan.
     pub(crate) fn peek_hot_under<Q: ToKey<K> + ?Sized, P: Pace>(
         &self,
         hot: &Hot,
-        place: Slot<'_, K, S, Q>,
+        place: Slot<'_, K, Q>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
@@ -291,6 +316,60 @@ impl<K: Hash + Eq, S: BuildHasher> Shared<K, S> {
             As::Whole(word) => rules.charge_later(word, n, plan),
         });
         charged.unwrap_or(0)
+    }
+
+    /// The bucket that a receipt is for, if it is still there.
+    pub(crate) fn bucket_of<'a>(
+        &'a self,
+        pin: &'a Pin<'_, K>,
+        receipt: &Receipt,
+    ) -> Option<Known<Since<'a, Found<'a>>>> {
+        let since = |found: Found<'a>, hash| Known {
+            id: found.id(),
+            word: self.removals.of(hash).since(receipt.removals, found),
+        };
+        match (receipt.spot, pin) {
+            (Spot::Entry(tag), Pin::Map(buckets, guard)) => {
+                buckets.map.get(&tag, guard).map(|bucket| since(Found::Boxed(bucket), tag.hash))
+            }
+            (Spot::Inline(hash), Pin::Table(table)) => {
+                table.search(hash).map(|held| since(Found::Inline(held), hash_of(hash)))
+            }
+            (Spot::Overflow(hash), _) => {
+                let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
+                let (found, shard) = (Found::Boxed(self.shares.bucket(share, hash)), self.removals.of(hash));
+                // No caller removes an overflow bucket.
+                Some(Known { id: found.id(), word: shard.since(shard.latest(), found) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<K: Hash + Eq> Ledger for Keyspace<K> {
+    fn give_back(&self, receipt: &Receipt) {
+        let pin = self.store.pin();
+        if let Some(bucket) = self.bucket_of(&pin, receipt) {
+            self.give_back_found(bucket, receipt);
+        }
+    }
+
+    fn refund(&self, receipt: &Receipt, n: u64) {
+        let pin = self.store.pin();
+        // What comes back to a bucket that is shared would be granted to others.
+        if !matches!(receipt.spot, Spot::Overflow(_))
+            && let Some(bucket) = self.bucket_of(&pin, receipt)
+        {
+            self.refund_found(bucket, n, receipt.plan);
+        }
+    }
+
+    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
+        let pin = self.store.pin();
+        match self.bucket_of(&pin, receipt) {
+            Some(bucket) => self.charge_found(bucket, n, receipt.plan),
+            None => 0,
+        }
     }
 }
 
