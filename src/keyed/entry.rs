@@ -38,7 +38,7 @@ pub(crate) struct Slot<'a, K, Q: ?Sized> {
 impl<K, Q: ?Sized> Slot<'_, K, Q> {
     /// The same place, for a call under a plan.
     pub(crate) fn under(self, plan: &Plan) -> Self {
-        Slot { share: plan.share, ..self }
+        Slot { share: Share::of(Some(plan)), ..self }
     }
 }
 

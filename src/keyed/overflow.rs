@@ -39,6 +39,17 @@ pub(crate) enum Share {
     None,
 }
 
+impl Share {
+    /// The set of keys under this plan, or under none.
+    pub(crate) fn of(plan: Option<&Plan>) -> Share {
+        match plan {
+            None => Share::Own,
+            Some(plan) if usize::from(plan.overflow_set) < PLANS => Share::Plan(plan.overflow_set),
+            Some(_) => Share::None,
+        }
+    }
+}
+
 pub(crate) struct Shares {
     own: Box<[Bucket]>,
     plans: [OnceLock<Box<[Bucket]>>; PLANS],
@@ -63,13 +74,13 @@ impl Shares {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let index = known.iter().position(|quota| *quota == plan.quota()).unwrap_or(known.len());
         if index == PLANS {
-            return plan.sharing(Share::None);
+            return plan;
         }
         if index == known.len() {
             known.push(plan.quota());
         }
         // Below 64.
-        plan.sharing(Share::Plan(index as u8))
+        plan.with_overflow_set(index as u8)
     }
 
     /// The bucket of keys with this hash.

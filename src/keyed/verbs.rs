@@ -330,13 +330,14 @@ impl<K: Hash + Eq> Keyspace<K> {
         };
         match (receipt.spot, pin) {
             (Spot::Entry(tag), Pin::Map(buckets, guard)) => {
+                let tag = Tag::unpack(tag);
                 buckets.map.get(&tag, guard).map(|bucket| since(Found::Boxed(bucket), tag.hash))
             }
             (Spot::Inline(hash), Pin::Table(table)) => {
                 table.search(hash).map(|held| since(Found::Inline(held), hash_of(hash)))
             }
             (Spot::Overflow(hash), _) => {
-                let share = receipt.plan.map_or(Share::Own, |plan| plan.share);
+                let share = Share::of(receipt.plan.as_ref());
                 let (found, shard) = (Found::Boxed(self.shares.bucket(share, hash)), self.removals.of(hash));
                 // No caller removes an overflow bucket.
                 Some(Known { id: found.id(), word: shard.since(shard.latest(), found) })

@@ -1,6 +1,7 @@
 //! What a limiter is set up with.
 
 use std::fmt;
+use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -22,6 +23,37 @@ use crate::word::terms::Terms;
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
 /// More are not held: a ticket is known by 32 bits.
 const MOST_KEYS: usize = 1 << 32;
+
+impl TokenBucket {
+    /// A bucket to set up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).start_empty().build();
+    /// assert!(bucket.try_acquire().is_err());
+    /// ```
+    pub fn builder(quota: Quota) -> BucketBuilder {
+        BucketBuilder::new(quota)
+    }
+}
+
+impl<K> RateLimiter<K> {
+    /// A limiter on the processor's counter, of at most 1,048,576 keys.
+    #[must_use]
+    pub fn new(quota: Quota) -> RateLimiter<K> {
+        RateLimiter::builder(quota).build()
+    }
+}
+
+impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
+    /// A limiter to set up.
+    pub fn builder(quota: Quota) -> Builder<K, S> {
+        Builder::new(quota)
+    }
+}
 
 /// Sets up a [`TokenBucket`].
 ///

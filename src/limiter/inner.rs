@@ -454,7 +454,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             receipt.spot = match &pin {
                 Pin::Map(buckets, guard) => {
                     let found = buckets.map.get_key_value(&place.key, guard);
-                    found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag))
+                    found.map_or(Spot::Nowhere, |(stored, _)| Spot::Entry(stored.tag.packed()))
                 }
                 Pin::Table(_) => Spot::Inline(place.key.full),
             };

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
-use crate::limiter::builder::Builder;
 use crate::limiter::inner::Ask;
 use crate::limiter::inner::Inner;
 use crate::quota::rate::{InvalidQuota, Quota};
@@ -61,21 +60,6 @@ pub struct RateLimiter<K, S = RandomState> {
 impl<K, S> RateLimiter<K, S> {
     pub(crate) fn from_inner(inner: Inner<K, S>) -> Self {
         RateLimiter { inner: Arc::new(inner) }
-    }
-}
-
-impl<K> RateLimiter<K> {
-    /// A limiter on the processor's counter, of at most 1,048,576 keys.
-    #[must_use]
-    pub fn new(quota: Quota) -> RateLimiter<K> {
-        RateLimiter::builder(quota).build()
-    }
-}
-
-impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
-    /// A limiter to set up.
-    pub fn builder(quota: Quota) -> Builder<K, S> {
-        Builder::new(quota)
     }
 }
 

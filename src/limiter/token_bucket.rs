@@ -10,7 +10,6 @@ use crate::bucket::engine::{At, Now, Rules};
 use crate::bucket::lease::{Cells, Life, Spread, place};
 use crate::bucket::live_terms::{Change, Regimes};
 use crate::bucket::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
-use crate::limiter::builder::BucketBuilder;
 use crate::limiter::observer::Extras;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::sync::const_fn;
@@ -68,20 +67,6 @@ impl TokenBucket {
                 plain: true,
             }
         }
-    }
-
-    /// A bucket to set up.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, TokenBucket};
-    ///
-    /// let bucket = TokenBucket::builder(Quota::per_second(10)).start_empty().build();
-    /// assert!(bucket.try_acquire().is_err());
-    /// ```
-    pub fn builder(quota: Quota) -> BucketBuilder {
-        BucketBuilder::new(quota)
     }
 
     pub(crate) fn from_rules(rules: Rules, extras: Extras) -> TokenBucket {

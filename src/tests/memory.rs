@@ -7,8 +7,8 @@ use std::path::Path;
 
 use memmap2::MmapMut;
 
-use crate::keyed::memory::{HUGE_PAGE, Memory, empty, map, within};
 use crate::keyed::table::Set;
+use crate::keyed::table::memory::{HUGE_PAGE, Memory, empty, map, within};
 
 const SETS: usize = HUGE_PAGE / size_of::<Set>();
 

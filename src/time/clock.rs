@@ -1,13 +1,14 @@
-//! Where the time comes from. The only file that names quanta.
+//! Clocks: the calibrated counter, a coarse one, a mock, and a function of the user.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::periodic::Background;
+use crate::time::tsc::Counter;
 
 /// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
 ///
@@ -180,12 +181,6 @@ impl Clock {
     }
 }
 
-/// Counts of the processor's counter in nanoseconds, rounded up: 0 for no count.
-#[cold]
-pub(crate) fn counted_nanos(count: u64) -> u64 {
-    if count == 0 { 0 } else { Counter::get().scaled(count).saturating_add(1) }
-}
-
 impl Default for Clock {
     fn default() -> Clock {
         Clock::new()
@@ -231,47 +226,6 @@ impl Moment {
 
 /// The last reading: the highest bit has another use in `bucket/live_terms.rs`. (The counter takes 292 years to it.)
 const LAST: u64 = (1 << 63) - 1;
-
-/// The process's calibrated counter.
-struct Counter {
-    quanta: quanta::Clock,
-    origin: u64,
-    /// Nanoseconds a count: whole ones, and 2^-64ths of one.
-    whole: u64,
-    part: u64,
-}
-
-impl Counter {
-    #[inline]
-    fn get() -> &'static Counter {
-        static COUNTER: OnceLock<Counter> = OnceLock::new();
-        COUNTER.get_or_init(|| {
-            let quanta = quanta::Clock::new();
-            // Some 20 minutes back, so that a core whose counter is behind this one's does not read as 0.
-            let origin = quanta.raw().saturating_sub(1 << 42);
-            // quanta's own scale, to 2^-52 of it, for counters of 250 kHz and more. One multiplication by it takes 3 ns less
-            // than quanta's, which shifts a product of 128 bits by what it does not know when it is compiled.
-            let scale = quanta.delta_as_nanos(0, 1 << 52);
-            Counter { quanta, origin, whole: scale >> 52, part: scale << 12 }
-        })
-    }
-
-    #[inline]
-    fn count(&self) -> u64 {
-        self.quanta.raw().saturating_sub(self.origin)
-    }
-
-    #[inline]
-    fn nanos(&self) -> u64 {
-        self.scaled(self.count())
-    }
-
-    #[inline]
-    fn scaled(&self, count: u64) -> u64 {
-        let part = (u128::from(count) * u128::from(self.part)) >> 64;
-        count.wrapping_mul(self.whole).wrapping_add(part as u64)
-    }
-}
 
 /// Moves the [`Clock`] it was made with, for tests. A clone moves the same clock.
 ///

@@ -3,3 +3,4 @@
 pub(crate) mod clock;
 pub(crate) mod jitter;
 pub(crate) mod periodic;
+pub(crate) mod tsc;

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::time::clock::counted_nanos;
+use crate::time::tsc::counted_nanos;
 use crate::word::state::Outcome;
 use crate::word::terms::{Pace, Reading};
 use crate::word::tick::TickClock;

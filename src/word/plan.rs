@@ -5,7 +5,6 @@
 //! rounded twice, so the error stays under one unit, for ever. (The floor of `elapsed * k`, added up, lost 5 % of a
 //! plan's rate in a test.)
 
-use crate::keyed::overflow::Share;
 use crate::quota::layout::{Flaw, Numbers};
 use crate::quota::rate::Quota;
 use crate::word::terms::{Pace, Reading, Terms};
@@ -32,8 +31,8 @@ pub struct Plan {
     capacity: u64,
     /// From when on the plan earns; `None` if no other quota has gone before.
     since: Option<Since>,
-    /// What its keys share when there is no room for them.
-    pub(crate) share: Share,
+    /// The set of overflow buckets of its keys, as the limiter numbers them.
+    pub(crate) overflow_set: u8,
 }
 
 /// The start of the quota that a plan was made beside: a clock reading in nanoseconds, and its tick.
@@ -96,12 +95,12 @@ impl Plan {
             shift,
             capacity: terms.floor + (burst << layout.fraction),
             since,
-            share: Share::None,
+            overflow_set: u8::MAX,
         })
     }
 
-    pub(crate) fn sharing(self, share: Share) -> Plan {
-        Plan { share, ..self }
+    pub(crate) fn with_overflow_set(self, overflow_set: u8) -> Plan {
+        Plan { overflow_set, ..self }
     }
 
     /// The quota it was made of.

@@ -17,8 +17,7 @@
 //! now, so that the bucket heals at once and earns nothing by it. Below, it is the time that passed.
 
 use crate::fault::{Control, broken};
-use crate::keyed::id::Tag;
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::terms::{Pace, Reading, Terms, ticks_until};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(u64);
@@ -64,8 +63,8 @@ pub(crate) struct Outcome {
 pub(crate) enum Spot {
     /// The only one, or the key's own.
     Own,
-    /// The key's own, known by its entry in the map.
-    Entry(Tag),
+    /// The key's own, by the number that its store knows the entry by.
+    Entry(u64),
     /// The key's own, known by its hash.
     Inline(u64),
     /// One that keys without room share, by hash.
@@ -362,12 +361,6 @@ impl State {
         let due = terms.ticks_for(now, terms.capacity - level).max(longest) + margin;
         if passed < terms.horizon { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
     }
-}
-
-/// Ticks until a bucket that has `level` units, `lag` ticks after `now`, has `goal`.
-#[inline]
-pub(crate) fn ticks_until(pace: &impl Pace, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
-    if goal <= level { 0 } else { pace.ticks_for(now.wrapping_add(lag), goal - level) + lag }
 }
 
 impl<P: Pace> Reading<P> {

@@ -8,8 +8,7 @@
 #[cfg(test)]
 use crate::quota::layout::{Flaw, Room};
 use crate::quota::layout::{Frame, Layout, MAX_BURST, Numbers};
-use crate::time::clock::counted_nanos;
-use crate::word::state::ticks_until;
+use crate::time::tsc::counted_nanos;
 use crate::word::tick::TickClock;
 
 /// Readings that are behind the stamp by up to this much are jitter between cores: 4 s.
@@ -216,4 +215,10 @@ impl<P: Pace> Reading<P> {
     pub(crate) fn nanos(&self) -> u64 {
         if self.pace.terms().ticks.is_counted() { counted_nanos(self.at) } else { self.at }
     }
+}
+
+/// Ticks until a bucket that has `level` units, `lag` ticks after `now`, has `goal`.
+#[inline]
+pub(crate) fn ticks_until(pace: &impl Pace, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
+    if goal <= level { 0 } else { pace.ticks_for(now.wrapping_add(lag), goal - level) + lag }
 }

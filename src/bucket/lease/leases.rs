@@ -10,15 +10,14 @@ use crossbeam_utils::CachePadded;
 use super::cells::{Cell, IDLE, Lease, Life};
 use super::claims::{Claim, Closing, Ended};
 use super::lessened::{Less, Lessened};
-use super::verbs::gone;
 use crate::bucket::atomic::{Bucket, Read, Word};
 use crate::bucket::engine::{Now, Rules};
 use crate::bucket::live_terms::{Regimes, Source};
 use crate::fault::{Control, broken};
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::word::decision::{Granted, Wait};
-use crate::word::state::State;
-use crate::word::terms::{Reading, Terms};
+use crate::word::state::{Outcome, Spot, State};
+use crate::word::terms::{Pace, Reading, Terms};
 
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
@@ -367,4 +366,14 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
             self.gather(cell);
         }
     }
+}
+
+/// What comes of a step on a bucket that is no longer there.
+pub(super) fn gone<P: Pace>(state: State, reading: &Reading<P>) -> Outcome {
+    Outcome { granted: false, spot: Spot::Nowhere, ..reading.view(state).untouched() }
+}
+
+/// Whether an outcome is that.
+pub(crate) fn is_gone(outcome: &Outcome) -> bool {
+    outcome.spot == Spot::Nowhere
 }

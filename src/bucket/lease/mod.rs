@@ -33,5 +33,4 @@ mod lessened;
 mod verbs;
 
 pub(crate) use cells::{Life, place};
-pub(crate) use leases::{Cells, Spread};
-pub(crate) use verbs::is_gone;
+pub(crate) use leases::{Cells, Spread, is_gone};

@@ -1,13 +1,13 @@
 //! What is asked of a bucket that is spread.
 
-use super::leases::Spread;
+use super::leases::{Spread, gone, is_gone};
 use super::lessened::{Lessened, Unleased};
 use crate::bucket::atomic::{First, Read, ReadOnce, Word};
 use crate::bucket::engine::Now;
 use crate::bucket::live_terms::Source;
 use crate::bucket::reservation::Receipt;
 use crate::word::decision::{Denied, Granted};
-use crate::word::state::{Outcome, Spot, State};
+use crate::word::state::{Outcome, State};
 use crate::word::terms::{Pace, Reading};
 use crate::word::verb::{Give, Settle, Step, Take, charge_up_to};
 
@@ -19,16 +19,6 @@ pub(crate) type Done = (Outcome, Reading, u64);
 
 fn done((outcome, reading): (Outcome, Reading<Lessened>)) -> Done {
     (outcome, reading.in_full(), reading.pace.leased)
-}
-
-/// What comes of a step on a bucket that is no longer there.
-pub(super) fn gone<P: Pace>(state: State, reading: &Reading<P>) -> Outcome {
-    Outcome { granted: false, spot: Spot::Nowhere, ..reading.view(state).untouched() }
-}
-
-/// Whether an outcome is that.
-pub(crate) fn is_gone(outcome: &Outcome) -> bool {
-    outcome.spot == Spot::Nowhere
 }
 
 /// A step on a bucket, if it is still there.

@@ -36,7 +36,7 @@ mod set;
 mod two_choice;
 
 pub(crate) use insert::Entered;
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use set::Set;
 pub(crate) use set::{Held, hash_of};
 pub(crate) use two_choice::Table;

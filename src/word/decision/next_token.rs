@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{Granted, Wait};
 use crate::quota::layout::Numbers;
 use crate::quota::rate::Quota;
-use crate::time::clock::counted_nanos;
+use crate::time::tsc::counted_nanos;
 use crate::word::tick::TickClock;
 
 impl Granted {
