@@ -65,84 +65,43 @@
 //!   [`headroom`](Builder::headroom); what does not fit is an [`InvalidQuota`].
 //! * As many tokens can be waited for as [`max_debt`](Builder::max_debt) says, one burst by default.
 
-mod all_of;
-mod background;
-mod batch;
 mod bucket;
-mod builder;
-mod clock;
-mod control;
-mod decision;
-mod entry;
-mod eviction;
-mod frame;
-mod hot;
+mod fault;
 #[cfg(feature = "http")]
 pub mod http;
-mod janitor;
-mod jitter;
-mod key;
-mod key_limit;
-mod limited;
+mod keyed;
 mod limiter;
-#[cfg_attr(
-    all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))),
-    path = "memory/huge_pages.rs"
-)]
-mod memory;
-#[cfg(feature = "tower")]
-mod no_key;
-mod observer;
-mod pinned;
-mod plan;
 pub mod prelude;
 mod quota;
-mod regime;
-mod removals;
-mod reservation;
-#[cfg(feature = "serde")]
-mod serde;
-mod settings;
-mod shared;
-mod shares;
-mod slot;
-mod spread;
-mod state;
-mod step;
 mod sync;
-mod table;
-mod terms;
 #[cfg(test)]
 mod tests;
-mod ticks;
-mod token_bucket;
-#[cfg(feature = "tokio")]
-mod tokio;
+mod time;
 #[cfg(feature = "tower")]
 pub mod tower;
-mod verbs;
-mod waiting;
+mod word;
 
-pub use all_of::{AllDenied, AllOf, BucketLimit, Limit, Limits, all_of};
-pub use builder::{BucketBuilder, Builder, WhenFull};
-pub use clock::{Clock, MockClock, Moment};
-pub use decision::{Denied, Granted, Reason, Snapshot};
+pub use bucket::reservation::{Hold, Reservation};
 pub use equivalent::Equivalent;
-pub use janitor::Janitor;
-pub use jitter::Jitter;
-pub use key::ToKey;
-pub use key_limit::KeyLimit;
-pub use limited::Limited;
-pub use limiter::RateLimiter;
-pub use pinned::Pinned;
-pub use plan::Plan;
-pub use quota::{InvalidQuota, Quota};
-pub use reservation::{Hold, Reservation};
-pub use shared::Stats;
-pub use token_bucket::TokenBucket;
+pub use keyed::key::ToKey;
+pub use keyed::keyspace::Stats;
+pub use keyed::overflow::WhenFull;
+pub use limiter::all_of::{AllDenied, AllOf, BucketLimit, Limit, Limits, all_of};
+pub use limiter::blocking::Paced;
+pub use limiter::builder::{BucketBuilder, Builder};
+pub use limiter::janitor::Janitor;
+pub use limiter::key_limit::KeyLimit;
+pub use limiter::limited::Limited;
+pub use limiter::pinned::Pinned;
+pub use limiter::rate_limiter::RateLimiter;
+pub use limiter::token_bucket::TokenBucket;
 #[cfg(feature = "tokio")]
-pub use tokio::PacedStream;
-pub use waiting::Paced;
+pub use limiter::tokio::PacedStream;
+pub use quota::rate::{InvalidQuota, Quota};
+pub use time::clock::{Clock, MockClock, Moment};
+pub use time::jitter::Jitter;
+pub use word::decision::{Denied, Granted, Reason, Snapshot};
+pub use word::plan::Plan;
 
 /// The README's programs run as tests.
 #[cfg(doctest)]

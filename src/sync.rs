@@ -47,6 +47,22 @@ macro_rules! const_fn {
 }
 pub(crate) use const_fn;
 
+/// Declares a type that mapped memory may hold: all of its byte patterns are values.
+#[cfg(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
+macro_rules! plain_bytes {
+    ($item:item) => {
+        #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout)]
+        $item
+    };
+}
+#[cfg(not(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle)))))]
+macro_rules! plain_bytes {
+    ($item:item) => {
+        $item
+    };
+}
+pub(crate) use plain_bytes;
+
 #[cfg(all(test, loom))]
 mod model {
     use std::cell::Cell;

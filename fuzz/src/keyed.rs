@@ -3,7 +3,7 @@
 //!
 //! Whether a key is held is seen from outside: a look that finds its entry compares its key. So it is known after each
 //! step who was evicted, and that they might be; that a new key was turned away only for want of room; and which
-//! bucket an answer must be of. A table calls no code of keys: there it is known by what is counted (`table.rs`).
+//! bucket an answer must be of. A table calls no code of keys: there it is known by what is counted (`keyed/table.rs`).
 //! A key is asked for under its own quota and under plans. Plans are made before and after changes of
 //! quota.
 

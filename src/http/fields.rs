@@ -4,57 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{Policy, Told};
-use crate::decision::{Denied, Granted};
+use super::policy::{Headers, POLICY, Policy, ResetFormat, Told};
+use crate::word::decision::{Denied, Granted};
 
-pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-
-/// Which headers a response gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Headers {
-    /// None, not even `Retry-After`.
-    None,
-    /// `Retry-After`, with refusals.
-    RetryAfterOnly,
-    /// That, `RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.
-    #[default]
-    Ietf,
-    /// `Retry-After`, `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`, and `X-RateLimit-Reset` (until the bucket is
-    /// full).
-    Legacy,
-    /// All of them.
-    Both,
-}
-
-impl Headers {
-    fn retry_after(self) -> bool {
-        self != Headers::None
-    }
-
-    pub(crate) fn ietf(self) -> bool {
-        matches!(self, Headers::Ietf | Headers::Both)
-    }
-
-    fn legacy(self) -> bool {
-        matches!(self, Headers::Legacy | Headers::Both)
-    }
-}
-
-/// What `X-RateLimit-Reset` counts: servers differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ResetFormat {
-    /// Seconds from now on, as Envoy has it.
-    #[default]
-    DeltaSeconds,
-    /// Seconds since 1970, as GitHub has it. The system's clock is read for each response.
-    UnixSeconds,
-}
 
 /// The headers that tell of a decision: an iterator, for any framework.
 ///

@@ -15,8 +15,8 @@ mod trusted;
 
 pub use check::Check;
 pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
-pub use fields::{Fields, Headers, ResetFormat};
+pub use fields::Fields;
 pub use head::{Extension, Head, HeaderKey, KeyFrom, key_fn};
-pub use policy::{InvalidName, Policy};
+pub use policy::{Headers, InvalidName, Policy, ResetFormat};
 pub use refusal::{Bare, Problem, Refusal, Reject};
 pub use secret::Digest;

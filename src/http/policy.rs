@@ -9,17 +9,60 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::fields::{Headers, POLICY, ResetFormat};
-use crate::decision::{Denied, Granted};
-use crate::quota::Quota;
+use crate::quota::rate::Quota;
+use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
 const MOST: u64 = 999_999_999_999_999;
 /// Longer waits are told as this one: 68 years, as RFC 9111, 1.2.2 has it for delta-seconds.
 const LONGEST: u64 = 1 << 31;
 const SECOND: u128 = 1_000_000_000;
+pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Which headers a response gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Headers {
+    /// None, not even `Retry-After`.
+    None,
+    /// `Retry-After`, with refusals.
+    RetryAfterOnly,
+    /// That, `RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.
+    #[default]
+    Ietf,
+    /// `Retry-After`, `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`, and `X-RateLimit-Reset` (until the bucket is
+    /// full).
+    Legacy,
+    /// All of them.
+    Both,
+}
+
+impl Headers {
+    pub(super) fn retry_after(self) -> bool {
+        self != Headers::None
+    }
+
+    pub(crate) fn ietf(self) -> bool {
+        matches!(self, Headers::Ietf | Headers::Both)
+    }
+
+    pub(super) fn legacy(self) -> bool {
+        matches!(self, Headers::Legacy | Headers::Both)
+    }
+}
+
+/// What `X-RateLimit-Reset` counts: servers differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResetFormat {
+    /// Seconds from now on, as Envoy has it.
+    #[default]
+    DeltaSeconds,
+    /// Seconds since 1970, as GitHub has it. The system's clock is read for each response.
+    UnixSeconds,
+}
 
 /// A limit's name and quota, and the form in which clients are told of them.
 ///

@@ -10,7 +10,7 @@ use super::check::Check;
 use super::grpc::{self, Code};
 use super::head::Head;
 use super::policy::Policy;
-use crate::decision::{Denied, Reason};
+use crate::word::decision::{Denied, Reason};
 
 /// What is known of a refusal when its response is made.
 #[derive(Clone, Debug)]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::terms::compile;
-use crate::all_of::sealed::Limit;
-use crate::clock::{Clock, Moment};
-use crate::decision::{Granted, Reason};
-use crate::limiter::RateLimiter;
-use crate::quota::Quota;
-use crate::state::State;
-use crate::step::{Step, Take};
-use crate::terms::{Reading, Terms};
+use crate::limiter::all_of::sealed::Limit;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, Moment};
+use crate::word::decision::{Granted, Reason};
+use crate::word::state::State;
+use crate::word::terms::{Reading, Terms};
+use crate::word::verb::{Step, Take};
 
 /// Counts are told in nanoseconds rounded up, and none of them are none.
 #[test]

@@ -6,8 +6,8 @@ use proptest::test_runner::TestCaseResult;
 use super::reference::Unit;
 use super::terms::{Asked, has_room, numbers, quotas, unit_of};
 use super::verbs::{Rooms, room_of, rooms};
-use crate::frame::{Flaw, Frame, MAX_BURST, MAX_NANOS, Room};
-use crate::terms::Terms;
+use crate::quota::layout::{Flaw, Frame, MAX_BURST, MAX_NANOS, Room};
+use crate::word::terms::Terms;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -8,12 +8,12 @@ use proptest::test_runner::TestCaseResult;
 use super::state::Move;
 use super::terms::{Asked, TABLE, numbers};
 use super::verbs::{Bench, moved, room_of, rooms};
-use crate::frame::{Frame, Layout};
-use crate::quota::Quota;
-use crate::reservation::Receipt;
-use crate::state::{Outcome, State};
-use crate::step::{Step, Take, TakeUpTo, charge_up_to};
-use crate::terms::{Pace, Reading};
+use crate::bucket::reservation::Receipt;
+use crate::quota::layout::{Frame, Layout};
+use crate::quota::rate::Quota;
+use crate::word::state::{Outcome, State};
+use crate::word::terms::{Pace, Reading};
+use crate::word::verb::{Step, Take, TakeUpTo, charge_up_to};
 
 #[derive(Clone, Debug)]
 enum Verb {

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use memmap2::MmapMut;
 
-use crate::memory::{HUGE_PAGE, Memory, empty, map, within};
-use crate::table::Set;
+use crate::keyed::table::Set;
+use crate::keyed::table::memory::{HUGE_PAGE, Memory, empty, map, within};
 
 const SETS: usize = HUGE_PAGE / size_of::<Set>();
 

@@ -6,14 +6,15 @@ use proptest::prelude::*;
 
 use super::plans::public;
 use super::terms::{compile, quotas};
-use crate::clock::{Clock, MockClock, counted_nanos};
-use crate::decision::{Denied, Granted};
-use crate::frame::{Frame, Room};
-use crate::limiter::RateLimiter;
-use crate::quota::Quota;
-use crate::state::State;
-use crate::step::{Step, Take};
-use crate::terms::{Reading, Terms};
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::layout::{Frame, Room};
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, MockClock};
+use crate::time::tsc::counted_nanos;
+use crate::word::decision::{Denied, Granted};
+use crate::word::state::State;
+use crate::word::terms::{Reading, Terms};
+use crate::word::verb::{Step, Take};
 
 /// Takes most of a bucket at two times, such that no whole token is left, and returns the wait for the
 /// next one as headers have it, and as the refusal of one has it.

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::state::{answer, nanos};
 use super::terms::{Asked, numbers, quotas};
-use crate::frame::{Flaw, Frame, Room};
-use crate::plan::{Plan, Planned, Since};
-use crate::quota::Quota;
-use crate::state::State;
-use crate::step::{Step, Take};
-use crate::terms::{Pace, Reading, Terms};
+use crate::quota::layout::{Flaw, Frame, Room};
+use crate::quota::rate::Quota;
+use crate::word::plan::{Plan, Planned, Since};
+use crate::word::state::State;
+use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::verb::{Step, Take};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;

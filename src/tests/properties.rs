@@ -14,10 +14,10 @@ use super::plans::{any_pair, pace_of};
 use super::terms::{numbers, quotas};
 use super::tiny::Either;
 use super::verbs::{room_of, rooms};
-use crate::frame::MAX_NANOS;
-use crate::state::{Left, Outcome, State};
-use crate::step::{Begin, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo, charge_up_to};
-use crate::terms::{Pace, Reading, Terms};
+use crate::quota::layout::MAX_NANOS;
+use crate::word::state::{Left, Outcome, State};
+use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::verb::{Begin, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo, charge_up_to};
 
 type Came = (Outcome, Option<State>);
 

@@ -10,17 +10,17 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::cases;
-use crate::bucket::Bucket;
-use crate::clock::{Clock, MockClock};
-use crate::decision::{Denied, Granted, Reason};
-use crate::entry::{Now, Rules};
-use crate::frame::{Frame, Room};
-use crate::quota::Quota;
-use crate::regime::{Change, Regimes};
-use crate::reservation::Receipt;
-use crate::spread::{Cells, Life, Spread};
-use crate::step::{Reserve, Step, Take, TakeUpTo};
-use crate::token_bucket::TokenBucket;
+use crate::bucket::atomic::Bucket;
+use crate::bucket::engine::{Now, Rules};
+use crate::bucket::lease::{Cells, Life, Spread};
+use crate::bucket::live_terms::{Change, Regimes};
+use crate::bucket::reservation::Receipt;
+use crate::limiter::token_bucket::TokenBucket;
+use crate::quota::layout::{Frame, Room};
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, MockClock};
+use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
 
 const DEBT: u64 = 50;
 

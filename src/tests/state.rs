@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::reference::{Answer, Ideal};
 use super::terms::{Asked, EXTREMES, TABLE, compile, quotas};
-use crate::decision::{Denied, Granted};
-use crate::state::State;
-use crate::step::{Step, Take};
-use crate::terms::{Reading, Terms};
+use crate::word::decision::{Denied, Granted};
+use crate::word::state::State;
+use crate::word::terms::{Reading, Terms};
+use crate::word::verb::{Step, Take};
 
 /// A bucket without an atomic: the state, and the step.
 #[derive(Clone, Copy)]
@@ -225,7 +225,7 @@ fn a_wrap_of_the_stamp_credits_nothing_extra() {
 
 #[test]
 fn a_bucket_is_one_word() {
-    assert_eq!(size_of::<crate::bucket::Bucket>(), 8);
+    assert_eq!(size_of::<crate::bucket::atomic::Bucket>(), 8);
 }
 
 #[test]

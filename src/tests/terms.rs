@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::reference::Unit;
-use crate::frame::{Flaw, Frame, MAX_BURST, MAX_NANOS, Numbers, Room};
-use crate::terms::{Pace, Terms};
+use crate::quota::layout::{Flaw, Frame, MAX_BURST, MAX_NANOS, Numbers, Room};
+use crate::word::terms::{Pace, Terms};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;

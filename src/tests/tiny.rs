@@ -7,12 +7,12 @@ mod spelled;
 use std::time::Duration;
 
 use self::spelled::{Came, Difference, Spelled, Tiny};
-use crate::frame::{Frame, Layout, Numbers};
-use crate::plan::{Plan, Planned, Since};
-use crate::quota::Quota;
-use crate::state::{Left, Outcome, Spot, State};
-use crate::step::{Begin, Settle, Step, Undo};
-use crate::terms::{Pace, Reading, Terms};
+use crate::quota::layout::{Frame, Layout, Numbers};
+use crate::quota::rate::Quota;
+use crate::word::plan::{Plan, Planned, Since};
+use crate::word::state::{Left, Outcome, Spot, State};
+use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::verb::{Begin, Settle, Step, Undo};
 
 /// How a bucket earns: as its terms say, or as a plan does.
 #[derive(Clone, Copy, Debug)]
@@ -338,7 +338,7 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
         for n in (0..4).filter(|_| ahead(terms.mask / 2)) {
             assert_eq!(
                 state.take_ahead(&reading, n),
-                crate::step::Take(n).run(state, &reading),
+                crate::word::verb::Take(n).run(state, &reading),
                 "{state:?} {now} {n}"
             );
         }

@@ -10,18 +10,18 @@ use super::reference::verbs::{Promise, Slot};
 use super::reference::{Answer, Ideal, Unit};
 use super::state::{Move, answer, moves, nanos};
 use super::terms::{Asked, EXTREMES, TABLE, numbers, quotas, unit_of};
-use crate::bucket::{Bucket, Read};
-use crate::clock::{Clock, MockClock, Moment};
-use crate::decision::{Denied, Granted, Reason};
-use crate::entry::{At, Now, Rules, Under};
-use crate::frame::{Frame, Room};
-use crate::plan::Plan;
-use crate::quota::Quota;
-use crate::regime::Regimes;
-use crate::reservation::{Ledger, Receipt, Reservation};
-use crate::state::{Outcome, State};
-use crate::step::{Reserve, Step, Take, TakeUpTo};
-use crate::terms::{Pace, Reading};
+use crate::bucket::atomic::{Bucket, Read};
+use crate::bucket::engine::{At, Now, Rules, Under};
+use crate::bucket::live_terms::Regimes;
+use crate::bucket::reservation::{Ledger, Receipt, Reservation};
+use crate::quota::layout::{Frame, Room};
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, MockClock, Moment};
+use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::plan::Plan;
+use crate::word::state::{Outcome, State};
+use crate::word::terms::{Pace, Reading};
+use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
 
 /// One bucket on a clock that is told what to read.
 pub(super) struct Bench {

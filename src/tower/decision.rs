@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted};
 
 /// What a [`RateLimitLayer`](super::RateLimitLayer) decided on a request: an extension of each that it passes on.
 ///

@@ -12,12 +12,12 @@ use super::policies::Policies;
 use super::said::Said;
 use super::store::{Request, Store};
 use super::top::Top;
-use crate::all_of::{sealed, take_all};
-use crate::decision::{Denied, Granted};
 use crate::http::{Check, Head, InvalidName, KeyFrom, Policy};
-use crate::limiter::RateLimiter;
-use crate::plan::Plan;
-use crate::quota::Quota;
+use crate::limiter::all_of::{sealed, take_all};
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::rate::Quota;
+use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
 
 /// What becomes of a request that has no key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use http::{Response, StatusCode};
 use tower_layer::Layer;
 
 use super::counters::LayerStats;
+use super::decide::{Cost, Hook, RefundOn, Skip, State, WHOLE};
 use super::decision::Decision;
 use super::gate::{Gate, LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
@@ -20,30 +21,8 @@ use super::service::RateLimit;
 use crate::http::{
     Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat,
 };
-use crate::limiter::RateLimiter;
-use crate::plan::Plan;
-
-type Cost = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
-type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;
-type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
-pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
-
-/// What all services of a layer share.
-pub(crate) struct State {
-    pub(crate) gates: Box<[Arc<dyn Gate>]>,
-    /// Of all of these limiters.
-    pub(crate) ids: Arc<[u64]>,
-    pub(crate) cost: Option<Cost>,
-    pub(crate) skip: Option<Skip>,
-    pub(crate) hook: Option<Hook>,
-    pub(crate) refund_on: Option<RefundOn>,
-    /// Of [`WHOLE`].
-    pub(crate) enforced: u64,
-    pub(crate) reject: Box<dyn Reject<Bytes>>,
-    /// Requests that are not limited: no limit counts them.
-    pub(crate) skipped: CachePadded<AtomicU64>,
-    pub(crate) said: Said,
-}
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::word::plan::Plan;
 
 /// A layer that limits requests. See the [module](super).
 ///
@@ -81,8 +60,6 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
         }
     }
 }
-
-pub(crate) const WHOLE: u64 = 1 << 32;
 
 impl RateLimitLayer<std::net::IpAddr> {
     /// The classic chain, "by `X-API-Key`, else by address", as it does no harm: each address is limited, and each value of the

@@ -74,6 +74,7 @@
 
 mod body;
 mod counters;
+mod decide;
 mod decision;
 mod gate;
 mod layer;

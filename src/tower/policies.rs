@@ -6,7 +6,7 @@ use std::sync::Arc;
 use papaya::HashMap;
 
 use crate::http::Policy;
-use crate::quota::Quota;
+use crate::quota::rate::Quota;
 
 /// The most quotas that are kept. Reaching it forgets all of them: those still in use are formatted
 /// again.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
@@ -13,12 +12,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::counters::{Counters, count};
-use super::decision::{Counted, Decision};
-use super::gate::{Asked, Decider, Outcome, Refund, Verdict, next};
-use super::layer::{RefundOn, State, WHOLE};
-use crate::decision::{Denied, Granted};
-use crate::http::{Fields, Head, Headers, Policy, Refusal};
+use super::decide::{After, Ruling, State};
+use crate::http::Head;
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
 ///
@@ -54,95 +49,6 @@ impl<T: Clone> Clone for RateLimit<T> {
 impl<T: fmt::Debug> fmt::Debug for RateLimit<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
-
-/// The next step of a request.
-enum Ruling {
-    /// It is passed on: the decision is told to the service, and the response to come is worked on.
-    Pass(Option<Decision>, After),
-    Refuse(Response<Bytes>),
-}
-
-impl State {
-    /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
-    /// faults of the setup.
-    fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
-        if count(counter).is_power_of_two() {
-            self.examine(Some(head));
-        }
-    }
-
-    /// Says each fault that a request shows and that was not said before.
-    #[cold]
-    pub(crate) fn examine(&self, head: Option<Head<'_>>) {
-        for gate in &self.gates {
-            gate.examine(head, &self.said);
-        }
-    }
-
-    fn rule(&self, head: Head<'_>) -> Ruling {
-        if self.skip.as_ref().is_some_and(|skip| skip(head)) {
-            return self.skipped();
-        }
-        let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
-        let asked = Asked {
-            head,
-            cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
-            limits: self.gates.len(),
-            said: &self.said,
-            counted: before,
-            sampled: (1..WHOLE).contains(&self.enforced),
-            refundable: self.refund_on.is_some(),
-        };
-        let Verdict { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
-        // The upper half: the map's buckets have the same hash.
-        let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
-        let (result, Decider { policy, counters }) = match (outcome, decider) {
-            (Outcome::Decided(result), Some(decider)) => (result, decider),
-            (Outcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
-                self.suspect(&counters.rejected, head);
-                let refusal = Refusal::new(head, None, &policy).with_check(check);
-                return Ruling::Refuse(self.reject.reject(&refusal));
-            }
-            _ => return self.skipped(),
-        };
-        let before = before.map(|counted| Arc::new(counted.clone()));
-        let counted = Counted { ids: self.ids.clone(), before };
-        let decision = Decision { result, cost: asked.cost, counted };
-        if let Some(hook) = &self.hook {
-            hook(head, &decision);
-        }
-        let tell = Tell { policy, also };
-        match (result, enforced) {
-            (Ok(granted), _) => {
-                count(&counters.granted);
-                let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
-                let tell = (enforced && tell.has_grants()).then_some((tell, granted));
-                Ruling::Pass(Some(decision), After { tell, refund })
-            }
-            (Err(denied), true) => {
-                self.suspect(&counters.refused, head);
-                Ruling::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
-            }
-            (Err(_), false) => {
-                self.suspect(&counters.shadow_refused, head);
-                Ruling::Pass(Some(decision), After::NOTHING)
-            }
-        }
-    }
-
-    fn skipped(&self) -> Ruling {
-        count(&self.skipped);
-        Ruling::Pass(None, After::NOTHING)
-    }
-
-    fn refuse(&self, refusal: &Refusal<'_>, tell: &Tell, denied: Denied) -> Response<Bytes> {
-        let mut response = self.reject.reject(refusal);
-        if !refusal.is_grpc() && tell.policy.form != Headers::None {
-            tell.add(&mut response, denied.headers(&tell.policy));
-        }
-        response
     }
 }
 
@@ -188,63 +94,6 @@ impl<T: Clone> RateLimit<T> {
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
         Kind::Waiting { waiting: Some(Box::new(Waiting { service, request, after })) }
-    }
-}
-
-/// What clients are told of, beside the decision.
-struct Tell {
-    policy: Arc<Policy>,
-    also: Vec<Arc<Policy>>,
-}
-
-impl Tell {
-    /// Whether granted requests are told of their limits.
-    fn has_grants(&self) -> bool {
-        !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
-    }
-
-    fn add<B>(&self, response: &mut Response<B>, fields: Fields) {
-        for policy in self.also.iter().rev() {
-            policy.append_to(response.headers_mut());
-        }
-        fields.append_to(response.headers_mut());
-    }
-}
-
-/// The work on a response when it is there.
-struct After {
-    tell: Option<(Tell, Granted)>,
-    refund: Option<(RefundOn, Vec<Refund>, Arc<Counters>)>,
-}
-
-impl After {
-    const NOTHING: After = After { tell: None, refund: None };
-
-    fn act<B>(&mut self, response: &mut Response<B>) {
-        let status = response.status();
-        if let Some((on, refunds, counters)) = self.refund.take()
-            && on(status)
-        {
-            count(&counters.refunded);
-            self.give_back(refunds);
-        }
-        if let Some((tell, granted)) = self.tell.take() {
-            // A client that is told to wait would wait before it follows the redirection.
-            if status.is_redirection() && granted.remaining() == 0 {
-                tell.add(response, granted.headers(&tell.policy).without_rest());
-            } else {
-                tell.add(response, granted.headers(&tell.policy));
-            }
-        }
-    }
-
-    /// Gives back the tokens. The response tells of the tokens that are left then.
-    fn give_back(&mut self, refunds: Vec<Refund>) {
-        for left in refunds.into_iter().filter_map(|refund| refund()) {
-            if let Some((_, granted)) = &mut self.tell {
-                *granted = left;
-            }
-        }
     }
 }
 

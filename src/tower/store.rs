@@ -2,12 +2,12 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::all_of::sealed;
-use crate::decision::{Denied, Granted};
-use crate::limiter::RateLimiter;
-use crate::plan::Plan;
-use crate::quota::Quota;
-use crate::shared::Stats;
+use crate::keyed::keyspace::Stats;
+use crate::limiter::all_of::sealed;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::rate::Quota;
+use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
 
 /// What is asked of a limiter: tokens of a key, perhaps under a plan, or of the bucket that those without a key share.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) trait Store<K>: Send + Sync {
 
 impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> for RateLimiter<K, S> {
     fn id(&self) -> u64 {
-        self.shared.id
+        self.inner.keyspace.id
     }
 
     fn quota(&self) -> Quota {
@@ -46,7 +46,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> 
     }
 
     fn hash(&self, key: &K) -> u64 {
-        self.shared.hasher.hash_one(key)
+        self.inner.hasher.hash_one(key)
     }
 
     fn try_acquire(&self, Request { key, plan, n }: &Request<K>) -> Result<Granted, Denied> {

@@ -254,7 +254,7 @@ fn ten_thousand_keys_of_one_hash_share() {
     assert_eq!((granted, limiter.len()), (8 + 5, 8));
 }
 
-/// Outside of the map it took a burst; inside it does not get another. (Room may be made by evicting, too: `eviction.rs`.)
+/// Outside of the map it took a burst; inside it does not get another. (Room may be made by evicting, too: `keyed/ring.rs`.)
 #[test]
 fn a_key_that_enters_the_map_brings_its_debts() {
     let quota = Quota::per_hour(1).burst(5);

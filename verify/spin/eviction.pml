@@ -1,5 +1,5 @@
 /*
- * One key of a map: takers, evictors and a clock. It follows src/entry.rs and src/slot.rs.
+ * One key of a map: takers, evictors and a clock. It follows src/bucket/engine.rs and src/keyed/entry.rs.
  *
  * A bucket holds one token and earns a unit a tick; a token is TOKEN units. Ticks do not wrap. The key's place in the map
  * is an index into buckets made ahead: none is used twice, as papaya's guards see to. What keys without room share is left

@@ -1,4 +1,4 @@
-"""Theorems of the pure step of src/state.rs, over all 64-bit words, ticks and terms; and what refutes them when a clamp is
+"""Theorems of the pure step of src/word/state.rs, over all 64-bit words, ticks and terms; and what refutes them when a clamp is
 taken away.
 
     step.py             proves the theorems, and refutes each where it is broken
@@ -210,7 +210,7 @@ def no_more_than_there_is(without):
 
 
 def nothing_overflows(without):
-    """Of what the comments of src/terms.rs and src/state.rs say."""
+    """Of what the comments of src/word/terms.rs and src/word/state.rs say."""
     view = View(T, WORD, NOW)
     need = need_of(without)
     sums = [

@@ -6,9 +6,9 @@ use super::checker::thread;
 use super::explore;
 use super::regime::{FAST, Live, drain, earned, fast, regimes, set, slow, start, step, step_and_drain};
 use super::world::World;
-use crate::bucket::{First, Word};
-use crate::quota::Quota;
-use crate::regime::Source;
+use crate::bucket::atomic::{First, Word};
+use crate::bucket::live_terms::Source;
+use crate::quota::rate::Quota;
 
 fn attempt(world: &Live, first: First) {
     if let Ok(done) = world.overflow.attempt(first, world.now(), FAST) {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, World, fixed};
-use crate::bucket::Read;
-use crate::clock::Clock;
-use crate::state::State;
-use crate::step::Take;
+use crate::bucket::atomic::Read;
 use crate::sync::{AtomicU64, Ordering};
-use crate::terms::Reading;
+use crate::time::clock::Clock;
+use crate::word::state::State;
+use crate::word::terms::Reading;
+use crate::word::verb::Take;
 
 #[test]
 fn two_takers_share_one_token() {

@@ -11,15 +11,16 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, fixed};
-use crate::bucket::{Bucket, First, Missed, Word};
-use crate::clock::{Clock, MockClock};
-use crate::entry::{Now, Rules};
-use crate::hot::{As, Hot, Id};
-use crate::key::Tag;
-use crate::state::State;
-use crate::step::Take;
+use crate::bucket::atomic::{Bucket, First, Missed, Word};
+use crate::bucket::engine::{Now, Rules};
+use crate::keyed::hot::{As, Hot};
+use crate::keyed::id::Id;
+use crate::keyed::id::Tag;
+use crate::keyed::table::{Held, Table};
 use crate::sync::{AtomicU64, Ordering, yield_now};
-use crate::table::{Held, Table};
+use crate::time::clock::{Clock, MockClock};
+use crate::word::state::State;
+use crate::word::verb::Take;
 
 const NO_TAG: Tag = Tag { hash: 0, ticket: 0 };
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
-use crate::bucket::Word;
-use crate::entry::Under;
-use crate::plan::Plan;
-use crate::quota::Quota;
-use crate::reservation::Receipt;
-use crate::state::State;
-use crate::step::{Begin, Reserve};
+use crate::bucket::atomic::Word;
+use crate::bucket::engine::Under;
+use crate::bucket::reservation::Receipt;
+use crate::quota::rate::Quota;
+use crate::word::plan::Plan;
+use crate::word::state::State;
+use crate::word::verb::{Begin, Reserve};
 
 /// The time to fill the bucket, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);

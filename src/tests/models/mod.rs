@@ -2,7 +2,7 @@
 //!
 //! loom tries every interleaving within a bound on preemptions, and what weak memory may show:
 //! `RUSTFLAGS="--cfg loom --cfg rmw_loads" cargo test --lib --release`, and without `rmw_loads` (see `src/sync.rs`).
-//! shuttle tries random ones: `RUSTFLAGS="--cfg shuttle" cargo test --lib --release`. `src/control.rs` breaks what they
+//! shuttle tries random ones: `RUSTFLAGS="--cfg shuttle" cargo test --lib --release`. `src/fault.rs` breaks what they
 //! check.
 
 mod attempts;

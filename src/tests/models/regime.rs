@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::checker::{Gate, thread};
 use super::explore;
 use super::world::{SECOND, World};
-use crate::clock::Clock;
-use crate::frame::{Frame, Room};
-use crate::quota::Quota;
-use crate::regime::{Regimes, Source};
-use crate::step::TakeUpTo;
-use crate::terms::MARGIN_NANOS;
+use crate::bucket::live_terms::{Regimes, Source};
+use crate::quota::layout::{Frame, Room};
+use crate::quota::rate::Quota;
+use crate::time::clock::Clock;
+use crate::word::terms::MARGIN_NANOS;
+use crate::word::verb::TakeUpTo;
 
 pub(super) type Live = World<Regimes>;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::checker::thread;
 use super::explore;
-use crate::eviction::{Look, Ring};
-use crate::key::Tag;
+use crate::keyed::id::Tag;
+use crate::keyed::ring::{Look, Ring};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Hashes of keys, from this one on.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, fixed};
-use crate::bucket::Bucket;
-use crate::clock::{Clock, MockClock};
-use crate::entry::{Now, Rules};
-use crate::quota::Quota;
-use crate::regime::{Change, Regimes, Source};
-use crate::spread::{Cells, Life, Spread};
+use crate::bucket::atomic::Bucket;
+use crate::bucket::engine::{Now, Rules};
+use crate::bucket::lease::{Cells, Life, Spread};
+use crate::bucket::live_terms::{Change, Regimes, Source};
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, MockClock};
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;

@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, assert_law, fixed};
-use crate::bucket::{Bucket, First, Missed, Read, Word};
-use crate::clock::{Clock, MockClock};
-use crate::entry::{Done, Now, Place, Rules};
-use crate::step::{Step, Take};
+use crate::bucket::atomic::{Bucket, First, Missed, Read, Word};
+use crate::bucket::engine::{Done, Now, Place, Rules};
+use crate::keyed::table::{Entered, Held, Table};
 use crate::sync::yield_now;
-use crate::table::{Entered, Held, Table};
-use crate::terms::{Pace, Reading};
+use crate::time::clock::{Clock, MockClock};
+use crate::word::terms::{Pace, Reading};
+use crate::word::verb::{Step, Take};
 
 /// The time to earn a token, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
@@ -141,7 +141,7 @@ impl<'a> Place<'a> for Seat<'a> {
 
     fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
         let World { rules, table, hashes, .. } = self.world;
-        match rules.enter(table, self, hashes[self.key], read, step) {
+        match table.insert(rules, self, hashes[self.key], read, step) {
             Entered::Decided(done) => Some(Ok(done)),
             Entered::Already => None,
             Entered::NoRoom { .. } => rules.acquire_overflow(self, read, step).map(Ok),

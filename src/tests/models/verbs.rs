@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
-use crate::clock::Moment;
-use crate::entry::{At, Under};
-use crate::plan::Plan;
-use crate::quota::Quota;
-use crate::regime::Regimes;
-use crate::reservation::Receipt;
-use crate::step::{Reserve, Take, TakeUpTo};
+use crate::bucket::engine::{At, Under};
+use crate::bucket::live_terms::Regimes;
+use crate::bucket::reservation::Receipt;
+use crate::quota::rate::Quota;
+use crate::time::clock::Moment;
+use crate::word::plan::Plan;
+use crate::word::verb::{Reserve, Take, TakeUpTo};
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;

@@ -1,23 +1,23 @@
 //! What the models run on: a limiter with one key, and a note of what it granted, and for when.
 //!
 //! papaya is not made for model checkers: the one place of a key in the map is a stand-in, an atomic index into buckets
-//! made ahead; the protocol on it is the production code of `src/entry.rs`.
+//! made ahead; the protocol on it is the production code of `src/bucket/engine.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::{Bucket, First, Once, Read, Word};
-use crate::clock::{Clock, MockClock};
-use crate::decision::Granted;
-use crate::entry::{Done, Now, Place, Rules, is_removable};
-use crate::frame::{Numbers, Room};
-use crate::regime::Source;
-use crate::removals::Shard;
-use crate::reservation::{Ledger, Receipt, Reservation};
-use crate::state::{Outcome, State};
-use crate::step::{Reserve, Step, Take};
+use crate::bucket::atomic::{Bucket, First, Once, Read, Word};
+use crate::bucket::engine::{Done, Now, Place, Rules, is_removable};
+use crate::bucket::live_terms::Source;
+use crate::bucket::reservation::{Ledger, Receipt, Reservation};
+use crate::keyed::removals::Shard;
+use crate::quota::layout::{Numbers, Room};
 use crate::sync::{AtomicU64, Ordering};
-use crate::terms::{Pace, Reading, Terms};
+use crate::time::clock::{Clock, MockClock};
+use crate::word::decision::Granted;
+use crate::word::state::{Outcome, State};
+use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::verb::{Reserve, Step, Take};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// A tick of the models' slowest quota is shorter.

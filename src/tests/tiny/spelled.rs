@@ -1,8 +1,8 @@
 //! Steps as they are read off the design, in plain integers.
 
 use super::Either;
-use crate::frame::Layout;
-use crate::terms::Terms;
+use crate::quota::layout::Layout;
+use crate::word::terms::Terms;
 
 /// A tiny bucket, and what is asked of it: a tick earns `up / down` units.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,286 @@
+//! What one core has at hand of a bucket that is spread: tokens that were taken from its word already, a lease.
+//!
+//! | bits    | field     | meaning                                                      |
+//! |---------|-----------|--------------------------------------------------------------|
+//! | `63`    | `CLAIMED` | one thread fills or ends the lease: nothing is left for others |
+//! | `62`    | `CLOSED`  | nobody fills it any more in this life                         |
+//! | `32..62`| life      | which of the buckets that have the cell one after another     |
+//! | `16..32`| size      | tokens that were put here when it was filled                  |
+//! | `0..16` | left      | those of them that are still here                             |
+//!
+//! A word with the claim is changed by nobody but the thread that has it. To who asks for another life a cell reads as claimed.
+//! What else is in a cell are notes, which may be of different moments: nothing rests on them but how much is leased next, and
+//! what is told of the bucket.
+
+use std::cell;
+use std::sync::atomic::{self, AtomicUsize};
+
+use crate::fault::{Control, broken};
+use crate::sync::{AtomicU64, Ordering};
+use crate::word::decision::Granted;
+
+/// Whether this is a model run: there a lease begins at once.
+const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+
+const CLAIMED: u64 = 1 << 63;
+const CLOSED: u64 = 1 << 62;
+const LIFE: u64 = (CLOSED - 1) >> 32 << 32;
+const SIZE: u64 = LEFT << SIZE_AT;
+const SIZE_AT: u32 = 16;
+const LEFT: u64 = u16::MAX as u64;
+
+/// The largest lease, in tokens: what a core uses in a few microseconds.
+pub(crate) const MOST: u64 = if MODEL { 2 } else { 512 };
+/// Takes in quick succession before there is a lease.
+const WARM: u64 = if MODEL { 0 } else { 32 };
+/// What the bucket of a new cell may have left, as far as that knows.
+const UNSEEN: u64 = if MODEL { MOST } else { 0 };
+/// A cell that is filled so soon again is to have twice as much, in nanoseconds.
+const QUICK: u64 = 4_000;
+/// One that is filled so late is to have half.
+const SLOW: u64 = 4 * QUICK;
+/// And one that is filled so late is idle: nothing.
+pub(crate) const IDLE: u64 = 1_000_000;
+
+/// Which of the buckets that have a cell one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(u64);
+
+impl Life {
+    /// Of a bucket that has its cells for good.
+    pub(crate) const ONLY: Life = Life(0);
+
+    /// One of so many that a thread would have to be stopped for years to see it again.
+    pub(crate) fn number(number: u64) -> Life {
+        const LIVES: u64 = LIFE >> 32;
+        let number = if broken(Control::LivesAlike) { 0 } else { number };
+        Life((number % LIVES + 1) << 32)
+    }
+}
+
+/// The word of a cell, as who asks for a life has loaded it: any other life is a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease(u64);
+
+impl Lease {
+    /// All of `size` tokens, which are at most [`MOST`].
+    pub(crate) fn of(size: u64) -> Lease {
+        Lease(size << SIZE_AT | size)
+    }
+
+    pub(crate) fn size(self) -> u64 {
+        (self.0 & SIZE) >> SIZE_AT
+    }
+
+    #[inline(always)]
+    pub(crate) fn left(self) -> u64 {
+        self.0 & LEFT
+    }
+
+    /// Whether the cell is closed, or another life's.
+    pub(crate) fn is_over(self) -> bool {
+        self.0 & (CLOSED | LIFE) > 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_claimed(self) -> bool {
+        self.0 > SIZE | LEFT
+    }
+}
+
+/// How much a cell is in demand: takes in quick succession up to `WARM`, and the doublings of the lease above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Heat(u64);
+
+impl Heat {
+    /// Tokens of the next lease, if it is 2 or more.
+    fn batch(self) -> u64 {
+        // At most MOST, as `after` has it.
+        self.0.checked_sub(WARM).map_or(1, |doublings| 2 << doublings)
+    }
+
+    /// No lease yet.
+    fn is_cold(self) -> bool {
+        self.0.checked_sub(WARM).is_none()
+    }
+
+    /// When the word was used again after `gap` nanoseconds, and a lease may be `most`.
+    fn after(self, gap: u64, most: u64) -> Heat {
+        if MODEL {
+            return self;
+        }
+        let heat = match gap {
+            0..=QUICK if self.is_cold() || 2 * self.batch() <= most.min(MOST) => self.0 + 1,
+            0..=SLOW if !self.is_cold() => self.0,
+            0..=IDLE if self.0 > WARM => self.0 - 1,
+            _ => 0,
+        };
+        let fits = Heat(heat).is_cold() || Heat(heat).batch() <= most;
+        Heat(if fits { heat } else { WARM - 1 })
+    }
+}
+
+/// What is at hand of one core.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    lease: AtomicU64,
+    /// Tokens that the bucket itself had left when this cell last took of it, and when it would be full.
+    rest: AtomicU64,
+    reset: AtomicU64,
+    /// When that was.
+    seen: AtomicU64,
+    heat: AtomicU64,
+    /// Counts what is taken of the bucket itself.
+    turn: AtomicU64,
+}
+
+impl Cell {
+    pub(crate) fn new() -> Cell {
+        Cell {
+            lease: AtomicU64::new(0),
+            rest: AtomicU64::new(UNSEEN),
+            reset: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            heat: AtomicU64::new(0),
+            turn: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `n` tokens, above 0, of those that are here. Nothing if they are fewer.
+    #[inline(always)]
+    pub(crate) fn take(&self, life: Life, n: u64) -> Option<Granted> {
+        let mut lease = self.lease(life);
+        loop {
+            // Nothing is left of one that is claimed, but by another life.
+            if n.wrapping_sub(1) >= lease.left() || (life != Life::ONLY && lease.is_claimed()) {
+                return None;
+            }
+            let next = Lease(lease.0 - n);
+            if broken(Control::LeaseByStore) {
+                self.put(life, next);
+                return Some(self.granted(n, next.left()));
+            }
+            let (from, to) = (lease.0 ^ life.0, next.0 ^ life.0);
+            match self.lease.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(self.granted(n, next.left())),
+                Err(word) => lease = Lease(word ^ life.0),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn granted(&self, n: u64, left: u64) -> Granted {
+        let (rest, reset) = (self.rest.load(Ordering::Relaxed), self.reset.load(Ordering::Relaxed));
+        Granted::leased(n, rest.saturating_add(left), reset)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lease(&self, life: Life) -> Lease {
+        Lease(self.lease.load(Ordering::Acquire) ^ life.0)
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn lease_size(&self) -> u64 {
+        self.lease(Life::ONLY).size()
+    }
+
+    /// The word as nobody can have changed it since: whoever claims it later sees what was done before.
+    pub(crate) fn latest(&self, life: Life) -> Lease {
+        Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ life.0)
+    }
+
+    /// Claims it, if it is still `lease`. What is left of that is the thread's then.
+    pub(crate) fn claim(&self, life: Life, lease: Lease) -> bool {
+        let (from, to) = (lease.0 ^ life.0, (CLAIMED | (lease.0 & !LEFT)) ^ life.0);
+        self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends a claim.
+    pub(crate) fn put(&self, life: Life, lease: Lease) {
+        self.lease.store(lease.0 ^ life.0, Ordering::Release);
+    }
+
+    /// Ends a claim, and closes the cell.
+    pub(crate) fn close(&self, life: Life) {
+        self.put(life, Lease(CLOSED));
+    }
+
+    /// Opens a cell that was closed, if it still is in that life: the next may have begun.
+    pub(crate) fn reopen(&self, life: Life) {
+        let (from, to) = (CLOSED ^ life.0, Lease::of(0).0 ^ life.0);
+        if broken(Control::ReopenedAnyway) {
+            self.put(life, Lease::of(0));
+        }
+        let _ = self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Claims it for a new life, whatever life it is of, and whatever was left: that bucket is gone. False if somebody has it.
+    pub(crate) fn claim_anew(&self, life: Life) -> bool {
+        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED ^ life.0);
+        self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
+    }
+
+    /// As new, for a life. By who has claimed it.
+    pub(crate) fn open(&self, life: Life) {
+        for note in [&self.reset, &self.seen, &self.heat, &self.turn] {
+            note.store(0, Ordering::Relaxed);
+        }
+        self.rest.store(UNSEEN, Ordering::Relaxed);
+        self.put(life, Lease::of(0));
+    }
+
+    /// Tokens that the next lease is to have.
+    pub(crate) fn batch(&self) -> u64 {
+        Heat(self.heat.load(Ordering::Relaxed)).batch()
+    }
+
+    pub(crate) fn rest(&self) -> u64 {
+        self.rest.load(Ordering::Relaxed)
+    }
+
+    /// The bucket has too few.
+    pub(crate) fn note_too_few(&self) {
+        self.rest.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Notes that tokens were taken of the bucket itself, of which `rest` are left; a lease of it may be `most`.
+    /// Tells how often that was.
+    pub(crate) fn note(&self, now: u64, rest: u64, most: u64) -> u64 {
+        let gap = now.saturating_sub(self.seen());
+        let heat = Heat(self.heat.load(Ordering::Relaxed)).after(gap, most);
+        let turn = self.turn.load(Ordering::Relaxed).wrapping_add(1);
+        self.heat.store(heat.0, Ordering::Relaxed);
+        self.seen.store(now, Ordering::Relaxed);
+        self.rest.store(rest, Ordering::Relaxed);
+        self.turn.store(turn, Ordering::Relaxed);
+        turn
+    }
+
+    pub(crate) fn note_reset(&self, nanos: u64) {
+        self.reset.store(nanos, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    static PLACE: cell::Cell<usize> = const { cell::Cell::new(usize::MAX) };
+}
+
+/// A number of the thread's own, for as long as it lives: they are dealt in turn.
+#[inline(always)]
+pub(crate) fn place() -> usize {
+    PLACE.with(|place| match place.get() {
+        usize::MAX => deal(place),
+        own => own,
+    })
+}
+
+#[cold]
+fn deal(place: &cell::Cell<usize>) -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    place.set(NEXT.fetch_add(1, atomic::Ordering::Relaxed) & (usize::MAX >> 1));
+    place.get()
+}

@@ -1,0 +1,379 @@
+//! How leases come and go.
+
+use std::num::NonZero;
+use std::slice;
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
+
+use crossbeam_utils::CachePadded;
+
+use super::cells::{Cell, IDLE, Lease, Life};
+use super::claims::{Claim, Closing, Ended};
+use super::lessened::{Less, Lessened};
+use crate::bucket::atomic::{Bucket, Read, Word};
+use crate::bucket::engine::{Now, Rules};
+use crate::bucket::live_terms::{Regimes, Source};
+use crate::fault::{Control, broken};
+use crate::sync::{AtomicU64, Ordering, yield_now};
+use crate::word::decision::{Granted, Wait};
+use crate::word::state::{Outcome, Spot, State};
+use crate::word::terms::{Pace, Reading, Terms};
+
+const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+
+/// Cells of one bucket, at most.
+const MOST_CELLS: usize = 64;
+/// How often a claimed cell is looked at before it is passed over.
+const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
+/// And by the setter of a lower burst, which waits for one cell and then claims all. (In a model
+/// one look: under loom a thread that yields waits until the others are done.)
+const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
+const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
+/// All leases together are at most one in so many parts of the burst.
+const PART: u64 = if MODEL { 1 } else { 4 };
+/// A cell in demand looks for idle ones each time it is filled so often.
+const FILLS_A_LOOK: u64 = 16;
+
+/// The cells of a bucket, or of several one after another.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    cells: Box<[CachePadded<Cell>]>,
+    /// Tokens of all leases, or more.
+    leased: CachePadded<AtomicU64>,
+}
+
+impl Cells {
+    /// One for each core that the process had when it first asked.
+    pub(crate) fn one_a_core() -> Cells {
+        // The system takes some 25 us to tell, and a limiter has 16 of these.
+        static CORES: LazyLock<usize> =
+            LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MOST_CELLS));
+        Cells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
+    }
+
+    /// So many, a power of two.
+    pub(crate) fn new(cells: usize) -> Cells {
+        let cells = (0..cells).map(|_| CachePadded::new(Cell::new())).collect();
+        Cells { cells, leased: CachePadded::new(AtomicU64::new(0)) }
+    }
+
+    /// The cell of the thread that has this number.
+    #[inline(always)]
+    pub(crate) fn of(&self, own: usize) -> &Cell {
+        &self.cells[own & (self.cells.len() - 1)]
+    }
+
+    /// Opens all cells for a new life. Whoever they were of is gone, or has no leases. False if somebody has one still.
+    pub(crate) fn open(&self, life: Life) -> bool {
+        let mut cells = self.cells.iter();
+        let open = cells.all(|cell| cell.claim_anew(life));
+        if open {
+            // Raised and lowered only by who has claimed a cell.
+            self.leased.store(0, Ordering::Relaxed);
+            self.cells.iter().for_each(|cell| cell.open(life));
+        } else {
+            let claimed = self.cells.len() - cells.len() - 1;
+            self.cells[..claimed].iter().for_each(|cell| cell.close(life));
+        }
+        open
+    }
+
+    /// Closes all cells whose claim, of an ended lease, the caller gets; or none.
+    fn close_by<'a>(&'a self, life: Life, mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>) -> bool {
+        let mut closing = Closing { cells: &self.cells, life, closed: 0 };
+        for cell in &self.cells {
+            let Some(claim) = claim(cell) else { return false };
+            claim.close();
+            closing.closed += 1;
+        }
+        closing.closed = 0;
+        true
+    }
+
+    /// Closes all cells, if none has a lease, nor anybody one of them.
+    pub(crate) fn close_unused(&self, life: Life) -> bool {
+        let none = Lease::of(0);
+        let unused = |cell: &Cell| cell.lease(life) == none;
+        self.close_by(life, |cell| unused(cell).then(|| Claim::new(cell, life, &self.leased, none)).flatten())
+    }
+
+    /// Whether no core has taken ahead within so many nanoseconds, nor is about to: each is idle, or takes at leisure.
+    pub(crate) fn is_at_leisure(&self, now: u64, idle: u64) -> bool {
+        self.cells.iter().all(|cell| cell.batch() == 1 || now.saturating_sub(cell.seen()) > idle)
+    }
+}
+
+/// A bucket, and the cells that it is spread over in this life.
+///
+/// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread so: then nothing
+/// comes of what is run on it.
+pub(crate) struct Spread<'a, W = &'a Bucket, R = Regimes> {
+    pub(crate) bucket: W,
+    pub(crate) rules: &'a Rules<R>,
+    pub(crate) cells: &'a Cells,
+    pub(crate) life: Life,
+}
+
+impl<W: Copy, R> Clone for Spread<'_, W, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: Copy, R> Copy for Spread<'_, W, R> {}
+
+impl<'a, W: Word, R: Source> Spread<'a, W, R> {
+    fn all(self) -> impl Iterator<Item = &'a Cell> {
+        self.cells.cells.iter().map(|cell| &**cell)
+    }
+
+    pub(super) fn others(self, own: usize) -> impl Iterator<Item = &'a Cell> {
+        (1..self.cells.cells.len()).map(move |by| self.cells.of(own.wrapping_add(by)))
+    }
+
+    pub(super) fn leased(self) -> &'a AtomicU64 {
+        &self.cells.leased
+    }
+
+    /// A reading that counts with what is leased.
+    pub(super) fn less<T>(self, read: T) -> Less<'a, T> {
+        Less { read, leased: self.leased(), raised: 0, cut: false }
+    }
+
+    pub(super) fn is_leased(self) -> bool {
+        self.leased().load(Ordering::Acquire) > 0
+    }
+
+    /// Tokens that are at hand in cells.
+    pub(crate) fn at_hand(self) -> u64 {
+        let leases = self.all().map(|cell| cell.lease(self.life));
+        leases.filter(|lease| !lease.is_claimed()).map(Lease::left).sum()
+    }
+
+    /// The largest lease under these terms.
+    pub(super) fn most(self, terms: &Terms) -> u64 {
+        terms.available(terms.capacity) / (PART * self.cells.cells.len() as u64)
+    }
+
+    /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
+    /// somebody else has the cell.
+    pub(super) fn refill(self, own: usize, batch: u64, n: u64) -> Option<Granted> {
+        let cell = self.cells.of(own);
+        let (was, seen) = (cell.lease(self.life), cell.seen());
+        if was.is_claimed() || was.left() >= n {
+            return cell.take(self.life, n);
+        }
+        let mut claim = self.claim(cell, was)?;
+        if !broken(Control::LeaseCountedLate) {
+            claim.raise(batch);
+        }
+        let read = Less { raised: claim.raised, ..self.less(Now(self.rules)) };
+        let step = |state: State, reading: &Reading<Lessened>| {
+            let terms = reading.pace.terms;
+            let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
+            let size = |spare| {
+                // Nobody takes more ahead than half of what each would have of it.
+                let shares = if MODEL { 1 } else { 2 * self.cells.cells.len() as u64 };
+                let share = terms.tokens(spare) / shares;
+                let size = batch.min(self.most(&terms)).min(share);
+                if idle || size < 2 { 0 } else { size }
+            };
+            if state == State::SEALED {
+                return ((gone(state, reading), 0), None);
+            }
+            // No underflow: fewer than `n` are left.
+            let need = terms.units(n - was.left());
+            state.lease(&reading.pace, reading.tick, need, size)
+        };
+        let ((outcome, size), reading) = self.bucket.drive(|state| read.read(state), step);
+        if !outcome.granted {
+            cell.note_too_few();
+            return None;
+        }
+        if broken(Control::LeaseCountedLate) {
+            claim.raise(size);
+        }
+        let (reading, now) = (reading.in_full(), reading.nanos());
+        let terms = &reading.pace;
+        let full = Wait::until(terms.capacity, outcome.level, outcome.lag, &reading);
+        let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
+        cell.note_reset(full.nanos());
+        let granted = cell.granted(n, size);
+        claim.settle(size);
+        if turn.is_multiple_of(FILLS_A_LOOK) {
+            self.gather_idle(own, turn / FILLS_A_LOOK, now);
+        }
+        Some(granted)
+    }
+
+    fn claim(self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
+        Claim::new(cell, self.life, self.leased(), was)
+    }
+
+    /// Gives what is left in each cell back to the word, and ends the leases.
+    #[cold]
+    pub(super) fn gather_all(self) {
+        if self.is_leased() {
+            self.all().for_each(|cell| self.gather(cell));
+        }
+    }
+
+    /// Ends all leases after a change to a lower burst: tokens that have no room under it are gone.
+    ///
+    /// Invariant: the word and the cells hold at most the burst in force, because no lease outlives
+    /// this call that was taken under the burst before. A higher burst keeps that by itself, so no
+    /// other change gathers or cuts.
+    ///
+    /// All cells are claimed before one commit ends their leases. Meanwhile no lease is taken, so
+    /// `leased` is the sum of those that end, and only tokens above the burst are lost. (Ended one
+    /// by one they mint. A lease that is taken between two of them has no room of its own while
+    /// `leased` is above the new burst.)
+    ///
+    /// A thread that was stopped may keep a cell for longer than this call waits. Its lease may be
+    /// of the burst before, so the word is cut to the room beside it. Only then tokens may be lost,
+    /// those that the thread is about to take.
+    ///
+    /// Each setter of a lower burst gathers by itself. The mutex of setters says which one that is.
+    #[cold]
+    pub(crate) fn gather_after_a_lower_burst(self) {
+        // By one at first: for as long as this waits, other cells serve their takers.
+        self.all().for_each(|cell| drop(self.seize(cell, MOST_LOOKS_AFTER_A_CHANGE)));
+        let mut claims = Vec::with_capacity(self.cells.cells.len());
+        let mut kept = false;
+        for cell in self.all() {
+            match self.seize(cell, MOST_LOOKS_FOR_ALL) {
+                Ended::Lease(claim) if broken(Control::GatheredApart) => {
+                    self.end_leases(slice::from_ref(&claim));
+                    claim.settle(0);
+                }
+                Ended::Lease(claim) => claims.push(claim),
+                Ended::Nothing(_) => {}
+                Ended::NotYet => kept = true,
+            }
+        }
+        self.end_leases(&claims);
+        claims.into_iter().for_each(|claim| claim.settle(0));
+        if kept && !broken(Control::Uncut) {
+            self.cut();
+        }
+    }
+
+    /// Claims a cell, with a lease or without. A thread that claims it later sees the quota in
+    /// force. `Nothing` if it is closed.
+    fn seize(self, cell: &'a Cell, looks: usize) -> Ended<'a> {
+        for look in 0..looks {
+            if look > 0 {
+                yield_now();
+            }
+            let was = cell.latest(self.life);
+            if was.is_over() {
+                return Ended::Nothing(was);
+            }
+            if !was.is_claimed()
+                && let Some(claim) = self.claim(cell, was)
+            {
+                return Ended::Lease(claim);
+            }
+        }
+        Ended::NotYet
+    }
+
+    /// Cuts the word to the room beside the tokens that count as leased.
+    fn cut(self) {
+        let read = Less { cut: true, ..self.less(Now(self.rules)) };
+        let cut = |state: State, reading: &Reading<Lessened>| {
+            let is_level = state.is_level();
+            ((), is_level.then(|| state.gathered(&reading.pace, reading.tick, 0, 0)).flatten())
+        };
+        self.bucket.drive(|state| read.read(state), cut);
+    }
+
+    /// Gives what is left in a cell back to the word, and ends its lease.
+    pub(super) fn gather(self, cell: &'a Cell) {
+        if let Ended::Lease(claim) = self.end(cell) {
+            claim.settle(0);
+        }
+    }
+
+    /// Ends the lease of a cell, if there is one, and gives what is left of it back to the word.
+    fn end(self, cell: &'a Cell) -> Ended<'a> {
+        for _ in 0..MOST_LOOKS {
+            let was = cell.lease(self.life);
+            if was.is_over() {
+                break;
+            }
+            if was.is_claimed() {
+                yield_now();
+                continue;
+            }
+            if was.size() == 0 {
+                return Ended::Nothing(was);
+            }
+            let Some(claim) = self.claim(cell, was) else { continue };
+            self.end_leases(slice::from_ref(&claim));
+            return Ended::Lease(claim);
+        }
+        Ended::NotYet
+    }
+
+    /// Makes the commit that ends leases, and gives the tokens left in them back to the word. They
+    /// are to be settled.
+    fn end_leases(self, claims: &[Claim<'_>]) {
+        let tokens = |part: fn(Lease) -> u64| claims.iter().map(|claim| part(claim.was)).sum::<u64>();
+        let (left, size) = (tokens(Lease::left), tokens(Lease::size));
+        if size == 0 {
+            return;
+        }
+        if broken(Control::LoweredEarly) {
+            claims.iter().for_each(|claim| claim.lower(claim.was.size()));
+        }
+        // The clock is read after the claims: tokens of the leases were spent before.
+        let read = self.less(Now(self.rules));
+        let step = |state: State, reading: &Reading<Lessened>| {
+            let terms = &reading.pace.terms;
+            ((), state.gathered(&reading.pace, reading.tick, terms.units(left), terms.units(size)))
+        };
+        self.bucket.drive(|state| read.read(state), step);
+    }
+
+    /// Ends all leases, and closes the cells: nothing is taken of them after it, nor put there. False, and they are open, if
+    /// somebody else keeps one claimed.
+    #[cold]
+    pub(crate) fn close(self) -> bool {
+        self.cells.close_by(self.life, |cell| {
+            for _ in 0..MOST_LOOKS {
+                let claim = match self.end(cell) {
+                    Ended::Lease(claim) => Some(claim),
+                    Ended::Nothing(none) => self.claim(cell, none),
+                    Ended::NotYet => break,
+                };
+                if claim.is_some() {
+                    return claim;
+                }
+            }
+            None
+        })
+    }
+
+    /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.
+    pub(super) fn gather_idle(self, own: usize, turn: u64, now: u64) {
+        let others = self.cells.cells.len() as u64 - 1;
+        if others == 0 || !self.is_leased() {
+            return;
+        }
+        let cell = self.cells.of(own.wrapping_add(1 + (turn % others) as usize));
+        if cell.lease(self.life).size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
+            self.gather(cell);
+        }
+    }
+}
+
+/// What comes of a step on a bucket that is no longer there.
+pub(super) fn gone<P: Pace>(state: State, reading: &Reading<P>) -> Outcome {
+    Outcome { granted: false, spot: Spot::Nowhere, ..reading.view(state).untouched() }
+}
+
+/// Whether an outcome is that.
+pub(crate) fn is_gone(outcome: &Outcome) -> bool {
+    outcome.spot == Spot::Nowhere
+}

@@ -1,0 +1,206 @@
+//! What is asked of a bucket that is spread.
+
+use super::leases::{Spread, gone, is_gone};
+use super::lessened::{Lessened, Unleased};
+use crate::bucket::atomic::{First, Read, ReadOnce, Word};
+use crate::bucket::engine::Now;
+use crate::bucket::live_terms::Source;
+use crate::bucket::reservation::Receipt;
+use crate::word::decision::{Denied, Granted};
+use crate::word::state::{Outcome, State};
+use crate::word::terms::{Pace, Reading};
+use crate::word::verb::{Give, Settle, Step, Take, charge_up_to};
+
+/// How often cells are gathered for one decision: others may lease anew meanwhile.
+const MOST_ROUNDS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 4 };
+
+/// What came of a step, the reading that counted, and the tokens that were leased then.
+pub(crate) type Done = (Outcome, Reading, u64);
+
+fn done((outcome, reading): (Outcome, Reading<Lessened>)) -> Done {
+    (outcome, reading.in_full(), reading.pace.leased)
+}
+
+/// A step on a bucket, if it is still there.
+#[derive(Clone, Copy)]
+struct IfThere<S>(S);
+
+impl<S: Step> Step for IfThere<S> {
+    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        if state == State::SEALED { (gone(state, reading), None) } else { self.0.run(state, reading) }
+    }
+
+    fn most(self) -> u64 {
+        self.0.most()
+    }
+
+    fn is_vain(self, pace: &impl Pace) -> bool {
+        self.0.is_vain(pace)
+    }
+}
+
+impl<W: Word, R: Source> Spread<'_, W, R> {
+    /// Takes `n` tokens that are not at hand in the cell. Nothing if the bucket is no longer there.
+    #[inline(never)]
+    pub(crate) fn acquire(self, own: usize, read: impl ReadOnce, n: u64) -> Option<Result<Granted, Denied>> {
+        let cell = self.cells.of(own);
+        let batch = cell.batch();
+        if batch == 1 {
+            // It is in demand no more.
+            if cell.lease(self.life).size() > 0 {
+                self.gather(cell);
+            }
+        } else if n > 0
+            && n <= batch.min(cell.rest())
+            && let Some(granted) = self.refill(own, batch, n)
+        {
+            return Some(Ok(granted));
+        }
+        let (outcome, reading, leased) = self.take(read, n);
+        if outcome.granted && n > 0 {
+            let (terms, now) = (&reading.pace, reading.nanos());
+            let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
+            if leased > 0 {
+                self.gather_idle(own, turn, now);
+            }
+        } else if leased > 0 && !is_gone(&outcome) {
+            return self.acquire_anywhere(own, read, n);
+        }
+        (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
+    }
+
+    /// Takes of the word, as of a plain bucket while nothing is leased.
+    #[inline]
+    fn take(self, read: impl ReadOnce, n: u64) -> Done {
+        let Spread { bucket, rules, .. } = self;
+        if !self.is_leased() {
+            let once = Unleased(read, self.leased());
+            let attempt = match bucket.attempt(First::Clock, once, n) {
+                Ok(done) => Some(done),
+                Err(missed) => rules.attempt_again(bucket, missed, once, n),
+            };
+            if let Some((outcome, reading)) = attempt {
+                return (outcome, reading, 0);
+            }
+        }
+        done(rules.run(bucket, self.less(read), IfThere(Take(n))))
+    }
+
+    /// Takes what is in another cell, or in all of them together; or is refused.
+    #[cold]
+    fn acquire_anywhere(
+        self,
+        own: usize,
+        read: impl Read<Reading>,
+        n: u64,
+    ) -> Option<Result<Granted, Denied>> {
+        if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.life, n)) {
+            return Some(Ok(granted));
+        }
+        let (outcome, reading, _) = self.run(read, Take(n));
+        (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
+    }
+
+    /// Takes by a step: of the word, if as much is there; else of all that was gathered.
+    pub(crate) fn run(self, read: impl Read<Reading>, step: impl Step) -> Done {
+        let Spread { bucket, rules, .. } = self;
+        if self.is_leased() {
+            let seen = self.look(read, step);
+            if step.is_vain(&seen.1.pace) || is_gone(&seen.0) {
+                return seen;
+            }
+            let all = done(rules.run(bucket, self.less(read), IfThere(Take(step.most()))));
+            if all.0.granted {
+                return all;
+            }
+        }
+        let mut rounds = 0;
+        loop {
+            self.gather_all();
+            let last = done(rules.run(bucket, self.less(read), IfThere(step)));
+            rounds += 1;
+            if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MOST_ROUNDS {
+                return last;
+            }
+        }
+    }
+
+    /// What a step would come to, of the word and the cells together.
+    pub(crate) fn look(self, read: impl Read<Reading>, step: impl Step) -> Done {
+        let less = self.less(read);
+        let look = |state: State, reading: &Reading<Lessened>| {
+            let full = reading.in_full();
+            if state == State::SEALED {
+                return (gone(state, &full), None);
+            }
+            if reading.pace.leased == 0 {
+                return (step.run(state, &full).0, None);
+            }
+            let at_hand = full.pace.units(self.at_hand());
+            let all = state.gathered(&reading.pace, reading.tick, at_hand, at_hand).unwrap_or(state);
+            (step.run(all, &full).0, None)
+        };
+        done(self.bucket.drive(|state| less.read(state), look))
+    }
+
+    /// Gives back `n` tokens, as many as fit below the burst. False if the bucket is no longer there.
+    pub(crate) fn refund(self, n: u64) -> bool {
+        let give = |whatever_fits: bool| {
+            let read = self.less(Now(self.rules));
+            let step = |state: State, reading: &Reading<Lessened>| {
+                let Reading { pace, tick, .. } = reading;
+                let fits = reading.view(state).level + pace.terms.units(n) <= pace.capacity();
+                if state == State::SEALED {
+                    return (Some(false), None);
+                }
+                match fits || whatever_fits || pace.leased == 0 {
+                    true => (Some(true), Give(n).run(pace, state, *tick)),
+                    false => (None, None),
+                }
+            };
+            self.bucket.drive(|state| read.read(state), step).0
+        };
+        give(false).unwrap_or_else(|| {
+            self.gather_all();
+            give(true) == Some(true)
+        })
+    }
+
+    /// Gives back what a receipt is for, if nobody has taken since, nor leased.
+    /// False if the bucket is no longer there.
+    pub(crate) fn give_back(self, receipt: &Receipt) -> bool {
+        self.settle(|_, plans| receipt.giving_back(plans))
+    }
+
+    /// Gives back what the bucket would still have, had it not been taken.
+    /// False if the bucket is no longer there.
+    pub(crate) fn undo(self, receipt: &Receipt) -> bool {
+        self.settle(|pace, plans| receipt.undoing(plans, pace.brim() - pace.capacity()))
+    }
+
+    fn settle<S: Settle>(self, step: impl Fn(&Lessened, bool) -> S) -> bool {
+        let read = self.less(Now(self.rules));
+        let settle = |state: State, reading: &Reading<Lessened>| match state {
+            State::SEALED => (false, None),
+            state => {
+                let step = step(&reading.pace, self.rules.has_plans());
+                (true, step.run(&reading.pace, state, reading.tick))
+            }
+        };
+        self.bucket.drive(|state| read.read(state), settle).0
+    }
+
+    /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing if the bucket is no longer there.
+    pub(crate) fn charge(self, n: u64) -> Option<u64> {
+        self.gather_all();
+        let read = self.less(Now(self.rules));
+        let charge = |state: State, reading: &Reading<Lessened>| {
+            if state == State::SEALED {
+                return (None, None);
+            }
+            let (outcome, next) = charge_up_to(n, state, reading);
+            (Some(reading.pace.terms.tokens(outcome.taken)), next)
+        };
+        self.bucket.drive(|state| read.read(state), charge).0
+    }
+}

@@ -1,0 +1,7 @@
+//! One bucket: its atomic word, the terms in force, and what is run on it.
+
+pub(crate) mod atomic;
+pub(crate) mod engine;
+pub(crate) mod lease;
+pub(crate) mod live_terms;
+pub(crate) mod reservation;

@@ -1,0 +1,205 @@
+//! Keys: how they are looked up by what was borrowed of them, and stored with their hash.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use equivalent::Equivalent;
+use papaya::{HashMap, LocalGuard};
+
+use crate::bucket::atomic::Bucket;
+use crate::keyed::id::{Tag, mixed, ticket_hash};
+
+/// The buckets by key.
+pub(crate) type Map<K> = HashMap<Stored<K>, Bucket, Carried>;
+
+/// What a key of type `K` is looked up by: `K` itself, its borrowed form, or a type of your own.
+///
+/// Only the first decision on a key makes an owned one of it. `&str` finds a `String`, `&[T]` a `Vec<T>`,
+/// and so on by [`ToOwned`]. A compound key is looked up without
+/// allocating by a type that hashes like it:
+///
+/// ```
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use tollgate::{Equivalent, Quota, RateLimiter, ToKey};
+///
+/// type Route = (String, IpAddr);
+///
+/// #[derive(Hash)]
+/// struct RouteRef<'a>(&'a str, IpAddr);
+///
+/// impl Equivalent<Route> for RouteRef<'_> {
+///     fn equivalent(&self, key: &Route) -> bool {
+///         (self.0, self.1) == (key.0.as_str(), key.1)
+///     }
+/// }
+///
+/// impl ToKey<Route> for RouteRef<'_> {
+///     fn to_key(&self) -> Route {
+///         (self.0.to_owned(), self.1)
+///     }
+/// }
+///
+/// let limiter = RateLimiter::<Route>::new(Quota::per_second(1));
+/// let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// assert!(limiter.try_acquire(&RouteRef("/login", peer)).is_ok());
+/// assert!(limiter.try_acquire(&("/login".to_owned(), peer)).is_err());
+/// ```
+///
+/// Whoever implements it promises: `to_key` is [`Equivalent`] to `self` and hashes the same.
+pub trait ToKey<K>: Hash + Equivalent<K> {
+    /// The key to store.
+    fn to_key(&self) -> K;
+}
+
+impl<Q: ?Sized + ToOwned + Hash + Eq> ToKey<Q::Owned> for Q {
+    fn to_key(&self) -> Q::Owned {
+        self.to_owned()
+    }
+}
+
+/// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
+///
+/// A panic in it while papaya moves its entries to a larger table would park the map for ever.
+pub(crate) struct Stored<K> {
+    pub(crate) tag: Tag,
+    pub(crate) key: K,
+}
+
+/// The same key, whatever its ticket: a key has one entry.
+impl<K: PartialEq> PartialEq for Stored<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.tag.hash == other.tag.hash && self.key == other.key
+    }
+}
+
+impl<K: Eq> Eq for Stored<K> {}
+
+/// A lookup by key.
+pub(crate) struct ByKey<'a, Q: ?Sized> {
+    /// As the hasher has it.
+    pub(crate) full: u64,
+    pub(crate) hash: u32,
+    pub(crate) key: &'a Q,
+}
+
+impl<Q: ?Sized> Clone for ByKey<'_, Q> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized> Copy for ByKey<'_, Q> {}
+
+impl<'a, Q: Hash + ?Sized> ByKey<'a, Q> {
+    #[inline]
+    pub(crate) fn new(hasher: &impl BuildHasher, key: &'a Q) -> Self {
+        ByKey::of(hasher.hash_one(key), key)
+    }
+}
+
+impl<'a, Q: ?Sized> ByKey<'a, Q> {
+    /// A key whose hash is known.
+    #[inline]
+    pub(crate) fn of(full: u64, key: &'a Q) -> Self {
+        ByKey { full, hash: ticket_hash((mixed(full) >> 32) as u32), key }
+    }
+}
+
+impl<K> Hash for Stored<K> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.tag.hash);
+    }
+}
+
+impl<Q: ?Sized> Hash for ByKey<'_, Q> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.hash);
+    }
+}
+
+impl Hash for Tag {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.hash);
+    }
+}
+
+impl<K, Q: ?Sized + Equivalent<K>> Equivalent<Stored<K>> for ByKey<'_, Q> {
+    #[inline]
+    fn equivalent(&self, stored: &Stored<K>) -> bool {
+        self.hash == stored.tag.hash && self.key.equivalent(&stored.key)
+    }
+}
+
+/// A lookup by tag: that very entry, without a call of the key's own `Eq`.
+impl<K> Equivalent<Stored<K>> for Tag {
+    fn equivalent(&self, stored: &Stored<K>) -> bool {
+        *self == stored.tag
+    }
+}
+
+/// Counts the entries of one hash: a lookup that meets them all and finds none.
+pub(crate) struct Alike {
+    hash: u32,
+    met: RefCell<Vec<Tag>>,
+}
+
+impl Alike {
+    pub(crate) fn count<K: Eq>(map: &Map<K>, hash: u32, guard: &LocalGuard<'_>) -> usize {
+        let alike = Alike { hash, met: RefCell::default() };
+        let _ = map.get(&alike, guard);
+        // While papaya grows its table, an entry is met in the old one and the new, or only in the old one that it has
+        // gone from.
+        let mut met = alike.met.into_inner();
+        met.sort_unstable_by_key(|tag| tag.ticket);
+        met.dedup();
+        met.retain(|tag| map.contains_key(tag, guard));
+        met.len()
+    }
+}
+
+impl Hash for Alike {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.hash);
+    }
+}
+
+impl<K> Equivalent<Stored<K>> for Alike {
+    fn equivalent(&self, stored: &Stored<K>) -> bool {
+        if stored.tag.hash == self.hash {
+            self.met.borrow_mut().push(stored.tag);
+        }
+        false
+    }
+}
+
+/// The map's hasher: hands on the hash that the key carries.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Carried(u64);
+
+impl BuildHasher for Carried {
+    type Hasher = Carried;
+
+    #[inline]
+    fn build_hasher(&self) -> Carried {
+        Carried(0)
+    }
+}
+
+impl Hasher for Carried {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a carried hash is one u32");
+    }
+
+    /// papaya starts at the lower bits and compares the uppermost: both halves have all there is.
+    #[inline]
+    fn write_u32(&mut self, hash: u32) {
+        self.0 = u64::from(hash) << 32 | u64::from(hash);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,141 @@
+//! All keys of a limiter: their buckets, and what decides on them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::bucket::engine::Rules;
+use crate::keyed::hot::Hot;
+use crate::keyed::key::{ByKey, Carried, Map};
+use crate::keyed::overflow::{Shares, WhenFull};
+use crate::keyed::removals::{Removals, Shard};
+use crate::keyed::ring::Ring;
+use crate::keyed::store::{Buckets, Pin, Store};
+use crate::keyed::table::{Table, hash_of};
+use crate::quota::rate::{InvalidQuota, Quota};
+use crate::word::plan::Plan;
+use crate::word::terms::MARGIN_NANOS;
+
+pub(crate) struct Keyspace<K> {
+    pub(crate) store: Store<K>,
+    pub(crate) rules: Rules,
+    pub(crate) when_full: WhenFull,
+    /// Keys that are spread over cores, if any may be.
+    pub(crate) hot: Option<Box<Hot>>,
+    pub(crate) id: u64,
+    pub(crate) shares: Shares,
+    pub(crate) removals: Removals,
+    pub(crate) counters: CachePadded<Counters>,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) evicted: AtomicU64,
+    pub(crate) shared: AtomicU64,
+    pub(crate) refused_full: AtomicU64,
+    pub(crate) allowed_full: AtomicU64,
+}
+
+/// What a limiter holds and did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Keys held now.
+    pub keys: usize,
+    /// Buckets evicted, full, to make room or by [`evict_idle`](crate::RateLimiter::evict_idle).
+    pub evicted: u64,
+    /// Decisions on shared buckets, by [`WhenFull::Share`].
+    pub shared: u64,
+    /// Decisions denied for want of room, by [`WhenFull::Deny`].
+    pub refused_full: u64,
+    /// Decisions granted for want of room, by [`WhenFull::Allow`].
+    pub allowed_full: u64,
+    /// Decisions granted by [shadow mode](crate::Builder::shadow) that would have been denied.
+    pub overruled: u64,
+    /// Keys that are [spread over cores](crate::Builder::spread_hot) now.
+    pub spread: usize,
+}
+
+/// The options of a [`Keyspace`].
+pub(crate) struct KeyspaceOptions {
+    pub(crate) rules: Rules,
+    /// Keys of a fixed table. `None`: a map.
+    pub(crate) inline: Option<usize>,
+    pub(crate) presize: usize,
+    pub(crate) max_keys: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) spread_hot: bool,
+}
+
+impl<K> Keyspace<K> {
+    pub(crate) fn new(options: KeyspaceOptions) -> Keyspace<K> {
+        /// Tells limiters apart.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let KeyspaceOptions { rules, inline, presize, max_keys, when_full, spread_hot } = options;
+        let store = match inline {
+            Some(keys) => Store::Table(Table::new(keys)),
+            None => Store::Map(Buckets {
+                map: Map::with_capacity_and_hasher(presize.min(max_keys), Carried::default()),
+                ring: Ring::new(max_keys),
+            }),
+        };
+        Keyspace {
+            store,
+            rules,
+            when_full,
+            hot: spread_hot.then(|| Box::new(Hot::new())),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            shares: Shares::new(),
+            removals: Removals::new(),
+            counters: CachePadded::default(),
+        }
+    }
+
+    pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
+        let plan = self.rules.source.plan(self.id, quota, &self.rules.clock)?;
+        self.rules.admit_plan(plan.ticks_to_fill());
+        Ok(self.shares.admit(plan))
+    }
+}
+
+impl<K: Eq> Keyspace<K> {
+    /// Lets the next newcomer look for room at once: there may be some where the hand found none.
+    pub(crate) fn made_room(&self) {
+        if let Store::Map(buckets) = &self.store {
+            buckets.ring.wake(0);
+        }
+    }
+
+    /// Lets newcomers look for room when the margin is over: a bucket was given tokens, and is due
+    /// then if it is full.
+    pub(crate) fn was_given(&self) {
+        if let Store::Map(Buckets { ring, .. }) = &self.store
+            && ring.relies_on_looks()
+        {
+            ring.wake(self.rules.clock.nanos().saturating_add(MARGIN_NANOS));
+        }
+    }
+
+    /// The numbers, but for those of shadow mode.
+    pub(crate) fn stats(&self) -> Stats {
+        let Counters { evicted, shared, refused_full, allowed_full } = &*self.counters;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            keys: self.store.len(),
+            evicted: count(evicted) + self.store.evicted(),
+            shared: count(shared),
+            refused_full: count(refused_full),
+            allowed_full: count(allowed_full),
+            overruled: 0,
+            spread: self.hot.as_ref().map_or(0, |hot| hot.len()),
+        }
+    }
+
+    /// Where the removals of a key are counted.
+    pub(crate) fn shard<Q: ?Sized>(&self, pin: &Pin<'_, K>, key: ByKey<'_, Q>) -> Shard<'_> {
+        self.removals.of(match pin {
+            Pin::Map(..) => key.hash,
+            Pin::Table(_) => hash_of(key.full),
+        })
+    }
+}

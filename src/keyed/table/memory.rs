@@ -1,0 +1,10 @@
+//! The memory of a table: a box.
+
+use super::set::Set;
+
+pub(crate) type Memory = Box<[Set]>;
+
+/// So many sets, all empty.
+pub(crate) fn empty(sets: usize) -> Memory {
+    (0..sets).map(|_| Set::empty()).collect()
+}

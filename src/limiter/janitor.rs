@@ -1,0 +1,53 @@
+//! A thread that gives the memory of idle keys back.
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::time::periodic::Background;
+
+impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> RateLimiter<K, S> {
+    /// A thread that calls [`evict_idle`](RateLimiter::evict_idle) every `interval`, until it is dropped or
+    /// the last handle to the limiter is.
+    ///
+    /// Nothing depends on it but how early idle keys give their memory back. An interval of at least the
+    /// quota's fill time makes the most of each round; below 1 ms it is taken as 1 ms.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// let janitor = limiter.janitor(Duration::from_secs(10));
+    /// assert!(janitor.is_running());
+    /// drop(janitor);
+    /// ```
+    #[must_use = "the thread stops when the janitor is dropped"]
+    pub fn janitor(&self, interval: Duration) -> Janitor {
+        let inner = Arc::downgrade(&self.inner);
+        let round = move || {
+            inner.upgrade().is_some_and(|inner| {
+                inner.keyspace.evict_idle();
+                true
+            })
+        };
+        let interval = interval.max(Duration::from_millis(1));
+        Janitor(Background::every("tollgate-janitor", interval, round).ok())
+    }
+}
+
+/// A thread that evicts idle keys; see [`RateLimiter::janitor`]. Dropping it stops the thread and waits for the
+/// end of a round that is under way.
+#[derive(Debug)]
+pub struct Janitor(Option<Background>);
+
+impl Janitor {
+    /// Whether the thread runs: it could be started, and the limiter is still there.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.0.as_ref().is_some_and(Background::is_running)
+    }
+}

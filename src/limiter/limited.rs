@@ -1,0 +1,91 @@
+//! Calls that keep to a quota: for the client's side of a limit.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use crate::keyed::key::ToKey;
+use crate::limiter::blocking::Gate;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::token_bucket::TokenBucket;
+use crate::word::decision::Denied;
+
+/// A function that is called at a limited rate; see [`TokenBucket::limited`].
+///
+/// Each call takes one token: [`try_call`](Limited::try_call) or is refused, [`blocking_call`](Limited::blocking_call) and
+/// (feature `tokio`) `call` wait for it.
+pub struct Limited<'a, F> {
+    pub(crate) gate: Gate<'a>,
+    pub(crate) action: F,
+}
+
+impl TokenBucket {
+    /// A function of one argument that keeps to this bucket's quota. It may be async.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// static CALLS: TokenBucket = TokenBucket::new(Quota::per_minute(2));
+    ///
+    /// let ask = CALLS.limited(|question: &str| question.len());
+    /// assert_eq!(ask.try_call("who?"), Ok(4));
+    /// assert_eq!(ask.try_call("where?"), Ok(6));
+    /// assert!(ask.try_call("when?").is_err());
+    /// ```
+    pub fn limited<F>(&self, action: F) -> Limited<'_, F> {
+        Limited { gate: self.gate(), action }
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
+    /// A function of one argument that keeps to the quota of this key: an upstream's, say.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let per_host = RateLimiter::<String>::new(Quota::per_minute(1));
+    /// let fetch = per_host.limited("example.org", |path: &str| format!("https://example.org{path}"));
+    /// assert!(fetch.try_call("/").is_ok());
+    /// assert!(fetch.try_call("/again").is_err());
+    /// ```
+    pub fn limited<'a, Q: ToKey<K> + Sync + ?Sized, F>(&'a self, key: &'a Q, action: F) -> Limited<'a, F> {
+        Limited { gate: self.gate(key), action }
+    }
+}
+
+impl<F> Limited<'_, F> {
+    /// Calls the function if there is a token now.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back. The function was not called.
+    pub fn try_call<A, R>(&self, argument: A) -> Result<R, Denied>
+    where
+        F: Fn(A) -> R,
+    {
+        let _ = self.gate.reserve(0)?.commit();
+        Ok((self.action)(argument))
+    }
+
+    /// Waits for a token, then calls the function. Sleeps the thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a wait or a call, if as much is promised already.
+    pub fn blocking_call<A, R>(&self, argument: A) -> Result<R, Denied>
+    where
+        F: Fn(A) -> R,
+    {
+        let _ = self.gate.block()?;
+        Ok((self.action)(argument))
+    }
+}
+
+impl<F> fmt::Debug for Limited<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited").finish_non_exhaustive()
+    }
+}

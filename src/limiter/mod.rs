@@ -1,0 +1,19 @@
+//! The public faces.
+
+pub(crate) mod all_of;
+pub(crate) mod batch;
+pub(crate) mod blocking;
+pub(crate) mod builder;
+pub(crate) mod inner;
+pub(crate) mod janitor;
+pub(crate) mod key_limit;
+#[cfg(feature = "tower")]
+pub(crate) mod keyless;
+pub(crate) mod limited;
+pub(crate) mod observer;
+pub(crate) mod pinned;
+pub(crate) mod rate_limiter;
+pub(crate) mod settings;
+pub(crate) mod token_bucket;
+#[cfg(feature = "tokio")]
+pub(crate) mod tokio;

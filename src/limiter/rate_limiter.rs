@@ -1,0 +1,431 @@
+//! One bucket a key: the public faces of it.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bucket::reservation::{Hold, Reservation, Reserved};
+use crate::keyed::key::ToKey;
+use crate::keyed::keyspace::Stats;
+use crate::limiter::inner::Ask;
+use crate::limiter::inner::Inner;
+use crate::quota::rate::{InvalidQuota, Quota};
+use crate::time::clock::{Moment, nanos_of};
+use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::plan::Plan;
+
+/// A token bucket for each key, in a lock-free map, all under one quota.
+///
+/// A key's bucket starts full when the key is first seen. Its memory is bounded: at most
+/// [`max_keys`](Builder::max_keys) buckets (1,048,576 by default) are held, of about 43 bytes and the key each.
+/// Room for new keys is made by evicting buckets that have been full for 2 s. A full bucket says the
+/// same as none (where keys [start full](Builder::initial_tokens)), so that changes no decision, and nobody can reset a limit
+/// by pushing keys out. If no bucket
+/// can be evicted, [`WhenFull`](crate::WhenFull) decides. (It does for a ninth key that agrees with eight others in 32 bits of its hash,
+/// too: with a sound hasher that does not happen.) No thread is needed for any of this.
+///
+/// A clone is another handle to the same limiter. The hasher `S` resists flooding unless you choose another.
+/// A call looks at 64 entries at the most to make room, and a decision on a known key allocates nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tollgate::{Quota, RateLimiter};
+///
+/// let limiter = RateLimiter::<IpAddr>::new(Quota::per_second(100).burst(200));
+/// let peer: IpAddr = "192.0.2.7".parse()?;
+/// match limiter.try_acquire(&peer) {
+///     Ok(granted) => println!("go on, {} left", granted.remaining()),
+///     Err(denied) => println!("429, retry after {:?}", denied.retry_after()),
+/// }
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+///
+/// Keys are looked up by what is borrowed of them, see [`ToKey`]:
+///
+/// ```
+/// use tollgate::{Quota, RateLimiter};
+///
+/// let limiter = RateLimiter::<String>::new(Quota::per_minute(1));
+/// assert!(limiter.try_acquire("ada").is_ok());
+/// assert!(limiter.try_acquire("ada").is_err());
+/// assert!(limiter.try_acquire("bob").is_ok());
+/// ```
+pub struct RateLimiter<K, S = RandomState> {
+    pub(crate) inner: Arc<Inner<K, S>>,
+}
+
+impl<K, S> RateLimiter<K, S> {
+    pub(crate) fn from_inner(inner: Inner<K, S>) -> Self {
+        RateLimiter { inner: Arc::new(inner) }
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
+    /// Takes one token of the key's bucket, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back.
+    #[inline]
+    pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
+        self.try_acquire_n(key, 1)
+    }
+
+    /// Takes `n` tokens of the key's bucket, all or none. Taking 0 always succeeds and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
+    #[inline]
+    pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        self.inner.try_acquire_once(key, n)
+    }
+
+    /// As [`try_acquire_n`](RateLimiter::try_acquire_n), at a reading of the clock that was taken before: one
+    /// [`now`](RateLimiter::now) serves many decisions. See [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, counted from the reading.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// let now = limiter.now();
+    /// for key in 0..10 {
+    ///     assert!(limiter.try_acquire_at(now, &key, 1).is_ok());
+    /// }
+    /// ```
+    #[inline]
+    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        now: Moment,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let ask = Ask { now: Some(now), ..Ask::NOW };
+        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
+    }
+
+    /// As [`try_acquire_n`](RateLimiter::try_acquire_n), under a plan instead of the limiter's own quota.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back, that `n` is over the plan's burst, or that the plan is of another limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(100)).headroom(Quota::per_second(2_000))?.build();
+    /// let gold = limiter.plan(Quota::per_second(1_000).burst(2_000))?;
+    /// assert!(limiter.try_acquire_as(&7, 1_500, &gold).is_ok());
+    /// assert!(limiter.try_acquire_as(&7, 1_500, &gold).is_err());
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    #[inline]
+    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        plan: &Plan,
+    ) -> Result<Granted, Denied> {
+        let ask = Ask { plan: Some(plan), ..Ask::NOW };
+        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
+    }
+
+    /// Takes what is there of `n` tokens of the key's bucket, from none to all of them, in one step.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(5));
+    /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 3);
+    /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 2);
+    /// ```
+    #[must_use = "it may be fewer than were asked for"]
+    pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
+        self.inner.acquire_up_to(&self.inner.keyspace.store.pin(), key, n, Ask::NOW)
+    }
+
+    /// Gives back `n` tokens to the key's bucket, as many as fit below the burst.
+    ///
+    /// Those of a key that is not held are lost, on purpose: its bucket was full. So are those of a key
+    /// that [shares](crate::WhenFull::Share) one with others.
+    ///
+    /// Over any time `T` at most `burst + rate * T` tokens are granted to a key, and those that were refunded to it in it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// limiter.refund(&1, 1);
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// ```
+    pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
+        self.inner.refund(&self.inner.keyspace.store.pin(), key, n, None);
+    }
+
+    /// Looks into the key's bucket and takes nothing. A key that was never seen is not remembered by it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// assert_eq!(limiter.peek(&1).remaining(), 5);
+    /// assert!(limiter.is_empty());
+    /// ```
+    pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
+        self.inner.peek(&self.inner.keyspace.store.pin(), key, Ask::NOW)
+    }
+
+    /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
+    /// False if it was not held.
+    ///
+    /// Tokens that were reserved or held before are not given back to its next bucket, nor is that
+    /// charged for them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// assert!(limiter.remove(&1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// ```
+    pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
+        self.inner.remove(&self.inner.keyspace.store.pin(), key)
+    }
+
+    /// Forgets all keys, as [`remove`](RateLimiter::remove) does. Looks at every entry.
+    pub fn clear(&self) {
+        self.inner.keyspace.clear();
+    }
+
+    /// Evicts every bucket that has been full for 2 s, and tells how many. Looks at every entry.
+    ///
+    /// Not needed for the bound on keys; it gives memory of idle keys back earlier. It evicts none of a limiter whose keys
+    /// do [not start full](Builder::initial_tokens): they would start anew, with less.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock).build();
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// assert_eq!(limiter.evict_idle(), 0);
+    /// mock.advance(Duration::from_secs(4));
+    /// assert_eq!(limiter.evict_idle(), 1);
+    /// ```
+    pub fn evict_idle(&self) -> usize {
+        self.inner.keyspace.evict_idle()
+    }
+}
+
+impl<K: Eq, S> RateLimiter<K, S> {
+    /// Keys held. Under concurrent changes it may be off by those.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.keyspace.store.len()
+    }
+
+    /// Whether no key is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The quota in force, of every key that is under no plan.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.inner.keyspace.rules.source.quota()
+    }
+
+    /// Changes rate and burst of every key, together and at once, in constant time.
+    ///
+    /// See [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) for what is kept. [Plans](Plan) change their rates in proportion.
+    /// A key that was evicted, full, under a smaller burst starts full under the larger one. A
+    /// raised burst is filled by the time before: a key that was idle for 100 s under
+    /// `10/s burst 10` has 1,000 tokens once the burst is 1,000.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if the words, as they were built, cannot hold it; it names the bound. See
+    /// [`headroom`](Builder::headroom).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
+    /// limiter.set_quota(Quota::per_second(5))?;
+    /// assert_eq!(limiter.peek(&1).remaining(), 5);
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        self.inner.keyspace.set_quota(quota)
+    }
+
+    /// Compiles a quota for some of the keys, for [`try_acquire_as`](RateLimiter::try_acquire_as).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth more than
+    /// 1/128 of it, or it fills in more than 1/64 of the words' time range. [`headroom`](Builder::headroom) makes room.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
+    /// let trial = limiter.plan(Quota::per_minute(10))?;
+    /// assert_eq!(trial.quota(), Quota::per_minute(10));
+    ///
+    /// let error = limiter.plan(Quota::per_second(1_000)).unwrap_err();
+    /// assert!(error.to_string().starts_with("a burst of 1000 is over the bound of 155 tokens"));
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
+        self.inner.keyspace.plan(quota)
+    }
+
+    /// A reading of the limiter's clock, for [`try_acquire_at`](RateLimiter::try_acquire_at).
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.inner.keyspace.rules.clock.moment()
+    }
+
+    /// What the limiter holds and did so far.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(5)).max_keys(1).build();
+    /// for key in 0..3 {
+    ///     assert!(limiter.try_acquire(&key).is_ok());
+    /// }
+    /// let stats = limiter.stats();
+    /// assert_eq!((stats.keys, stats.shared), (1, 2));
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
+    /// Takes `n` tokens of the key's bucket that are there or will be: it goes into debt, and who comes later waits
+    /// longer. See [`TokenBucket::reserve`](crate::TokenBucket::reserve).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10).burst(1)).clock(clock).build();
+    /// assert_eq!(limiter.reserve(&1, 1)?.commit().tokens(), 1);
+    /// assert_eq!(limiter.reserve(&1, 1)?.delay(), Duration::from_millis(100));
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn reserve<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(key, n, u64::MAX)
+    }
+
+    /// As [`reserve`](RateLimiter::reserve), if the tokens are due within `patience`; else it is refused at once, and
+    /// takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// assert!(limiter.reserve_within(&1, 1, Duration::from_secs(1)).is_err());
+    /// ```
+    pub fn reserve_within<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        patience: Duration,
+    ) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(key, n, nanos_of(patience))
+    }
+
+    pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
+        self.inner.reserve(key, Ask::NOW, n, patience)
+    }
+
+    /// Takes `estimate` tokens of the key's bucket for what is not yet known, to be [settled](Hold::settle) when it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_n`](RateLimiter::try_acquire_n).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1_000));
+    /// let hold = limiter.hold(&1, 400)?;
+    /// assert_eq!(hold.settle(150), 0);
+    /// assert_eq!(limiter.peek(&1).remaining(), 850);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
+        self.inner.hold(key, Ask::NOW, estimate)
+    }
+}
+
+impl<K, S> Clone for RateLimiter<K, S> {
+    fn clone(&self) -> Self {
+        RateLimiter { inner: Arc::clone(&self.inner) }
+    }
+}
+
+/// Never prints a key.
+impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("quota", &format_args!("{}", self.inner.keyspace.rules.source.quota()))
+            .field("when_full", &self.inner.keyspace.when_full)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

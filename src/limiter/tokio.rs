@@ -1,0 +1,302 @@
+//! Feature `tokio`: waiting in tasks. Reserve, sleep on tokio's timer, commit.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::tokio::time::{Sleep, sleep};
+use futures_core::Stream;
+
+use crate::bucket::reservation::Reservation;
+use crate::keyed::key::ToKey;
+use crate::limiter::blocking::{FOREVER, Gate, SHORTEST, wait};
+use crate::limiter::key_limit::KeyLimit;
+use crate::limiter::limited::Limited;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::token_bucket::TokenBucket;
+use crate::time::clock::nanos_of;
+use crate::time::jitter::Jitter;
+use crate::word::decision::{Denied, Granted};
+
+/// A future that is dropped meanwhile drops the reservation, which gives back what it may.
+async fn when_due(reservation: Reservation<'_>, jitter: Jitter, patience: u64) -> Result<Granted, Denied> {
+    let wait = wait(&reservation, jitter, patience);
+    if !wait.is_zero() {
+        sleep(wait).await;
+    }
+    Ok(reservation.commit())
+}
+
+impl TokenBucket {
+    /// Waits for a token, and takes it.
+    ///
+    /// The place in line is taken at the first poll. Waiters are served first come, first served, however many
+    /// there are: each has a [reservation](TokenBucket::reserve), and tokio's timer wakes each when its
+    /// time has come. Tokio's timer is right to a millisecond, late.
+    ///
+    /// A future that is dropped while it waits gives its token back as a dropped [`Reservation`] does.
+    ///
+    /// There is room in line for [one burst](crate::BucketBuilder::max_debt) unless you say more: a bucket with a burst of 1
+    /// lets one wait. Where tokio's clock is paused, in a test, the bucket needs one that [stands with
+    /// it](crate::Clock::from_fn).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a wait, if as much is promised already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Denied> {
+    /// static CALLS: TokenBucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
+    /// CALLS.acquire().await?;
+    /// CALLS.acquire().await?; // a millisecond later
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self) -> Result<Granted, Denied> {
+        self.acquire_n(1).await
+    }
+
+    /// As [`acquire`](TokenBucket::acquire), for `n` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
+    pub async fn acquire_n(&self, n: u64) -> Result<Granted, Denied> {
+        when_due(self.reserve_for(n, FOREVER)?, self.extras.jitter, FOREVER).await
+    }
+
+    /// As [`acquire`](TokenBucket::acquire), if it takes no longer than `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the token would come later, or as much is promised already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Denied> {
+    /// let bucket = TokenBucket::new(Quota::per_hour(1));
+    /// bucket.acquire().await?;
+    /// assert!(bucket.acquire_within(Duration::from_secs(1)).await.is_err()); // now, not in a second
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
+        self.acquire_n_within(1, patience).await
+    }
+
+    /// As [`acquire_within`](TokenBucket::acquire_within), for `n` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
+    pub async fn acquire_n_within(&self, n: u64, patience: Duration) -> Result<Granted, Denied> {
+        let patience = nanos_of(patience);
+        when_due(self.reserve_for(n, patience)?, self.extras.jitter, patience).await
+    }
+
+    /// A stream of tokens at the rate they come: [`paced`](TokenBucket::paced) for tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_util::StreamExt;
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let bucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
+    /// let mut pages = bucket.paced_stream().zip(futures_util::stream::iter(["/1", "/2", "/3"]));
+    /// while let Some((_, page)) = pages.next().await {
+    ///     println!("GET {page}");
+    /// }
+    /// # }
+    /// ```
+    pub fn paced_stream(&self) -> PacedStream<'_> {
+        PacedStream { gate: self.gate(), next: None }
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
+    /// Waits for a token of the key's bucket, and takes it. See [`TokenBucket::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a wait, if [as much](crate::Builder::max_debt) is promised already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Denied> {
+    /// let per_host = RateLimiter::<String>::new(Quota::per_second(1_000).burst(1));
+    /// per_host.acquire("example.org").await?;
+    /// per_host.acquire("example.org").await?; // a millisecond later
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
+        self.acquire_n(key, 1).await
+    }
+
+    /// As [`acquire`](RateLimiter::acquire), for `n` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
+    pub async fn acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        when_due(self.reserve_for(key, n, FOREVER)?, self.inner.extras.jitter, FOREVER).await
+    }
+
+    /// As [`acquire`](RateLimiter::acquire), if it takes no longer than `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the token would come later, or as much is promised already.
+    pub async fn acquire_within<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        patience: Duration,
+    ) -> Result<Granted, Denied> {
+        self.acquire_n_within(key, 1, patience).await
+    }
+
+    /// As [`acquire_within`](RateLimiter::acquire_within), for `n` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
+    pub async fn acquire_n_within<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        patience: Duration,
+    ) -> Result<Granted, Denied> {
+        let patience = nanos_of(patience);
+        when_due(self.reserve_for(key, n, patience)?, self.inner.extras.jitter, patience).await
+    }
+
+    /// A stream of tokens of the key's bucket at the rate they come. See [`TokenBucket::paced_stream`].
+    pub fn paced_stream<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> PacedStream<'a> {
+        PacedStream { gate: self.gate(key), next: None }
+    }
+}
+
+impl<'a, K, Q, S> KeyLimit<'a, K, Q, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ToKey<K> + ?Sized,
+    S: BuildHasher + Send + Sync,
+{
+    /// Waits for the tokens, and takes them; see [`TokenBucket::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if as much is promised already or there are never so many.
+    pub async fn acquire(&self) -> Result<Granted, Denied> {
+        when_due(self.reserve()?, self.inner().extras.jitter, FOREVER).await
+    }
+
+    /// As [`acquire`](KeyLimit::acquire), if it takes no longer than `patience`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
+        when_due(self.reserve_within(patience)?, self.inner().extras.jitter, nanos_of(patience)).await
+    }
+}
+
+/// Tokens at the rate they come, for tasks; see [`TokenBucket::paced_stream`]. It ends only where none ever comes: at
+/// a limiter of no keys that denies.
+///
+/// Dropped while it waits it gives its token back as a dropped [`Reservation`] does.
+pub struct PacedStream<'a> {
+    gate: Gate<'a>,
+    /// What is waited for: a token, or a place in line.
+    next: Option<(Option<Reservation<'a>>, Pin<Box<Sleep>>)>,
+}
+
+impl Stream for PacedStream<'_> {
+    type Item = Granted;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Granted>> {
+        let this = self.get_mut();
+        loop {
+            if let Some((_, sleep)) = &mut this.next {
+                ready!(sleep.as_mut().poll(cx));
+                if let Some((Some(reservation), _)) = this.next.take() {
+                    return Poll::Ready(Some(reservation.commit()));
+                }
+            }
+            let (reservation, wait) = match this.gate.reserve(FOREVER) {
+                Ok(reservation) if reservation.delay().is_zero() => {
+                    return Poll::Ready(Some(reservation.commit()));
+                }
+                Ok(reservation) => {
+                    let wait = this.gate.wait(&reservation);
+                    (Some(reservation), wait)
+                }
+                Err(denied) => match denied.retry_after() {
+                    Some(wait) => (None, wait.max(SHORTEST)),
+                    None => return Poll::Ready(None),
+                },
+            };
+            this.next = Some((reservation, Box::pin(sleep(wait))));
+        }
+    }
+}
+
+impl fmt::Debug for PacedStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacedStream").field("waits", &self.next.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl<F> Limited<'_, F> {
+    /// Waits for a token, then calls and awaits the function.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a wait or a call, if as much is promised already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Denied> {
+    /// static CALLS: TokenBucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
+    /// let fetch = CALLS.limited(|path: &'static str| async move { format!("GET {path}") });
+    /// assert_eq!(fetch.call("/1").await?, "GET /1");
+    /// assert_eq!(fetch.call("/2").await?, "GET /2"); // a millisecond later
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn call<A, R: Future>(&self, argument: A) -> Result<R::Output, Denied>
+    where
+        F: Fn(A) -> R,
+    {
+        let reservation = self.gate.reserve(FOREVER)?;
+        let wait = self.gate.wait(&reservation);
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        let _ = reservation.commit();
+        Ok((self.action)(argument).await)
+    }
+}

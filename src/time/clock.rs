@@ -1,0 +1,270 @@
+//! Clocks: the calibrated counter, a coarse one, a mock, and a function of the user.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::periodic::Background;
+use crate::time::tsc::Counter;
+
+/// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
+///
+/// A limiter has one and reads it in every decision. A clone is the same clock.
+///
+/// * [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's monotonic
+///   clock where there is none to rely on. All such clocks are one, calibrated once in a process, at the
+///   first use, which takes 10 to 200 ms: [`warm`](Clock::warm) does it ahead of the first request.
+///   It does not count the time a machine is suspended. Counters of different cores may differ;
+///   readings that are up to 4 s behind the latest decision of their bucket neither earn nor lose anything.
+/// * [`Clock::coarse`] reads what a thread noted last: a load instead of a counter's reading.
+/// * [`Clock::mock`] stands still until it is moved.
+/// * [`Clock::from_fn`] is whatever you say.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(1), clock);
+/// assert!(bucket.try_acquire().is_ok());
+/// assert!(bucket.try_acquire().is_err());
+/// mock.advance(Duration::from_secs(1));
+/// assert!(bucket.try_acquire().is_ok());
+/// ```
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    Counter,
+    Coarse(Arc<CachePadded<AtomicU64>>, #[expect(dead_code, reason = "held for its drop")] Arc<Background>),
+    Mock(Arc<AtomicU64>),
+    Custom(Arc<dyn Fn() -> Duration + Send + Sync>),
+}
+
+impl Clock {
+    /// The processor's counter. Costs nothing until it is read.
+    #[must_use]
+    pub const fn new() -> Clock {
+        Clock(Source::Counter)
+    }
+
+    /// A clock that stands at 0 until its [`MockClock`] moves it.
+    #[must_use]
+    pub fn mock() -> (Clock, MockClock) {
+        let nanos = Arc::new(AtomicU64::new(0));
+        (Clock(Source::Mock(Arc::clone(&nanos))), MockClock(nanos))
+    }
+
+    /// What a thread of this clock noted last, every `interval`, of the processor's counter.
+    ///
+    /// Decisions see time pass in steps of about `interval`, so tokens come up to that much later, never
+    /// earlier. The thread stops when the last clone is dropped. An interval below 1 us is taken as 1 us.
+    /// If no thread can be started the clock reads the counter itself: dearer, not wrong.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(100), Clock::coarse(Duration::from_millis(1)));
+    /// assert!(bucket.try_acquire().is_ok());
+    /// ```
+    #[must_use]
+    pub fn coarse(interval: Duration) -> Clock {
+        let noted = Arc::new(CachePadded::new(AtomicU64::new(Counter::get().nanos())));
+        let note = Arc::clone(&noted);
+        let interval = interval.max(Duration::from_micros(1));
+        match Background::every("tollgate-clock", interval, move || {
+            note.store(Counter::get().nanos(), Ordering::Release);
+            true
+        }) {
+            Ok(thread) => Clock(Source::Coarse(noted, Arc::new(thread))),
+            Err(_) => Clock::new(),
+        }
+    }
+
+    /// A clock of your own: how long ago some fixed moment was, of which 2^63 - 1 ns (292 years) count at most. It should
+    /// never go back, nor block, nor use a limiter that is on it.
+    ///
+    /// # Examples
+    ///
+    /// A clock that stands while tokio's is paused:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let start = tokio::time::Instant::now();
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(1), Clock::from_fn(move || start.elapsed()));
+    /// assert!(bucket.try_acquire().is_ok());
+    /// tokio::time::advance(Duration::from_secs(1)).await;
+    /// assert!(bucket.try_acquire().is_ok());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn from_fn(now: impl Fn() -> Duration + Send + Sync + 'static) -> Clock {
+        Clock(Source::Custom(Arc::new(now)))
+    }
+
+    /// Calibrates the processor's counter, if that was not done before: 10 to 200 ms, once in a process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// tollgate::Clock::new().warm();
+    /// ```
+    pub fn warm(&self) {
+        self.nanos();
+    }
+
+    /// Nanoseconds since some fixed moment.
+    #[inline(always)]
+    pub(crate) fn nanos(&self) -> u64 {
+        match &self.0 {
+            Source::Counter => Counter::get().nanos(),
+            Source::Coarse(noted, _) => noted.load(Ordering::Acquire),
+            _ => self.other_nanos(),
+        }
+    }
+
+    // Apart, so that those that are nearly always meant cost one comparison or two.
+    #[inline(never)]
+    fn other_nanos(&self) -> u64 {
+        match &self.0 {
+            Source::Counter | Source::Coarse(..) => self.nanos(),
+            // SeqCst: see `bucket/live_terms.rs`.
+            Source::Mock(nanos) => nanos.load(Ordering::SeqCst).min(LAST),
+            Source::Custom(now) => nanos_of(now()).min(LAST),
+        }
+    }
+
+    /// A reading as it comes from its source: in nanoseconds, or as the processor counts.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u64 {
+        match &self.0 {
+            Source::Counter => Counter::get().count(),
+            Source::Coarse(noted, _) => noted.load(Ordering::Acquire),
+            _ => self.other_nanos(),
+        }
+    }
+
+    /// Nanoseconds a [count](Clock::count): whole ones, and 2^-64ths of one.
+    pub(crate) fn scale(&self) -> (u64, u64) {
+        match self.0 {
+            Source::Counter => (Counter::get().whole, Counter::get().part),
+            _ => (1, 0),
+        }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.nanos())
+    }
+
+    /// Whether both read the same: one reading serves both.
+    pub(crate) fn is_same(&self, other: &Clock) -> bool {
+        match (&self.0, &other.0) {
+            (Source::Counter, Source::Counter) => true,
+            (Source::Coarse(one, _), Source::Coarse(two, _)) => Arc::ptr_eq(one, two),
+            (Source::Mock(one), Source::Mock(two)) => Arc::ptr_eq(one, two),
+            (Source::Custom(one), Source::Custom(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock::new()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Source::Counter => "Clock(counter)",
+            Source::Coarse(..) => "Clock(coarse)",
+            Source::Mock(_) => "Clock(mock)",
+            Source::Custom(_) => "Clock(custom)",
+        })
+    }
+}
+
+/// A reading of a limiter's clock, from [`TokenBucket::now`](crate::TokenBucket::now) or
+/// [`RateLimiter::now`](crate::RateLimiter::now). It means something to limiters on the same clock only.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let before = bucket.now();
+/// mock.advance(Duration::from_millis(5));
+/// assert_eq!(bucket.now().since(before), Duration::from_millis(5));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub(crate) u64);
+
+impl Moment {
+    /// The time since an earlier moment; zero if it is later.
+    #[must_use]
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The last reading: the highest bit has another use in `bucket/live_terms.rs`. (The counter takes 292 years to it.)
+const LAST: u64 = (1 << 63) - 1;
+
+/// Moves the [`Clock`] it was made with, for tests. A clone moves the same clock.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(1), clock);
+/// mock.advance(Duration::from_secs(60));
+/// bucket.try_acquire()?;
+/// // A clock that is set back earns nothing.
+/// mock.rewind(Duration::from_secs(1));
+/// assert!(bucket.try_acquire().is_err());
+/// # Ok::<(), tollgate::Denied>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MockClock(Arc<AtomicU64>);
+
+impl MockClock {
+    /// Moves the clock forward. It reads 2^63 - 1 ns (292 years) at most.
+    pub fn advance(&self, by: Duration) {
+        self.set(|nanos| nanos.saturating_add(nanos_of(by)));
+    }
+
+    /// Moves the clock back, to 0 at most.
+    pub fn rewind(&self, by: Duration) {
+        self.set(|nanos| nanos.saturating_sub(nanos_of(by)));
+    }
+
+    fn set(&self, to: impl Fn(u64) -> u64) {
+        self.0
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |nanos| Some(to(nanos)))
+            .expect("the update is never declined");
+    }
+}
+
+pub(crate) fn nanos_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,6 @@
+//! Where the time comes from.
+
+pub(crate) mod clock;
+pub(crate) mod jitter;
+pub(crate) mod periodic;
+pub(crate) mod tsc;

@@ -1,0 +1,185 @@
+//! The decision of a layer on a request, and the work on its response.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use crossbeam_utils::CachePadded;
+use http::{Response, StatusCode};
+
+use super::counters::{Counters, count};
+use super::decision::{Counted, Decision};
+use super::gate::{Asked, Decider, Gate, Outcome, Refund, Verdict, next};
+use super::said::Said;
+use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
+use crate::word::decision::{Denied, Granted};
+
+pub(super) type Cost = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
+pub(super) type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;
+pub(super) type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
+pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+
+/// What all services of a layer share.
+pub(crate) struct State {
+    pub(crate) gates: Box<[Arc<dyn Gate>]>,
+    /// Of all of these limiters.
+    pub(crate) ids: Arc<[u64]>,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) skip: Option<Skip>,
+    pub(crate) hook: Option<Hook>,
+    pub(crate) refund_on: Option<RefundOn>,
+    /// Of [`WHOLE`].
+    pub(crate) enforced: u64,
+    pub(crate) reject: Box<dyn Reject<Bytes>>,
+    /// Requests that are not limited: no limit counts them.
+    pub(crate) skipped: CachePadded<AtomicU64>,
+    pub(crate) said: Said,
+}
+
+pub(crate) const WHOLE: u64 = 1 << 32;
+
+/// The next step of a request.
+pub(super) enum Ruling {
+    /// It is passed on: the decision is told to the service, and the response to come is worked on.
+    Pass(Option<Decision>, After),
+    Refuse(Response<Bytes>),
+}
+
+impl State {
+    /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
+    /// faults of the setup.
+    fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
+        if count(counter).is_power_of_two() {
+            self.examine(Some(head));
+        }
+    }
+
+    /// Says each fault that a request shows and that was not said before.
+    #[cold]
+    pub(crate) fn examine(&self, head: Option<Head<'_>>) {
+        for gate in &self.gates {
+            gate.examine(head, &self.said);
+        }
+    }
+
+    pub(super) fn rule(&self, head: Head<'_>) -> Ruling {
+        if self.skip.as_ref().is_some_and(|skip| skip(head)) {
+            return self.skipped();
+        }
+        let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
+        let asked = Asked {
+            head,
+            cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
+            limits: self.gates.len(),
+            said: &self.said,
+            counted: before,
+            sampled: (1..WHOLE).contains(&self.enforced),
+            refundable: self.refund_on.is_some(),
+        };
+        let Verdict { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
+        // The upper half: the map's buckets have the same hash.
+        let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
+        let (result, Decider { policy, counters }) = match (outcome, decider) {
+            (Outcome::Decided(result), Some(decider)) => (result, decider),
+            (Outcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
+                self.suspect(&counters.rejected, head);
+                let refusal = Refusal::new(head, None, &policy).with_check(check);
+                return Ruling::Refuse(self.reject.reject(&refusal));
+            }
+            _ => return self.skipped(),
+        };
+        let before = before.map(|counted| Arc::new(counted.clone()));
+        let counted = Counted { ids: self.ids.clone(), before };
+        let decision = Decision { result, cost: asked.cost, counted };
+        if let Some(hook) = &self.hook {
+            hook(head, &decision);
+        }
+        let tell = Notice { policy, also };
+        match (result, enforced) {
+            (Ok(granted), _) => {
+                count(&counters.granted);
+                let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
+                let tell = (enforced && tell.has_grants()).then_some((tell, granted));
+                Ruling::Pass(Some(decision), After { tell, refund })
+            }
+            (Err(denied), true) => {
+                self.suspect(&counters.refused, head);
+                Ruling::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
+            }
+            (Err(_), false) => {
+                self.suspect(&counters.shadow_refused, head);
+                Ruling::Pass(Some(decision), After::NOTHING)
+            }
+        }
+    }
+
+    fn skipped(&self) -> Ruling {
+        count(&self.skipped);
+        Ruling::Pass(None, After::NOTHING)
+    }
+
+    fn refuse(&self, refusal: &Refusal<'_>, tell: &Notice, denied: Denied) -> Response<Bytes> {
+        let mut response = self.reject.reject(refusal);
+        if !refusal.is_grpc() && tell.policy.form != Headers::None {
+            tell.add(&mut response, denied.headers(&tell.policy));
+        }
+        response
+    }
+}
+
+/// What clients are told of, beside the decision.
+struct Notice {
+    policy: Arc<Policy>,
+    also: Vec<Arc<Policy>>,
+}
+
+impl Notice {
+    /// Whether granted requests are told of their limits.
+    fn has_grants(&self) -> bool {
+        !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
+    }
+
+    fn add<B>(&self, response: &mut Response<B>, fields: Fields) {
+        for policy in self.also.iter().rev() {
+            policy.append_to(response.headers_mut());
+        }
+        fields.append_to(response.headers_mut());
+    }
+}
+
+/// The work on a response when it is there.
+pub(super) struct After {
+    tell: Option<(Notice, Granted)>,
+    refund: Option<(RefundOn, Vec<Refund>, Arc<Counters>)>,
+}
+
+impl After {
+    pub(super) const NOTHING: After = After { tell: None, refund: None };
+
+    pub(super) fn act<B>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        if let Some((on, refunds, counters)) = self.refund.take()
+            && on(status)
+        {
+            count(&counters.refunded);
+            self.give_back(refunds);
+        }
+        if let Some((tell, granted)) = self.tell.take() {
+            // A client that is told to wait would wait before it follows the redirection.
+            if status.is_redirection() && granted.remaining() == 0 {
+                tell.add(response, granted.headers(&tell.policy).without_rest());
+            } else {
+                tell.add(response, granted.headers(&tell.policy));
+            }
+        }
+    }
+
+    /// Gives back the tokens. The response tells of the tokens that are left then.
+    fn give_back(&mut self, refunds: Vec<Refund>) {
+        for left in refunds.into_iter().filter_map(|refund| refund()) {
+            if let Some((_, granted)) = &mut self.tell {
+                *granted = left;
+            }
+        }
+    }
+}

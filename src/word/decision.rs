@@ -1,0 +1,279 @@
+//! What a decision says. Plain values: durations are computed when asked for.
+
+#[cfg(feature = "http")]
+mod next_token;
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::time::tsc::counted_nanos;
+use crate::word::state::Outcome;
+use crate::word::terms::{Pace, Reading};
+use crate::word::tick::TickClock;
+
+/// Until some units are earned, from a clock reading on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    units: u64,
+    from: u64,
+    clock: TickClock,
+}
+
+impl Wait {
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_nanos(self.nanos())
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        let counts = self.clock.nanos_for(self.from, self.units);
+        if self.clock.is_counted() { counted_nanos(counts) } else { counts }
+    }
+
+    pub(crate) fn of_ticks<P: Pace>(ticks: u64, reading: &Reading<P>) -> Wait {
+        Wait { units: ticks, from: reading.at, clock: reading.pace.terms().ticks.by_ticks() }
+    }
+
+    #[inline(always)]
+    fn of_nanos(nanos: u64, from: u64) -> Wait {
+        Wait { units: nanos, from, clock: TickClock::NANOS }
+    }
+
+    /// Until the bucket has `goal` units, from what it has after an outcome.
+    #[inline]
+    pub(crate) fn until<P: Pace>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
+        let (units, clock) = reading.pace.wait(reading.tick, goal, level, lag);
+        Wait { units, from: reading.at, clock }
+    }
+}
+
+/// Tokens were granted.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, TokenBucket};
+///
+/// let (clock, _mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let granted = bucket.try_acquire_n(4)?;
+/// assert_eq!(granted.remaining(), 6);
+/// assert_eq!(granted.reset_after(), Duration::from_millis(400));
+/// # Ok::<(), tollgate::Denied>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    tokens: u64,
+    remaining: u64,
+    reset: Wait,
+}
+
+impl Granted {
+    #[inline]
+    pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Granted {
+        let Outcome { taken, level, lag, .. } = outcome;
+        let terms = reading.pace.terms();
+        let reset = Wait::until(reading.pace.capacity(), level, lag, reading);
+        Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
+    }
+
+    /// What was not taken from a bucket: granted by shadow mode, by no limit at all, or none of it.
+    pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
+        Granted { tokens, remaining, reset: Wait::of_nanos(0, 0) }
+    }
+
+    /// Taken of a lease, when `remaining` were known to be left: it takes at most so many nanoseconds to fill the bucket.
+    #[inline(always)]
+    pub(crate) fn leased(tokens: u64, remaining: u64, nanos: u64) -> Granted {
+        Granted { tokens, remaining, reset: Wait::of_nanos(nanos, 0) }
+    }
+
+    /// The tokens that were taken: what was asked for, but for
+    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to), which may get less.
+    #[inline]
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Whole tokens left in the bucket after this decision, at its moment.
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// From the decision until the bucket is full, if nobody takes more; 0 if it is full.
+    ///
+    /// At most the time to fill an empty bucket, but for a clock reading that was behind, which adds by
+    /// how much.
+    pub fn reset_after(&self) -> Duration {
+        self.reset.duration()
+    }
+}
+
+/// What is in a bucket, from [`peek`](crate::TokenBucket::peek). Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Snapshot(pub(crate) Granted);
+
+impl Snapshot {
+    /// Whole tokens in the bucket.
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        self.0.remaining
+    }
+
+    /// From the moment of the look until the bucket is full, if nobody takes more; 0 if it is full.
+    pub fn reset_after(&self) -> Duration {
+        self.0.reset_after()
+    }
+}
+
+/// Taking nothing is always granted, and a look.
+impl From<Granted> for Snapshot {
+    fn from(granted: Granted) -> Snapshot {
+        Snapshot(granted)
+    }
+}
+
+/// Tokens were not granted, and none were taken.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Quota, Reason, TokenBucket};
+///
+/// let (clock, mock) = Clock::mock();
+/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let _ = bucket.try_acquire_n(9)?;
+///
+/// let denied = bucket.try_acquire_n(3).unwrap_err();
+/// assert_eq!((denied.reason(), denied.remaining()), (Reason::Empty, 1));
+/// assert_eq!(denied.retry_after(), Some(Duration::from_millis(200)));
+/// mock.advance(Duration::from_millis(200));
+/// assert!(bucket.try_acquire_n(3).is_ok());
+///
+/// // More than the bucket ever holds.
+/// let denied = bucket.try_acquire_n(11).unwrap_err();
+/// assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
+/// # Ok::<(), tollgate::Denied>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Denied {
+    reason: Reason,
+    remaining: u64,
+    asked: u64,
+    retry: Option<Wait>,
+}
+
+/// Why tokens were [`Denied`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// There are not enough tokens now.
+    Empty,
+    /// More tokens were asked for than the bucket ever holds.
+    TooMany,
+    /// The key is new, and the limiter has no room for it
+    /// (only with [`WhenFull::Deny`](crate::WhenFull::Deny)).
+    Full,
+    /// As many tokens are promised to those who wait as the bound on debt allows.
+    Debt,
+    /// The tokens would come later than the caller is ready to wait.
+    Deadline,
+    /// The plan was made for another limiter.
+    ForeignPlan,
+    /// More than 64 limits were to be taken [at once](crate::all_of).
+    TooManyLimits,
+}
+
+impl Denied {
+    #[inline]
+    pub(crate) fn empty<P: Pace>(asked: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
+        let terms = reading.pace.terms();
+        let need = terms.units(asked) + terms.floor;
+        let retry = Some(Wait::until(need, outcome.level, outcome.lag, reading));
+        Denied { reason: Reason::Empty, remaining: terms.available(outcome.level), asked, retry }
+    }
+
+    #[cold]
+    pub(crate) fn too_many<P: Pace>(asked: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+        let remaining = reading.pace.terms().available(outcome.level);
+        Denied { reason: Reason::TooMany, remaining, asked, retry: None }
+    }
+
+    /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
+    pub(crate) fn in_debt<P: Pace>(n: u64, patience: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
+        let terms = reading.pace.terms();
+        let wait = |above| Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading).nanos();
+        let (debt, deadline) = (wait(reading.pace.lowest()), wait(terms.floor).saturating_sub(patience));
+        let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
+        let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
+        Denied { reason, remaining: terms.available(outcome.level), asked: n, retry }
+    }
+
+    /// No room; there may be some at the clock reading `due`, if ever.
+    pub(crate) fn full(asked: u64, from: u64, due: Option<u64>) -> Denied {
+        let wait = |due: u64| Wait::of_nanos(due.saturating_sub(from), from);
+        Denied { reason: Reason::Full, remaining: 0, asked, retry: due.map(wait) }
+    }
+
+    pub(crate) fn foreign_plan() -> Denied {
+        Denied { reason: Reason::ForeignPlan, remaining: 0, asked: 0, retry: None }
+    }
+
+    pub(crate) fn too_many_limits() -> Denied {
+        Denied { reason: Reason::TooManyLimits, remaining: 0, asked: 0, retry: None }
+    }
+
+    /// How long after the decision the same request is granted, if nobody takes tokens in between.
+    ///
+    /// Exact on the limiter's clock: one nanosecond earlier it is refused. `None` if it can never be
+    /// granted. With [`Reason::Full`] it is when room for a new key may be due, at the earliest: zero until the
+    /// limiter has looked at all of its keys in vain, of which each such call does 64.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry.map(Wait::duration)
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Whole tokens in the bucket; 0 if there is none.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// The tokens that were asked for; 0 if it was no bucket that refused them.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+}
+
+impl Error for Denied {}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            Reason::Empty => write!(f, "not enough tokens: {} left", self.remaining)?,
+            Reason::TooMany => f.write_str("more tokens than the bucket ever holds")?,
+            Reason::Full => f.write_str("no room for a new key")?,
+            Reason::Debt => f.write_str("too many tokens are promised already")?,
+            Reason::Deadline => f.write_str("the tokens come too late")?,
+            Reason::ForeignPlan => f.write_str("the plan was made for another limiter")?,
+            Reason::TooManyLimits => f.write_str("more than 64 limits at once")?,
+        }
+        match self.retry_after() {
+            Some(wait) => write!(f, ", retry after {wait:?}"),
+            None => Ok(()),
+        }
+    }
+}

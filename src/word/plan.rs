@@ -1,0 +1,233 @@
+//! A quota of some keys, counted in the ticks of the limiter's own.
+//!
+//! A tick of the limiter earns `k` units under a plan. What a plan earned until a tick is `floor(tick * k)`, with the
+//! tick counted from the beginning, and what comes between two ticks is the difference of these: nothing is ever
+//! rounded twice, so the error stays under one unit, for ever. (The floor of `elapsed * k`, added up, lost 5 % of a
+//! plan's rate in a test.)
+
+use crate::quota::layout::{Flaw, Numbers};
+use crate::quota::rate::Quota;
+use crate::word::terms::{Pace, Reading, Terms};
+
+/// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
+///
+/// It is `Copy`, and a plain value: nothing is registered, so a key is under whatever plan a call names, keeps its
+/// tokens as it moves from plan to plan, and what it earned since its last use counts at the plan of the call that looks.
+///
+/// It counts in ticks of the limiter, and is right to one of them and to one unit of its own, a small fraction of a token.
+///
+/// A plan is kept as a ratio to the quota that was in force when it was made, and a later
+/// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays. A plan made after
+/// a change counts from that change on: the time before it earns nothing under the plan, also by a
+/// reading of the clock that is behind the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The limiter it was made for.
+    pub(crate) limiter: u64,
+    quota: Quota,
+    /// A tick earns `factor / 2^shift` units, the factor rounded up to 64 significant bits.
+    factor: u64,
+    shift: u32,
+    capacity: u64,
+    /// From when on the plan earns; `None` if no other quota has gone before.
+    since: Option<Since>,
+    /// The set of overflow buckets of its keys, as the limiter numbers them.
+    pub(crate) overflow_set: u8,
+}
+
+/// The start of the quota that a plan was made beside: a clock reading in nanoseconds, and its tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) nanos: u64,
+    pub(crate) tick: u64,
+}
+
+impl Plan {
+    /// `own` is what the limiter's ticks count, `terms` how.
+    pub(crate) fn compile(
+        limiter: u64,
+        quota: Quota,
+        own: Quota,
+        terms: &Terms,
+        since: Option<Since>,
+    ) -> Result<Plan, Flaw> {
+        let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
+        let Numbers { tokens, nanos, burst } = quota.numbers();
+        // `factor * 128 > units << shift`, which might overflow.
+        if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(burst) << terms.layout.fraction {
+            return Err(Flaw::CoarsePlan { tokens, nanos, burst });
+        }
+        if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
+            return Err(Flaw::SlowPlan { tokens, nanos, burst });
+        }
+        Ok(plan)
+    }
+
+    /// A plan whatever a tick is worth, as a tiny layout that is tried in full has it.
+    pub(crate) fn however_coarse(
+        limiter: u64,
+        quota: Quota,
+        own: Quota,
+        terms: &Terms,
+        since: Option<Since>,
+    ) -> Result<Plan, Flaw> {
+        let Numbers { tokens, nanos, burst } = quota.numbers();
+        let layout = terms.layout;
+        let most = terms.frame().most_burst();
+        if burst > most {
+            return Err(Flaw::Narrow { burst, most });
+        }
+        let own = own.numbers();
+        // Units a tick, below 2^126 over below 2^126, times 2^scale.
+        let up = u128::from(tokens) * u128::from(own.nanos);
+        let down = u128::from(own.tokens) * u128::from(nanos);
+        let Some((factor, shift)) = ratio(up, down, layout.scale.into()) else {
+            return Err(if up > down {
+                Flaw::CoarsePlan { tokens, nanos, burst }
+            } else {
+                Flaw::SlowPlan { tokens, nanos, burst }
+            });
+        };
+        Ok(Plan {
+            limiter,
+            quota,
+            factor,
+            shift,
+            capacity: terms.floor + (burst << layout.fraction),
+            since,
+            overflow_set: u8::MAX,
+        })
+    }
+
+    pub(crate) fn with_overflow_set(self, overflow_set: u8) -> Plan {
+        Plan { overflow_set, ..self }
+    }
+
+    /// The quota it was made of.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Ticks in which a bucket surely fills from its lowest level.
+    pub(crate) fn ticks_to_fill(&self) -> u64 {
+        self.ticks(0, self.capacity)
+    }
+
+    /// The least number of ticks after `tick` that earn `units`; or many, if it is more than a plan may need.
+    fn ticks(&self, tick: i64, units: u64) -> u64 {
+        let into = self.product(tick).cast_unsigned() & ((1 << self.shift) - 1);
+        let goal = u128::from(units).checked_mul(1 << self.shift);
+        let ticks = goal.map(|goal| goal.saturating_sub(into).div_ceil(self.factor.into()));
+        ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(LONG)
+    }
+
+    /// Rounded down, also below 0.
+    fn earned_until(&self, tick: i64) -> i128 {
+        self.product(tick) >> self.shift
+    }
+
+    fn product(&self, tick: i64) -> i128 {
+        // Below 2^63 times below 2^64.
+        i128::from(tick) * i128::from(self.factor)
+    }
+}
+
+/// Stands for any number of ticks that no plan needs.
+const LONG: u64 = u64::MAX >> 2;
+
+/// `up / down * 2^scale` as `factor / 2^shift`, the factor rounded up to 64 bits; the shift is below 128. Nothing if
+/// it is too small for that, or 2^64 and more. The terms are from 1 to below 2^126.
+fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
+    let (mut quotient, mut rest) = (up / down, up % down);
+    let mut shift = 0_u32;
+    // Long division, one bit at a time, until there are 64.
+    while quotient >> 63 == 0 {
+        rest *= 2;
+        quotient = quotient * 2 + u128::from(rest >= down);
+        if rest >= down {
+            rest -= down;
+        }
+        shift += 1;
+    }
+    let factor = quotient + u128::from(rest > 0);
+    let (factor, shift) = match u64::try_from(factor) {
+        Ok(factor) => (factor, shift),
+        // Rounded up to 2^64, unless it had so many bits from the beginning.
+        Err(_) => (1 << 63, shift.checked_sub(1)?),
+    };
+    Some((factor, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
+}
+
+/// A tick since the beginning, which is known modulo 2^63, as the base of a change is. After a change to a faster quota
+/// a reading that is behind it may be before the beginning. (Ticks wrap where a nanosecond has more than one.)
+fn signed(tick: u64) -> i64 {
+    (tick << 1).cast_signed() >> 1
+}
+
+/// A limiter's terms with a plan on top, at a reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    terms: Terms,
+    plan: Plan,
+    /// The tick of the reading.
+    tick: u64,
+    /// Ticks from the plan's start to the reading; negative for a reading that is behind the start.
+    age: i64,
+}
+
+impl Reading {
+    pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
+        let age = plan.since.map_or(i64::MAX, |since| self.age(since));
+        let pace = Planned { terms: self.pace, plan, tick: self.tick, age };
+        Reading { pace, at: self.at, tick: self.tick }
+    }
+
+    /// Ticks since a start; negative if the reading is behind it.
+    fn age(&self, Since { nanos, tick }: Since) -> i64 {
+        let ahead = signed(self.tick.wrapping_sub(tick));
+        let wraps = self.pace.ticks.may_count(self.nanos().saturating_sub(nanos), 1 << 62);
+        // Longer than any stamp's range.
+        if ahead < 0 && wraps { i64::MAX } else { ahead }
+    }
+}
+
+impl Planned {
+    /// Ticks from the plan's start to the tick `now`, which is the reading's or ahead of it.
+    fn age(&self, now: u64) -> i64 {
+        // A lag is below 2^57 ticks.
+        self.age.saturating_add_unsigned(now.wrapping_sub(self.tick))
+    }
+}
+
+impl Pace for Planned {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn capacity(&self) -> u64 {
+        self.plan.capacity
+    }
+
+    fn lowest(&self) -> u64 {
+        Terms { capacity: self.plan.capacity, ..self.terms }.lowest()
+    }
+
+    fn earned(&self, now: u64, passed: u64) -> u64 {
+        // Nothing before the plan's start: those ticks are of another quota.
+        let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
+        let now = signed(now);
+        // No overflow: `passed` is below 2^62, as a stamp's range is.
+        let from = now - passed.cast_signed();
+        let earned = self.plan.earned_until(now) - self.plan.earned_until(from);
+        // The bucket holds less; added to a level it stays below 2^63.
+        u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
+    }
+
+    fn ticks_for(&self, now: u64, units: u64) -> u64 {
+        // Before its start the plan earns nothing.
+        let early = u64::try_from(self.age(now).saturating_neg()).unwrap_or(0);
+        let from = signed(now.wrapping_add(early));
+        self.plan.ticks(from, units).saturating_add(early).min(LONG)
+    }
+}
