@@ -4,7 +4,7 @@
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Control {
+pub(crate) enum Fault {
     /// An evictor removes a bucket that is full, and does not seal it.
     NoSeal,
     /// It stores the seal.
@@ -77,7 +77,7 @@ pub(crate) enum Control {
     LeaseByStore,
     /// After a change to a lower burst each lease ends by a commit of its own, and its cell is open
     /// again at once.
-    GatheredApart,
+    RecalledApart,
     /// After such a change the word is not cut beside a cell that a stopped thread keeps.
     Uncut,
     /// An evictor does not look whether a key is spread.
@@ -103,19 +103,19 @@ pub(crate) enum Control {
 /// Whether this is broken.
 #[cfg(not(control))]
 #[inline(always)]
-pub(crate) const fn broken(_: Control) -> bool {
+pub(crate) const fn injected(_: Fault) -> bool {
     false
 }
 
 /// Whether this is broken: what `TOLLGATE_CONTROL` names. Says so when it first matters.
 #[cfg(control)]
-pub(crate) fn broken(control: Control) -> bool {
+pub(crate) fn injected(control: Fault) -> bool {
     use std::sync::{LazyLock, Once};
     static NAME: LazyLock<String> = LazyLock::new(|| std::env::var("TOLLGATE_CONTROL").unwrap_or_default());
     static SAID: Once = Once::new();
-    let broken = format!("{control:?}") == *NAME;
-    if broken {
+    let injected = format!("{control:?}") == *NAME;
+    if injected {
         SAID.call_once(|| println!("broken on purpose: {control:?}"));
     }
-    broken
+    injected
 }

@@ -1,5 +1,5 @@
-//! The one atomic word, and the one compare-and-swap of the crate: in [an attempt](Word::attempt), which most decisions are,
-//! and in [a loop](Word::advance), which all others are.
+//! The one atomic word, and the one compare-and-swap of the crate: in [an attempt](BucketRef::attempt), which most decisions are,
+//! and in [a loop](BucketRef::advance), which all others are.
 //!
 //! # Orderings
 //!
@@ -15,7 +15,7 @@
 //!
 //! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
 
-use crate::fault::{Control, broken};
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::Reading;
@@ -34,13 +34,13 @@ pub(crate) trait ReadOnce: Read<Reading> {
     fn count(&self) -> u64;
     /// What was read, as a reading for a state. A take by a reading from before the word was loaded goes `near` the stamp
     /// only.
-    fn admitted(&self, state: State, count: u64) -> Once;
+    fn admitted(&self, state: State, count: u64) -> FreshReading;
 }
 
 /// A reading, and by how many ticks a take may be ahead of the stamp if the clock was read before the word was loaded.
 ///
 /// Not an option of one: whoever takes that apart looks for its tag among the terms, at run time.
-pub(crate) struct Once {
+pub(crate) struct FreshReading {
     pub(crate) reading: Reading,
     pub(crate) near: u64,
     /// Whether the state admits it.
@@ -49,20 +49,20 @@ pub(crate) struct Once {
 
 /// What an attempt does first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum Order {
     /// It reads the clock: the word is not held over that, so fewer races are lost.
-    Clock,
+    ClockFirst,
     /// It loads the word: the reading is good for any stamp that is behind it.
-    Word,
+    WordFirst,
 }
 
 /// Why nothing came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missed {
+pub(crate) enum Miss {
     /// The state does not admit the reading.
-    Unfit,
+    StaleReading,
     /// Somebody else committed.
-    Lost,
+    LostRace,
 }
 
 /// A step: what comes of a state and a reading, and the state to commit, if any.
@@ -90,7 +90,7 @@ impl<T, R, F: Fn(State, &T) -> (R, Option<State>)> Advance<T> for By<F> {
 }
 
 /// The word of a bucket, as one caller has found it: what steps are run on.
-pub(crate) trait Word: Copy {
+pub(crate) trait BucketRef: Copy {
     /// What it holds. [`State::SEALED`] if it is no longer the bucket that was found.
     fn state(self) -> State;
 
@@ -105,24 +105,24 @@ pub(crate) trait Word: Copy {
     ///
     /// Nearly every decision is this one. With no loop, little is kept over the call of the clock: that is 6 ns.
     #[inline(always)]
-    fn attempt(self, first: First, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Missed> {
-        let early = if first == First::Clock { read.count() } else { 0 };
+    fn attempt(self, first: Order, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Miss> {
+        let early = if first == Order::ClockFirst { read.count() } else { 0 };
         let state = self.state();
-        let count = if first == First::Clock { early } else { read.count() };
-        let Once { reading, near, fits } = read.admitted(state, count);
+        let count = if first == Order::ClockFirst { early } else { read.count() };
+        let FreshReading { reading, near, fits } = read.admitted(state, count);
         if !fits {
-            return Err(Missed::Unfit);
+            return Err(Miss::StaleReading);
         }
         let (outcome, next) = state.take_ahead(&reading, n);
         let Some(next) = next else {
-            return if self.still_has(state) { Ok((outcome, reading)) } else { Err(Missed::Lost) };
+            return if self.still_has(state) { Ok((outcome, reading)) } else { Err(Miss::LostRace) };
         };
-        if first == First::Clock && !state.is_near(&reading, near) {
-            return Err(Missed::Unfit);
+        if first == Order::ClockFirst && !state.within_skew(&reading, near) {
+            return Err(Miss::StaleReading);
         }
         match self.commit(state, next) {
             Ok(()) => Ok((outcome, reading)),
-            Err(_) => Err(Missed::Lost),
+            Err(_) => Err(Miss::LostRace),
         }
     }
 
@@ -130,10 +130,10 @@ pub(crate) trait Word: Copy {
     /// commit; and tells that reading.
     ///
     /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
-    /// reading that is older than the state, unless it is one that [`State::admits_reading`].
+    /// reading that is older than the state, unless it is one that [`State::accepts_stale`].
     #[inline(always)]
     fn advance<T: Copy, A: Advance<T>>(self, read: impl Read<T>, step: A) -> (A::Out, T) {
-        let read = stop(Control::NoRereadAfterRace, read);
+        let read = stop(Fault::NoRereadAfterRace, read);
         let mut state = self.state();
         loop {
             let reading = read.read(state);
@@ -149,7 +149,7 @@ pub(crate) trait Word: Copy {
         }
     }
 
-    /// As [`advance`](Word::advance), by closures.
+    /// As [`advance`](BucketRef::advance), by closures.
     fn drive<T: Copy, R>(
         self,
         read: impl Fn(State) -> T + Copy,
@@ -191,7 +191,7 @@ impl Bucket {
 }
 
 /// A bucket that is nobody else's: from the one that was found nobody can take it away but by sealing it.
-impl Word for &Bucket {
+impl BucketRef for &Bucket {
     #[inline(always)]
     fn state(self) -> State {
         Bucket::state(self)
@@ -214,7 +214,7 @@ impl Word for &Bucket {
 /// A commit, or a store of what is sealed if that is broken.
 #[inline(always)]
 fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>) -> Result<u64, u64> {
-    if broken(Control::SealByStore) && next == State::SEALED {
+    if injected(Fault::SealByStore) && next == State::SEALED {
         word.store(next.word(), Ordering::Release);
         return Ok(next.word());
     }
@@ -224,14 +224,14 @@ fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>
 /// A reading, for a whole call if that is broken.
 #[cfg(not(control))]
 #[inline(always)]
-pub(crate) fn stop<T, R: Read<T>>(_: Control, read: R) -> R {
+pub(crate) fn stop<T, R: Read<T>>(_: Fault, read: R) -> R {
     read
 }
 
 /// A reading, for a whole call if that is broken.
 #[cfg(control)]
-pub(crate) fn stop<T: Copy, R: Read<T>>(control: Control, read: R) -> Stopped<T, R> {
-    let now = broken(control).then(|| read.read(State::FULL));
+pub(crate) fn stop<T: Copy, R: Read<T>>(control: Fault, read: R) -> Stopped<T, R> {
+    let now = injected(control).then(|| read.read(State::FULL));
     Stopped { read, now }
 }
 

@@ -18,22 +18,22 @@
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket/atomic.rs` gives.
 
-use crate::bucket::atomic::{Advance, Bucket, First, Missed, Once, Read, ReadOnce, Word, stop};
-use crate::bucket::live_terms::{Regimes, Source};
+use crate::bucket::atomic::{Advance, Bucket, BucketRef, FreshReading, Miss, Order, Read, ReadOnce, stop};
+use crate::bucket::live_terms::{LiveTerms, Source};
 use crate::bucket::reservation::Receipt;
-use crate::fault::{Control, broken};
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::{Plan, Planned};
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{MARGIN_NANOS, Pace, Reading};
+use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
 use crate::word::verb::{Give, Settle, Step, charge_up_to};
 
 /// A step on whatever state there is.
 struct Run<S>(S);
 
-impl<P: Pace, S: Step> Advance<Reading<P>> for Run<S> {
+impl<P: Refill, S: Step> Advance<Reading<P>> for Run<S> {
     type Out = Outcome;
 
     #[inline(always)]
@@ -42,21 +42,21 @@ impl<P: Pace, S: Step> Advance<Reading<P>> for Run<S> {
     }
 }
 
-/// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `unborn` says, if it does.
+/// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `initial_state` says, if it does.
 struct Charge<'a, R, S> {
-    rules: &'a Rules<R>,
-    unborn: Option<State>,
+    engine: &'a Engine<R>,
+    initial_state: Option<State>,
     step: S,
 }
 
-impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
+impl<P: Refill, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
     type Out = Option<Outcome>;
 
     #[inline(always)]
     fn advance(&self, state: State, reading: &Reading<P>) -> (Self::Out, Option<State>) {
-        let from = match self.unborn {
+        let from = match self.initial_state {
             _ if state.is_level() => state,
-            Some(State::FULL) if state == State::FULL => self.rules.start(reading),
+            Some(State::FULL) if state == State::FULL => self.engine.start(reading),
             Some(start) if state == State::FULL => start,
             _ => return (None, None),
         };
@@ -71,35 +71,35 @@ impl<P: Pace, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
 #[derive(Clone, Copy)]
 pub(crate) struct Now<T>(pub(crate) T);
 
-impl<R: Source> Read<Reading> for Now<&Rules<R>> {
+impl<R: Source> Read<Reading> for Now<&Engine<R>> {
     #[inline(always)]
     fn read(&self, _: State) -> Reading {
         self.0.read()
     }
 }
 
-impl<R: Source> ReadOnce for Now<&Rules<R>> {
+impl<R: Source> ReadOnce for Now<&Engine<R>> {
     #[inline(always)]
     fn count(&self) -> u64 {
-        self.0.clock.count()
+        self.0.clock.raw()
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> Once {
+    fn admitted(&self, state: State, count: u64) -> FreshReading {
         self.0.source.admitted(state, count, true)
     }
 }
 
 /// A reading that was taken before, where it may decide; else a new one.
 #[derive(Clone, Copy)]
-pub(crate) struct At<'a>(pub(crate) &'a Rules, pub(crate) Moment);
+pub(crate) struct At<'a>(pub(crate) &'a Engine, pub(crate) Moment);
 
 impl Read<Reading> for At<'_> {
     #[inline]
     fn read(&self, state: State) -> Reading {
-        let At(rules, Moment(nanos)) = *self;
-        let reading = rules.source.read(&rules.clock, Some(nanos));
-        if state.admits_reading(&reading.pace, reading.tick) { reading } else { rules.read() }
+        let At(engine, Moment(nanos)) = *self;
+        let reading = engine.source.read(&engine.clock, Some(nanos));
+        if state.accepts_stale(&reading.refill, reading.tick) { reading } else { engine.read() }
     }
 }
 
@@ -110,7 +110,7 @@ impl ReadOnce for At<'_> {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> Once {
+    fn admitted(&self, state: State, count: u64) -> FreshReading {
         self.0.source.admitted(state, count, false)
     }
 }
@@ -128,31 +128,31 @@ impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
 /// The place of one key in a store: papaya's map, a fixed table, or a stand-in that a model checker can follow.
 ///
 /// It is passed by value, as all that is hot here: what a cold function has a reference to must be kept in memory.
-pub(crate) trait Place<'a>: Copy {
-    type Word: Word;
+pub(crate) trait Entry<'a>: Copy {
+    type BucketRef: BucketRef;
     /// The key's bucket, if it has an entry.
-    fn search(self) -> Option<Self::Word>;
+    fn get(self) -> Option<Self::BucketRef>;
     /// Whether it has an entry, or is just getting one.
-    fn is_entered(self) -> bool {
-        self.search().is_some()
+    fn is_present(self) -> bool {
+        self.get().is_some()
     }
     /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
-    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
     /// Whether a bucket of the store is spread over cores, and so stays.
     fn is_spread(self, _: &Bucket) -> bool {
         false
     }
     /// Lets who is about to make an entry for it go on.
-    fn pause(self) {}
+    fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
-    fn bury(self);
+    fn remove_sealed(self);
     /// The bucket it shares with others while it has no entry.
-    fn overflow(self) -> &'a Bucket;
+    fn overflow_bucket(self) -> &'a Bucket;
 }
 
 /// Whether an entry may be removed: if its bucket is sealed, never by key alone.
-pub(crate) fn is_removable(bucket: impl Word) -> bool {
-    bucket.state() == State::SEALED || broken(Control::NoSeal) || broken(Control::RemoveByKey)
+pub(crate) fn is_removable(bucket: impl BucketRef) -> bool {
+    bucket.state() == State::SEALED || injected(Fault::NoSeal) || injected(Fault::RemoveByKey)
 }
 
 /// Somebody else's insertion or eviction sends a call back to the start. So does a clock on which seconds pass between two
@@ -167,53 +167,53 @@ pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
 
 /// What decides when a bucket may be sealed: a reading, the slowest plan, and the last change of quota.
 #[derive(Clone, Copy)]
-pub(crate) struct Leave {
+pub(crate) struct IdleCheck {
     reading: Reading,
-    longest: u64,
+    slowest_fill: u64,
     /// None that was charged is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its
     /// ticks were worth is another matter. These are the nanoseconds that are left of it.
-    calm_in: u64,
+    grace_left: u64,
 }
 
-impl Leave {
+impl IdleCheck {
     /// In a wait: it is over no earlier than the margin is.
-    const CALM: u64 = 1 << 63;
+    const GRACE: u64 = 1 << 63;
 
     /// How long a bucket is to wait before it may be sealed: 0 if it may be now, less if it may be earlier.
-    pub(crate) fn wait(&self, state: State) -> u64 {
-        let ticks = state.evictable_in(&self.reading.pace, self.reading.tick, self.longest);
-        let calm = self.calm_in == 0 || !state.is_level() || broken(Control::NotCalm);
-        if calm { ticks } else { ticks | Leave::CALM }
+    pub(crate) fn ticks_until_idle(&self, state: State) -> u64 {
+        let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
+        let calm = self.grace_left == 0 || !state.is_level() || injected(Fault::NotCalm);
+        if calm { ticks } else { ticks | IdleCheck::GRACE }
     }
 
     /// The clock reading when a wait is over.
-    pub(crate) fn time(&self, wait: u64) -> u64 {
+    pub(crate) fn due_at(&self, wait: u64) -> u64 {
         let now = self.reading.nanos();
-        let nanos = self.reading.pace.ticks.nanos_until(now, wait & !Leave::CALM);
-        now.saturating_add(if wait & Leave::CALM == 0 { nanos } else { nanos.max(self.calm_in) })
+        let nanos = self.reading.refill.ticks.nanos_until(now, wait & !IdleCheck::GRACE);
+        now.saturating_add(if wait & IdleCheck::GRACE == 0 { nanos } else { nanos.max(self.grace_left) })
     }
 }
 
 /// What all decisions of one limiter are made with.
 #[derive(Debug)]
-pub(crate) struct Rules<R = Regimes> {
+pub(crate) struct Engine<R = LiveTerms> {
     pub(crate) source: R,
     pub(crate) clock: Clock,
     /// The most ticks in which a bucket fills under any plan; 0 if there is none.
-    longest: AtomicU64,
+    slowest_fill: AtomicU64,
     /// Tokens that a new bucket starts with, if not full.
     initial: Option<u64>,
 }
 
-impl<R> Rules<R> {
+impl<R> Engine<R> {
     const_fn! {
-        pub(crate) const fn new(source: R, clock: Clock, initial: Option<u64>) -> Rules<R> {
-            Rules { source, clock, longest: AtomicU64::new(0), initial }
+        pub(crate) const fn new(source: R, clock: Clock, initial: Option<u64>) -> Engine<R> {
+            Engine { source, clock, slowest_fill: AtomicU64::new(0), initial }
         }
     }
 }
 
-impl<R: Source> Rules<R> {
+impl<R: Source> Engine<R> {
     #[inline(always)]
     pub(crate) fn read(&self) -> Reading {
         self.source.read(&self.clock, None)
@@ -224,11 +224,11 @@ impl<R: Source> Rules<R> {
     /// Whoever charges under it does so after this; an evictor loads it after the word, and so sees it if it sees
     /// the charge.
     pub(crate) fn admit_plan(&self, ticks: u64) {
-        self.longest.fetch_max(if broken(Control::PlansUnknown) { 0 } else { ticks }, Ordering::AcqRel);
+        self.slowest_fill.fetch_max(if injected(Fault::PlansUnknown) { 0 } else { ticks }, Ordering::AcqRel);
     }
 
     /// The state of a bucket that nobody has used. The clock is read only if that depends on it.
-    pub(crate) fn unused(&self) -> State {
+    pub(crate) fn initial(&self) -> State {
         if self.starts_full() { State::FULL } else { self.start(&self.read()) }
     }
 
@@ -245,15 +245,15 @@ impl<R: Source> Rules<R> {
     }
 
     /// The state of a bucket that may never have been charged.
-    pub(crate) fn begun<P: Pace>(&self, state: State, reading: &Reading<P>) -> State {
+    pub(crate) fn initialized<P: Refill>(&self, state: State, reading: &Reading<P>) -> State {
         if state == State::FULL { self.start(reading) } else { state }
     }
 
     /// What a bucket that was never charged starts from.
-    pub(crate) fn start<P: Pace>(&self, reading: &Reading<P>) -> State {
+    pub(crate) fn start<P: Refill>(&self, reading: &Reading<P>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };
-        let terms = reading.pace.terms();
-        let level = (terms.floor + terms.units(tokens)).min(reading.pace.capacity());
+        let terms = reading.refill.terms();
+        let level = (terms.empty_level + terms.units(tokens)).min(reading.refill.capacity());
         State::pack(terms, level, reading.tick)
     }
 
@@ -261,16 +261,16 @@ impl<R: Source> Rules<R> {
     /// Nothing if it is unfit again, or lost too often.
     pub(crate) fn attempt_again(
         &self,
-        bucket: impl Word,
-        mut missed: Missed,
+        bucket: impl BucketRef,
+        mut missed: Miss,
         read: impl ReadOnce,
         n: u64,
     ) -> Option<(Outcome, Reading)> {
         for _ in 0..MOST_ATTEMPTS {
-            let first = if missed == Missed::Lost { First::Clock } else { First::Word };
+            let first = if missed == Miss::LostRace { Order::ClockFirst } else { Order::WordFirst };
             match bucket.attempt(first, read, n) {
                 Ok(done) => return Some(done),
-                Err(Missed::Unfit) if first == First::Word => break,
+                Err(Miss::StaleReading) if first == Order::WordFirst => break,
                 Err(again) => missed = again,
             }
         }
@@ -278,96 +278,96 @@ impl<R: Source> Rules<R> {
     }
 
     /// Runs a step on a bucket outside of a map.
-    pub(crate) fn run<P: Pace>(
+    pub(crate) fn run<P: Refill>(
         &self,
-        bucket: impl Word,
+        bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
         bucket.advance(read, Run(step))
     }
 
-    /// Runs a step on the bucket at `place`, and tells the reading that counted.
+    /// Runs a step on the bucket at `entry`, and tells the reading that counted.
     #[inline(always)]
-    pub(crate) fn acquire<'a, P: Pace>(
+    pub(crate) fn acquire<'a, P: Refill>(
         &self,
-        place: impl Place<'a>,
+        entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
-        let early = stop(Control::ClockBeforeLookUp, read);
-        let found = place.search();
-        let read = stop(Control::NoRereadAfterSeal, early);
+        let early = stop(Fault::ClockBeforeLookUp, read);
+        let found = entry.get();
+        let read = stop(Fault::NoRereadAfterSeal, early);
         if let Some(bucket) = found
             && let Some(done) = self.charge(bucket, None, read, step)
         {
             return Ok(done);
         }
-        self.acquire_anyhow(place, read, step)
+        self.acquire_anyhow(entry, read, step)
     }
 
     #[cold]
     #[inline(never)]
-    fn acquire_anyhow<'a, P: Pace>(
+    fn acquire_anyhow<'a, P: Refill>(
         &self,
-        place: impl Place<'a>,
+        entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Done<P> {
         for _ in 0..MOST_ROUNDS {
-            let Some(bucket) = place.search() else {
-                match place.admit(read, step) {
+            let Some(bucket) = entry.get() else {
+                match entry.insert(read, step) {
                     Some(done) => return done,
-                    None => place.pause(),
+                    None => entry.back_off(),
                 }
                 continue;
             };
-            if let Some(done) = self.first_charge(bucket, place.overflow(), read, step) {
+            if let Some(done) = self.first_charge(bucket, entry.overflow_bucket(), read, step) {
                 return Ok(done);
             }
-            place.bury();
+            entry.remove_sealed();
         }
         let now = self.clock.nanos();
         Err(Denied::full(step.most(), now, Some(now)))
     }
 
     #[inline(always)]
-    fn charge<P: Pace>(
+    fn charge<P: Refill>(
         &self,
-        bucket: impl Word,
-        unborn: Option<State>,
+        bucket: impl BucketRef,
+        initial_state: Option<State>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
-        let (outcome, reading) = bucket.advance(read, Charge { rules: self, unborn, step });
+        let (outcome, reading) = bucket.advance(read, Charge { engine: self, initial_state, step });
         outcome.map(|outcome| (outcome, reading))
     }
 
     /// Runs a step on a bucket that may be uncharged. Nothing if it is sealed.
     #[cold]
-    pub(crate) fn first_charge<P: Pace>(
+    pub(crate) fn first_charge<P: Refill>(
         &self,
-        bucket: impl Word,
+        bucket: impl BucketRef,
         overflow: &Bucket,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
         fence(Ordering::SeqCst);
-        let unborn = if broken(Control::DebtsForgotten) { State::FULL } else { overflow.state() };
-        self.charge(bucket, Some(unborn), read, step)
+        let initial_state = if injected(Fault::DebtsForgotten) { State::FULL } else { overflow.state() };
+        self.charge(bucket, Some(initial_state), read, step)
     }
 
     /// Runs a step on a bucket that is in no map, and so never sealed.
-    pub(crate) fn run_shared<P: Pace>(
+    pub(crate) fn run_shared<P: Refill>(
         &self,
-        bucket: impl Word,
+        bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
         bucket.drive(
             |state| read.read(state),
             |state, reading| {
-                let from = self.begun(state, reading);
+                let from = self.initialized(state, reading);
                 let (outcome, next) = step.run(from, reading);
                 // Refused at first: it has a level and a stamp from here on all the same.
                 (outcome, next.or((from != state).then_some(from)))
@@ -380,31 +380,31 @@ impl<R: Source> Rules<R> {
     /// The decision is void, and tokens it took are lost to those who share the bucket, if the key has an
     /// entry after it, or might have had one in between: one that came and went was there for the margin.
     #[cold]
-    pub(crate) fn acquire_overflow<'a, P: Pace>(
+    pub(crate) fn acquire_overflow<'a, P: Refill>(
         &self,
-        place: impl Place<'a>,
+        entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> Option<(Outcome, Reading<P>)> {
         let before = self.clock.nanos();
-        if place.is_entered() {
+        if entry.is_present() {
             return None;
         }
-        let done = self.run_shared(place.overflow(), read, step);
+        let done = self.run_shared(entry.overflow_bucket(), read, step);
         fence(Ordering::SeqCst);
-        let absent = !place.is_entered() && self.clock.nanos().saturating_sub(before) < MARGIN_NANOS;
-        (absent || broken(Control::NoVoidGrants)).then_some(done)
+        let absent = !entry.is_present() && self.clock.nanos().saturating_sub(before) < EVICTION_GRACE;
+        (absent || injected(Fault::NoVoidGrants)).then_some(done)
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
-    pub(crate) fn charge_later(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> Option<u64> {
-        fn step<P: Pace>(n: u64) -> impl Fn(State, &Reading<P>) -> (Option<u64>, Option<State>) {
+    pub(crate) fn charge_later(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> Option<u64> {
+        fn step<P: Refill>(n: u64) -> impl Fn(State, &Reading<P>) -> (Option<u64>, Option<State>) {
             move |state, reading| {
                 if state == State::SEALED {
                     return (None, None);
                 }
                 let (outcome, next) = charge_up_to(n, state, reading);
-                (Some(reading.pace.terms().tokens(outcome.taken)), next)
+                (Some(reading.refill.terms().tokens(outcome.taken)), next)
             }
         }
         match plan {
@@ -416,27 +416,32 @@ impl<R: Source> Rules<R> {
     /// Whether a key may be under a plan. To be asked after its word was loaded: a caller that charges
     /// under a plan does so after the plan was admitted.
     pub(crate) fn has_plans(&self) -> bool {
-        self.longest.load(Ordering::Acquire) > 0 && !broken(Control::PlansUnmarked)
+        self.slowest_fill.load(Ordering::Acquire) > 0 && !injected(Fault::PlansUnmarked)
     }
 
     /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
-    pub(crate) fn refund(&self, bucket: impl Word, n: u64, plan: Option<Plan>) -> bool {
+    pub(crate) fn refund(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> bool {
         self.settle(bucket, plan, |_| Give(n))
     }
 
     /// Gives back the tokens of a receipt, if none were taken since.
-    pub(crate) fn give_back(&self, bucket: impl Word, receipt: &Receipt) -> bool {
+    pub(crate) fn give_back(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
         self.settle(bucket, receipt.plan, |plans| receipt.giving_back(plans))
     }
 
     /// Gives back what the bucket would still have, had it not been taken.
-    pub(crate) fn undo(&self, bucket: impl Word, receipt: &Receipt) -> bool {
+    pub(crate) fn undo(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
         self.settle(bucket, receipt.plan, |plans| receipt.undoing(plans, 0))
     }
 
-    fn settle<S: Settle>(&self, bucket: impl Word, plan: Option<Plan>, step: impl Fn(bool) -> S) -> bool {
-        fn run<P: Pace>(step: impl Settle, state: State, reading: &Reading<P>) -> (bool, Option<State>) {
-            (state != State::SEALED, step.run(&reading.pace, state, reading.tick))
+    fn settle<S: Settle>(
+        &self,
+        bucket: impl BucketRef,
+        plan: Option<Plan>,
+        step: impl Fn(bool) -> S,
+    ) -> bool {
+        fn run<P: Refill>(step: impl Settle, state: State, reading: &Reading<P>) -> (bool, Option<State>) {
+            (state != State::SEALED, step.run(&reading.refill, state, reading.tick))
         }
         let step = || step(self.has_plans());
         match plan {
@@ -448,25 +453,25 @@ impl<R: Source> Rules<R> {
     }
 
     /// What a step would come to on the key's bucket, without taking it. Without an entry, that is its overflow bucket.
-    pub(crate) fn peek<'a, P: Pace>(
+    pub(crate) fn peek<'a, P: Refill>(
         &self,
-        place: impl Place<'a>,
+        entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> (Outcome, Reading<P>) {
-        match place.search().map(|bucket| self.look(bucket, read, step)) {
+        match entry.get().map(|bucket| self.look(bucket, read, step)) {
             Some(((true, outcome), reading)) => (outcome, reading),
             _ => {
-                let ((_, outcome), reading) = self.look(place.overflow(), read, step);
+                let ((_, outcome), reading) = self.look(entry.overflow_bucket(), read, step);
                 (outcome, reading)
             }
         }
     }
 
     /// Whether a bucket was ever charged, and what a step would come to on it.
-    pub(crate) fn look<P: Pace>(
+    pub(crate) fn look<P: Refill>(
         &self,
-        bucket: impl Word,
+        bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
         step: impl Step,
     ) -> ((bool, Outcome), Reading<P>) {
@@ -478,35 +483,35 @@ impl<R: Source> Rules<R> {
     }
 
     /// What decides when a bucket may be sealed, as of now. For states that were loaded before.
-    pub(crate) fn leave(&self) -> Leave {
-        let longest = self.longest.load(Ordering::Acquire);
+    pub(crate) fn idle_check(&self) -> IdleCheck {
+        let slowest_fill = self.slowest_fill.load(Ordering::Acquire);
         let reading = self.read();
-        let calm = self.source.changed().map_or(0, |changed| changed.saturating_add(MARGIN_NANOS));
-        Leave { reading, longest, calm_in: calm.saturating_sub(reading.nanos()) }
+        let calm = self.source.changed().map_or(0, |changed| changed.saturating_add(EVICTION_GRACE));
+        IdleCheck { reading, slowest_fill, grace_left: calm.saturating_sub(reading.nanos()) }
     }
 
     /// Seals a bucket that has been full for the margin; else tells the clock reading at which it may be.
     ///
     /// True if this call sealed it, false if it was sealed already.
-    pub(crate) fn seal_if_idle(&self, bucket: impl Word) -> Result<bool, u64> {
-        let step = |state: State, leave: &Leave| {
-            if state.is_taken() {
+    pub(crate) fn seal_if_idle(&self, bucket: impl BucketRef) -> Result<bool, u64> {
+        let step = |state: State, idle: &IdleCheck| {
+            if state.is_claimed() {
                 return (Ok(false), None);
             }
-            match leave.wait(state) {
-                0 => (Ok(true), (!broken(Control::NoSeal)).then_some(State::SEALED)),
-                wait => (Err(leave.time(wait)), None),
+            match idle.ticks_until_idle(state) {
+                0 => (Ok(true), (!injected(Fault::NoSeal)).then_some(State::SEALED)),
+                wait => (Err(idle.due_at(wait)), None),
             }
         };
-        bucket.drive(|_| self.leave(), step).0
+        bucket.drive(|_| self.idle_check(), step).0
     }
 
     /// Seals a bucket whatever it holds. False if it was sealed already.
     ///
     /// `count` counts the removal: after each load of the word that is to be sealed, and before the seal.
-    pub(crate) fn seal(&self, bucket: impl Word, count: impl Fn()) -> bool {
+    pub(crate) fn seal(&self, bucket: impl BucketRef, count: impl Fn()) -> bool {
         let live = |state| state != State::SEALED;
-        let (early, late) = (broken(Control::RemovalCountedEarly), broken(Control::RemovalCountedLate));
+        let (early, late) = (injected(Fault::RemovalCountedEarly), injected(Fault::RemovalCountedLate));
         if early {
             count();
         }

@@ -6,18 +6,18 @@ use std::time::Duration;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::plan::Plan;
-use crate::word::state::{Left, Outcome, Spot};
-use crate::word::terms::{Pace, Reading};
+use crate::word::state::{Left, Origin, Outcome};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{GiveBack, Undo};
 
 /// What was taken, and how the bucket was left.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
-    pub(crate) spot: Spot,
+    pub(crate) origin: Origin,
     pub(crate) plan: Option<Plan>,
     pub(crate) units: u64,
     /// Where the bucket stood after it.
-    pub(crate) mark: u64,
+    pub(crate) empty_at: u64,
     /// What was there before it.
     pub(crate) before: u64,
     /// The tick it was taken at.
@@ -30,16 +30,16 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>, plan: Option<Plan>) -> Receipt {
-        let Outcome { taken, level, lag, spot, .. } = outcome;
-        let (pace, since) = (&reading.pace, reading.tick.wrapping_add(lag));
+    pub(crate) fn new<P: Refill>(outcome: Outcome, reading: &Reading<P>, plan: Option<Plan>) -> Receipt {
+        let Outcome { taken, level, lag, origin, .. } = outcome;
+        let (refill, since) = (&reading.refill, reading.tick.wrapping_add(lag));
         // Nothing is due at once, whoever waits for the rest.
-        let due = if taken > 0 { pace.terms().floor } else { 0 };
+        let due = if taken > 0 { refill.terms().empty_level } else { 0 };
         Receipt {
-            spot,
+            origin,
             plan,
             units: taken,
-            mark: pace.terms().mark(since, level),
+            empty_at: refill.terms().empty_at(since, level),
             before: level + taken,
             since,
             removals: 0,
@@ -60,7 +60,7 @@ impl Receipt {
 
     /// How the bucket was left. Of a limiter with plans the mark alone does not tell.
     pub(crate) fn left(&self, plans: bool) -> Left {
-        Left { mark: self.mark, stamp: plans.then_some(self.since) }
+        Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
     }
 
     pub(crate) fn giving_back(&self, plans: bool) -> GiveBack {
@@ -78,10 +78,10 @@ impl Receipt {
     pub(crate) fn void(made: Moment) -> Receipt {
         let delay = Duration::ZERO;
         Receipt {
-            spot: Spot::Nowhere,
+            origin: Origin::Nowhere,
             plan: None,
             units: 0,
-            mark: 0,
+            empty_at: 0,
             before: 0,
             since: 0,
             removals: 0,
@@ -166,14 +166,14 @@ impl<'a> Reservation<'a> {
 
     /// Uses the tokens. It does not wait: they count from [`ready_at`](Reservation::ready_at) on.
     pub fn commit(mut self) -> Granted {
-        self.receipt.spot = Spot::Nowhere;
+        self.receipt.origin = Origin::Nowhere;
         self.granted
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        if self.receipt.spot != Spot::Nowhere {
+        if self.receipt.origin != Origin::Nowhere {
             self.ledger.give_back(&self.receipt);
         }
     }

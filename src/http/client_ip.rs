@@ -68,17 +68,17 @@ use super::head::{Head, KeyFrom, only};
 #[derive(Clone)]
 pub struct ClientIp {
     peer: Peer,
-    source: Source,
+    source: AddressSource,
     prefix: u8,
     nat64: bool,
-    counters: Arc<Counters>,
+    counters: Arc<ClientIpCounters>,
 }
 
 /// Finds the peer's address.
 type Peer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 #[derive(Clone)]
-enum Source {
+enum AddressSource {
     Peer,
     Header(HeaderName),
     Hops(List, usize),
@@ -94,7 +94,7 @@ struct Trust {
 }
 
 #[derive(Default)]
-struct Counters {
+struct ClientIpCounters {
     no_peer: AtomicU64,
     untrusted: AtomicU64,
     short: AtomicU64,
@@ -139,27 +139,27 @@ impl ClientIp {
     }
 
     fn by(peer: Peer) -> ClientIp {
-        ClientIp { peer, source: Source::Peer, prefix: 64, nat64: false, counters: Arc::default() }
+        ClientIp { peer, source: AddressSource::Peer, prefix: 64, nat64: false, counters: Arc::default() }
     }
 
     /// What one header says, such as `cf-connecting-ip`: whatever stands in front must set or strip it always. A request
     /// that does not have it just once, as one address, has no key.
     #[must_use]
     pub fn header(self, name: HeaderName) -> ClientIp {
-        self.from(Source::Header(name))
+        self.from(AddressSource::Header(name))
     }
 
     /// The `n`-th address of `X-Forwarded-For` from the right, for as many proxies that append to it: 1 with one, which notes its
     /// peer. (Google's load balancer needs 2: it notes itself as well.) If there are fewer, it is the peer. 0 is the peer.
     #[must_use]
     pub fn xff_hops(self, n: usize) -> ClientIp {
-        self.from(Source::Hops(List::Xff, n))
+        self.from(AddressSource::Hops(List::Xff, n))
     }
 
     /// As [`xff_hops`](ClientIp::xff_hops), of the header `Forwarded`.
     #[must_use]
     pub fn forwarded_hops(self, n: usize) -> ClientIp {
-        self.from(Source::Hops(List::Forwarded, n))
+        self.from(AddressSource::Hops(List::Forwarded, n))
     }
 
     /// By `X-Forwarded-For`: from the peer on leftwards, the first that is not a proxy to trust. Feature `ipnet` has it by networks:
@@ -185,10 +185,10 @@ impl ClientIp {
         all: bool,
         is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
     ) -> ClientIp {
-        self.from(Source::Trusted(list, Trust { is_trusted: Arc::new(is_trusted), all }))
+        self.from(AddressSource::Trusted(list, Trust { is_trusted: Arc::new(is_trusted), all }))
     }
 
-    fn from(self, source: Source) -> ClientIp {
+    fn from(self, source: AddressSource) -> ClientIp {
         ClientIp { source, ..self }
     }
 
@@ -254,7 +254,7 @@ impl ClientIp {
     /// The client's address. Counts what was odd about it.
     fn counted(&self, peer: impl Fn() -> Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         // A limit by the peer's address pays for no walk.
-        if let Source::Peer = self.source
+        if let AddressSource::Peer = self.source
             && let Some(client) = peer()
         {
             return Some(client.to_canonical());
@@ -268,7 +268,7 @@ impl ClientIp {
 
     #[cold]
     fn count(&self, odd: Check) {
-        let Counters { no_peer, untrusted, short, unreadable } = &*self.counters;
+        let ClientIpCounters { no_peer, untrusted, short, unreadable } = &*self.counters;
         let counter = match odd {
             Check::NoPeer => no_peer,
             Check::UntrustedPeer => untrusted,
@@ -288,13 +288,13 @@ impl ClientIp {
     ) -> (Option<IpAddr>, Option<Check>) {
         let peer = || peer().map(|address| address.to_canonical());
         let (client, odd) = match &self.source {
-            Source::Peer => (peer(), None),
-            Source::Header(name) => return of_header(headers, name),
-            Source::Hops(list, n) => {
+            AddressSource::Peer => (peer(), None),
+            AddressSource::Header(name) => return of_header(headers, name),
+            AddressSource::Hops(list, n) => {
                 let (client, odd) = nth(*list, *n, headers);
                 (client.or_else(peer), odd)
             }
-            Source::Trusted(list, trust) => match peer() {
+            AddressSource::Trusted(list, trust) => match peer() {
                 Some(peer) => leftwards(*list, &*trust.is_trusted, peer, headers),
                 None => (None, None),
             },
@@ -305,7 +305,7 @@ impl ClientIp {
     /// Whether the peer is by all appearances a proxy, though its address is the key.
     fn peer_is_proxy(&self, client: Option<IpAddr>, headers: &HeaderMap) -> bool {
         let forwarded = || List::Xff.is_in(headers) || List::Forwarded.is_in(headers);
-        matches!(self.source, Source::Peer) && client.is_some_and(is_local) && forwarded()
+        matches!(self.source, AddressSource::Peer) && client.is_some_and(is_local) && forwarded()
     }
 
     /// The address that stands for all of its client.
@@ -334,7 +334,7 @@ impl KeyFrom for ClientIp {
 
     fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
         let Some(head) = head else {
-            let all = matches!(&self.source, Source::Trusted(_, trust) if trust.all);
+            let all = matches!(&self.source, AddressSource::Trusted(_, trust) if trust.all);
             return all.then_some(Check::TrustsAll);
         };
         let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{Headers, POLICY, Policy, ResetFormat, Told};
+use super::policy::{HeaderNumbers, Headers, POLICY, Policy, ResetFormat};
 use crate::word::decision::{Denied, Granted};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -21,8 +21,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    fn new(policy: &Policy, told: Told) -> Fields {
-        let Told { rest, left, time, reset, retry, granted } = told;
+    fn new(policy: &Policy, told: HeaderNumbers) -> Fields {
+        let HeaderNumbers { rest, left, time, reset, retry, granted } = told;
         let burst = policy.quota().capacity();
         let retry = retry.filter(|_| policy.form.retry_after());
         let scarce = !granted || policy.is_scarce(rest);

@@ -129,7 +129,7 @@ pub struct Policy {
 
 /// What a response says of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct HeaderNumbers {
     /// `r` and `t`.
     pub(crate) rest: u64,
     pub(crate) time: u64,
@@ -235,13 +235,13 @@ impl Policy {
     }
 
     #[inline]
-    pub(crate) fn granted(&self, granted: &Granted) -> Told {
+    pub(crate) fn granted(&self, granted: &Granted) -> HeaderNumbers {
         let (rest, reset) = (granted.remaining(), granted.reset_after());
         let time = match rest {
             0 => self.next(granted),
             _ => self.came(rest, reset),
         };
-        Told { rest, left: rest, time, reset: seconds(reset.as_nanos()), retry: None, granted: true }
+        HeaderNumbers { rest, left: rest, time, reset: seconds(reset.as_nanos()), retry: None, granted: true }
     }
 
     /// The seconds in which the tokens in a bucket came, rounded up, at least 1. It has `rest`
@@ -261,7 +261,7 @@ impl Policy {
         self.wait(granted.next_token(self.quota))
     }
 
-    pub(crate) fn denied(&self, denied: &Denied) -> Told {
+    pub(crate) fn denied(&self, denied: &Denied) -> HeaderNumbers {
         let Window { count, period, burst } = Window::of(self.quota);
         // The time that so many tokens take.
         let time_of = |tokens: u64| (u128::from(tokens) * period).div_ceil(count);
@@ -271,13 +271,13 @@ impl Policy {
                 let retry = self.wait(wait);
                 // Full when those are there that were asked for, and the rest has come.
                 let reset = seconds(wait.as_nanos() + time_of(burst.saturating_sub(asked)));
-                Told { rest: 0, left: rest, time: retry, reset, retry: Some(retry), granted: false }
+                HeaderNumbers { rest: 0, left: rest, time: retry, reset, retry: Some(retry), granted: false }
             }
             // It asked for more than there ever is; others need not wait.
             None => {
                 let (time, reset) =
                     (seconds(time_of(rest)).max(1), seconds(time_of(burst.saturating_sub(rest))));
-                Told { rest, left: rest, time, reset, retry: None, granted: false }
+                HeaderNumbers { rest, left: rest, time, reset, retry: None, granted: false }
             }
         }
     }
@@ -341,10 +341,10 @@ fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
 /// A string of structured fields (RFC 9651, 3.3.3).
 fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
     if let Some((at, found)) = name.chars().enumerate().find(|(_, c)| !(' '..='~').contains(c)) {
-        return Err(InvalidName(Fault::Character { at, found }));
+        return Err(InvalidName(NameFault::Character { at, found }));
     }
     if !(1..=LONGEST_NAME).contains(&name.len()) {
-        return Err(InvalidName(Fault::Length(name.len())));
+        return Err(InvalidName(NameFault::Length(name.len())));
     }
     Ok(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")).into())
 }
@@ -353,10 +353,10 @@ const LONGEST_NAME: usize = 64;
 
 /// What no policy or unit can be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidName(Fault);
+pub struct InvalidName(NameFault);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+enum NameFault {
     Length(usize),
     Character { at: usize, found: char },
 }
@@ -366,10 +366,10 @@ impl Error for InvalidName {}
 impl fmt::Display for InvalidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Fault::Length(length) => {
+            NameFault::Length(length) => {
                 write!(f, "a name of {length} characters is out of the bounds of 1 and {LONGEST_NAME}")
             }
-            Fault::Character { at, found } => {
+            NameFault::Character { at, found } => {
                 write!(f, "character {at} of a name, {found:?}, is not printable ASCII, ' ' to '~'")
             }
         }

@@ -1,10 +1,10 @@
 //! When a key is spread no more.
 
 use crate::bucket::atomic::Bucket;
-use crate::keyed::hot::{As, Hot, Seat};
-use crate::keyed::id::{Id, Tag};
+use crate::keyed::hot::{HotKeys, HotSlot, Mode};
+use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::keyspace::Keyspace;
-use crate::keyed::store::{Found, Pin};
+use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::word::state::State;
 
 /// What a seat is looked at for: once in so many nanoseconds, as a power of two, it is another's turn.
@@ -13,79 +13,79 @@ const TURN: u32 = 20;
 impl<K: Eq> Keyspace<K> {
     /// Looks at a seat, each time at the next.
     #[inline]
-    pub(crate) fn fold_in_turn(&self, hot: &Hot, pin: &Pin<'_, K>, now: u64) {
-        let seat = hot.seats.at(now >> TURN);
-        if seat.time().is_some() {
-            self.fold_if_idle(hot, pin, seat, now);
+    pub(crate) fn demote_in_turn(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, now: u64) {
+        let slot = hot.slots.at(now >> TURN);
+        if slot.time().is_some() {
+            self.demote_if_idle(hot, pin, slot, now);
         }
     }
 
     /// Spreads a found bucket no more, if it was.
-    pub(crate) fn fold(&self, hot: &Hot, found: Found<'_>) {
-        if let Some(As::Spread(spread)) = hot.found(found, found.id(), &self.rules) {
-            hot.fold(spread);
+    pub(crate) fn demote(&self, hot: &HotKeys, found: FoundBucket<'_>) {
+        if let Some(Mode::Spread(spread)) = hot.found(found, found.id(), &self.engine) {
+            hot.demote(spread);
         }
     }
 
     /// A bucket was sealed by this call, which keeps its place from others.
     pub(crate) fn sealed(&self, bucket: &Bucket) {
         if let Some(hot) = &self.hot {
-            hot.forget(Id::of(bucket));
+            hot.drop_leases(BucketId::of(bucket));
         }
     }
 
     /// Spreads the key of a seat no more if it has been idle.
     #[cold]
-    pub(crate) fn fold_if_idle(&self, hot: &Hot, pin: &Pin<'_, K>, seat: &Seat, now: u64) {
-        let Some(time) = seat.time().filter(|_| seat.is_idle(now)) else { return };
-        let Some((id, tag)) = seat.occupant(time) else { return };
+    pub(crate) fn demote_if_idle(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, slot: &HotSlot, now: u64) {
+        let Some(time) = slot.time().filter(|_| slot.is_idle(now)) else { return };
+        let Some((id, tag)) = slot.tenant(time) else { return };
         match bucket_of(pin, id, tag) {
-            Some(found) => hot.fold(hot.spread(found, id, time, &self.rules)),
+            Some(found) => hot.demote(hot.spread(found, id, time, &self.engine)),
             // It is being removed, or its slot is another key's: then nothing is leased of it.
-            None => seat.drop_unused(time),
+            None => slot.drop_unused(time),
         }
     }
 
     /// Spreads no more what has been idle.
-    pub(crate) fn fold_idle(&self) {
+    pub(crate) fn demote_idle(&self) {
         if let Some(hot) = &self.hot {
-            let (pin, now) = (self.store.pin(), self.rules.clock.nanos());
-            hot.seats.all().for_each(|seat| self.fold_if_idle(hot, &pin, seat, now));
+            let (pin, now) = (self.store.pin(), self.engine.clock.nanos());
+            hot.slots.all().for_each(|slot| self.demote_if_idle(hot, &pin, slot, now));
         }
     }
 
     /// Seals a bucket of a map that has been full for the margin, unless it is spread; else tells the clock reading at which it may be.
     pub(crate) fn seal_if_idle(&self, bucket: &Bucket, now: u64) -> Result<bool, u64> {
-        let Some(hot) = &self.hot else { return self.rules.seal_if_idle(bucket) };
-        let id = Id::of(bucket);
-        let sealed = hot.seal_if_idle(bucket, id, &self.rules)?;
+        let Some(hot) = &self.hot else { return self.engine.seal_if_idle(bucket) };
+        let id = BucketId::of(bucket);
+        let sealed = hot.seal_if_idle(bucket, id, &self.engine)?;
         if !sealed && bucket.state() != State::SEALED {
-            self.fold_if_idle(hot, &self.store.pin(), hot.seat(id), self.rules.clock.nanos());
+            self.demote_if_idle(hot, &self.store.pin(), hot.slot(id), self.engine.clock.nanos());
             return Err(now);
         }
         Ok(sealed)
     }
 
     /// After a change to a lower burst: leased tokens that have no room under it are gone.
-    pub(crate) fn gather_after_a_lower_burst(&self) {
+    pub(crate) fn recall_after_a_lower_burst(&self) {
         let Some(hot) = &self.hot else { return };
         let pin = self.store.pin();
-        for seat in hot.seats.all() {
-            if let Some(time) = seat.latest()
-                && let Some((id, tag)) = seat.occupant(time)
+        for slot in hot.slots.all() {
+            if let Some(time) = slot.latest()
+                && let Some((id, tag)) = slot.tenant(time)
                 && let Some(found) = bucket_of(&pin, id, tag)
             {
-                hot.spread(found, id, time, &self.rules).gather_after_a_lower_burst();
+                hot.spread(found, id, time, &self.engine).recall_after_a_lower_burst();
             }
         }
     }
 }
 
 /// The bucket that is spread so, unless it is just being removed, or its slot is another key's.
-fn bucket_of<'a, K: Eq>(pin: &'a Pin<'_, K>, id: Id, tag: Tag) -> Option<Found<'a>> {
+fn bucket_of<'a, K: Eq>(pin: &'a StoreGuard<'_, K>, id: BucketId, tag: EntryId) -> Option<FoundBucket<'a>> {
     let found = match pin {
-        Pin::Map(buckets, guard) => buckets.map.get(&tag, guard).map(Found::Boxed),
-        Pin::Table(table) => table.held_at(id.address).map(Found::Inline),
+        StoreGuard::Map(buckets, guard) => buckets.map.get(&tag, guard).map(FoundBucket::Map),
+        StoreGuard::Table(table) => table.held_at(id.address).map(FoundBucket::Table),
     };
     found.filter(|found| found.id() == id)
 }

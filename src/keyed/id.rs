@@ -6,19 +6,19 @@ use crate::bucket::atomic::Bucket;
 ///
 /// Of entries that are held at the same time no two have the same ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag {
+pub(crate) struct EntryId {
     pub(crate) hash: u32,
     pub(crate) ticket: u32,
 }
 
-impl Tag {
+impl EntryId {
     /// Side by side.
     pub(crate) fn packed(self) -> u64 {
         u64::from(self.hash) << 32 | u64::from(self.ticket)
     }
 
-    pub(crate) fn unpack(tag: u64) -> Tag {
-        Tag { hash: (tag >> 32) as u32, ticket: (tag & u64::from(u32::MAX)) as u32 }
+    pub(crate) fn unpack(tag: u64) -> EntryId {
+        EntryId { hash: (tag >> 32) as u32, ticket: (tag & u64::from(u32::MAX)) as u32 }
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn ticket_hash(hash: u32) -> u32 {
 ///
 /// Of the lower half of the product alone, most bits have nothing of the uppermost ones.
 #[inline(always)]
-pub(crate) fn mixed(hash: u64) -> u64 {
+pub(crate) fn mix(hash: u64) -> u64 {
     let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
     product as u64 ^ (product >> 64) as u64
 }
@@ -46,20 +46,20 @@ pub(crate) fn mixed(hash: u64) -> u64 {
 ///
 /// An entry of a map is one key's as long as it lives, and a seat is left before it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Id {
+pub(crate) struct BucketId {
     pub(crate) address: u64,
-    pub(crate) digest: u64,
+    pub(crate) fingerprint: u64,
 }
 
-impl Id {
+impl BucketId {
     #[inline]
-    pub(crate) fn new(bucket: &Bucket, digest: u64) -> Id {
-        Id { address: std::ptr::from_ref(bucket).addr() as u64, digest }
+    pub(crate) fn new(bucket: &Bucket, fingerprint: u64) -> BucketId {
+        BucketId { address: std::ptr::from_ref(bucket).addr() as u64, fingerprint }
     }
 
     /// Of a bucket in a map; or in a table, whosever it is.
     #[inline]
-    pub(crate) fn of(bucket: &Bucket) -> Id {
-        Id::new(bucket, 0)
+    pub(crate) fn of(bucket: &Bucket) -> BucketId {
+        BucketId::new(bucket, 0)
     }
 }

@@ -7,10 +7,10 @@ use equivalent::Equivalent;
 use papaya::{HashMap, LocalGuard};
 
 use crate::bucket::atomic::Bucket;
-use crate::keyed::id::{Tag, mixed, ticket_hash};
+use crate::keyed::id::{EntryId, mix, ticket_hash};
 
 /// The buckets by key.
-pub(crate) type Map<K> = HashMap<Stored<K>, Bucket, Carried>;
+pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 
 /// What a key of type `K` is looked up by: `K` itself, its borrowed form, or a type of your own.
 ///
@@ -60,94 +60,94 @@ impl<Q: ?Sized + ToOwned + Hash + Eq> ToKey<Q::Owned> for Q {
 /// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
 ///
 /// A panic in it while papaya moves its entries to a larger table would park the map for ever.
-pub(crate) struct Stored<K> {
-    pub(crate) tag: Tag,
+pub(crate) struct EntryKey<K> {
+    pub(crate) tag: EntryId,
     pub(crate) key: K,
 }
 
 /// The same key, whatever its ticket: a key has one entry.
-impl<K: PartialEq> PartialEq for Stored<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.tag.hash == other.tag.hash && self.key == other.key
+impl<K: PartialEq> PartialEq for EntryKey<K> {
+    fn eq(&self, secondary: &Self) -> bool {
+        self.tag.hash == secondary.tag.hash && self.key == secondary.key
     }
 }
 
-impl<K: Eq> Eq for Stored<K> {}
+impl<K: Eq> Eq for EntryKey<K> {}
 
 /// A lookup by key.
-pub(crate) struct ByKey<'a, Q: ?Sized> {
+pub(crate) struct KeyQuery<'a, Q: ?Sized> {
     /// As the hasher has it.
     pub(crate) full: u64,
     pub(crate) hash: u32,
     pub(crate) key: &'a Q,
 }
 
-impl<Q: ?Sized> Clone for ByKey<'_, Q> {
+impl<Q: ?Sized> Clone for KeyQuery<'_, Q> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<Q: ?Sized> Copy for ByKey<'_, Q> {}
+impl<Q: ?Sized> Copy for KeyQuery<'_, Q> {}
 
-impl<'a, Q: Hash + ?Sized> ByKey<'a, Q> {
+impl<'a, Q: Hash + ?Sized> KeyQuery<'a, Q> {
     #[inline]
     pub(crate) fn new(hasher: &impl BuildHasher, key: &'a Q) -> Self {
-        ByKey::of(hasher.hash_one(key), key)
+        KeyQuery::of(hasher.hash_one(key), key)
     }
 }
 
-impl<'a, Q: ?Sized> ByKey<'a, Q> {
+impl<'a, Q: ?Sized> KeyQuery<'a, Q> {
     /// A key whose hash is known.
     #[inline]
     pub(crate) fn of(full: u64, key: &'a Q) -> Self {
-        ByKey { full, hash: ticket_hash((mixed(full) >> 32) as u32), key }
+        KeyQuery { full, hash: ticket_hash((mix(full) >> 32) as u32), key }
     }
 }
 
-impl<K> Hash for Stored<K> {
+impl<K> Hash for EntryKey<K> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.tag.hash);
     }
 }
 
-impl<Q: ?Sized> Hash for ByKey<'_, Q> {
+impl<Q: ?Sized> Hash for KeyQuery<'_, Q> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.hash);
     }
 }
 
-impl Hash for Tag {
+impl Hash for EntryId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.hash);
     }
 }
 
-impl<K, Q: ?Sized + Equivalent<K>> Equivalent<Stored<K>> for ByKey<'_, Q> {
+impl<K, Q: ?Sized + Equivalent<K>> Equivalent<EntryKey<K>> for KeyQuery<'_, Q> {
     #[inline]
-    fn equivalent(&self, stored: &Stored<K>) -> bool {
+    fn equivalent(&self, stored: &EntryKey<K>) -> bool {
         self.hash == stored.tag.hash && self.key.equivalent(&stored.key)
     }
 }
 
 /// A lookup by tag: that very entry, without a call of the key's own `Eq`.
-impl<K> Equivalent<Stored<K>> for Tag {
-    fn equivalent(&self, stored: &Stored<K>) -> bool {
+impl<K> Equivalent<EntryKey<K>> for EntryId {
+    fn equivalent(&self, stored: &EntryKey<K>) -> bool {
         *self == stored.tag
     }
 }
 
 /// Counts the entries of one hash: a lookup that meets them all and finds none.
-pub(crate) struct Alike {
+pub(crate) struct CollisionCount {
     hash: u32,
-    met: RefCell<Vec<Tag>>,
+    met: RefCell<Vec<EntryId>>,
 }
 
-impl Alike {
+impl CollisionCount {
     pub(crate) fn count<K: Eq>(map: &Map<K>, hash: u32, guard: &LocalGuard<'_>) -> usize {
-        let alike = Alike { hash, met: RefCell::default() };
+        let alike = CollisionCount { hash, met: RefCell::default() };
         let _ = map.get(&alike, guard);
         // While papaya grows its table, an entry is met in the old one and the new, or only in the old one that it has
         // gone from.
@@ -159,14 +159,14 @@ impl Alike {
     }
 }
 
-impl Hash for Alike {
+impl Hash for CollisionCount {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.hash);
     }
 }
 
-impl<K> Equivalent<Stored<K>> for Alike {
-    fn equivalent(&self, stored: &Stored<K>) -> bool {
+impl<K> Equivalent<EntryKey<K>> for CollisionCount {
+    fn equivalent(&self, stored: &EntryKey<K>) -> bool {
         if stored.tag.hash == self.hash {
             self.met.borrow_mut().push(stored.tag);
         }
@@ -176,18 +176,18 @@ impl<K> Equivalent<Stored<K>> for Alike {
 
 /// The map's hasher: hands on the hash that the key carries.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Carried(u64);
+pub(crate) struct PrehashedHasher(u64);
 
-impl BuildHasher for Carried {
-    type Hasher = Carried;
+impl BuildHasher for PrehashedHasher {
+    type Hasher = PrehashedHasher;
 
     #[inline]
-    fn build_hasher(&self) -> Carried {
-        Carried(0)
+    fn build_hasher(&self) -> PrehashedHasher {
+        PrehashedHasher(0)
     }
 }
 
-impl Hasher for Carried {
+impl Hasher for PrehashedHasher {
     fn write(&mut self, _: &[u8]) {
         unreachable!("a carried hash is one u32");
     }

@@ -4,32 +4,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::engine::Rules;
-use crate::keyed::hot::Hot;
-use crate::keyed::key::{ByKey, Carried, Map};
-use crate::keyed::overflow::{Shares, WhenFull};
+use crate::bucket::engine::Engine;
+use crate::keyed::hot::HotKeys;
+use crate::keyed::key::{KeyQuery, Map, PrehashedHasher};
+use crate::keyed::overflow::{OverflowBuckets, WhenFull};
 use crate::keyed::removals::{Removals, Shard};
-use crate::keyed::ring::Ring;
-use crate::keyed::store::{Buckets, Pin, Store};
+use crate::keyed::ring::ClockRing;
+use crate::keyed::store::{MapStore, Store, StoreGuard};
 use crate::keyed::table::{Table, hash_of};
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::word::plan::Plan;
-use crate::word::terms::MARGIN_NANOS;
+use crate::word::terms::EVICTION_GRACE;
 
 pub(crate) struct Keyspace<K> {
     pub(crate) store: Store<K>,
-    pub(crate) rules: Rules,
+    pub(crate) engine: Engine,
     pub(crate) when_full: WhenFull,
     /// Keys that are spread over cores, if any may be.
-    pub(crate) hot: Option<Box<Hot>>,
+    pub(crate) hot: Option<Box<HotKeys>>,
     pub(crate) id: u64,
-    pub(crate) shares: Shares,
+    pub(crate) overflow: OverflowBuckets,
     pub(crate) removals: Removals,
-    pub(crate) counters: CachePadded<Counters>,
+    pub(crate) counters: CachePadded<KeyspaceCounters>,
 }
 
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct KeyspaceCounters {
     pub(crate) evicted: AtomicU64,
     pub(crate) shared: AtomicU64,
     pub(crate) refused_full: AtomicU64,
@@ -58,7 +58,7 @@ pub struct Stats {
 
 /// The options of a [`Keyspace`].
 pub(crate) struct KeyspaceOptions {
-    pub(crate) rules: Rules,
+    pub(crate) engine: Engine,
     /// Keys of a fixed table. `None`: a map.
     pub(crate) inline: Option<usize>,
     pub(crate) presize: usize,
@@ -71,30 +71,30 @@ impl<K> Keyspace<K> {
     pub(crate) fn new(options: KeyspaceOptions) -> Keyspace<K> {
         /// Tells limiters apart.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let KeyspaceOptions { rules, inline, presize, max_keys, when_full, spread_hot } = options;
+        let KeyspaceOptions { engine, inline, presize, max_keys, when_full, spread_hot } = options;
         let store = match inline {
             Some(keys) => Store::Table(Table::new(keys)),
-            None => Store::Map(Buckets {
-                map: Map::with_capacity_and_hasher(presize.min(max_keys), Carried::default()),
-                ring: Ring::new(max_keys),
+            None => Store::Map(MapStore {
+                map: Map::with_capacity_and_hasher(presize.min(max_keys), PrehashedHasher::default()),
+                ring: ClockRing::new(max_keys),
             }),
         };
         Keyspace {
             store,
-            rules,
+            engine,
             when_full,
-            hot: spread_hot.then(|| Box::new(Hot::new())),
+            hot: spread_hot.then(|| Box::new(HotKeys::new())),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            shares: Shares::new(),
+            overflow: OverflowBuckets::new(),
             removals: Removals::new(),
             counters: CachePadded::default(),
         }
     }
 
     pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
-        let plan = self.rules.source.plan(self.id, quota, &self.rules.clock)?;
-        self.rules.admit_plan(plan.ticks_to_fill());
-        Ok(self.shares.admit(plan))
+        let plan = self.engine.source.plan(self.id, quota, &self.engine.clock)?;
+        self.engine.admit_plan(plan.ticks_to_fill());
+        Ok(self.overflow.admit(plan))
     }
 }
 
@@ -102,23 +102,23 @@ impl<K: Eq> Keyspace<K> {
     /// Lets the next newcomer look for room at once: there may be some where the hand found none.
     pub(crate) fn made_room(&self) {
         if let Store::Map(buckets) = &self.store {
-            buckets.ring.wake(0);
+            buckets.ring.reset_rest(0);
         }
     }
 
     /// Lets newcomers look for room when the margin is over: a bucket was given tokens, and is due
     /// then if it is full.
     pub(crate) fn was_given(&self) {
-        if let Store::Map(Buckets { ring, .. }) = &self.store
+        if let Store::Map(MapStore { ring, .. }) = &self.store
             && ring.relies_on_looks()
         {
-            ring.wake(self.rules.clock.nanos().saturating_add(MARGIN_NANOS));
+            ring.reset_rest(self.engine.clock.nanos().saturating_add(EVICTION_GRACE));
         }
     }
 
     /// The numbers, but for those of shadow mode.
     pub(crate) fn stats(&self) -> Stats {
-        let Counters { evicted, shared, refused_full, allowed_full } = &*self.counters;
+        let KeyspaceCounters { evicted, shared, refused_full, allowed_full } = &*self.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             keys: self.store.len(),
@@ -132,10 +132,10 @@ impl<K: Eq> Keyspace<K> {
     }
 
     /// Where the removals of a key are counted.
-    pub(crate) fn shard<Q: ?Sized>(&self, pin: &Pin<'_, K>, key: ByKey<'_, Q>) -> Shard<'_> {
+    pub(crate) fn shard<Q: ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> Shard<'_> {
         self.removals.of(match pin {
-            Pin::Map(..) => key.hash,
-            Pin::Table(_) => hash_of(key.full),
+            StoreGuard::Map(..) => key.hash,
+            StoreGuard::Table(_) => hash_of(key.full),
         })
     }
 }

@@ -33,24 +33,24 @@ pub enum WhenFull {
 
 /// Which set: that of the limiter's own quota, that of a plan, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum OverflowSet {
     Own,
     Plan(u8),
     None,
 }
 
-impl Share {
+impl OverflowSet {
     /// The set of keys under this plan, or under none.
-    pub(crate) fn of(plan: Option<&Plan>) -> Share {
+    pub(crate) fn of(plan: Option<&Plan>) -> OverflowSet {
         match plan {
-            None => Share::Own,
-            Some(plan) if usize::from(plan.overflow_set) < PLANS => Share::Plan(plan.overflow_set),
-            Some(_) => Share::None,
+            None => OverflowSet::Own,
+            Some(plan) if usize::from(plan.overflow_set) < PLANS => OverflowSet::Plan(plan.overflow_set),
+            Some(_) => OverflowSet::None,
         }
     }
 }
 
-pub(crate) struct Shares {
+pub(crate) struct OverflowBuckets {
     own: Box<[Bucket]>,
     plans: [OnceLock<Box<[Bucket]>>; PLANS],
     /// The quotas of plans that have a set, in order. Locked while one is compiled.
@@ -59,9 +59,9 @@ pub(crate) struct Shares {
     full: Bucket,
 }
 
-impl Shares {
-    pub(crate) fn new() -> Shares {
-        Shares {
+impl OverflowBuckets {
+    pub(crate) fn new() -> OverflowBuckets {
+        OverflowBuckets {
             own: set(),
             plans: [const { OnceLock::new() }; PLANS],
             known: Mutex::default(),
@@ -84,11 +84,11 @@ impl Shares {
     }
 
     /// The bucket of keys with this hash.
-    pub(crate) fn bucket(&self, share: Share, hash: u32) -> &Bucket {
-        let set = match share {
-            Share::Own => &self.own,
-            Share::Plan(index) => self.plans[usize::from(index)].get_or_init(set),
-            Share::None => return &self.full,
+    pub(crate) fn bucket(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
+        let set = match overflow_set {
+            OverflowSet::Own => &self.own,
+            OverflowSet::Plan(index) => self.plans[usize::from(index)].get_or_init(set),
+            OverflowSet::None => return &self.full,
         };
         &set[(hash >> (u32::BITS - BUCKETS.ilog2())) as usize]
     }

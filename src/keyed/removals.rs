@@ -16,11 +16,11 @@
 //!
 //! The count is raised with `AcqRel` before the seal, which is a `Release`. A caller that settles loads
 //! the word with `Acquire`, then the count: a word of the key's next bucket was made by a thread that
-//! had seen the seal, or the entry gone, so the count is the raised one. Partner: `Rules::seal`.
+//! had seen the seal, or the entry gone, so the count is the raised one. Partner: `Engine::seal`.
 //! Checked by `a_receipt_of_a_removed_key_is_void` in `src/tests/models/map.rs`.
 
-use crate::bucket::atomic::Word;
-use crate::fault::{Control, broken};
+use crate::bucket::atomic::BucketRef;
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::state::State;
 
@@ -64,24 +64,24 @@ impl<'a> Shard<'a> {
     fn is_there_since(self, then: u64) -> bool {
         let now = self.latest();
         let others = now >> 32 == (then >> 32) + 1 && now as u32 != self.hash;
-        now == then || others || broken(Control::RemovalUnseen)
+        now == then || others || injected(Fault::RemovalUnseen)
     }
 
     /// A bucket of the key for a receipt that was made then.
-    pub(crate) fn since<W>(self, then: u64, word: W) -> Since<'a, W> {
-        Since { word, shard: self, then }
+    pub(crate) fn since<W>(self, then: u64, word: W) -> UnlessRemoved<'a, W> {
+        UnlessRemoved { word, shard: self, then }
     }
 }
 
 /// The word of a bucket for a receipt. It reads as `SEALED` once the key was removed.
 #[derive(Clone, Copy)]
-pub(crate) struct Since<'a, W> {
+pub(crate) struct UnlessRemoved<'a, W> {
     word: W,
     shard: Shard<'a>,
     then: u64,
 }
 
-impl<W: Word> Word for Since<'_, W> {
+impl<W: BucketRef> BucketRef for UnlessRemoved<'_, W> {
     fn state(self) -> State {
         let state = self.word.state();
         if self.shard.is_there_since(self.then) { state } else { State::SEALED }

@@ -20,26 +20,26 @@ use std::sync::atomic::AtomicUsize;
 
 use crossbeam_utils::CachePadded;
 
-use crate::keyed::id::{BUSY, FREE, Tag};
+use crate::keyed::id::{BUSY, EntryId, FREE};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A call that makes room looks at this many entries at the most.
-const LOOKS: usize = 64;
+const MAX_PROBES: usize = 64;
 /// And at this many after a fruitless turn, until some bucket can be due.
-const LOOKS_AT_REST: usize = 4;
+const MAX_PROBES_RESTING: usize = 4;
 
 /// Tickets are made in segments of this many, when the hand first gets there.
 const SEGMENT: usize = 4096;
 
 /// What the hand finds of a ticket's entry.
-pub(crate) enum Look {
+pub(crate) enum Probe {
     /// It is gone.
     Gone,
     /// It stays, at least until the clock reads this.
     Stays { due: u64 },
 }
 
-pub(crate) struct Ring {
+pub(crate) struct ClockRing {
     segments: Box<[OnceLock<Box<[AtomicU32]>>]>,
     len: usize,
     hand: CachePadded<Hand>,
@@ -55,9 +55,9 @@ struct Hand {
     rest_until: AtomicU64,
 }
 
-impl Ring {
-    pub(crate) fn new(len: usize) -> Ring {
-        Ring {
+impl ClockRing {
+    pub(crate) fn new(len: usize) -> ClockRing {
+        ClockRing {
             segments: (0..len.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect(),
             len,
             hand: CachePadded::new(Hand {
@@ -80,13 +80,13 @@ impl Ring {
     /// A ticket for one more key, or the clock reading before which none is due (nothing if none ever is).
     ///
     /// `look` evicts the entry of a tag if it may be evicted. `now` is a clock reading.
-    pub(crate) fn admit(&self, now: u64, look: impl Fn(Tag) -> Look) -> Result<Ticket<'_>, Option<u64>> {
+    pub(crate) fn admit(&self, now: u64, look: impl Fn(EntryId) -> Probe) -> Result<Ticket<'_>, Option<u64>> {
         if self.len == 0 {
             return Err(None);
         }
         let hand = &self.hand;
         let rest_until = hand.rest_until.load(Ordering::Relaxed);
-        let looks = if now < rest_until { LOOKS_AT_REST } else { LOOKS }.min(self.len);
+        let looks = if now < rest_until { MAX_PROBES_RESTING } else { MAX_PROBES }.min(self.len);
         let mut soonest = u64::MAX;
         for _ in 0..looks {
             let index = hand.next.fetch_add(1, Ordering::Relaxed) % self.len;
@@ -126,7 +126,7 @@ impl Ring {
     /// no longer than until then.
     ///
     /// Stores nothing while the hand has not looked in vain, or rests no longer anyway.
-    pub(crate) fn wake(&self, due: u64) {
+    pub(crate) fn reset_rest(&self, due: u64) {
         let Hand { fruitless, soonest, rest_until, .. } = &*self.hand;
         if fruitless.load(Ordering::Relaxed) > 0 && soonest.load(Ordering::Relaxed) > due {
             // The turn under way may have passed the entry.
@@ -138,20 +138,20 @@ impl Ring {
     }
 
     /// Claims a ticket if its entry is gone; else tells when it may be, if that is known.
-    fn claim(&self, index: usize, look: impl Fn(Tag) -> Look) -> Result<Ticket<'_>, Option<u64>> {
+    fn claim(&self, index: usize, look: impl Fn(EntryId) -> Probe) -> Result<Ticket<'_>, Option<u64>> {
         let slot = self.ticket(index);
         let hash = slot.load(Ordering::Relaxed);
         if hash == BUSY || slot.compare_exchange(hash, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Err(None);
         }
         // The ring has 2^32 tickets at the most.
-        let ticket = Ticket { slot, tag: Tag { hash, ticket: index as u32 } };
+        let ticket = Ticket { slot, tag: EntryId { hash, ticket: index as u32 } };
         if hash == FREE {
             return Ok(ticket);
         }
         match look(ticket.tag) {
-            Look::Gone => Ok(ticket),
-            Look::Stays { due } => Err(Some(due)),
+            Probe::Gone => Ok(ticket),
+            Probe::Stays { due } => Err(Some(due)),
         }
     }
 }
@@ -160,12 +160,12 @@ impl Ring {
 /// the one it [`admits`](Ticket::admits) now. (So that a panic of the user's code leaves no ticket busy.)
 pub(crate) struct Ticket<'a> {
     slot: &'a AtomicU32,
-    tag: Tag,
+    tag: EntryId,
 }
 
 impl Ticket<'_> {
     /// The ticket is for the entry of this hash from here on, even if inserting it panics half-way.
-    pub(crate) fn admits(&mut self, hash: u32) -> Tag {
+    pub(crate) fn admits(&mut self, hash: u32) -> EntryId {
         self.tag.hash = hash;
         self.tag
     }

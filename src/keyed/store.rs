@@ -2,11 +2,11 @@
 
 use papaya::LocalGuard;
 
-use crate::bucket::atomic::{Bucket, Word};
-use crate::keyed::id::Id;
+use crate::bucket::atomic::{Bucket, BucketRef};
+use crate::keyed::id::BucketId;
 use crate::keyed::key::Map;
-use crate::keyed::ring::Ring;
-use crate::keyed::table::{Held, Table};
+use crate::keyed::ring::ClockRing;
+use crate::keyed::table::{SlotRef, Table};
 use crate::word::state::State;
 
 /// Where the buckets are.
@@ -15,28 +15,28 @@ use crate::word::state::State;
     reason = "one a limiter, which is on the heap; a box would be one more load in each decision"
 )]
 pub(crate) enum Store<K> {
-    Map(Buckets<K>),
+    Map(MapStore<K>),
     Table(Table),
 }
 
 /// A map of them, and its bound.
-pub(crate) struct Buckets<K> {
+pub(crate) struct MapStore<K> {
     pub(crate) map: Map<K>,
-    pub(crate) ring: Ring,
+    pub(crate) ring: ClockRing,
 }
 
 /// A store, and what it takes to look into it.
-pub(crate) enum Pin<'a, K> {
-    Map(&'a Buckets<K>, LocalGuard<'a>),
+pub(crate) enum StoreGuard<'a, K> {
+    Map(&'a MapStore<K>, LocalGuard<'a>),
     Table(&'a Table),
 }
 
 impl<K> Store<K> {
     #[inline(always)]
-    pub(crate) fn pin(&self) -> Pin<'_, K> {
+    pub(crate) fn pin(&self) -> StoreGuard<'_, K> {
         match self {
-            Store::Map(buckets) => Pin::Map(buckets, buckets.map.guard()),
-            Store::Table(table) => Pin::Table(table),
+            Store::Map(buckets) => StoreGuard::Map(buckets, buckets.map.guard()),
+            Store::Table(table) => StoreGuard::Table(table),
         }
     }
 }
@@ -61,40 +61,40 @@ impl<K: Eq> Store<K> {
 
 /// A bucket of either store.
 #[derive(Clone, Copy)]
-pub(crate) enum Found<'a> {
-    Boxed(&'a Bucket),
-    Inline(Held<'a>),
+pub(crate) enum FoundBucket<'a> {
+    Map(&'a Bucket),
+    Table(SlotRef<'a>),
 }
 
-impl Found<'_> {
+impl FoundBucket<'_> {
     /// What the bucket is known by while it lives.
-    pub(crate) fn id(self) -> Id {
+    pub(crate) fn id(self) -> BucketId {
         match self {
-            Found::Boxed(bucket) => Id::of(bucket),
-            Found::Inline(held) => held.id(),
+            FoundBucket::Map(bucket) => BucketId::of(bucket),
+            FoundBucket::Table(held) => held.id(),
         }
     }
 }
 
-impl Word for Found<'_> {
+impl BucketRef for FoundBucket<'_> {
     fn state(self) -> State {
         match self {
-            Found::Boxed(bucket) => Word::state(bucket),
-            Found::Inline(held) => held.state(),
+            FoundBucket::Map(bucket) => BucketRef::state(bucket),
+            FoundBucket::Table(held) => held.state(),
         }
     }
 
     fn commit(self, state: State, next: State) -> Result<(), State> {
         match self {
-            Found::Boxed(bucket) => bucket.commit(state, next),
-            Found::Inline(held) => held.commit(state, next),
+            FoundBucket::Map(bucket) => bucket.commit(state, next),
+            FoundBucket::Table(held) => held.commit(state, next),
         }
     }
 
     fn still_has(self, state: State) -> bool {
         match self {
-            Found::Boxed(bucket) => bucket.still_has(state),
-            Found::Inline(held) => held.still_has(state),
+            FoundBucket::Map(bucket) => bucket.still_has(state),
+            FoundBucket::Table(held) => held.still_has(state),
         }
     }
 }

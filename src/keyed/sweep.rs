@@ -4,19 +4,19 @@ use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
 use crate::bucket::atomic::Bucket;
-use crate::bucket::engine::Place;
+use crate::bucket::engine::Entry;
 use crate::bucket::live_terms::Change;
-use crate::keyed::key::{ByKey, Stored, ToKey};
+use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
-use crate::keyed::store::{Buckets, Found, Pin, Store};
-use crate::keyed::table::Held;
+use crate::keyed::store::{FoundBucket, MapStore, Store, StoreGuard};
+use crate::keyed::table::SlotRef;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::word::state::State;
 
 impl<K: Eq> Keyspace<K> {
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        if self.rules.source.set(quota, &self.rules.clock)? == Change::LowerBurst {
-            self.gather_after_a_lower_burst();
+        if self.engine.source.set(quota, &self.engine.clock)? == Change::LowerBurst {
+            self.recall_after_a_lower_burst();
         }
         self.made_room();
         Ok(())
@@ -24,16 +24,16 @@ impl<K: Eq> Keyspace<K> {
 }
 
 impl<K: Hash + Eq> Keyspace<K> {
-    pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &Pin<'_, K>, key: ByKey<'_, Q>) -> bool {
-        let place = self.place(pin, key);
-        let Some(found) = place.search() else { return false };
-        let live = self.rules.seal(found, || self.shard(pin, place.key).raise());
+    pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
+        let entry = self.entry(pin, key);
+        let Some(found) = entry.get() else { return false };
+        let live = self.engine.seal(found, || self.shard(pin, entry.key).raise());
         if live && let Some(hot) = &self.hot {
-            hot.forget(found.id());
+            hot.drop_leases(found.id());
         }
         match (pin, found) {
-            (Pin::Table(table), Found::Inline(held)) if live => table.vacate(held, &self.rules),
-            _ => place.bury(),
+            (StoreGuard::Table(table), FoundBucket::Table(held)) if live => table.vacate(held, &self.engine),
+            _ => entry.remove_sealed(),
         }
         self.made_room();
         live
@@ -42,9 +42,9 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Forgets every key.
     pub(crate) fn clear(&self) {
         match &self.store {
-            Store::Map(Buckets { map, .. }) => {
-                let stays = |stored: &Stored<K>, bucket: &Bucket| {
-                    if self.rules.seal(bucket, || self.removals.of(stored.tag.hash).raise()) {
+            Store::Map(MapStore { map, .. }) => {
+                let stays = |stored: &EntryKey<K>, bucket: &Bucket| {
+                    if self.engine.seal(bucket, || self.removals.of(stored.tag.hash).raise()) {
                         self.sealed(bucket);
                     }
                     false
@@ -52,22 +52,23 @@ impl<K: Hash + Eq> Keyspace<K> {
                 map.retain(stays, &map.guard());
             }
             Store::Table(table) => {
-                let seal = |held: Held<'_>| self.rules.seal(held, || self.removals.of(held.hash()).raise());
-                table.clear(&self.rules, seal, |bucket| self.sealed(bucket));
+                let seal =
+                    |held: SlotRef<'_>| self.engine.seal(held, || self.removals.of(held.hash()).raise());
+                table.clear(&self.engine, seal, |bucket| self.sealed(bucket));
             }
         }
         self.made_room();
     }
 
     pub(crate) fn evict_idle(&self) -> usize {
-        if !self.rules.starts_full() {
+        if !self.engine.starts_full() {
             return 0;
         }
-        self.fold_idle();
+        self.demote_idle();
         let evicted = match &self.store {
-            Store::Map(Buckets { map, .. }) => {
+            Store::Map(MapStore { map, .. }) => {
                 let mut evicted = 0;
-                let stays = |_: &Stored<K>, bucket: &Bucket| {
+                let stays = |_: &EntryKey<K>, bucket: &Bucket| {
                     // Never charged: somebody's first use is under way.
                     if bucket.state() == State::FULL {
                         return true;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::bucket::engine::At;
 use crate::bucket::reservation::Receipt;
 use crate::keyed::key::ToKey;
-use crate::limiter::inner::Ask;
+use crate::limiter::inner::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::{Clock, Moment};
@@ -112,18 +112,18 @@ fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
         return Err(AllDenied { which: MOST, denied: Denied::too_many_limits() });
     }
     let now = first.clock().moment();
-    let mut longest: Option<AllDenied> = None;
+    let mut slowest_fill: Option<AllDenied> = None;
     for (which, limit) in (0..).map_while(|index| Some((index, limits.get(index)?))) {
         let same = which == 0 || limit.clock().is_same(first.clock());
         let now = if same { now } else { limit.clock().moment() };
         if let Err(denied) = limit.look(now) {
             let denied = AllDenied { which, denied };
-            if longest.is_none_or(|longest| denied.wait() > longest.wait()) {
-                longest = Some(denied);
+            if slowest_fill.is_none_or(|slowest_fill| denied.wait() > slowest_fill.wait()) {
+                slowest_fill = Some(denied);
             }
         }
     }
-    longest.map_or(Ok(()), Err)
+    slowest_fill.map_or(Ok(()), Err)
 }
 
 /// Takes this limit and those after it. One call deep for each, so that receipts need no room of their own.
@@ -204,13 +204,13 @@ impl TokenBucket {
 
 impl sealed::Limit for BucketLimit<'_> {
     fn clock(&self) -> &Clock {
-        &self.bucket.rules().clock
+        &self.bucket.engine().clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let TokenBucket { extras, .. } = self.bucket;
         let step = Take(self.n);
-        let decision = step.decision(self.bucket.peek_at(At(self.bucket.rules(), now), step));
+        let decision = step.decision(self.bucket.peek_at(At(self.bucket.engine(), now), step));
         extras.preview(self.n, decision)
     }
 
@@ -225,15 +225,15 @@ impl sealed::Limit for BucketLimit<'_> {
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
-        &self.inner().keyspace.rules.clock
+        &self.inner().keyspace.engine.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let inner = self.inner();
         let pin = inner.keyspace.store.pin();
-        let ask = Ask { now: Some(now), ..self.ask() };
+        let ask = CallOptions { now: Some(now), ..self.ask() };
         let decision = inner.look_at(&pin, self.key, ask, Take(self.n));
-        if inner.keyspace.rules.may_begin(&decision) && !inner.holds(&pin, self.key) {
+        if inner.keyspace.engine.may_begin(&decision) && !inner.holds(&pin, self.key) {
             return Ok(());
         }
         inner.extras.preview(self.n, decision)

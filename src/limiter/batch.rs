@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, Hash};
 use std::hint::black_box;
 
-use crate::keyed::key::{ByKey, ToKey};
-use crate::keyed::store::Pin;
+use crate::keyed::key::{KeyQuery, ToKey};
+use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
@@ -41,7 +41,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 
 struct Batch<'a, K, S, Q: ?Sized> {
     inner: &'a Inner<K, S>,
-    pin: Pin<'a, K>,
+    pin: StoreGuard<'a, K>,
     asks: &'a [(&'a Q, u64)],
     decided: usize,
     /// Of those that were looked up last.
@@ -53,11 +53,11 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, S, Q> {
     fn look_up(&mut self) {
         let asks = self.asks[self.decided..].iter().zip(&mut self.hashes);
         let asked = asks.map(|((key, _), hash)| *hash = self.inner.hasher.hash_one(*key)).count();
-        if let Pin::Table(table) = self.pin {
+        if let StoreGuard::Table(table) = self.pin {
             // Loads that nothing depends on: none waits for another.
-            black_box(self.hashes[..asked].iter().fold(0, |all, hash| all ^ table.touch(*hash)));
+            black_box(self.hashes[..asked].iter().fold(0, |all, hash| all ^ table.prefetch(*hash)));
         }
-        self.now = self.inner.keyspace.rules.clock.moment();
+        self.now = self.inner.keyspace.engine.clock.moment();
     }
 }
 
@@ -70,7 +70,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, 
         if self.decided.is_multiple_of(AHEAD) {
             self.look_up();
         }
-        let key = ByKey::of(self.hashes[self.decided % AHEAD], key);
+        let key = KeyQuery::of(self.hashes[self.decided % AHEAD], key);
         self.decided += 1;
         Some(self.inner.try_acquire_at(&self.pin, key, self.now, n))
     }

@@ -18,45 +18,45 @@ use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
 /// As long as it takes, in nanoseconds.
-pub(crate) const FOREVER: u64 = u64::MAX;
+pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
 /// Who waits for a place in line looks no more often than this.
-pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
 
 /// A place to wait at: reserves with so much patience, in nanoseconds, and says what to add to each wait.
-pub(crate) struct Gate<'a> {
+pub(crate) struct Waiter<'a> {
     reserve: Box<dyn Fn(u64) -> Reserved<'a> + Send + Sync + 'a>,
     jitter: Jitter,
 }
 
-impl<'a> Gate<'a> {
-    pub(crate) fn reserve(&self, patience: u64) -> Reserved<'a> {
-        (self.reserve)(patience)
+impl<'a> Waiter<'a> {
+    pub(crate) fn reserve(&self, max_wait: u64) -> Reserved<'a> {
+        (self.reserve)(max_wait)
     }
 
     pub(crate) fn wait(&self, reservation: &Reservation<'_>) -> Duration {
-        wait(reservation, self.jitter, FOREVER)
+        wait(reservation, self.jitter, NO_LIMIT)
     }
 
     pub(crate) fn block(&self) -> Result<Granted, Denied> {
-        let reservation = self.reserve(FOREVER)?;
+        let reservation = self.reserve(NO_LIMIT)?;
         thread::sleep(self.wait(&reservation));
         Ok(reservation.commit())
     }
 }
 
 /// How long to sleep for a reservation: jitter never makes it longer than the caller's patience.
-pub(crate) fn wait(reservation: &Reservation<'_>, jitter: Jitter, patience: u64) -> Duration {
+pub(crate) fn wait(reservation: &Reservation<'_>, jitter: Jitter, max_wait: u64) -> Duration {
     let delay = reservation.delay();
     if delay.is_zero() {
         delay
     } else {
-        jitter.added_to(delay).min(Duration::from_nanos(patience).max(delay))
+        jitter.added_to(delay).min(Duration::from_nanos(max_wait).max(delay))
     }
 }
 
-fn block(reservation: Reservation<'_>, jitter: Jitter, patience: u64) -> Result<Granted, Denied> {
-    thread::sleep(wait(&reservation, jitter, patience));
+fn block(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -> Result<Granted, Denied> {
+    thread::sleep(wait(&reservation, jitter, max_wait));
     Ok(reservation.commit())
 }
 
@@ -92,10 +92,10 @@ impl TokenBucket {
     ///
     /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
     pub fn blocking_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        block(self.reserve_for(n, FOREVER)?, self.extras.jitter, FOREVER)
+        block(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT)
     }
 
-    /// As [`blocking_acquire`](TokenBucket::blocking_acquire), if it takes no longer than `patience`.
+    /// As [`blocking_acquire`](TokenBucket::blocking_acquire), if it takes no longer than `max_wait`.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl TokenBucket {
     /// let denied = bucket.blocking_acquire_within(Duration::from_millis(5)).unwrap_err();
     /// assert_eq!(denied.reason(), Reason::Deadline);
     /// ```
-    pub fn blocking_acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
-        self.blocking_acquire_n_within(1, patience)
+    pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
+        self.blocking_acquire_n_within(1, max_wait)
     }
 
     /// As [`blocking_acquire_within`](TokenBucket::blocking_acquire_within), for `n` tokens.
@@ -121,9 +121,9 @@ impl TokenBucket {
     /// # Errors
     ///
     /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
-    pub fn blocking_acquire_n_within(&self, n: u64, patience: Duration) -> Result<Granted, Denied> {
-        let patience = nanos_of(patience);
-        block(self.reserve_for(n, patience)?, self.extras.jitter, patience)
+    pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
+        let max_wait = nanos_of(max_wait);
+        block(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait)
     }
 
     /// A token each time `next` is called, waiting for it: a loop over it goes round at the bucket's rate.
@@ -142,8 +142,8 @@ impl TokenBucket {
         Paced(self.gate())
     }
 
-    pub(crate) fn gate(&self) -> Gate<'_> {
-        Gate { reserve: Box::new(|patience| self.reserve_for(1, patience)), jitter: self.extras.jitter }
+    pub(crate) fn gate(&self) -> Waiter<'_> {
+        Waiter { reserve: Box::new(|max_wait| self.reserve_for(1, max_wait)), jitter: self.extras.jitter }
     }
 }
 
@@ -174,10 +174,10 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
     pub fn blocking_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        block(self.reserve_for(key, n, FOREVER)?, self.inner.extras.jitter, FOREVER)
+        block(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT)
     }
 
-    /// As [`blocking_acquire`](RateLimiter::blocking_acquire), if it takes no longer than `patience`.
+    /// As [`blocking_acquire`](RateLimiter::blocking_acquire), if it takes no longer than `max_wait`.
     ///
     /// # Errors
     ///
@@ -185,9 +185,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     pub fn blocking_acquire_within<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Granted, Denied> {
-        self.blocking_acquire_n_within(key, 1, patience)
+        self.blocking_acquire_n_within(key, 1, max_wait)
     }
 
     /// As [`blocking_acquire_within`](RateLimiter::blocking_acquire_within), for `n` tokens.
@@ -199,10 +199,10 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         &self,
         key: &Q,
         n: u64,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Granted, Denied> {
-        let patience = nanos_of(patience);
-        block(self.reserve_for(key, n, patience)?, self.inner.extras.jitter, patience)
+        let max_wait = nanos_of(max_wait);
+        block(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait)
     }
 
     /// A token of the key's bucket each time `next` is called, waiting for it. See [`TokenBucket::paced`].
@@ -210,9 +210,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         Paced(self.gate(key))
     }
 
-    pub(crate) fn gate<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Gate<'a> {
-        let reserve = Box::new(move |patience| self.reserve_for(key, 1, patience));
-        Gate { reserve, jitter: self.inner.extras.jitter }
+    pub(crate) fn gate<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Waiter<'a> {
+        let reserve = Box::new(move |max_wait| self.reserve_for(key, 1, max_wait));
+        Waiter { reserve, jitter: self.inner.extras.jitter }
     }
 }
 
@@ -228,22 +228,22 @@ where
     ///
     /// [`Denied`] at once, if as much is promised already or there are never so many.
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
-        block(self.reserve()?, self.inner().extras.jitter, FOREVER)
+        block(self.reserve()?, self.inner().extras.jitter, NO_LIMIT)
     }
 
-    /// As [`blocking_acquire`](KeyLimit::blocking_acquire), if it takes no longer than `patience`.
+    /// As [`blocking_acquire`](KeyLimit::blocking_acquire), if it takes no longer than `max_wait`.
     ///
     /// # Errors
     ///
     /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
-    pub fn blocking_acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
-        block(self.reserve_within(patience)?, self.inner().extras.jitter, nanos_of(patience))
+    pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
+        block(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait))
     }
 }
 
 /// Tokens at the rate they come; see [`TokenBucket::paced`]. It ends only where none ever comes: at a limiter of no
 /// keys that denies.
-pub struct Paced<'a>(Gate<'a>);
+pub struct Paced<'a>(Waiter<'a>);
 
 impl Iterator for Paced<'_> {
     type Item = Granted;
@@ -253,7 +253,7 @@ impl Iterator for Paced<'_> {
         loop {
             match self.0.block() {
                 Ok(granted) => return Some(granted),
-                Err(denied) => thread::sleep(denied.retry_after()?.max(SHORTEST)),
+                Err(denied) => thread::sleep(denied.retry_after()?.max(MIN_POLL)),
             }
         }
     }

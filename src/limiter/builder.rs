@@ -11,7 +11,7 @@ use crate::limiter::inner::{Choose, Inner, Plans};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::settings::{Settings, common_setters};
 use crate::limiter::token_bucket::TokenBucket;
-use crate::quota::layout::Room;
+use crate::quota::layout::LayoutOptions;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
@@ -93,8 +93,8 @@ impl BucketBuilder {
     /// The bucket.
     #[must_use]
     pub fn build(self) -> TokenBucket {
-        let (rules, extras) = self.settings.finish();
-        let bucket = TokenBucket::from_rules(rules, extras);
+        let (engine, extras) = self.settings.finish();
+        let bucket = TokenBucket::from_rules(engine, extras);
         if self.spread { bucket.spread() } else { bucket }
     }
 }
@@ -190,7 +190,7 @@ impl<K, S> Builder<K, S> {
     /// Itself, if the plans still fit.
     fn tried(self) -> Result<Self, InvalidQuota> {
         let quota = self.settings.quota;
-        let terms = Terms::in_frame(quota.numbers(), self.settings.frame);
+        let terms = Terms::in_layout(quota.numbers(), self.settings.layout);
         for plan in &self.plans {
             Plan::compile(0, *plan, quota, &terms, None)?;
         }
@@ -303,9 +303,9 @@ impl<K, S> Builder<K, S> {
     /// The limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
-        let (rules, extras) = self.settings.finish();
+        let (engine, extras) = self.settings.finish();
         let keyspace = Keyspace::new(KeyspaceOptions {
-            rules,
+            engine,
             inline: self.inline,
             presize: self.presize,
             max_keys: self.max_keys,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::time::periodic::Background;
+use crate::time::periodic::PeriodicThread;
 
 impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> RateLimiter<K, S> {
     /// A thread that calls [`evict_idle`](RateLimiter::evict_idle) every `interval`, until it is dropped or
@@ -35,19 +35,19 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'stati
             })
         };
         let interval = interval.max(Duration::from_millis(1));
-        Janitor(Background::every("tollgate-janitor", interval, round).ok())
+        Janitor(PeriodicThread::every("tollgate-janitor", interval, round).ok())
     }
 }
 
 /// A thread that evicts idle keys; see [`RateLimiter::janitor`]. Dropping it stops the thread and waits for the
 /// end of a round that is under way.
 #[derive(Debug)]
-pub struct Janitor(Option<Background>);
+pub struct Janitor(Option<PeriodicThread>);
 
 impl Janitor {
     /// Whether the thread runs: it could be started, and the limiter is still there.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.0.as_ref().is_some_and(Background::is_running)
+        self.0.as_ref().is_some_and(PeriodicThread::is_running)
     }
 }

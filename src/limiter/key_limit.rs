@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::bucket::reservation::{Hold, Reservation};
 use crate::keyed::key::ToKey;
-use crate::limiter::inner::Ask;
+use crate::limiter::inner::CallOptions;
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Moment, nanos_of};
@@ -64,8 +64,8 @@ impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
         &self.limiter.inner
     }
 
-    pub(crate) fn ask(&self) -> Ask<'a> {
-        Ask { plan: self.plan, now: None }
+    pub(crate) fn ask(&self) -> CallOptions<'a> {
+        CallOptions { plan: self.plan, now: None }
     }
 }
 
@@ -87,7 +87,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'a, K, Q, 
     /// [`Denied`] says when to come back, if ever, counted from the reading.
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
         let inner = self.inner();
-        let ask = Ask { now: Some(now), ..self.ask() };
+        let ask = CallOptions { now: Some(now), ..self.ask() };
         inner.try_acquire_as(&inner.keyspace.store.pin(), self.key, self.n, ask)
     }
 
@@ -123,13 +123,13 @@ impl<'a, K: Hash + Eq + Send + Sync, Q: ToKey<K> + ?Sized, S: BuildHasher + Send
         self.inner().reserve(self.key, self.ask(), self.n, u64::MAX)
     }
 
-    /// Takes the tokens if they are due within `patience`; see [`RateLimiter::reserve_within`].
+    /// Takes the tokens if they are due within `max_wait`; see [`RateLimiter::reserve_within`].
     ///
     /// # Errors
     ///
     /// [`Denied`] says when the reservation can be made, if ever.
-    pub fn reserve_within(&self, patience: Duration) -> Result<Reservation<'a>, Denied> {
-        self.inner().reserve(self.key, self.ask(), self.n, nanos_of(patience))
+    pub fn reserve_within(&self, max_wait: Duration) -> Result<Reservation<'a>, Denied> {
+        self.inner().reserve(self.key, self.ask(), self.n, nanos_of(max_wait))
     }
 
     /// Takes the tokens as an estimate; see [`RateLimiter::hold`].

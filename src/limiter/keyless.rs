@@ -1,9 +1,9 @@
 //! Requests that have no key: all of them share one bucket of a limiter.
 
-use crate::bucket::atomic::{Bucket, Read, Word};
+use crate::bucket::atomic::{Bucket, BucketRef, Read};
 use crate::bucket::engine::{At, Now};
 use crate::bucket::reservation::Receipt;
-use crate::keyed::overflow::Share;
+use crate::keyed::overflow::OverflowSet;
 use crate::limiter::all_of::sealed;
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -29,51 +29,51 @@ impl<K, S> RateLimiter<K, S> {
 
 impl<'a, K, S> NoKey<'a, K, S> {
     fn bucket(&self) -> &'a Bucket {
-        self.inner.keyspace.shares.bucket(Share::Own, 0)
+        self.inner.keyspace.overflow.bucket(OverflowSet::Own, 0)
     }
 
     fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
-        self.inner.keyspace.rules.run_shared(self.bucket(), read, Take(self.n))
+        self.inner.keyspace.engine.run_shared(self.bucket(), read, Take(self.n))
     }
 
     /// Looks at the tokens that are there.
     pub(crate) fn peek(&self) -> Snapshot {
-        let looked = Take(0).decision(self.run(Now(&self.inner.keyspace.rules)));
+        let looked = Take(0).decision(self.run(Now(&self.inner.keyspace.engine)));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
     pub(crate) fn refund(&self) {
-        self.inner.keyspace.rules.refund(self.bucket(), self.n, None);
+        self.inner.keyspace.engine.refund(self.bucket(), self.n, None);
     }
 }
 
 impl<K, S> sealed::Limit for NoKey<'_, K, S> {
     fn clock(&self) -> &Clock {
-        &self.inner.keyspace.rules.clock
+        &self.inner.keyspace.engine.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let rules = &self.inner.keyspace.rules;
-        let read = At(rules, now);
+        let engine = &self.inner.keyspace.engine;
+        let read = At(engine, now);
         let step = Take(self.n);
         let (outcome, reading) = self.bucket().drive(
             |state| read.read(state),
-            |state, reading: &Reading| (step.run(rules.begun(state, reading), reading).0, None),
+            |state, reading: &Reading| (step.run(engine.initialized(state, reading), reading).0, None),
         );
         let decision = step.decision((outcome, reading));
-        if rules.may_begin(&decision) && self.bucket().state() == State::FULL {
+        if engine.may_begin(&decision) && self.bucket().state() == State::FULL {
             return Ok(());
         }
         self.inner.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading) = self.run(Now(&self.inner.keyspace.rules));
+        let (outcome, reading) = self.run(Now(&self.inner.keyspace.engine));
         let granted = self.inner.extras.observe(self.n, Take(self.n).decision((outcome, reading)))?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.inner.keyspace.rules.undo(self.bucket(), receipt);
+        self.inner.keyspace.engine.undo(self.bucket(), receipt);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use crate::keyed::key::ToKey;
-use crate::limiter::blocking::Gate;
+use crate::limiter::blocking::Waiter;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::word::decision::Denied;
@@ -14,7 +14,7 @@ use crate::word::decision::Denied;
 /// Each call takes one token: [`try_call`](Limited::try_call) or is refused, [`blocking_call`](Limited::blocking_call) and
 /// (feature `tokio`) `call` wait for it.
 pub struct Limited<'a, F> {
-    pub(crate) gate: Gate<'a>,
+    pub(crate) gate: Waiter<'a>,
     pub(crate) action: F,
 }
 

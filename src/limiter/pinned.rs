@@ -4,8 +4,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use crate::keyed::key::ToKey;
-use crate::keyed::store::Pin;
-use crate::limiter::inner::Ask;
+use crate::keyed::store::StoreGuard;
+use crate::limiter::inner::CallOptions;
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
@@ -15,7 +15,7 @@ use crate::word::plan::Plan;
 /// A [`RateLimiter`] with the map's guard paid for; see [`RateLimiter::pin`].
 pub struct Pinned<'a, K, S = RandomState> {
     inner: &'a Inner<K, S>,
-    pin: Pin<'a, K>,
+    pin: StoreGuard<'a, K>,
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
@@ -79,7 +79,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        self.inner.try_acquire_as(&self.pin, key, n, Ask { now: Some(now), ..Ask::NOW })
+        self.inner.try_acquire_as(&self.pin, key, n, CallOptions { now: Some(now), ..CallOptions::NOW })
     }
 
     /// As [`RateLimiter::try_acquire_as`].
@@ -94,13 +94,13 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         n: u64,
         plan: &Plan,
     ) -> Result<Granted, Denied> {
-        self.inner.try_acquire_as(&self.pin, key, n, Ask { plan: Some(plan), ..Ask::NOW })
+        self.inner.try_acquire_as(&self.pin, key, n, CallOptions { plan: Some(plan), ..CallOptions::NOW })
     }
 
     /// As [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.inner.acquire_up_to(&self.pin, key, n, Ask::NOW)
+        self.inner.acquire_up_to(&self.pin, key, n, CallOptions::NOW)
     }
 
     /// As [`RateLimiter::refund`].
@@ -110,7 +110,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
 
     /// As [`RateLimiter::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.inner.peek(&self.pin, key, Ask::NOW)
+        self.inner.peek(&self.pin, key, CallOptions::NOW)
     }
 
     /// As [`RateLimiter::remove`].
@@ -122,7 +122,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
 impl<K, S> fmt::Debug for Pinned<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pinned")
-            .field("quota", &format_args!("{}", self.inner.keyspace.rules.source.quota()))
+            .field("quota", &format_args!("{}", self.inner.keyspace.engine.source.quota()))
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
-use crate::limiter::inner::Ask;
+use crate::limiter::inner::CallOptions;
 use crate::limiter::inner::Inner;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::time::clock::{Moment, nanos_of};
@@ -109,7 +109,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        let ask = Ask { now: Some(now), ..Ask::NOW };
+        let ask = CallOptions { now: Some(now), ..CallOptions::NOW };
         self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
     }
 
@@ -137,7 +137,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         n: u64,
         plan: &Plan,
     ) -> Result<Granted, Denied> {
-        let ask = Ask { plan: Some(plan), ..Ask::NOW };
+        let ask = CallOptions { plan: Some(plan), ..CallOptions::NOW };
         self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
     }
 
@@ -154,7 +154,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.inner.acquire_up_to(&self.inner.keyspace.store.pin(), key, n, Ask::NOW)
+        self.inner.acquire_up_to(&self.inner.keyspace.store.pin(), key, n, CallOptions::NOW)
     }
 
     /// Gives back `n` tokens to the key's bucket, as many as fit below the burst.
@@ -190,7 +190,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.is_empty());
     /// ```
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.inner.peek(&self.inner.keyspace.store.pin(), key, Ask::NOW)
+        self.inner.peek(&self.inner.keyspace.store.pin(), key, CallOptions::NOW)
     }
 
     /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
@@ -257,7 +257,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// The quota in force, of every key that is under no plan.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        self.inner.keyspace.rules.source.quota()
+        self.inner.keyspace.engine.source.quota()
     }
 
     /// Changes rate and burst of every key, together and at once, in constant time.
@@ -314,7 +314,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.inner.keyspace.rules.clock.moment()
+        self.inner.keyspace.engine.clock.moment()
     }
 
     /// What the limiter holds and did so far.
@@ -361,7 +361,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.reserve_for(key, n, u64::MAX)
     }
 
-    /// As [`reserve`](RateLimiter::reserve), if the tokens are due within `patience`; else it is refused at once, and
+    /// As [`reserve`](RateLimiter::reserve), if the tokens are due within `max_wait`; else it is refused at once, and
     /// takes nothing.
     ///
     /// # Errors
@@ -382,13 +382,13 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         &self,
         key: &Q,
         n: u64,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Reservation<'_>, Denied> {
-        self.reserve_for(key, n, nanos_of(patience))
+        self.reserve_for(key, n, nanos_of(max_wait))
     }
 
-    pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, patience: u64) -> Reserved<'_> {
-        self.inner.reserve(key, Ask::NOW, n, patience)
+    pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, max_wait: u64) -> Reserved<'_> {
+        self.inner.reserve(key, CallOptions::NOW, n, max_wait)
     }
 
     /// Takes `estimate` tokens of the key's bucket for what is not yet known, to be [settled](Hold::settle) when it is.
@@ -409,7 +409,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
-        self.inner.hold(key, Ask::NOW, estimate)
+        self.inner.hold(key, CallOptions::NOW, estimate)
     }
 }
 
@@ -423,7 +423,7 @@ impl<K, S> Clone for RateLimiter<K, S> {
 impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
-            .field("quota", &format_args!("{}", self.inner.keyspace.rules.source.quota()))
+            .field("quota", &format_args!("{}", self.inner.keyspace.engine.source.quota()))
             .field("when_full", &self.inner.keyspace.when_full)
             .field("stats", &self.stats())
             .finish_non_exhaustive()

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::bucket::engine::Rules;
-use crate::bucket::live_terms::Regimes;
+use crate::bucket::engine::Engine;
+use crate::bucket::live_terms::LiveTerms;
 use crate::limiter::observer::{Extras, Hook, Observer};
-use crate::quota::layout::{Flaw, Frame, Room};
+use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
@@ -14,9 +14,9 @@ use crate::time::jitter::Jitter;
 pub(crate) struct Settings {
     pub(crate) quota: Quota,
     pub(crate) clock: Clock,
-    pub(crate) room: Room,
+    pub(crate) room: LayoutOptions,
     /// Of the quota and the room.
-    pub(crate) frame: Frame,
+    pub(crate) layout: Layout,
     pub(crate) initial: Option<u64>,
     pub(crate) shadow: bool,
     pub(crate) hook: Option<Hook>,
@@ -28,8 +28,8 @@ impl Settings {
         Settings {
             quota,
             clock: Clock::new(),
-            room: Room::DEFAULT,
-            frame: quota.frame(),
+            room: LayoutOptions::DEFAULT,
+            layout: quota.layout(),
             initial: None,
             shadow: false,
             hook: None,
@@ -37,16 +37,16 @@ impl Settings {
         }
     }
 
-    pub(crate) fn with_room(&mut self, room: Room) -> Result<(), Flaw> {
-        self.frame = Frame::of(self.quota.numbers(), room)?;
+    pub(crate) fn with_room(&mut self, room: LayoutOptions) -> Result<(), QuotaError> {
+        self.layout = Layout::of(self.quota.numbers(), room)?;
         self.room = room;
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> (Rules, Extras) {
-        let source = Regimes::new(self.quota, self.frame);
+    pub(crate) fn finish(self) -> (Engine, Extras) {
+        let source = LiveTerms::new(self.quota, self.layout);
         let observer = Observer::new(self.shadow, self.hook);
-        (Rules::new(source, self.clock, self.initial), Extras { observer, jitter: self.jitter })
+        (Engine::new(source, self.clock, self.initial), Extras { observer, jitter: self.jitter })
     }
 }
 
@@ -96,7 +96,8 @@ macro_rules! common_setters {
         /// # Ok::<(), tollgate::InvalidQuota>(())
         /// ```
         pub fn headroom(mut self, quota: Quota) -> Result<Self, InvalidQuota> {
-            self.settings.with_room(Room { headroom: Some(quota.numbers()), ..self.settings.room })?;
+            self.settings
+                .with_room(LayoutOptions { headroom: Some(quota.numbers()), ..self.settings.room })?;
             self.tried()
         }
 
@@ -122,7 +123,7 @@ macro_rules! common_setters {
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         pub fn max_debt(mut self, tokens: u64) -> Result<Self, InvalidQuota> {
-            self.settings.with_room(Room { max_debt: Some(tokens), ..self.settings.room })?;
+            self.settings.with_room(LayoutOptions { max_debt: Some(tokens), ..self.settings.room })?;
             self.tried()
         }
 

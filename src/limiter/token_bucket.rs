@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::atomic::{Bucket, First, Missed, Read, ReadOnce, Word};
-use crate::bucket::engine::{At, Now, Rules};
-use crate::bucket::lease::{Cells, Life, Spread, place};
-use crate::bucket::live_terms::{Change, Regimes};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, Read, ReadOnce};
+use crate::bucket::engine::{At, Engine, Now};
+use crate::bucket::lease::{Generation, LeaseCells, Spread, thread_index};
+use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
 use crate::limiter::observer::Extras;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
-use crate::word::state::{Outcome, Spot};
+use crate::word::state::{Origin, Outcome};
 use crate::word::terms::Reading;
 use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
 
@@ -38,11 +38,11 @@ use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
 pub struct TokenBucket {
     // A line of its own: commits do not push the terms out of other cores' caches.
     bucket: CachePadded<Bucket>,
-    rules: Rules,
+    engine: Engine,
     pub(crate) extras: Extras,
-    cells: Option<Box<Cells>>,
+    cells: Option<Box<LeaseCells>>,
     /// Neither spread nor observed: one test on the hot path.
-    plain: bool,
+    fast_path: bool,
 }
 
 impl TokenBucket {
@@ -58,21 +58,27 @@ impl TokenBucket {
         /// A full bucket on a clock of your own.
         #[must_use]
         pub const fn with_clock(quota: Quota, clock: Clock) -> TokenBucket {
-            let source = Regimes::new(quota, quota.frame());
+            let source = LiveTerms::new(quota, quota.layout());
             TokenBucket {
                 bucket: CachePadded::new(Bucket::new()),
-                rules: Rules::new(source, clock, None),
+                engine: Engine::new(source, clock, None),
                 extras: Extras::NONE,
                 cells: None,
-                plain: true,
+                fast_path: true,
             }
         }
     }
 
-    pub(crate) fn from_rules(rules: Rules, extras: Extras) -> TokenBucket {
-        let state = rules.unused();
-        let plain = extras.observer.is_none();
-        TokenBucket { bucket: CachePadded::new(Bucket::from_state(state)), rules, extras, cells: None, plain }
+    pub(crate) fn from_rules(engine: Engine, extras: Extras) -> TokenBucket {
+        let state = engine.initial();
+        let fast_path = extras.observer.is_none();
+        TokenBucket {
+            bucket: CachePadded::new(Bucket::from_state(state)),
+            engine,
+            extras,
+            cells: None,
+            fast_path,
+        }
     }
 
     /// This bucket, spread over the cores: for one limit that many threads take of at once.
@@ -114,8 +120,8 @@ impl TokenBucket {
     #[must_use]
     pub fn spread(mut self) -> TokenBucket {
         if self.extras.observer.is_none() {
-            self.cells = Some(Box::new(Cells::one_a_core()));
-            self.plain = false;
+            self.cells = Some(Box::new(LeaseCells::one_a_core()));
+            self.fast_path = false;
         }
         self
     }
@@ -147,7 +153,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, Now(&self.rules))
+        self.decide(n, Now(&self.engine))
     }
 
     /// As [`try_acquire_n`](TokenBucket::try_acquire_n), at a reading of the clock that was taken before: one
@@ -174,7 +180,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, At(&self.rules, now))
+        self.decide(n, At(&self.engine, now))
     }
 
     /// Takes what is there of `n` tokens, from none to all of them, in one step.
@@ -192,7 +198,7 @@ impl TokenBucket {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        let (outcome, reading) = self.run(Now(&self.rules), TakeUpTo(n));
+        let (outcome, reading) = self.run(Now(&self.engine), TakeUpTo(n));
         self.extras.observe_up_to(
             n,
             Granted::new(outcome, &reading),
@@ -222,7 +228,7 @@ impl TokenBucket {
     pub fn refund(&self, n: u64) {
         match self.spread_over() {
             None => {
-                self.rules.refund(&*self.bucket, n, None);
+                self.engine.refund(&*self.bucket, n, None);
             }
             Some(spread) => {
                 spread.refund(n);
@@ -248,7 +254,7 @@ impl TokenBucket {
         self.reserve_for(n, u64::MAX)
     }
 
-    /// As [`reserve`](TokenBucket::reserve), if the tokens are due within `patience`. A wait that would be longer
+    /// As [`reserve`](TokenBucket::reserve), if the tokens are due within `max_wait`. A wait that would be longer
     /// is refused at once, and takes nothing. With a patience of zero it is a take, and refused as one.
     ///
     /// # Errors
@@ -269,15 +275,15 @@ impl TokenBucket {
     /// assert!(bucket.reserve_within(2, Duration::from_millis(200)).is_ok());
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
-    pub fn reserve_within(&self, n: u64, patience: Duration) -> Result<Reservation<'_>, Denied> {
-        self.reserve_for(n, nanos_of(patience))
+    pub fn reserve_within(&self, n: u64, max_wait: Duration) -> Result<Reservation<'_>, Denied> {
+        self.reserve_for(n, nanos_of(max_wait))
     }
 
-    pub(crate) fn reserve_for(&self, n: u64, patience: u64) -> Reserved<'_> {
+    pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
         // In shadow mode nobody waits, either.
-        let (granted, receipt) = match patience == 0 || self.extras.is_shadow() {
+        let (granted, receipt) = match max_wait == 0 || self.extras.is_shadow() {
             true => self.receive(n, Take(n))?,
-            false => self.receive(n, Reserve { n, patience })?,
+            false => self.receive(n, Reserve { n, max_wait })?,
         };
         Ok(Reservation::new(self, receipt, granted))
     }
@@ -307,7 +313,7 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// ```
     pub fn peek(&self) -> Snapshot {
-        let (outcome, reading) = self.run(Now(&self.rules), Take(0));
+        let (outcome, reading) = self.run(Now(&self.engine), Take(0));
         Granted::new(outcome, &reading).into()
     }
 
@@ -315,7 +321,7 @@ impl TokenBucket {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.rules.clock.moment()
+        self.engine.clock.moment()
     }
 
     /// Changes rate and burst, together and at once.
@@ -359,9 +365,9 @@ impl TokenBucket {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        let change = self.rules.source.set(quota, &self.rules.clock)?;
+        let change = self.engine.source.set(quota, &self.engine.clock)?;
         if let Some(spread) = self.spread_over().filter(|_| change == Change::LowerBurst) {
-            spread.gather_after_a_lower_burst();
+            spread.recall_after_a_lower_burst();
         }
         Ok(())
     }
@@ -369,7 +375,7 @@ impl TokenBucket {
     /// The quota in force.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        self.rules.source.quota()
+        self.engine.source.quota()
     }
 
     /// What [shadow mode](BucketBuilder::shadow) has granted of what would have been denied, in decisions.
@@ -378,8 +384,8 @@ impl TokenBucket {
         self.extras.overruled()
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.rules
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// What a step would come to.
@@ -394,9 +400,9 @@ impl TokenBucket {
 
     pub(crate) fn undo(&self, receipt: &Receipt) {
         match self.spread_over() {
-            _ if receipt.spot == Spot::Nowhere => {}
+            _ if receipt.origin == Origin::Nowhere => {}
             None => {
-                self.rules.undo(&*self.bucket, receipt);
+                self.engine.undo(&*self.bucket, receipt);
             }
             Some(spread) => {
                 spread.undo(receipt);
@@ -406,7 +412,7 @@ impl TokenBucket {
 
     fn spread_over(&self) -> Option<Spread<'_>> {
         let cells = self.cells.as_deref()?;
-        Some(Spread { bucket: &self.bucket, rules: &self.rules, cells, life: Life::ONLY })
+        Some(Spread { bucket: &self.bucket, engine: &self.engine, cells, generation: Generation::ONLY })
     }
 
     fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
@@ -418,7 +424,7 @@ impl TokenBucket {
     fn run_beside(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading, u64) {
         match self.spread_over() {
             None => {
-                let (outcome, reading) = self.rules.run(&*self.bucket, read, step);
+                let (outcome, reading) = self.engine.run(&*self.bucket, read, step);
                 (outcome, reading, 0)
             }
             Some(spread) => spread.run(read, step),
@@ -427,12 +433,12 @@ impl TokenBucket {
 
     #[inline(always)]
     fn decide(&self, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
-        let missed = match self.plain {
-            true => match self.bucket.attempt(First::Clock, read, n) {
+        let missed = match self.fast_path {
+            true => match self.bucket.attempt(Order::ClockFirst, read, n) {
                 Ok(done) => return Take(n).decision(done),
                 Err(missed) => missed,
             },
-            false => Missed::Unfit,
+            false => Miss::StaleReading,
         };
         self.decide_anyhow(missed, n, read)
     }
@@ -440,10 +446,10 @@ impl TokenBucket {
     // A function of its own, and small: what is inlined beside an attempt takes registers from it, 7 to 12 instructions.
     #[cold]
     #[inline(never)]
-    fn decide_anyhow(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+    fn decide_anyhow(&self, missed: Miss, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
         let Some(cells) = &self.cells else { return self.decide_again(missed, n, read) };
-        let own = place();
-        match cells.of(own).take(Life::ONLY, n) {
+        let own = thread_index();
+        match cells.of(own).take(Generation::ONLY, n) {
             Some(granted) => Ok(granted),
             None => self.refill(own, n, read),
         }
@@ -455,22 +461,22 @@ impl TokenBucket {
     fn refill(&self, own: usize, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
         let decision = self.spread_over().and_then(|spread| spread.acquire(own, read, n));
         // It is always there.
-        decision.unwrap_or_else(|| self.decide_again(Missed::Unfit, n, read))
+        decision.unwrap_or_else(|| self.decide_again(Miss::StaleReading, n, read))
     }
 
     #[inline(never)]
-    fn decide_again(&self, missed: Missed, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
-        let again = self.rules.attempt_again(&*self.bucket, missed, read, n);
+    fn decide_again(&self, missed: Miss, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+        let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
         let done = again.unwrap_or_else(|| self.run(read, Take(n)));
         self.extras.observe(n, Take(n).decision(done))
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
     pub(crate) fn receive(&self, n: u64, step: impl Step) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading, leased) = self.run_beside(Now(&self.rules), step);
+        let (outcome, reading, leased) = self.run_beside(Now(&self.engine), step);
         let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {
-            true => Receipt::new(outcome, &reading, None).beside(reading.pace.units(leased)),
+            true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
             false => Receipt::void(Moment(reading.nanos())),
         };
         Ok((granted, receipt))
@@ -481,7 +487,7 @@ impl Ledger for TokenBucket {
     fn give_back(&self, receipt: &Receipt) {
         match self.spread_over() {
             None => {
-                self.rules.give_back(&*self.bucket, receipt);
+                self.engine.give_back(&*self.bucket, receipt);
             }
             Some(spread) => {
                 spread.give_back(receipt);
@@ -490,15 +496,15 @@ impl Ledger for TokenBucket {
     }
 
     fn refund(&self, receipt: &Receipt, n: u64) {
-        if receipt.spot != Spot::Nowhere {
+        if receipt.origin != Origin::Nowhere {
             self.refund(n);
         }
     }
 
     fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
         match self.spread_over() {
-            _ if receipt.spot == Spot::Nowhere => 0,
-            None => self.rules.charge_later(&*self.bucket, n, None).unwrap_or(0),
+            _ if receipt.origin == Origin::Nowhere => 0,
+            None => self.engine.charge_later(&*self.bucket, n, None).unwrap_or(0),
             Some(spread) => spread.charge(n).unwrap_or(0),
         }
     }

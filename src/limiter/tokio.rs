@@ -11,7 +11,7 @@ use futures_core::Stream;
 
 use crate::bucket::reservation::Reservation;
 use crate::keyed::key::ToKey;
-use crate::limiter::blocking::{FOREVER, Gate, SHORTEST, wait};
+use crate::limiter::blocking::{MIN_POLL, NO_LIMIT, Waiter, wait};
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::limited::Limited;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -21,8 +21,8 @@ use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
 /// A future that is dropped meanwhile drops the reservation, which gives back what it may.
-async fn when_due(reservation: Reservation<'_>, jitter: Jitter, patience: u64) -> Result<Granted, Denied> {
-    let wait = wait(&reservation, jitter, patience);
+async fn when_due(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -> Result<Granted, Denied> {
+    let wait = wait(&reservation, jitter, max_wait);
     if !wait.is_zero() {
         sleep(wait).await;
     }
@@ -69,10 +69,10 @@ impl TokenBucket {
     ///
     /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
     pub async fn acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        when_due(self.reserve_for(n, FOREVER)?, self.extras.jitter, FOREVER).await
+        when_due(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT).await
     }
 
-    /// As [`acquire`](TokenBucket::acquire), if it takes no longer than `patience`.
+    /// As [`acquire`](TokenBucket::acquire), if it takes no longer than `max_wait`.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl TokenBucket {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
-        self.acquire_n_within(1, patience).await
+    pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
+        self.acquire_n_within(1, max_wait).await
     }
 
     /// As [`acquire_within`](TokenBucket::acquire_within), for `n` tokens.
@@ -101,9 +101,9 @@ impl TokenBucket {
     /// # Errors
     ///
     /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
-    pub async fn acquire_n_within(&self, n: u64, patience: Duration) -> Result<Granted, Denied> {
-        let patience = nanos_of(patience);
-        when_due(self.reserve_for(n, patience)?, self.extras.jitter, patience).await
+    pub async fn acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
+        let max_wait = nanos_of(max_wait);
+        when_due(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait).await
     }
 
     /// A stream of tokens at the rate they come: [`paced`](TokenBucket::paced) for tasks.
@@ -158,10 +158,10 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
     pub async fn acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        when_due(self.reserve_for(key, n, FOREVER)?, self.inner.extras.jitter, FOREVER).await
+        when_due(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT).await
     }
 
-    /// As [`acquire`](RateLimiter::acquire), if it takes no longer than `patience`.
+    /// As [`acquire`](RateLimiter::acquire), if it takes no longer than `max_wait`.
     ///
     /// # Errors
     ///
@@ -169,9 +169,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     pub async fn acquire_within<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Granted, Denied> {
-        self.acquire_n_within(key, 1, patience).await
+        self.acquire_n_within(key, 1, max_wait).await
     }
 
     /// As [`acquire_within`](RateLimiter::acquire_within), for `n` tokens.
@@ -183,10 +183,10 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         &self,
         key: &Q,
         n: u64,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Granted, Denied> {
-        let patience = nanos_of(patience);
-        when_due(self.reserve_for(key, n, patience)?, self.inner.extras.jitter, patience).await
+        let max_wait = nanos_of(max_wait);
+        when_due(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait).await
     }
 
     /// A stream of tokens of the key's bucket at the rate they come. See [`TokenBucket::paced_stream`].
@@ -207,16 +207,16 @@ where
     ///
     /// [`Denied`] at once, if as much is promised already or there are never so many.
     pub async fn acquire(&self) -> Result<Granted, Denied> {
-        when_due(self.reserve()?, self.inner().extras.jitter, FOREVER).await
+        when_due(self.reserve()?, self.inner().extras.jitter, NO_LIMIT).await
     }
 
-    /// As [`acquire`](KeyLimit::acquire), if it takes no longer than `patience`.
+    /// As [`acquire`](KeyLimit::acquire), if it takes no longer than `max_wait`.
     ///
     /// # Errors
     ///
     /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
-    pub async fn acquire_within(&self, patience: Duration) -> Result<Granted, Denied> {
-        when_due(self.reserve_within(patience)?, self.inner().extras.jitter, nanos_of(patience)).await
+    pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
+        when_due(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait)).await
     }
 }
 
@@ -225,7 +225,7 @@ where
 ///
 /// Dropped while it waits it gives its token back as a dropped [`Reservation`] does.
 pub struct PacedStream<'a> {
-    gate: Gate<'a>,
+    gate: Waiter<'a>,
     /// What is waited for: a token, or a place in line.
     next: Option<(Option<Reservation<'a>>, Pin<Box<Sleep>>)>,
 }
@@ -242,7 +242,7 @@ impl Stream for PacedStream<'_> {
                     return Poll::Ready(Some(reservation.commit()));
                 }
             }
-            let (reservation, wait) = match this.gate.reserve(FOREVER) {
+            let (reservation, wait) = match this.gate.reserve(NO_LIMIT) {
                 Ok(reservation) if reservation.delay().is_zero() => {
                     return Poll::Ready(Some(reservation.commit()));
                 }
@@ -251,7 +251,7 @@ impl Stream for PacedStream<'_> {
                     (Some(reservation), wait)
                 }
                 Err(denied) => match denied.retry_after() {
-                    Some(wait) => (None, wait.max(SHORTEST)),
+                    Some(wait) => (None, wait.max(MIN_POLL)),
                     None => return Poll::Ready(None),
                 },
             };
@@ -291,7 +291,7 @@ impl<F> Limited<'_, F> {
     where
         F: Fn(A) -> R,
     {
-        let reservation = self.gate.reserve(FOREVER)?;
+        let reservation = self.gate.reserve(NO_LIMIT)?;
         let wait = self.gate.wait(&reservation);
         if !wait.is_zero() {
             sleep(wait).await;

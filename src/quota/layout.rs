@@ -20,7 +20,7 @@ pub(crate) const MAX_NANOS: u64 = 1 << 62;
 
 /// Why a quota cannot be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum QuotaError {
     NoTokens,
     NoPeriod,
     NoBurst,
@@ -48,28 +48,28 @@ pub(crate) enum Flaw {
         debt: u64,
     },
     /// The tokens field of a word whose layout is fixed is too narrow.
-    Narrow {
+    BurstTooWide {
         burst: u64,
         most: u64,
     },
     /// The stamp of a word whose layout is fixed wraps too early.
-    Brief {
+    RangeTooShort {
         tokens: u64,
         nanos: u64,
     },
     /// A tick of a layout that is fixed is worth too many tokens.
-    Coarse {
+    TickTooCoarse {
         burst: u64,
         least: u64,
     },
     /// A tick of the limiter is worth too much of the plan's bucket.
-    CoarsePlan {
+    PlanTickTooCoarse {
         tokens: u64,
         nanos: u64,
         burst: u64,
     },
     /// The plan's bucket fills in more than a 64th of the stamp's range.
-    SlowPlan {
+    PlanFillsTooSlowly {
         tokens: u64,
         nanos: u64,
         burst: u64,
@@ -78,63 +78,63 @@ pub(crate) enum Flaw {
 
 /// A rate and a burst, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Numbers {
+pub(crate) struct RawQuota {
     pub(crate) tokens: u64,
     pub(crate) nanos: u64,
     pub(crate) burst: u64,
 }
 
-impl Numbers {
+impl RawQuota {
     /// The bounds of every quota, whatever the word.
-    const fn check(self) -> Result<(), Flaw> {
-        let Numbers { tokens, nanos, burst } = self;
+    const fn check(self) -> Result<(), QuotaError> {
+        let RawQuota { tokens, nanos, burst } = self;
         if tokens == 0 {
-            return Err(Flaw::NoTokens);
+            return Err(QuotaError::NoTokens);
         }
         if nanos == 0 {
-            return Err(Flaw::NoPeriod);
+            return Err(QuotaError::NoPeriod);
         }
         if burst == 0 {
-            return Err(Flaw::NoBurst);
+            return Err(QuotaError::NoBurst);
         }
         if nanos > MAX_NANOS {
-            return Err(Flaw::LongPeriod { nanos: nanos as u128 });
+            return Err(QuotaError::LongPeriod { nanos: nanos as u128 });
         }
         if burst > MAX_BURST {
-            return Err(Flaw::LargeBurst { burst });
+            return Err(QuotaError::LargeBurst { burst });
         }
         if tokens as u128 > nanos as u128 * MAX_TOKENS_PER_NANO as u128 {
-            return Err(Flaw::FastRate { tokens, nanos });
+            return Err(QuotaError::FastRate { tokens, nanos });
         }
         self.fills(burst)
     }
 
     /// Whether a bucket of so many tokens, below 2^42, fills in time.
-    const fn fills(self, burst: u64) -> Result<(), Flaw> {
-        let Numbers { tokens, nanos, .. } = self;
+    const fn fills(self, burst: u64) -> Result<(), QuotaError> {
+        let RawQuota { tokens, nanos, .. } = self;
         // Below 2^104 and 2^126.
         if burst as u128 * nanos as u128 > MAX_NANOS as u128 * tokens as u128 {
-            return Err(Flaw::SlowFill { tokens, nanos, burst });
+            return Err(QuotaError::SlowFill { tokens, nanos, burst });
         }
         Ok(())
     }
 
-    const fn no_layout(self, burst: u64) -> Flaw {
-        Flaw::NoLayout { tokens: self.tokens, nanos: self.nanos, burst }
+    const fn no_layout(self, burst: u64) -> QuotaError {
+        QuotaError::NoLayout { tokens: self.tokens, nanos: self.nanos, burst }
     }
 }
 
 /// What a word is to hold beside its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct LayoutOptions {
     /// A quota that it may be changed to.
-    pub(crate) headroom: Option<Numbers>,
+    pub(crate) headroom: Option<RawQuota>,
     /// Tokens that may be promised ahead; by default one burst, where the word has room for it.
     pub(crate) max_debt: Option<u64>,
 }
 
-impl Room {
-    pub(crate) const DEFAULT: Room = Room { headroom: None, max_debt: None };
+impl LayoutOptions {
+    pub(crate) const DEFAULT: LayoutOptions = LayoutOptions { headroom: None, max_debt: None };
 }
 
 /// Ranges of the stamp, as logarithms of nanoseconds: 2.3 years, 13 days and 19 hours.
@@ -146,7 +146,7 @@ const COARSEST: u64 = 128;
 
 /// The widths of the word's fields. They fit into a register, which the hot path is glad of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct Widths {
     /// Bits of a token's fraction.
     pub(crate) fraction: u8,
     /// Binary logarithm of the units that one tick earns.
@@ -159,15 +159,15 @@ pub(crate) struct Layout {
 
 /// What is fixed for the life of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
-    pub(crate) layout: Layout,
+pub(crate) struct Layout {
+    pub(crate) widths: Widths,
     /// Tokens of debt that there is room for.
     pub(crate) debt: u64,
 }
 
-impl Frame {
+impl Layout {
     /// The frame of a word for a quota, and for what else it is to hold.
-    pub(crate) const fn of(quota: Numbers, room: Room) -> Result<Frame, Flaw> {
+    pub(crate) const fn of(quota: RawQuota, room: LayoutOptions) -> Result<Layout, QuotaError> {
         if let Err(flaw) = quota.check() {
             return Err(flaw);
         }
@@ -185,7 +185,7 @@ impl Frame {
         }
         if let Some(debt) = room.max_debt {
             if debt > MAX_BURST {
-                return Err(Flaw::LargeDebt { debt });
+                return Err(QuotaError::LargeDebt { debt });
             }
             if let Err(flaw) = quota.fills(quota.burst + debt) {
                 return Err(flaw);
@@ -195,92 +195,92 @@ impl Frame {
             {
                 return Err(flaw);
             }
-            return match Layout::choose(fast.tokens, fast.nanos, burst + debt, least) {
-                Some(layout) => Ok(Frame { layout: Layout { fixed_debt: true, ..layout }, debt }),
+            return match Widths::choose(fast.tokens, fast.nanos, burst + debt, least) {
+                Some(widths) => Ok(Layout { widths: Widths { fixed_debt: true, ..widths }, debt }),
                 None => Err(fast.no_layout(burst + debt)),
             };
         }
-        let Some(layout) = Layout::choose(fast.tokens, fast.nanos, burst, least) else {
+        let Some(widths) = Widths::choose(fast.tokens, fast.nanos, burst, least) else {
             return Err(fast.no_layout(burst));
         };
         // The unit is chosen for the burst. Room for as much debt is at the cost of the stamp's range, never of the
         // unit; if the range is too short for that there is none.
-        let wide = Layout { stamp: Layout::stamp_bits(2 * burst) - layout.fraction, ..layout };
+        let wide = Widths { stamp: Widths::stamp_bits(2 * burst) - widths.fraction, ..widths };
         let head = match room.headroom {
             Some(head) => head,
             None => quota,
         };
         let fills = quota.fills(2 * quota.burst).is_ok() && head.fills(2 * head.burst).is_ok();
         if fills && wide.holds(fast.tokens, fast.nanos, 2 * burst, HOURS) {
-            Ok(Frame { layout: wide, debt: burst })
+            Ok(Layout { widths: wide, debt: burst })
         } else {
-            Ok(Frame { layout, debt: 0 })
+            Ok(Layout { widths, debt: 0 })
         }
     }
 
     /// The largest burst that fits into the tokens field.
     pub(crate) const fn most_burst(&self) -> u64 {
         // The field's all-ones value is above every level.
-        (((u64::MAX >> self.layout.stamp) - 1) >> self.layout.fraction) - self.debt
+        (((u64::MAX >> self.widths.stamp) - 1) >> self.widths.fraction) - self.debt
     }
 
     /// Whether a quota can be held, by a word that has this frame already.
-    pub(crate) const fn check(&self, quota: Numbers) -> Result<(), Flaw> {
-        let (Layout { scale, fixed_debt, .. }, Numbers { tokens, nanos, burst }) = (self.layout, quota);
+    pub(crate) const fn check(&self, quota: RawQuota) -> Result<(), QuotaError> {
+        let (Widths { scale, fixed_debt, .. }, RawQuota { tokens, nanos, burst }) = (self.widths, quota);
         if let Err(flaw) = quota.check() {
             return Err(flaw);
         }
         let most = self.most_burst();
         if burst > most {
-            return Err(Flaw::Narrow { burst, most });
+            return Err(QuotaError::BurstTooWide { burst, most });
         }
         let debt = if fixed_debt || self.debt < burst { self.debt } else { burst };
         if let Err(flaw) = quota.fills(burst + debt) {
             return Err(flaw);
         }
         if scale > 0 && burst >> scale < COARSEST {
-            return Err(Flaw::Coarse { burst, least: COARSEST << scale });
+            return Err(QuotaError::TickTooCoarse { burst, least: COARSEST << scale });
         }
-        if !self.layout.holds(tokens, nanos, burst + self.debt, HOURS) {
-            return Err(Flaw::Brief { tokens, nanos });
+        if !self.widths.holds(tokens, nanos, burst + self.debt, HOURS) {
+            return Err(QuotaError::RangeTooShort { tokens, nanos });
         }
         Ok(())
     }
 }
 
-impl Layout {
+impl Widths {
     /// The finest unit that leaves the stamp its range, for levels up to `burst`, where none is smaller than `least`.
-    const fn choose(tokens: u64, nanos: u64, burst: u64, least: u64) -> Option<Layout> {
-        match Layout::fine(tokens, nanos, burst, YEARS) {
+    const fn choose(tokens: u64, nanos: u64, burst: u64, least: u64) -> Option<Widths> {
+        match Widths::fine(tokens, nanos, burst, YEARS) {
             None => {}
             found => return found,
         }
-        match Layout::fine(tokens, nanos, burst, DAYS) {
+        match Widths::fine(tokens, nanos, burst, DAYS) {
             None => {}
             found => return found,
         }
         // A tick is worth several tokens, but at most this part of the bucket.
-        match Layout::coarse(tokens, nanos, burst, DAYS, least / 256) {
+        match Widths::coarse(tokens, nanos, burst, DAYS, least / 256) {
             None => {}
             found => return found,
         }
-        match Layout::coarse(tokens, nanos, burst, HOURS, least / COARSEST) {
-            None => Layout::fine(tokens, nanos, burst, HOURS),
+        match Widths::coarse(tokens, nanos, burst, HOURS, least / COARSEST) {
+            None => Widths::fine(tokens, nanos, burst, HOURS),
             found => found,
         }
     }
 
-    const fn plain(fraction: u8, scale: u8, stamp: u8) -> Layout {
-        Layout { fraction, scale, stamp, fixed_debt: false }
+    const fn plain(fraction: u8, scale: u8, stamp: u8) -> Widths {
+        Widths { fraction, scale, stamp, fixed_debt: false }
     }
 
     /// A tick that is a token's fraction, as fine as the range allows.
-    const fn fine(tokens: u64, nanos: u64, burst: u64, range: u32) -> Option<Layout> {
+    const fn fine(tokens: u64, nanos: u64, burst: u64, range: u32) -> Option<Widths> {
         let mut fraction = 16;
         loop {
-            let layout = Layout::plain(fraction, 0, Layout::stamp_bits(burst) - fraction);
-            if layout.holds(tokens, nanos, burst, range) {
-                return Some(layout);
+            let widths = Widths::plain(fraction, 0, Widths::stamp_bits(burst) - fraction);
+            if widths.holds(tokens, nanos, burst, range) {
+                return Some(widths);
             }
             if fraction == 0 {
                 return None;
@@ -290,12 +290,12 @@ impl Layout {
     }
 
     /// A tick that is worth several tokens, as few as the range allows, and at most so many.
-    const fn coarse(tokens: u64, nanos: u64, burst: u64, range: u32, most: u64) -> Option<Layout> {
+    const fn coarse(tokens: u64, nanos: u64, burst: u64, range: u32, most: u64) -> Option<Widths> {
         let mut scale = 1;
         while 1 << scale <= most {
-            let layout = Layout::plain(0, scale, Layout::stamp_bits(burst));
-            if layout.holds(tokens, nanos, burst, range) {
-                return Some(layout);
+            let widths = Widths::plain(0, scale, Widths::stamp_bits(burst));
+            if widths.holds(tokens, nanos, burst, range) {
+                return Some(widths);
             }
             scale += 1;
         }

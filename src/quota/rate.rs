@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::quota::layout::{Flaw, Frame, MAX_BURST, Numbers, Room};
+use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, QuotaError, RawQuota};
 
 /// How fast tokens come, and how many can be saved up.
 ///
@@ -172,29 +172,29 @@ impl Quota {
         self.burst
     }
 
-    pub(crate) const fn numbers(&self) -> Numbers {
-        Numbers { tokens: self.tokens, nanos: self.nanos, burst: self.burst }
+    pub(crate) const fn numbers(&self) -> RawQuota {
+        RawQuota { tokens: self.tokens, nanos: self.nanos, burst: self.burst }
     }
 
     /// The frame of a word for it; every quota has one.
-    pub(crate) const fn frame(&self) -> Frame {
+    pub(crate) const fn layout(&self) -> Layout {
         Quota::held(self.tokens, self.period(), self.burst).1
     }
 
-    const fn check(tokens: u64, period: Duration, burst: u64) -> Result<(Quota, Frame), Flaw> {
+    const fn check(tokens: u64, period: Duration, burst: u64) -> Result<(Quota, Layout), QuotaError> {
         let nanos = period.as_nanos();
         if nanos > u64::MAX as u128 {
-            return Err(Flaw::LongPeriod { nanos });
+            return Err(QuotaError::LongPeriod { nanos });
         }
         let nanos = nanos as u64;
-        match Frame::of(Numbers { tokens, nanos, burst }, Room::DEFAULT) {
-            Ok(frame) => Ok((Quota { tokens, nanos, burst }, frame)),
+        match Layout::of(RawQuota { tokens, nanos, burst }, LayoutOptions::DEFAULT) {
+            Ok(layout) => Ok((Quota { tokens, nanos, burst }, layout)),
             Err(flaw) => Err(flaw),
         }
     }
 
     /// A quota that is known to be one, or else a panic.
-    const fn held(tokens: u64, period: Duration, burst: u64) -> (Quota, Frame) {
+    const fn held(tokens: u64, period: Duration, burst: u64) -> (Quota, Layout) {
         match Quota::check(tokens, period, burst) {
             Ok(held) => held,
             Err(flaw) => panic!("{}", flaw.sentence()),
@@ -255,8 +255,8 @@ impl FromStr for Quota {
             .ok_or_else(|| unread("a unit: ns, us, ms, s, m, h, d or its word", unit.trim()))?;
         let nanos = u128::from(number) * u128::from(unit);
 
-        let nanos =
-            u64::try_from(nanos).map_err(|_| InvalidQuota(Cause::Flaw(Flaw::LongPeriod { nanos })))?;
+        let nanos = u64::try_from(nanos)
+            .map_err(|_| InvalidQuota(Cause::QuotaError(QuotaError::LongPeriod { nanos })))?;
         Quota::try_per(tokens, Duration::from_nanos(nanos), burst)
     }
 }
@@ -280,15 +280,15 @@ fn unit_nanos(word: &str) -> Option<u64> {
 #[non_exhaustive]
 pub struct InvalidQuota(Cause);
 
-impl From<Flaw> for InvalidQuota {
-    fn from(flaw: Flaw) -> InvalidQuota {
-        InvalidQuota(Cause::Flaw(flaw))
+impl From<QuotaError> for InvalidQuota {
+    fn from(flaw: QuotaError) -> InvalidQuota {
+        InvalidQuota(Cause::QuotaError(flaw))
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cause {
-    Flaw(Flaw),
+    QuotaError(QuotaError),
     Text { wanted: &'static str, part: Box<str> },
 }
 
@@ -298,52 +298,52 @@ impl fmt::Display for InvalidQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flaw = match &self.0 {
             Cause::Text { wanted, part } => return write!(f, "{part:?} is not {wanted}"),
-            Cause::Flaw(flaw) => *flaw,
+            Cause::QuotaError(flaw) => *flaw,
         };
         match flaw {
-            Flaw::NoTokens | Flaw::NoPeriod | Flaw::NoBurst => f.write_str(flaw.sentence()),
-            Flaw::LongPeriod { nanos } => {
+            QuotaError::NoTokens | QuotaError::NoPeriod | QuotaError::NoBurst => f.write_str(flaw.sentence()),
+            QuotaError::LongPeriod { nanos } => {
                 write!(f, "a period of {nanos} ns is over the bound of 2^62 ns (146 years)")
             }
-            Flaw::LargeBurst { burst } => {
+            QuotaError::LargeBurst { burst } => {
                 write!(f, "a burst of {burst} is over the bound of 2^40 = {MAX_BURST} tokens")
             }
-            Flaw::FastRate { tokens, nanos } => {
+            QuotaError::FastRate { tokens, nanos } => {
                 write!(f, "{tokens} tokens every {nanos} ns is over the bound of 10^12 tokens a second")
             }
-            Flaw::SlowFill { tokens, nanos, burst } => write!(
+            QuotaError::SlowFill { tokens, nanos, burst } => write!(
                 f,
                 "a burst of {burst} at {tokens} tokens every {nanos} ns takes longer to fill than the \
                  bound of 2^62 ns (146 years)"
             ),
-            Flaw::NoLayout { tokens, nanos, burst } => write!(
+            QuotaError::NoLayout { tokens, nanos, burst } => write!(
                 f,
                 "a burst of {burst} at {tokens} tokens every {nanos} ns leaves one word a time range \
                  below the bound of 2^46 ns (19.5 hours) or 64 fill times"
             ),
-            Flaw::LargeDebt { debt } => {
+            QuotaError::LargeDebt { debt } => {
                 write!(f, "a debt of {debt} is over the bound of 2^40 = {MAX_BURST} tokens")
             }
-            Flaw::Narrow { burst, most } => write!(
+            QuotaError::BurstTooWide { burst, most } => write!(
                 f,
                 "a burst of {burst} is over the bound of {most} tokens that there is room for: build with headroom"
             ),
-            Flaw::Brief { tokens, nanos } => write!(
+            QuotaError::RangeTooShort { tokens, nanos } => write!(
                 f,
                 "{tokens} tokens every {nanos} ns leave the word as it was built a time range below the bound of \
                  2^46 ns (19.5 hours) or 64 fill times: build with headroom"
             ),
-            Flaw::Coarse { burst, least } => write!(
+            QuotaError::TickTooCoarse { burst, least } => write!(
                 f,
                 "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built: \
                  build with headroom"
             ),
-            Flaw::CoarsePlan { tokens, nanos, burst } => write!(
+            QuotaError::PlanTickTooCoarse { tokens, nanos, burst } => write!(
                 f,
                 "a tick of the limiter is worth more than 1/128 of a burst of {burst} at {tokens} tokens every \
                  {nanos} ns: build with headroom"
             ),
-            Flaw::SlowPlan { tokens, nanos, burst } => write!(
+            QuotaError::PlanFillsTooSlowly { tokens, nanos, burst } => write!(
                 f,
                 "a burst of {burst} at {tokens} tokens every {nanos} ns takes longer to fill than 1/64 of the \
                  limiter's time range"
@@ -352,17 +352,17 @@ impl fmt::Display for InvalidQuota {
     }
 }
 
-impl Flaw {
+impl QuotaError {
     /// What is wrong, without the numbers: all that a panic in a constant can say.
     const fn sentence(self) -> &'static str {
         match self {
-            Flaw::NoTokens => "a quota of 0 tokens grants nothing: the least is 1",
-            Flaw::NoPeriod => "a period of 0 ns has no rate: the least is 1 ns",
-            Flaw::NoBurst => "a burst of 0 grants nothing: the least is 1",
-            Flaw::LongPeriod { .. } => "a period is at most 2^62 ns (146 years)",
-            Flaw::LargeBurst { .. } => "a burst is at most 2^40 tokens",
-            Flaw::FastRate { .. } => "a rate is at most 10^12 tokens a second",
-            Flaw::SlowFill { .. } => "a bucket must fill within 2^62 ns (146 years)",
+            QuotaError::NoTokens => "a quota of 0 tokens grants nothing: the least is 1",
+            QuotaError::NoPeriod => "a period of 0 ns has no rate: the least is 1 ns",
+            QuotaError::NoBurst => "a burst of 0 grants nothing: the least is 1",
+            QuotaError::LongPeriod { .. } => "a period is at most 2^62 ns (146 years)",
+            QuotaError::LargeBurst { .. } => "a burst is at most 2^40 tokens",
+            QuotaError::FastRate { .. } => "a rate is at most 10^12 tokens a second",
+            QuotaError::SlowFill { .. } => "a bucket must fill within 2^62 ns (146 years)",
             // The rest is said of words that were built, not of quotas.
             _ => "this burst at this rate does not fit into one word",
         }

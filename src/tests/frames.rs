@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 use super::reference::Unit;
 use super::terms::{Asked, has_room, numbers, quotas, unit_of};
 use super::verbs::{Rooms, room_of, rooms};
-use crate::quota::layout::{Flaw, Frame, MAX_BURST, MAX_NANOS, Room};
+use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError};
 use crate::word::terms::Terms;
 
 const SECOND: u64 = 1_000_000_000;
@@ -36,38 +36,40 @@ fn fills((tokens, nanos, _): Asked, burst: u64) -> bool {
 }
 
 /// What the frame accepts has room, in the unit that it has; what it refuses is over the bound that it names.
-fn checks(frame: Frame, quota: Asked) -> TestCaseResult {
+fn checks(layout: Layout, quota: Asked) -> TestCaseResult {
     let (tokens, nanos, burst) = quota;
-    let unit = unit_of(frame);
+    let unit = unit_of(layout);
     let debt = if unit.fixed { unit.debt } else { unit.debt.min(burst) };
     // Levels that the field holds, but for the reserved one.
     let levels = (u64::MAX >> unit.stamp) - 1;
     let wide = u128::from(burst + unit.debt) << unit.fraction <= u128::from(levels);
     let fine = unit.scale == 0 || burst >= 128 << unit.scale;
     let long = unit.holds(quota, burst + unit.debt, 46);
-    match frame.check(numbers(quota)) {
+    match layout.check(numbers(quota)) {
         Ok(()) => {
             prop_assert!(is_sound(quota) && fills(quota, burst + debt) && wide && fine && long);
-            let terms = Terms::in_frame(numbers(quota), frame);
+            let terms = Terms::in_layout(numbers(quota), layout);
             has_room(&terms)?;
             has_room(&terms.after_others())?;
-            prop_assert_eq!(terms.frame(), frame);
-            prop_assert_eq!((terms.floor - terms.lowest()) >> unit.fraction, debt);
+            prop_assert_eq!(terms.layout(), layout);
+            prop_assert_eq!((terms.empty_level - terms.min_level()) >> unit.fraction, debt);
         }
-        Err(Flaw::Narrow { burst: named, most }) => {
+        Err(QuotaError::BurstTooWide { burst: named, most }) => {
             prop_assert!(named == burst && !wide && burst > most);
             // The bound is the least that is refused, less one.
             prop_assert!(u128::from(most + unit.debt) << unit.fraction <= u128::from(levels));
             prop_assert!(u128::from(most + 1 + unit.debt) << unit.fraction > u128::from(levels));
         }
-        Err(Flaw::Coarse { burst: named, least }) => {
+        Err(QuotaError::TickTooCoarse { burst: named, least }) => {
             prop_assert!(named == burst && !fine && least == 128 << unit.scale && burst < least);
         }
-        Err(Flaw::Brief { tokens: t, nanos: p }) => prop_assert!((t, p) == (tokens, nanos) && !long),
-        Err(Flaw::SlowFill { tokens: t, nanos: p, .. }) => {
+        Err(QuotaError::RangeTooShort { tokens: t, nanos: p }) => {
+            prop_assert!((t, p) == (tokens, nanos) && !long)
+        }
+        Err(QuotaError::SlowFill { tokens: t, nanos: p, .. }) => {
             prop_assert!((t, p) == (tokens, nanos) && !fills(quota, burst + debt));
         }
-        Err(Flaw::FastRate { tokens: t, nanos: p }) => {
+        Err(QuotaError::FastRate { tokens: t, nanos: p }) => {
             prop_assert!((t, p) == (tokens, nanos) && u128::from(t) > u128::from(p) * 1_000);
         }
         Err(flaw) => prop_assert!(false, "{:?}", flaw),
@@ -81,41 +83,42 @@ proptest! {
     #[test]
     fn a_frame_is_the_one_the_rules_give((quota, head) in two(), (_, debt) in rooms(), headed in any::<bool>()) {
         let head = headed.then_some(head);
-        let room = Room { headroom: head.map(numbers), ..room_of((None, debt), quota) };
+        let room = LayoutOptions { headroom: head.map(numbers), ..room_of((None, debt), quota) };
         let sound = is_sound(quota) && head.is_none_or(is_sound);
         let theirs = sound.then(|| Unit::with_room(quota, head, room.max_debt)).flatten();
-        let ours = Frame::of(numbers(quota), room);
+        let ours = Layout::of(numbers(quota), room);
         prop_assert_eq!(ours.ok().map(unit_of), theirs, "{:?}", ours);
     }
 
     /// A frame holds the quota it was made for and what it was given room for.
     #[test]
     fn a_frame_holds_what_it_was_made_for((quota, head) in two(), (_, debt) in rooms()) {
-        let room = Room { headroom: Some(numbers(head)), ..room_of((None, debt), quota) };
-        let Ok(frame) = Frame::of(numbers(quota), room) else { return Ok(()) };
-        let terms = Terms::in_frame(numbers(quota), frame);
-        prop_assert_eq!(frame.check(numbers(quota)), Ok(()));
+        let room = LayoutOptions { headroom: Some(numbers(head)), ..room_of((None, debt), quota) };
+        let Ok(layout) = Layout::of(numbers(quota), room) else { return Ok(()) };
+        let terms = Terms::in_layout(numbers(quota), layout);
+        prop_assert_eq!(layout.check(numbers(quota)), Ok(()));
         has_room(&terms)?;
         // That of the debt of a larger burst may take too long to fill: then it is refused, by name.
-        let held = frame.check(numbers(head));
-        let slow = matches!(held, Err(Flaw::SlowFill { .. })) && !frame.layout.fixed_debt;
+        let held = layout.check(numbers(head));
+        let slow = matches!(held, Err(QuotaError::SlowFill { .. })) && !layout.widths.fixed_debt;
         prop_assert!(held.is_ok() || slow, "{:?}", held);
     }
 
     #[test]
     fn what_a_frame_refuses_is_over_a_bound((quota, other) in two(), rooms in rooms()) {
         let rooms: Rooms = rooms;
-        let Ok(frame) = Frame::of(numbers(quota), room_of(rooms, quota)) else { return Ok(()) };
-        checks(frame, other)?;
-        checks(frame, (other.0, other.1, frame.most_burst().clamp(1, MAX_BURST)))?;
-        checks(frame, (other.0, other.1, (frame.most_burst() + 1).min(MAX_BURST)))?;
+        let Ok(layout) = Layout::of(numbers(quota), room_of(rooms, quota)) else { return Ok(()) };
+        checks(layout, other)?;
+        checks(layout, (other.0, other.1, layout.most_burst().clamp(1, MAX_BURST)))?;
+        checks(layout, (other.0, other.1, (layout.most_burst() + 1).min(MAX_BURST)))?;
     }
 }
 
 #[test]
 fn room_that_cannot_be_made_is_refused_by_name() {
     let of = |quota, head: Option<Asked>, max_debt| {
-        Frame::of(numbers(quota), Room { headroom: head.map(numbers), max_debt }).map(|frame| frame.debt)
+        Layout::of(numbers(quota), LayoutOptions { headroom: head.map(numbers), max_debt })
+            .map(|layout| layout.debt)
     };
     let quota = (100, SECOND, 200);
     assert_eq!(of(quota, None, None), Ok(200));
@@ -123,16 +126,16 @@ fn room_that_cannot_be_made_is_refused_by_name() {
     assert_eq!(of(quota, None, Some(1_000)), Ok(1_000));
     assert_eq!(of(quota, Some((5, SECOND, 300)), None), Ok(300));
     let debt = MAX_BURST + 1;
-    assert_eq!(of(quota, None, Some(debt)), Err(Flaw::LargeDebt { debt }));
+    assert_eq!(of(quota, None, Some(debt)), Err(QuotaError::LargeDebt { debt }));
     // A debt that takes longer than 2^62 ns to pay, if it was asked for; else there is none.
     let slow = (2, MAX_NANOS, 2);
     assert_eq!(of(slow, None, None), Ok(0));
     let (slow_debt, fast) = ((8, MAX_NANOS, 5), (8, SECOND, 5));
     assert_eq!(of(fast, None, None), Ok(5));
     assert_eq!((of(slow_debt, Some(fast), None), of(fast, Some(slow_debt), None)), (Ok(0), Ok(0)));
-    let flaw = Flaw::SlowFill { tokens: 2, nanos: MAX_NANOS, burst: 3 };
+    let flaw = QuotaError::SlowFill { tokens: 2, nanos: MAX_NANOS, burst: 3 };
     assert_eq!(of(slow, None, Some(1)), Err(flaw));
     assert_eq!(of((2, 1, 2), Some(slow), Some(1)), Err(flaw));
-    assert!(matches!(of(quota, Some((1_000, 1, (1 << 39) - 1)), None), Err(Flaw::NoLayout { .. })));
-    assert!(matches!(of(quota, Some((0, 1, 1)), None), Err(Flaw::NoTokens)));
+    assert!(matches!(of(quota, Some((1_000, 1, (1 << 39) - 1)), None), Err(QuotaError::NoLayout { .. })));
+    assert!(matches!(of(quota, Some((0, 1, 1)), None), Err(QuotaError::NoTokens)));
 }

@@ -9,10 +9,10 @@ use super::state::Move;
 use super::terms::{Asked, TABLE, numbers};
 use super::verbs::{Bench, moved, room_of, rooms};
 use crate::bucket::reservation::Receipt;
-use crate::quota::layout::{Frame, Layout};
+use crate::quota::layout::{Layout, Widths};
 use crate::quota::rate::Quota;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Pace, Reading};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Step, Take, TakeUpTo, charge_up_to};
 
 #[derive(Clone, Debug)]
@@ -35,11 +35,11 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
         2 => (0.0..2.0).prop_map(Move::Fills),
         2 => (0.0..0.9).prop_map(Move::Stale),
     ];
-    let patience = prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
+    let max_wait = prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
     let verbs = prop_oneof![
         6 => Just(Verb::Take),
         2 => Just(Verb::TakeUpTo),
-        8 => patience.prop_map(Verb::Reserve),
+        8 => max_wait.prop_map(Verb::Reserve),
         1 => Just(Verb::Charge),
         refunds => Just(Verb::Refund),
         4 => (0..3_usize).prop_map(Verb::Drop),
@@ -54,7 +54,7 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
 struct ChargeOne;
 
 impl Step for ChargeOne {
-    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         charge_up_to(1, state, reading)
     }
 
@@ -62,7 +62,7 @@ impl Step for ChargeOne {
         1
     }
 
-    fn is_vain(self, _: &impl Pace) -> bool {
+    fn never_writes(self, _: &impl Refill) -> bool {
         false
     }
 }
@@ -79,7 +79,7 @@ struct Event {
 /// What one bucket has granted, and what was refunded to it.
 struct Ledger {
     quota: Asked,
-    layout: Layout,
+    widths: Widths,
     granted: Vec<Event>,
     refunded: Vec<(u64, u64)>,
 }
@@ -92,7 +92,7 @@ impl Ledger {
     fn is_within_the_law(&mut self) -> TestCaseResult {
         let (tokens, nanos, burst) = self.quota;
         let (tokens, nanos) = (u128::from(tokens), u128::from(nanos));
-        let tick = ((nanos << self.layout.scale) >> self.layout.fraction) + 1;
+        let tick = ((nanos << self.widths.scale) >> self.widths.fraction) + 1;
         self.granted.sort_by_key(|event| event.due);
         for (first, from) in self.granted.iter().enumerate() {
             let (mut sum, mut made) = (0, from.made);
@@ -119,12 +119,12 @@ impl Ledger {
     }
 }
 
-fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> TestCaseResult {
+fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) -> TestCaseResult {
     let (tokens, period, burst) = quota;
     let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst) else { return Ok(()) };
-    let mut bench = Bench::new(public, frame, None, start);
+    let mut bench = Bench::new(public, layout, None, start);
     let token = period as f64 / tokens as f64;
-    let mut ledger = Ledger { quota, layout: frame.layout, granted: vec![], refunded: vec![] };
+    let mut ledger = Ledger { quota, widths: layout.widths, granted: vec![], refunded: vec![] };
     // The latest reading, and the latest that was committed.
     let (mut latest, mut stamped) = (start, 0);
     // When tokens last came back: whichever way, and by an undo.
@@ -153,10 +153,10 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                     ledger.granted.push(event(granted.tokens(), receipt, now));
                 }
             }
-            Verb::Reserve(patience) => {
-                let patience = patience.map(|patience| (patience * token) as u64);
-                if let Ok((_, receipt, delay)) = bench.reserve(n, patience) {
-                    prop_assert!(patience.is_none_or(|patience| delay <= patience));
+            Verb::Reserve(max_wait) => {
+                let max_wait = max_wait.map(|max_wait| (max_wait * token) as u64);
+                if let Ok((_, receipt, delay)) = bench.reserve(n, max_wait) {
+                    prop_assert!(max_wait.is_none_or(|max_wait| delay <= max_wait));
                     ledger.granted.push(event(n, receipt, now + delay));
                 }
             }
@@ -169,7 +169,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 }
             }
             Verb::Refund => {
-                bench.rules.refund(&bench.bucket, n, None);
+                bench.engine.refund(&bench.bucket, n, None);
                 ledger.refunded.push((stamp, n));
                 returned = Some(stamp);
             }
@@ -177,7 +177,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
                 let receipt = ledger.granted[index].receipt;
                 let last = bench.stands(&receipt);
-                bench.rules.give_back(&bench.bucket, &receipt);
+                bench.engine.give_back(&bench.bucket, &receipt);
                 // What does not come back counts as granted, used or not.
                 // After tokens came back it may be the last again though others took: then it is a refund.
                 let Event { made, tokens, .. } = ledger.granted[index];
@@ -201,7 +201,7 @@ fn run(quota: Asked, frame: Frame, start: u64, steps: &[(Move, Verb, f64)]) -> T
                 }
                 // Others may wait who were promised their times on top of it: then it counts as granted.
                 let lost = bench.promised_on(&receipt);
-                bench.rules.undo(&bench.bucket, &receipt);
+                bench.engine.undo(&bench.bucket, &receipt);
                 if lost {
                     prop_assert_eq!(bench.bucket.state(), before);
                     continue;
@@ -239,8 +239,8 @@ proptest! {
         steps in steps(0),
     ) {
         // Room for other quotas is of no use here, but for other layouts.
-        if let Ok(frame) = Frame::of(numbers(quota), room_of(debt, quota)) {
-            run(quota, frame, start, &steps)?;
+        if let Ok(layout) = Layout::of(numbers(quota), room_of(debt, quota)) {
+            run(quota, layout, start, &steps)?;
         }
     }
 
@@ -251,8 +251,8 @@ proptest! {
         start in 0..1_u64 << 45,
         steps in steps(3),
     ) {
-        if let Ok(frame) = Frame::of(numbers(quota), room_of(debt, quota)) {
-            run(quota, frame, start, &steps)?;
+        if let Ok(layout) = Layout::of(numbers(quota), room_of(debt, quota)) {
+            run(quota, layout, start, &steps)?;
         }
     }
 }

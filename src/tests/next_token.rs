@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::plans::public;
 use super::terms::{compile, quotas};
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::quota::layout::{Frame, Room};
+use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
-use crate::time::tsc::counted_nanos;
+use crate::time::tsc::raw_to_nanos;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
@@ -57,9 +57,9 @@ proptest! {
             false => next_token(quota, &mock, |n| limiter.try_acquire_n(&1, n), times),
         };
         let Some((told, exact)) = told else { return Ok(()) };
-        let room = Room { headroom: Some(quota.numbers()), max_debt: None };
-        let frame = Frame::of(own.numbers(), room).unwrap();
-        let ticks = Terms::in_frame(own.numbers(), frame).ticks;
+        let room = LayoutOptions { headroom: Some(quota.numbers()), max_debt: None };
+        let layout = Layout::of(own.numbers(), room).unwrap();
+        let ticks = Terms::in_layout(own.numbers(), layout).ticks;
         let late = if plan { 2 * ticks.nanos_until(0, 1) + 2 } else { 1 };
         prop_assert!((exact - 1..=exact + late).contains(&told), "{told} for {exact} of {quota}, beside {own}");
     }
@@ -68,7 +68,7 @@ proptest! {
 /// By the processor's counter, the wait is the refusal's or up to two counts longer.
 #[test]
 fn the_next_token_is_told_to_the_count() {
-    let (whole, part) = Clock::new().scale();
+    let (whole, part) = Clock::new().nanos_per_raw();
     for asked @ (tokens, period, burst) in
         [(5, 3_600_000_000_000, 5), (7, 10_000_000_000, 3), (1, 1_500_000_000, 1), (3, 1, 1 << 20)]
     {
@@ -82,7 +82,7 @@ fn the_next_token_is_told_to_the_count() {
             let told = Granted::new(outcome, &reading).next_token(quota);
             let (outcome, _) = Take(1).run(next.unwrap(), &reading);
             let exact = Take(1).denied(outcome, reading).retry_after().unwrap();
-            let most = exact + Duration::from_nanos(2 * counted_nanos(1));
+            let most = exact + Duration::from_nanos(2 * raw_to_nanos(1));
             assert!(
                 (exact..=most).contains(&told),
                 "{told:?} for {exact:?} of {tokens} in {period} ns, {count}"

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::state::{answer, nanos};
 use super::terms::{Asked, numbers, quotas};
-use crate::quota::layout::{Flaw, Frame, Room};
+use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
 use crate::quota::rate::Quota;
-use crate::word::plan::{Plan, Planned, Since};
+use crate::word::plan::{Plan, PlanStart, Planned};
 use crate::word::state::State;
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::terms::{Reading, Refill, Terms};
 use crate::word::verb::{Step, Take};
 
 const SECOND: u64 = 1_000_000_000;
@@ -26,15 +26,15 @@ struct Pair {
 }
 
 /// A quota that can be held by itself.
-pub(super) fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, Flaw> {
-    Frame::of(numbers(quota), Room::DEFAULT)?;
-    Ok(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("it has a frame"))
+pub(super) fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, QuotaError> {
+    Layout::of(numbers(quota), LayoutOptions::DEFAULT)?;
+    Ok(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("it has a layout"))
 }
 
 impl Pair {
-    fn new(own: Asked, asked: Asked, head: Option<Asked>) -> Result<Pair, Flaw> {
-        let room = Room { headroom: head.map(numbers), max_debt: None };
-        let terms = Frame::of(numbers(own), room).map(|frame| Terms::in_frame(numbers(own), frame))?;
+    fn new(own: Asked, asked: Asked, head: Option<Asked>) -> Result<Pair, QuotaError> {
+        let room = LayoutOptions { headroom: head.map(numbers), max_debt: None };
+        let terms = Layout::of(numbers(own), room).map(|layout| Terms::in_layout(numbers(own), layout))?;
         let plan = Plan::compile(7, public(asked)?, public(own)?, &terms, None)?;
         Ok(Pair { terms, plan, own, asked })
     }
@@ -46,7 +46,7 @@ impl Pair {
     /// Units a tick, as `up / down`.
     fn ratio(&self) -> (u128, u128) {
         let ((tokens, nanos, _), own) = (self.asked, self.own);
-        let up = (u128::from(tokens) * u128::from(own.1)) << self.terms.layout.scale;
+        let up = (u128::from(tokens) * u128::from(own.1)) << self.terms.widths.scale;
         (up, u128::from(own.0) * u128::from(nanos))
     }
 
@@ -60,7 +60,7 @@ impl Pair {
 
 /// How a bucket earns under a plan, if it is accepted.
 pub(super) fn pace_of(own: Asked, asked: Asked) -> Option<Planned> {
-    Pair::new(own, asked, None).ok().map(|pair| pair.reading(0).pace)
+    Pair::new(own, asked, None).ok().map(|pair| pair.reading(0).refill)
 }
 
 /// Own quota, plan, headroom.
@@ -95,7 +95,7 @@ impl Dice {
 fn a_plan_never_drifts() {
     for (seed, (own, asked, head)) in PAIRS.into_iter().enumerate() {
         let pair = Pair::new(own, asked, head).unwrap_or_else(|flaw| panic!("{own:?} {asked:?}: {flaw:?}"));
-        let (Terms { floor, .. }, layout) = (pair.terms, pair.terms.layout);
+        let (Terms { empty_level, .. }, widths) = (pair.terms, pair.terms.widths);
         let (tokens, period, burst) = asked;
         let mut dice = Dice(seed as u64 + 1);
         let start = 1_000_000_007 + dice.roll(1 << 40);
@@ -110,20 +110,20 @@ fn a_plan_never_drifts() {
         for step in 0..steps {
             now += dice.roll(pause);
             let level = pair.reading(now).view(state).level;
-            assert!(level < pair.reading(now).pace.capacity(), "the bucket is full: {pair:?} {step}");
+            assert!(level < pair.reading(now).refill.capacity(), "the bucket is full: {pair:?} {step}");
             let n = 1 + dice.roll(part);
             if pair.take(&mut state, now, n).granted {
                 granted += u128::from(n);
             }
             let view = pair.reading(now).view(state);
-            let has = (granted << layout.fraction) + u128::from(view.level - floor);
+            let has = (granted << widths.fraction) + u128::from(view.level - empty_level);
             // By the ticks: `ticks * up / down`.
             let ticks = u128::from(pair.terms.tick(now) - from);
             let earned = ticks * up;
             let at = || format!("{pair:?}, step {step}: {has} of {earned} / {down}");
             assert!((has + 1) * down > earned && has * down < earned + down, "{}", at());
             // By the clock.
-            let ideal = (u128::from(now - start) * u128::from(tokens)) << layout.fraction;
+            let ideal = (u128::from(now - start) * u128::from(tokens)) << widths.fraction;
             let tick = (up * u128::from(period)).div_ceil(down) + u128::from(period);
             let has = has * u128::from(period);
             assert!(has + tick > ideal && has < ideal + tick, "by the clock: {}", at());
@@ -136,23 +136,23 @@ fn a_plan_never_drifts() {
 fn waits_are_least(pair: Pair, now: u64, share: f64, taken: f64) -> Result<bool, TestCaseError> {
     let Pair { terms, own, asked: (_, _, burst), .. } = pair;
     // Far from where ticks wrap.
-    let exact = (u128::from(now) * u128::from(own.0)) << terms.layout.fraction;
-    let tick = exact / (u128::from(own.1) << terms.layout.scale);
-    let pace = pair.reading(now).pace;
+    let exact = (u128::from(now) * u128::from(own.0)) << terms.widths.fraction;
+    let tick = exact / (u128::from(own.1) << terms.widths.scale);
+    let refill = pair.reading(now).refill;
     if tick >> 62 != 0 || now >> 61 != 0 {
         return Ok(false);
     }
     let tick = terms.tick(now);
-    let units = ((pace.capacity() as f64 * share) as u64).clamp(1, pace.capacity());
-    let ticks = pace.ticks_for(tick, units);
+    let units = ((refill.capacity() as f64 * share) as u64).clamp(1, refill.capacity());
+    let ticks = refill.ticks_for(tick, units);
     prop_assert!(
-        pace.earned(tick + ticks, ticks) >= units,
+        refill.earned(tick + ticks, ticks) >= units,
         "{} ticks after {} do not earn {}",
         ticks,
         tick,
         units
     );
-    prop_assert!(ticks > 0 && pace.earned(tick + ticks - 1, ticks - 1) < units);
+    prop_assert!(ticks > 0 && refill.earned(tick + ticks - 1, ticks - 1) < units);
 
     let of_burst = |part: f64| ((part * burst as f64) as u64).clamp(1, burst);
     let (taken, n) = (of_burst(taken), of_burst(share));
@@ -195,8 +195,8 @@ proptest! {
     /// in a 64th of the range.
     #[test]
     fn a_plan_is_refused_by_its_bounds((own, asked) in any_pair()) {
-        let (Ok(frame), Ok(_)) = (Frame::of(numbers(own), Room::DEFAULT), public(asked)) else { return Ok(()) };
-        let terms = Terms::in_frame(numbers(own), frame);
+        let (Ok(layout), Ok(_)) = (Layout::of(numbers(own), LayoutOptions::DEFAULT), public(asked)) else { return Ok(()) };
+        let terms = Terms::in_layout(numbers(own), layout);
         let (tokens, nanos, burst) = asked;
         let down = u128::from(own.0) * u128::from(nanos);
         let up = u128::from(tokens) * u128::from(own.1);
@@ -204,11 +204,11 @@ proptest! {
         if up >> 60 != 0 || down >> 60 != 0 {
             return Ok(());
         }
-        let up = up << terms.layout.scale;
-        let units = u128::from(burst) << terms.layout.fraction;
-        let fits = burst <= frame.most_burst();
+        let up = up << terms.widths.scale;
+        let units = u128::from(burst) << terms.widths.fraction;
+        let fits = burst <= layout.most_burst();
         let fine = up.checked_mul(128).is_some_and(|most| units.checked_mul(down).is_none_or(|u| most <= u));
-        let capacity = u128::from(terms.floor) + units;
+        let capacity = u128::from(terms.empty_level) + units;
         // In ticks: capacity * down / up.
         let range = u128::from(terms.mask) + 1;
         let quick = |slack: u128| {
@@ -217,18 +217,18 @@ proptest! {
         };
         match Pair::new(own, asked, None) {
             Ok(_) => prop_assert!(fits && fine && quick(0), "accepted: {} {} {}", fits, fine, quick(0)),
-            Err(Flaw::Narrow { burst: named, most }) => {
-                prop_assert_eq!((named, most), (burst, frame.most_burst()));
+            Err(QuotaError::BurstTooWide { burst: named, most }) => {
+                prop_assert_eq!((named, most), (burst, layout.most_burst()));
                 prop_assert!(!fits);
                 let smaller = Pair::new(own, (tokens, nanos, most), None);
-                prop_assert!(!matches!(smaller, Err(Flaw::Narrow { .. })), "{:?}", smaller);
+                prop_assert!(!matches!(smaller, Err(QuotaError::BurstTooWide { .. })), "{:?}", smaller);
             }
-            Err(Flaw::CoarsePlan { tokens: t, nanos: p, burst: b }) => {
+            Err(QuotaError::PlanTickTooCoarse { tokens: t, nanos: p, burst: b }) => {
                 prop_assert_eq!((t, p, b), asked);
                 // The factor is rounded up by 2^-63 of it.
                 prop_assert!(!fine || up * 128 + (up >> 55) + 1 > units * down, "it is fine");
             }
-            Err(Flaw::SlowPlan { tokens: t, nanos: p, burst: b }) => {
+            Err(QuotaError::PlanFillsTooSlowly { tokens: t, nanos: p, burst: b }) => {
                 prop_assert_eq!((t, p, b), asked);
                 prop_assert!(!quick(2), "it is quick");
             }
@@ -241,11 +241,14 @@ proptest! {
 fn plans_that_do_not_fit_are_refused() {
     let refused = |own, asked| Pair::new(own, asked, None).unwrap_err();
     let own = (100, SECOND, 200);
-    assert!(matches!(refused(own, (100, SECOND, 400)), Flaw::Narrow { burst: 400, most: 311 }));
-    assert!(matches!(refused(own, (1_000_000_000, SECOND, 200)), Flaw::CoarsePlan { burst: 200, .. }));
+    assert!(matches!(refused(own, (100, SECOND, 400)), QuotaError::BurstTooWide { burst: 400, most: 311 }));
+    assert!(matches!(
+        refused(own, (1_000_000_000, SECOND, 200)),
+        QuotaError::PlanTickTooCoarse { burst: 200, .. }
+    ));
     assert!(matches!(
         refused((1_000_000, SECOND, 100), (1, 24 * HOUR, 100)),
-        Flaw::SlowPlan { burst: 100, .. }
+        QuotaError::PlanFillsTooSlowly { burst: 100, .. }
     ));
     // Headroom makes room for all of them.
     let head = Some((1_000_000_000, SECOND, 400));
@@ -291,11 +294,11 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
 fn a_plan_earns_on_when_ticks_have_wrapped() {
     let (own, asked) = ((100, SECOND, 100), (10, SECOND, 50));
     let pair = Pair::new(own, asked, None).unwrap();
-    let at = |tick: u64, nanos| Reading { pace: Terms { base: tick, ..pair.terms }, at: nanos, tick };
-    let earned = |plan, tick, nanos, passed| at(tick, nanos).under(plan).pace.earned(tick, passed);
+    let at = |tick: u64, nanos| Reading { refill: Terms { base: tick, ..pair.terms }, at: nanos, tick };
+    let earned = |plan, tick, nanos, passed| at(tick, nanos).under(plan).refill.earned(tick, passed);
     let wrap = 1 << 63;
     for start in [wrap - 1_000, u64::MAX - 1_000] {
-        let since = Since { nanos: 0, tick: start };
+        let since = PlanStart { nanos: 0, tick: start };
         let late =
             Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
         let by = |by: u64, passed| earned(late, start.wrapping_add(by), by, passed);
@@ -318,10 +321,10 @@ fn a_plan_earns_nothing_before_its_start() {
     let (own, asked) = ((1_000, SECOND, 1_000), (10_000, SECOND, 1_000));
     let pair = Pair::new(own, asked, None).unwrap();
     let start = 77 * SECOND;
-    let since = Since { nanos: start, tick: pair.terms.tick(start) };
+    let since = PlanStart { nanos: start, tick: pair.terms.tick(start) };
     let late = Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
     let read = |nanos| Reading::new(pair.terms, nanos).under(late);
-    let drained = |nanos| State::pack(&pair.terms, pair.terms.floor, pair.terms.tick(nanos));
+    let drained = |nanos| State::pack(&pair.terms, pair.terms.empty_level, pair.terms.tick(nanos));
     for behind in [0, 1, 3_000, 50_000_000, 10 * SECOND] {
         let now = start - behind;
         let (outcome, next) = Take(1).run(drained(start - 20 * SECOND), &read(now));
@@ -336,19 +339,22 @@ fn a_plan_earns_nothing_before_its_start() {
         );
     }
     // A later, faster quota puts readings that are behind it at ticks from before the plan's start.
-    let reading = Reading { pace: pair.terms, at: start + 5, tick: since.tick - 1_000 }.under(late);
-    assert_eq!(reading.pace.earned(reading.tick, 500), 0);
-    assert_eq!(reading.pace.earned(reading.tick + 1_100, 500), reading.pace.earned(since.tick + 100, 100));
+    let reading = Reading { refill: pair.terms, at: start + 5, tick: since.tick - 1_000 }.under(late);
+    assert_eq!(reading.refill.earned(reading.tick, 500), 0);
+    assert_eq!(
+        reading.refill.earned(reading.tick + 1_100, 500),
+        reading.refill.earned(since.tick + 100, 100)
+    );
 }
 
 /// However much faster a plan is, it is too coarse; and however much slower, too slow.
 #[test]
 fn a_plan_that_is_far_from_the_quota_is_named_so() {
     let refused = Pair::new((1, 1 << 61, 1), (1_000_000_000_000, SECOND, 1), None).unwrap_err();
-    assert!(matches!(refused, Flaw::CoarsePlan { .. }), "{refused:?}");
+    assert!(matches!(refused, QuotaError::PlanTickTooCoarse { .. }), "{refused:?}");
     for tokens in [1, 2, 4, 8, 16, 1_000] {
         let refused = Pair::new((tokens, 1, 1), (1, 1 << 62, 1), None).unwrap_err();
-        assert!(matches!(refused, Flaw::SlowPlan { .. }), "{refused:?}");
+        assert!(matches!(refused, QuotaError::PlanFillsTooSlowly { .. }), "{refused:?}");
     }
 }
 
@@ -357,15 +363,15 @@ fn a_plan_that_is_far_from_the_quota_is_named_so() {
 fn a_plan_at_its_bounds_is_accepted() {
     let own = (1, SECOND, 1);
     let terms = Pair::new(own, own, None).unwrap().terms;
-    let bits = (terms.layout.fraction, terms.layout.stamp, terms.floor);
+    let bits = (terms.widths.fraction, terms.widths.stamp, terms.empty_level);
     assert_eq!(bits, (16, 46, 1 << 16), "the bounds below are those of this layout");
     // 2^9 times the units of a tick are 2^-7 of a token.
     assert!(Pair::new(own, (512, SECOND, 1), None).is_ok());
-    assert!(matches!(Pair::new(own, (513, SECOND, 1), None), Err(Flaw::CoarsePlan { .. })));
+    assert!(matches!(Pair::new(own, (513, SECOND, 1), None), Err(QuotaError::PlanTickTooCoarse { .. })));
     // 2^17 units, with the debt, at 2^-23 of a unit a tick, are 2^40 ticks.
     let period = SECOND << 23;
     assert!(Pair::new(own, (1, period, 1), None).is_ok());
-    assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(Flaw::SlowPlan { .. })));
+    assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(QuotaError::PlanFillsTooSlowly { .. })));
 }
 
 /// A ratio that is a 2^70th below 1 is rounded up to 1, which has a bit more than its factor.
@@ -373,7 +379,7 @@ fn a_plan_at_its_bounds_is_accepted() {
 fn a_ratio_may_be_rounded_up_to_another_bit() {
     let power = 1 << 35;
     let pair = Pair::new((power, power + 1, 1 << 30), (power - 1, power, 1 << 30), None).unwrap();
-    assert_eq!(pair.ratio().0 + (1 << pair.terms.layout.scale), pair.ratio().1 << pair.terms.layout.scale);
-    let earned = pair.reading(0).pace.earned(1 << 20, 1 << 20);
-    assert_eq!(earned, 1 << (20 + pair.terms.layout.scale));
+    assert_eq!(pair.ratio().0 + (1 << pair.terms.widths.scale), pair.ratio().1 << pair.terms.widths.scale);
+    let earned = pair.reading(0).refill.earned(1 << 20, 1 << 20);
+    assert_eq!(earned, 1 << (20 + pair.terms.widths.scale));
 }

@@ -16,7 +16,7 @@ use super::tiny::Either;
 use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
 use crate::word::state::{Left, Outcome, State};
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::terms::{Reading, Refill, Terms};
 use crate::word::verb::{Begin, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo, charge_up_to};
 
 type Came = (Outcome, Option<State>);
@@ -27,20 +27,20 @@ struct Scene {
     reading: Reading<Either>,
     state: State,
     n: u64,
-    patience: u64,
+    max_wait: u64,
 }
 
 impl Scene {
-    fn pace(&self) -> &Either {
-        &self.reading.pace
+    fn refill(&self) -> &Either {
+        &self.reading.refill
     }
 
     fn terms(&self) -> &Terms {
-        self.pace().terms()
+        self.refill().terms()
     }
 
     fn burst(&self) -> u64 {
-        self.terms().tokens(self.pace().capacity() - self.terms().floor)
+        self.terms().tokens(self.refill().capacity() - self.terms().empty_level)
     }
 
     fn level(&self) -> u64 {
@@ -53,12 +53,12 @@ impl Scene {
 
     /// Every verb that takes, and the lowest level that it may leave.
     fn takes(&self) -> [(Came, u64); 4] {
-        let Scene { n, patience, .. } = *self;
-        let (floor, lowest) = (self.terms().floor, self.pace().lowest());
+        let Scene { n, max_wait, .. } = *self;
+        let (empty_level, lowest) = (self.terms().empty_level, self.refill().min_level());
         [
-            (self.run(Take(n)), floor),
-            (self.run(TakeUpTo(n)), floor),
-            (self.run(Reserve { n, patience }), lowest),
+            (self.run(Take(n)), empty_level),
+            (self.run(TakeUpTo(n)), empty_level),
+            (self.run(Reserve { n, max_wait }), lowest),
             (charge_up_to(n, self.state, &self.reading), lowest),
         ]
     }
@@ -66,19 +66,19 @@ impl Scene {
     /// Every verb that gives.
     fn gives(&self) -> [Option<State>; 3] {
         let (state, now) = (self.state, self.reading.tick);
-        let units = self.terms().units(self.n).min(self.pace().capacity());
-        let left = Left { mark: state.mark(self.terms(), now), stamp: Some(state.word()) };
-        let undo = Undo { units, left, before: self.level(), since: now.wrapping_sub(self.patience) };
+        let units = self.terms().units(self.n).min(self.refill().capacity());
+        let left = Left { empty_at: state.empty_at(self.terms(), now), stamp: Some(state.word()) };
+        let undo = Undo { units, left, before: self.level(), since: now.wrapping_sub(self.max_wait) };
         [
-            Give(self.n).run(self.pace(), state, now),
-            GiveBack { units, left }.run(self.pace(), state, now),
-            undo.run(self.pace(), state, now),
+            Give(self.n).run(self.refill(), state, now),
+            GiveBack { units, left }.run(self.refill(), state, now),
+            undo.run(self.refill(), state, now),
         ]
     }
 
     /// The same so much later.
     fn after(self, nanos: u64) -> Scene {
-        Scene { reading: Reading::new(self.reading.pace, self.reading.at + nanos), ..self }
+        Scene { reading: Reading::new(self.reading.refill, self.reading.at + nanos), ..self }
     }
 
     /// Whether time from here on is read as time that passed: no wrap of the stamp, no clock that was set back.
@@ -92,9 +92,9 @@ impl Scene {
         let ticks = tick(nanos).wrapping_sub(tick(0));
         let passed = self.reading.tick.wrapping_sub(self.state.word()) & terms.mask;
         // Behind the stamp by so much.
-        let lag = if passed >= terms.jitter() { terms.mask - passed + 1 } else { 0 };
+        let lag = if passed >= terms.jitter_from() { terms.mask - passed + 1 } else { 0 };
         let passed = if lag > 0 { 0 } else { passed };
-        passed < terms.horizon && (passed + ticks).saturating_sub(lag) < terms.horizon
+        passed < terms.backward_from && (passed + ticks).saturating_sub(lag) < terms.backward_from
     }
 }
 
@@ -118,19 +118,19 @@ fn spread(bits: u32) -> impl Strategy<Value = u64> {
 
 /// How far the stamp is behind the reading, in parts of what there is.
 #[derive(Clone, Debug)]
-enum Since {
+enum PlanStart {
     Ticks(u64),
     Fills(f64),
     Ranges(f64),
     Ahead(f64),
 }
 
-fn words() -> impl Strategy<Value = Result<State, (f64, Since)>> {
+fn words() -> impl Strategy<Value = Result<State, (f64, PlanStart)>> {
     let since = prop_oneof![
-        (0..4_u64).prop_map(Since::Ticks),
-        (0.0..1.1).prop_map(Since::Fills),
-        (0.0..1.0).prop_map(Since::Ranges),
-        (0.0..1.1).prop_map(Since::Ahead),
+        (0..4_u64).prop_map(PlanStart::Ticks),
+        (0.0..1.1).prop_map(PlanStart::Fills),
+        (0.0..1.0).prop_map(PlanStart::Ranges),
+        (0.0..1.1).prop_map(PlanStart::Ahead),
     ];
     // Levels of nothing, of all, and above what is full now.
     let level = prop_oneof![Just(0.0), Just(1.0), 0.0..1.0_f64, 0.9..1.1_f64];
@@ -145,21 +145,21 @@ fn scenes() -> impl Strategy<Value = Scene> {
     // Of numbers far above every burst, those of which the low bits are a few tokens.
     let far = prop_oneof![Just(u64::MAX), (1..4_u64, 40..64_u32).prop_map(|(n, bit)| n + (1 << bit))];
     let asked = prop_oneof![3 => 1..4_u64, 2 => spread(42), 1 => spread(64), 1 => far];
-    let patience = prop_oneof![Just(0), Just(u64::MAX), spread(63)];
-    (paces(), spread(62), words(), asked, patience).prop_map(|(pace, nanos, word, n, patience)| {
-        let (reading, terms, capacity) = (Reading::new(pace, nanos), *pace.terms(), pace.capacity());
+    let max_wait = prop_oneof![Just(0), Just(u64::MAX), spread(63)];
+    (paces(), spread(62), words(), asked, max_wait).prop_map(|(refill, nanos, word, n, max_wait)| {
+        let (reading, terms, capacity) = (Reading::new(refill, nanos), *refill.terms(), refill.capacity());
         let state = word.unwrap_or_else(|(level, since)| {
             let part = |part: f64, of: u64| (part * of as f64) as u64;
             let ticks = match since {
-                Since::Ticks(ticks) => ticks,
-                Since::Fills(fills) => part(fills, pace.ticks_for(reading.tick, capacity)),
-                Since::Ranges(ranges) => part(ranges, terms.mask),
-                Since::Ahead(windows) => part(windows, terms.mask - terms.horizon).wrapping_neg(),
+                PlanStart::Ticks(ticks) => ticks,
+                PlanStart::Fills(fills) => part(fills, refill.ticks_for(reading.tick, capacity)),
+                PlanStart::Ranges(ranges) => part(ranges, terms.mask),
+                PlanStart::Ahead(windows) => part(windows, terms.mask - terms.backward_from).wrapping_neg(),
             };
-            let most = (u64::MAX >> terms.layout.stamp) - 1;
+            let most = (u64::MAX >> terms.widths.stamp) - 1;
             State::pack(&terms, part(level, capacity).min(most), reading.tick.wrapping_sub(ticks))
         });
-        Scene { reading, state, n, patience }
+        Scene { reading, state, n, max_wait }
     })
 }
 
@@ -175,10 +175,10 @@ proptest! {
         let begun = scene.run(Begin).1;
         let taken = scene.takes().map(|((_, next), _)| next);
         // Nor a word that is one at another tick: the field of both is all ones.
-        let stamp = scene.terms().layout.stamp;
+        let stamp = scene.terms().widths.stamp;
         for next in taken.into_iter().chain(scene.gives()).chain([begun]).flatten() {
             prop_assert!(next.is_level() && next.word() >> stamp < u64::MAX >> stamp, "{:#x}", next.word());
-            prop_assert!(next.word() >> stamp <= scene.pace().capacity());
+            prop_assert!(next.word() >> stamp <= scene.refill().capacity());
         }
     }
 
@@ -196,17 +196,17 @@ proptest! {
     #[test]
     fn no_more_is_taken_than_there_is(scene in scenes()) {
         let level = scene.level();
-        prop_assert!(level <= scene.pace().capacity());
+        prop_assert!(level <= scene.refill().capacity());
         for ((outcome, next), lowest) in scene.takes() {
             prop_assert_eq!(outcome.level + outcome.taken, level);
             prop_assert!(outcome.taken == 0 || outcome.level >= lowest, "{:?}", outcome);
             prop_assert!(scene.terms().tokens(outcome.taken) <= scene.n);
             if let Some(next) = next {
-                prop_assert_eq!(next.word() >> scene.terms().layout.stamp, outcome.level);
+                prop_assert_eq!(next.word() >> scene.terms().widths.stamp, outcome.level);
             }
         }
-        let Scene { n, patience, .. } = scene;
-        for (outcome, _) in [scene.run(Take(n)), scene.run(Reserve { n, patience })] {
+        let Scene { n, max_wait, .. } = scene;
+        for (outcome, _) in [scene.run(Take(n)), scene.run(Reserve { n, max_wait })] {
             prop_assert!(!outcome.granted || scene.terms().tokens(outcome.taken) == n, "all or nothing: {:?}", outcome);
         }
     }
@@ -215,7 +215,7 @@ proptest! {
     fn a_later_clock_never_refuses_what_an_earlier_one_grants(scene in scenes(), by in spread(62)) {
         let by = by.min(MAX_NANOS - 1 - scene.reading.at);
         // Under a plan ticks are counted modulo 2^63.
-        let wraps = matches!(scene.pace(), Either::Plan(_)) && scene.after(by).reading.tick >> 63 != 0;
+        let wraps = matches!(scene.refill(), Either::Plan(_)) && scene.after(by).reading.tick >> 63 != 0;
         if scene.state.is_level() && (wraps || !scene.counts(by)) {
             return Ok(());
         }
@@ -227,18 +227,18 @@ proptest! {
 
     #[test]
     fn retry_after_is_exact(scene in scenes()) {
-        let Scene { n, patience, .. } = scene;
+        let Scene { n, max_wait, .. } = scene;
         let n = 1 + n % scene.burst();
         exact(scene, Take(n))?;
         exact(scene, TakeUpTo(n))?;
-        exact(scene, Reserve { n, patience })?;
+        exact(scene, Reserve { n, max_wait })?;
     }
 
     /// Panics if anything overflows: whatever is asked for, and whatever a word says.
     #[test]
-    fn nothing_overflows(scene in scenes(), longest in 0.0..1.0_f64) {
-        let Scene { n, patience, state, reading } = scene;
-        let Reading { pace, at: nanos, .. } = reading;
+    fn nothing_overflows(scene in scenes(), slowest_fill in 0.0..1.0_f64) {
+        let Scene { n, max_wait, state, reading } = scene;
+        let Reading { refill, at: nanos, .. } = reading;
         fn durations(step: impl Step, scene: &Scene) {
             let outcome = scene.run(step).0;
             match step.decision((outcome, scene.reading)) {
@@ -248,14 +248,14 @@ proptest! {
         }
         durations(Take(n), &scene);
         durations(TakeUpTo(n), &scene);
-        durations(Reserve { n, patience }, &scene);
+        durations(Reserve { n, max_wait }, &scene);
         durations(Begin, &scene);
         black_box(charge_up_to(n, state, &reading));
         black_box(scene.gives());
-        black_box(state.admits_reading(pace.terms(), reading.tick));
-        let longest = ((scene.terms().mask / 64) as f64 * longest) as u64;
-        let ticks = state.evictable_in(pace.terms(), reading.tick, longest);
-        black_box(pace.terms().ticks.nanos_until(nanos, ticks));
+        black_box(state.accepts_stale(refill.terms(), reading.tick));
+        let slowest_fill = ((scene.terms().mask / 64) as f64 * slowest_fill) as u64;
+        let ticks = state.evictable_in(refill.terms(), reading.tick, slowest_fill);
+        black_box(refill.terms().ticks.nanos_until(nanos, ticks));
     }
 }
 
@@ -295,19 +295,19 @@ fn steps_for_z3() {
     let mut lines = String::new();
     while lines.lines().count() < 2_000 {
         let scene = scenes().new_tree(&mut runner).expect("a scene").current();
-        let Either::Own(terms) = scene.reading.pace else { continue };
+        let Either::Own(terms) = scene.reading.refill else { continue };
         let (now, state) = (scene.reading.tick, scene.state);
-        let (need, since) = (terms.units(scene.n), now.wrapping_sub(scene.patience));
+        let (need, since) = (terms.units(scene.n), now.wrapping_sub(scene.max_wait));
         let before = scene.level();
-        let layout = terms.layout;
-        let mut line = vec![layout.stamp.into(), layout.fraction.into(), layout.scale.into()];
+        let widths = terms.widths;
+        let mut line = vec![widths.stamp.into(), widths.fraction.into(), widths.scale.into()];
         line.extend([
             terms.capacity,
-            terms.floor,
-            terms.lowest(),
-            terms.jitter(),
-            terms.horizon,
-            terms.margin(),
+            terms.empty_level,
+            terms.min_level(),
+            terms.jitter_from(),
+            terms.backward_from,
+            terms.grace(),
         ]);
         line.extend([state.word(), now, scene.n, need, before, since]);
         for (outcome, next) in [
@@ -322,8 +322,8 @@ fn steps_for_z3() {
         let given =
             [state.give(&terms, now, need), state.undo(&terms, now, need.min(terms.capacity), before, since)];
         line.extend(given.map(|next| next.map_or(u64::MAX, State::word)));
-        line.extend([state.mark(&terms, now), state.evictable_in(&terms, now, 0)]);
-        line.push(state.admits_reading(&terms, now).into());
+        line.extend([state.empty_at(&terms, now), state.evictable_in(&terms, now, 0)]);
+        line.push(state.accepts_stale(&terms, now).into());
         let words: Vec<_> = line.iter().map(u64::to_string).collect();
         writeln!(lines, "{}", words.join(" ")).expect("memory");
     }

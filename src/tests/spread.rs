@@ -11,12 +11,12 @@ use proptest::test_runner::TestCaseResult;
 
 use super::cases;
 use crate::bucket::atomic::Bucket;
-use crate::bucket::engine::{Now, Rules};
-use crate::bucket::lease::{Cells, Life, Spread};
-use crate::bucket::live_terms::{Change, Regimes};
+use crate::bucket::engine::{Engine, Now};
+use crate::bucket::lease::{Generation, LeaseCells, Spread};
+use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::reservation::Receipt;
 use crate::limiter::token_bucket::TokenBucket;
-use crate::quota::layout::{Frame, Room};
+use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted, Reason};
@@ -26,8 +26,8 @@ const DEBT: u64 = 50;
 
 struct Hot {
     bucket: Bucket,
-    rules: Rules,
-    cells: Cells,
+    engine: Engine,
+    cells: LeaseCells,
     mock: MockClock,
     quota: Quota,
     clock: Clock,
@@ -36,31 +36,36 @@ struct Hot {
 impl Hot {
     fn new(quota: Quota, cells: usize) -> Hot {
         let (clock, mock) = Clock::mock();
-        let room = Room { max_debt: Some(DEBT), ..Room::DEFAULT };
-        let frame = Frame::of(quota.numbers(), room).expect("it is an ordinary quota");
-        let rules = Rules::new(Regimes::new(quota, frame), clock.clone(), None);
-        Hot { bucket: Bucket::new(), rules, cells: Cells::new(cells), mock, quota, clock }
+        let room = LayoutOptions { max_debt: Some(DEBT), ..LayoutOptions::DEFAULT };
+        let layout = Layout::of(quota.numbers(), room).expect("it is an ordinary quota");
+        let engine = Engine::new(LiveTerms::new(quota, layout), clock.clone(), None);
+        Hot { bucket: Bucket::new(), engine, cells: LeaseCells::new(cells), mock, quota, clock }
     }
 
     fn spread(&self) -> Spread<'_> {
-        Spread { bucket: &self.bucket, rules: &self.rules, cells: &self.cells, life: Life::ONLY }
+        Spread {
+            bucket: &self.bucket,
+            engine: &self.engine,
+            cells: &self.cells,
+            generation: Generation::ONLY,
+        }
     }
 
     fn take(&self, own: usize, n: u64) -> Result<Granted, Denied> {
-        match self.cells.of(own).take(Life::ONLY, n) {
+        match self.cells.of(own).take(Generation::ONLY, n) {
             Some(granted) => Ok(granted),
-            None => self.spread().acquire(own, Now(&self.rules), n).expect("it is there"),
+            None => self.spread().acquire(own, Now(&self.engine), n).expect("it is there"),
         }
     }
 
     fn run(&self, step: impl Step) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading, leased) = self.spread().run(Now(&self.rules), step);
-        let receipt = Receipt::new(outcome, &reading, None).beside(reading.pace.units(leased));
+        let (outcome, reading, leased) = self.spread().run(Now(&self.engine), step);
+        let receipt = Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased));
         step.decision((outcome, reading)).map(|granted| (granted, receipt))
     }
 
     fn remaining(&self) -> u64 {
-        let (outcome, reading, _) = self.spread().look(Now(&self.rules), Take(0));
+        let (outcome, reading, _) = self.spread().look(Now(&self.engine), Take(0));
         Granted::new(outcome, &reading).remaining()
     }
 
@@ -168,7 +173,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 least.refund(n);
             }
             Verb::Reserve(n) => {
-                if hot.run(Reserve { n, patience: u64::MAX }).is_ok() {
+                if hot.run(Reserve { n, max_wait: u64::MAX }).is_ok() {
                     granted(n, true);
                 }
             }
@@ -191,8 +196,8 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                     }
                 };
                 touch();
-                if hot.rules.source.set(quota.burst(burst), &hot.clock).unwrap() == Change::LowerBurst {
-                    hot.spread().gather_after_a_lower_burst();
+                if hot.engine.source.set(quota.burst(burst), &hot.clock).unwrap() == Change::LowerBurst {
+                    hot.spread().recall_after_a_lower_burst();
                 }
                 most.set_quota(quota.burst(burst)).unwrap();
                 least.set_quota(quota.burst(part(burst, 3))).unwrap();
@@ -314,7 +319,7 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     hot.advance(50_000_000);
     let mut granted = 0;
     for own in 0..2 {
-        while hot.cells.of(own).take(Life::ONLY, 1).is_some() {
+        while hot.cells.of(own).take(Generation::ONLY, 1).is_some() {
             granted += 1;
         }
     }

@@ -209,7 +209,7 @@ fn a_wrap_of_the_stamp_credits_nothing_extra() {
             assert!(bucket.take(5, burst).granted);
             let now = 5 + turns * range + over;
             let credit = u128::from(over + nanos / tokens) * u128::from(tokens) / u128::from(nanos);
-            let tick = 1 << terms.layout.scale;
+            let tick = 1 << terms.widths.scale;
             assert!(u128::from(bucket.take(now, 0).remaining) <= credit + tick, "{quota:?} {turns} {over}");
             // Past every window, and the time to fill.
             let fill = (u128::from(burst) * u128::from(nanos) / u128::from(tokens)) as u64;

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::reference::Unit;
-use crate::quota::layout::{Flaw, Frame, MAX_BURST, MAX_NANOS, Numbers, Room};
-use crate::word::terms::{Pace, Terms};
+use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
+use crate::word::terms::{Refill, Terms};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
@@ -53,39 +53,39 @@ pub(super) const EXTREMES: [Asked; 12] = [
     (999_999_999_989, SECOND, 65_537),
 ];
 
-pub(super) fn numbers((tokens, nanos, burst): Asked) -> Numbers {
-    Numbers { tokens, nanos, burst }
+pub(super) fn numbers((tokens, nanos, burst): Asked) -> RawQuota {
+    RawQuota { tokens, nanos, burst }
 }
 
-pub(super) fn compile(quota: Asked) -> Result<Terms, Flaw> {
-    Terms::compile(numbers(quota), Room::DEFAULT)
+pub(super) fn compile(quota: Asked) -> Result<Terms, QuotaError> {
+    Terms::compile(numbers(quota), LayoutOptions::DEFAULT)
 }
 
 #[test]
 fn the_units_are_those_of_the_table() {
     for (quota, (whole, fraction, stamp, scale)) in TABLE {
         let terms = compile(quota).unwrap();
-        let layout = terms.layout;
-        assert_eq!((layout.fraction, layout.stamp, layout.scale), (fraction, stamp, scale), "{quota:?}");
+        let widths = terms.widths;
+        assert_eq!((widths.fraction, widths.stamp, widths.scale), (fraction, stamp, scale), "{quota:?}");
         assert_eq!(whole + fraction + stamp, 64);
         // All have room for a debt of one burst, but for the last, whose range is at the least as it is.
         let debt = if quota.2 == 1_000_000_000 { 0 } else { quota.2 };
-        assert_eq!((terms.frame().debt, layout.fixed_debt), (debt, false), "{quota:?}");
+        assert_eq!((terms.layout().debt, widths.fixed_debt), (debt, false), "{quota:?}");
     }
 }
 
 #[test]
 fn quotas_that_cannot_be_held_are_refused() {
-    assert_eq!(compile((0, 1, 1)), Err(Flaw::NoTokens));
-    assert_eq!(compile((1, 0, 1)), Err(Flaw::NoPeriod));
-    assert_eq!(compile((1, 1, 0)), Err(Flaw::NoBurst));
-    assert!(matches!(compile((1, MAX_NANOS + 1, 1)), Err(Flaw::LongPeriod { .. })));
-    assert!(matches!(compile((1_000, 1, MAX_BURST + 1)), Err(Flaw::LargeBurst { .. })));
-    assert!(matches!(compile((1_001, 1, 1)), Err(Flaw::FastRate { .. })));
+    assert_eq!(compile((0, 1, 1)), Err(QuotaError::NoTokens));
+    assert_eq!(compile((1, 0, 1)), Err(QuotaError::NoPeriod));
+    assert_eq!(compile((1, 1, 0)), Err(QuotaError::NoBurst));
+    assert!(matches!(compile((1, MAX_NANOS + 1, 1)), Err(QuotaError::LongPeriod { .. })));
+    assert!(matches!(compile((1_000, 1, MAX_BURST + 1)), Err(QuotaError::LargeBurst { .. })));
+    assert!(matches!(compile((1_001, 1, 1)), Err(QuotaError::FastRate { .. })));
     assert!(compile((2, MAX_NANOS, 2)).is_ok());
-    assert!(matches!(compile((2, MAX_NANOS, 3)), Err(Flaw::SlowFill { .. })));
-    assert!(matches!(compile((1, MAX_NANOS / 3, 4)), Err(Flaw::SlowFill { .. })));
-    assert!(matches!(compile((1_000, 1, (1 << 39) - 1)), Err(Flaw::NoLayout { .. })));
+    assert!(matches!(compile((2, MAX_NANOS, 3)), Err(QuotaError::SlowFill { .. })));
+    assert!(matches!(compile((1, MAX_NANOS / 3, 4)), Err(QuotaError::SlowFill { .. })));
+    assert!(matches!(compile((1_000, 1, (1 << 39) - 1)), Err(QuotaError::NoLayout { .. })));
 }
 
 /// Any quota, accepted or not, spread over all magnitudes.
@@ -96,25 +96,29 @@ pub(super) fn quotas() -> impl Strategy<Value = Asked> {
 }
 
 /// The unit of a frame, as the reference has it.
-pub(super) fn unit_of(Frame { layout, debt }: Frame) -> Unit {
+pub(super) fn unit_of(Layout { widths, debt }: Layout) -> Unit {
     Unit {
-        fraction: layout.fraction.into(),
-        scale: layout.scale.into(),
-        stamp: layout.stamp.into(),
+        fraction: widths.fraction.into(),
+        scale: widths.scale.into(),
+        stamp: widths.stamp.into(),
         debt,
-        fixed: layout.fixed_debt,
+        fixed: widths.fixed_debt,
     }
 }
 
 /// Nothing overflows, and the stamp has its range.
 pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
-    let layout = terms.layout;
-    let stamp = u32::from(layout.stamp);
-    prop_assert!(stamp <= 62 && (layout.scale == 0 || stamp + u32::from(layout.scale) <= 57));
+    let widths = terms.widths;
+    let stamp = u32::from(widths.stamp);
+    prop_assert!(stamp <= 62 && (widths.scale == 0 || stamp + u32::from(widths.scale) <= 57));
     // The field's all-ones value is above every level, and both reserved words have it.
     prop_assert!(stamp > 0 && terms.capacity < u64::MAX >> stamp);
-    prop_assert!(terms.floor < terms.capacity && terms.lowest() <= terms.floor);
-    prop_assert!(terms.horizon > 0 && terms.horizon < terms.jitter() && terms.jitter() <= terms.mask);
+    prop_assert!(terms.empty_level < terms.capacity && terms.min_level() <= terms.empty_level);
+    prop_assert!(
+        terms.backward_from > 0
+            && terms.backward_from < terms.jitter_from()
+            && terms.jitter_from() <= terms.mask
+    );
     // A full bucket can be told from one that wrapped, unless it never wraps.
     let fill = u128::from(terms.ticks_for(0, terms.capacity));
     // Rounding the multiplier up makes the range shorter by less than a tick in 2^62 ns.
@@ -131,10 +135,10 @@ proptest! {
     fn what_is_accepted_has_room(quota in quotas()) {
         let Ok(terms) = compile(quota) else { return Ok(()) };
         has_room(&terms)?;
-        let Frame { layout, debt } = terms.frame();
+        let Layout { widths, debt } = terms.layout();
         // A debt costs the stamp a bit or none, never the unit.
-        let (burst, stamp) = (quota.2, u32::from(layout.stamp));
-        let spare = (burst + 1).leading_zeros() - u32::from(layout.fraction);
+        let (burst, stamp) = (quota.2, u32::from(widths.stamp));
+        let spare = (burst + 1).leading_zeros() - u32::from(widths.fraction);
         prop_assert!(debt == 0 && stamp == spare || debt == burst && (stamp == spare || stamp + 1 == spare));
     }
 
@@ -144,17 +148,17 @@ proptest! {
         let (tokens, nanos, burst) = if slow { TABLE[row].0 } else { any };
         let tokens = tokens.min(1 << 44);
         let Ok(terms) = compile((tokens, nanos, burst)) else { return Ok(()) };
-        let range = 1_u128 << terms.layout.stamp;
+        let range = 1_u128 << terms.widths.stamp;
         let ticks = |span: u128| {
-            ((span * u128::from(tokens)) << terms.layout.fraction).div_ceil(u128::from(nanos) << terms.layout.scale)
+            ((span * u128::from(tokens)) << terms.widths.fraction).div_ceil(u128::from(nanos) << terms.widths.scale)
         };
         let window = |span, part| ticks(span).min(range.div_ceil(part)).max(2);
         let (jitter, jump) = (window(4_000_000_000, 4096), window(3_600_000_000_000, 64));
-        prop_assert_eq!(u128::from(terms.jitter()), range - jitter);
-        prop_assert_eq!(u128::from(terms.horizon), range - jitter - jump);
+        prop_assert_eq!(u128::from(terms.jitter_from()), range - jitter);
+        prop_assert_eq!(u128::from(terms.backward_from), range - jitter - jump);
         let later = terms.after_others();
-        prop_assert_eq!(u128::from(later.horizon), range - jitter - range.div_ceil(64));
-        prop_assert_eq!(u128::from(terms.margin()), ticks(2_000_000_000) + 1);
+        prop_assert_eq!(u128::from(later.backward_from), range - jitter - range.div_ceil(64));
+        prop_assert_eq!(u128::from(terms.grace()), ticks(2_000_000_000) + 1);
     }
 
     #[test]
@@ -163,7 +167,7 @@ proptest! {
         let fits = u128::from(tokens) <= u128::from(nanos) * 1_000
             && u128::from(burst) * u128::from(nanos) <= u128::from(MAX_NANOS) * u128::from(tokens);
         let theirs = Unit::choose(tokens, nanos, burst).filter(|_| fits);
-        prop_assert_eq!(ours.ok().map(|terms| unit_of(terms.frame())), theirs);
+        prop_assert_eq!(ours.ok().map(|terms| unit_of(terms.layout())), theirs);
     }
 
     /// The tick at `now` is exact, or the next one if that is less than a quarter of a tick away; and a wait is
@@ -176,7 +180,7 @@ proptest! {
     ) {
         let tokens = tokens.min(1 << 44);
         let Ok(terms) = compile((tokens, nanos, burst)) else { return Ok(()) };
-        let (fraction, scale) = (terms.layout.fraction, terms.layout.scale);
+        let (fraction, scale) = (terms.widths.fraction, terms.widths.scale);
         // now * tokens * 2^fraction < 2^62 * 2^44 * 2^16
         let earned = (u128::from(now) * u128::from(tokens)) << fraction;
         let tick = u128::from(nanos) << scale;
@@ -205,7 +209,7 @@ proptest! {
         let ticks = terms.ticks;
         let (whole, part) = ((scale >> 64) as u64, scale as u64);
         let counted = ticks.counted(whole, part);
-        prop_assert!(counted.part != 0 && counted.gear != 0);
+        prop_assert!(counted.multiplier_low != 0 && counted.packed != 0);
         prop_assert_eq!(counted.is_counted(), scale != 1 << 64);
         let count = now / (whole + 1);
         let exact = count * whole + ((u128::from(count) * u128::from(part)) >> 64) as u64;

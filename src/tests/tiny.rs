@@ -7,11 +7,11 @@ mod spelled;
 use std::time::Duration;
 
 use self::spelled::{Came, Difference, Spelled, Tiny};
-use crate::quota::layout::{Frame, Layout, Numbers};
+use crate::quota::layout::{Layout, RawQuota, Widths};
 use crate::quota::rate::Quota;
-use crate::word::plan::{Plan, Planned, Since};
-use crate::word::state::{Left, Outcome, Spot, State};
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::plan::{Plan, PlanStart, Planned};
+use crate::word::state::{Left, Origin, Outcome, State};
+use crate::word::terms::{Reading, Refill, Terms};
 use crate::word::verb::{Begin, Settle, Step, Undo};
 
 /// How a bucket earns: as its terms say, or as a plan does.
@@ -31,63 +31,63 @@ macro_rules! ask {
     };
 }
 
-impl Pace for Either {
+impl Refill for Either {
     fn terms(&self) -> &Terms {
-        ask!(self, pace => pace.terms())
+        ask!(self, refill => refill.terms())
     }
 
     fn capacity(&self) -> u64 {
-        ask!(self, pace => pace.capacity())
+        ask!(self, refill => refill.capacity())
     }
 
-    fn lowest(&self) -> u64 {
-        ask!(self, pace => pace.lowest())
+    fn min_level(&self) -> u64 {
+        ask!(self, refill => refill.min_level())
     }
 
     fn earned(&self, now: u64, passed: u64) -> u64 {
-        ask!(self, pace => pace.earned(now, passed))
+        ask!(self, refill => refill.earned(now, passed))
     }
 
     fn ticks_for(&self, now: u64, units: u64) -> u64 {
-        ask!(self, pace => pace.ticks_for(now, units))
+        ask!(self, refill => refill.ticks_for(now, units))
     }
 }
 
 fn came((outcome, next): (Outcome, Option<State>)) -> Came {
-    let Outcome { granted, taken, level, lag, spot } = outcome;
-    assert_eq!(spot, Spot::Own);
+    let Outcome { granted, taken, level, lag, origin } = outcome;
+    assert_eq!(origin, Origin::Own);
     (granted, taken, level, lag, next.map(State::word))
 }
 
 /// A token every ten seconds.
-fn quota(burst: u64) -> Numbers {
-    Numbers { tokens: 1, nanos: 10_000_000_000, burst }
+fn quota(burst: u64) -> RawQuota {
+    RawQuota { tokens: 1, nanos: 10_000_000_000, burst }
 }
 
 /// A tiny layout. What is in debt has fewer tokens, as all of it has to fit.
 fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: bool) -> Tiny {
-    let layout = Layout { fraction, scale, stamp, fixed_debt };
-    let terms = Terms::in_frame(quota(burst), Frame { layout, debt });
+    let widths = Widths { fraction, scale, stamp, fixed_debt };
+    let terms = Terms::in_layout(quota(burst), Layout { widths, debt });
     // Some with the wider window of a quota that was changed.
     let terms = if fixed_debt { terms.after_others() } else { terms };
     let (capacity, turn) = (i128::from(burst + debt) << fraction, 1 << (stamp + scale));
-    Tiny { pace: Either::Own(terms), terms, up: 1 << scale, down: 1, capacity, since: 0, turn }
+    Tiny { refill: Either::Own(terms), terms, up: 1 << scale, down: 1, capacity, since: 0, turn }
 }
 
 /// The same under a plan, of `tokens` in the time of so many of its own, from a tick on.
 fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let Tiny { terms, turn, .. } = own;
-    let public = |Numbers { tokens, nanos, burst }| {
+    let public = |RawQuota { tokens, nanos, burst }| {
         Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("an ordinary quota")
     };
     let limiters = quota(own.burst());
-    let plans = Numbers { tokens, nanos: limiters.nanos * times, burst };
-    let from = (since > 0).then(|| Since { nanos: terms.ticks.nanos_until(0, since), tick: since });
+    let plans = RawQuota { tokens, nanos: limiters.nanos * times, burst };
+    let from = (since > 0).then(|| PlanStart { nanos: terms.ticks.nanos_until(0, since), tick: since });
     let plan = Plan::however_coarse(0, public(plans), public(limiters), &terms, from).expect("it fits");
-    let pace = Either::Plan(Reading::new(terms, 0).under(plan).pace);
-    let capacity = i128::from(terms.floor) + own.units(burst.into());
-    let (up, down) = (i128::from(tokens) << terms.layout.scale, times.into());
-    Tiny { pace, terms, up, down, capacity, since: since.into(), turn }
+    let refill = Either::Plan(Reading::new(terms, 0).under(plan).refill);
+    let capacity = i128::from(terms.empty_level) + own.units(burst.into());
+    let (up, down) = (i128::from(tokens) << terms.widths.scale, times.into());
+    Tiny { refill, terms, up, down, capacity, since: since.into(), turn }
 }
 
 fn all() -> Vec<Tiny> {
@@ -124,14 +124,14 @@ fn all() -> Vec<Tiny> {
 /// The words of a tiny layout have more token bits than the layout uses: levels above the capacity (as after a
 /// smaller burst) are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
-    let Layout { stamp, .. } = tiny.terms.layout;
-    let (floor, capacity) = (tiny.terms.floor, tiny.capacity as u64);
+    let Widths { stamp, .. } = tiny.terms.widths;
+    let (empty_level, capacity) = (tiny.terms.empty_level, tiny.capacity as u64);
     let (levels, stamps) = match super::few() {
         None => ((0..capacity + 3).collect(), 0..1 << stamp),
         // The edges.
         Some(_) => {
-            let middle = floor + (capacity - floor) / 2;
-            (vec![0, floor, middle, capacity - 1, capacity, capacity + 2], 5..6)
+            let middle = empty_level + (capacity - empty_level) / 2;
+            (vec![0, empty_level, middle, capacity - 1, capacity, capacity + 2], 5..6)
         }
     };
     let words = levels.into_iter().flat_map(|level| stamps.clone().map(move |at| level << stamp | at));
@@ -159,7 +159,7 @@ fn every_take_of_tiny_layouts_is_the_one_spelled_out() {
         // One too many is refused, and heals as well.
         let most = tiny.burst() + 1;
         for need in (1..=most).map(|n| tiny.terms.units(n)) {
-            let ours = came(state.take(&tiny.pace, now, need));
+            let ours = came(state.take(&tiny.refill, now, need));
             assert_eq!(ours, spelled.take(need.into()), "{state:?} {now} {need} {spelled:?}");
         }
         most
@@ -171,8 +171,8 @@ fn every_take_of_what_is_there_is_the_one_spelled_out() {
     try_all("take up to", |tiny, state, now, spelled| {
         let most = tiny.burst() + 1;
         for need in (1..=most).map(|n| tiny.terms.units(n)) {
-            let ours = came(state.take_up_to(&tiny.pace, now, need));
-            let taken = spelled.tokens_above(spelled.floor, need.into());
+            let ours = came(state.take_up_to(&tiny.refill, now, need));
+            let taken = spelled.tokens_above(spelled.empty_level, need.into());
             assert_eq!(ours, spelled.takes(taken), "{state:?} {now} {need} {spelled:?}");
         }
         most
@@ -182,9 +182,9 @@ fn every_take_of_what_is_there_is_the_one_spelled_out() {
 #[test]
 fn every_charge_of_tiny_layouts_is_the_one_spelled_out() {
     try_all("charge up to", |tiny, state, now, spelled| {
-        let most = tiny.terms.tokens(tiny.pace.capacity()) + 1;
+        let most = tiny.terms.tokens(tiny.refill.capacity()) + 1;
         for need in (1..=most).map(|n| tiny.terms.units(n)) {
-            let ours = came(state.charge_up_to(&tiny.pace, now, need));
+            let ours = came(state.charge_up_to(&tiny.refill, now, need));
             let taken = spelled.tokens_above(spelled.lowest, need.into());
             assert_eq!(ours, spelled.takes(taken), "{state:?} {now} {need} {spelled:?}");
         }
@@ -197,11 +197,11 @@ fn every_reservation_of_tiny_layouts_is_the_one_spelled_out() {
     try_all("reserve", |tiny, state, now, spelled| {
         for need in (1..=tiny.burst()).map(|n| tiny.terms.units(n)) {
             let delay = spelled.delay(need.into());
-            for patience in [0, 1, (delay - 1).max(0), delay, i128::MAX] {
-                let patient = |ticks: u64| i128::from(ticks) <= patience;
-                let ours = came(state.reserve(&tiny.pace, now, need, patient));
-                let theirs = spelled.reserve(need.into(), patience);
-                assert_eq!(ours, theirs, "{state:?} {now} {need} {patience} {spelled:?}");
+            for max_wait in [0, 1, (delay - 1).max(0), delay, i128::MAX] {
+                let patient = |ticks: u64| i128::from(ticks) <= max_wait;
+                let ours = came(state.reserve(&tiny.refill, now, need, patient));
+                let theirs = spelled.reserve(need.into(), max_wait);
+                assert_eq!(ours, theirs, "{state:?} {now} {need} {max_wait} {spelled:?}");
             }
         }
         tiny.burst() * 5
@@ -210,7 +210,7 @@ fn every_reservation_of_tiny_layouts_is_the_one_spelled_out() {
 
 /// Units to give: of each number of tokens, and such as are no whole tokens, which come from what is undone.
 fn given(tiny: &Tiny) -> impl Iterator<Item = u64> {
-    let (terms, capacity) = (tiny.terms, tiny.pace.capacity());
+    let (terms, capacity) = (tiny.terms, tiny.refill.capacity());
     let tokens = (0..=terms.tokens(capacity)).map(move |n| terms.units(n));
     tokens.chain([1, capacity / 2 + 1, 3 * capacity])
 }
@@ -220,7 +220,7 @@ fn everything_given_to_tiny_layouts_is_as_spelled_out() {
     try_all("give", |tiny, state, now, spelled| {
         let mut steps = 0;
         for units in given(tiny) {
-            let ours = state.give(&tiny.pace, now, units).map(State::word);
+            let ours = state.give(&tiny.refill, now, units).map(State::word);
             assert_eq!(ours, spelled.give(units.into()), "{state:?} {now} {units} {spelled:?}");
             steps += 1;
         }
@@ -230,21 +230,25 @@ fn everything_given_to_tiny_layouts_is_as_spelled_out() {
 
 #[test]
 fn everything_given_back_to_tiny_layouts_is_as_spelled_out() {
-    try_all("mark and give back", |tiny, state, now, spelled| {
+    try_all("empty_at and give back", |tiny, state, now, spelled| {
         if !spelled.reserved {
-            assert_eq!(i128::from(state.mark(&tiny.terms, now)), spelled.mark, "{state:?} {now} {spelled:?}");
+            assert_eq!(
+                i128::from(state.empty_at(&tiny.terms, now)),
+                spelled.empty_at,
+                "{state:?} {now} {spelled:?}"
+            );
         }
         let mut steps = 0;
         for units in given(tiny).step_by(3) {
             for off in [0, 1, 2, -1, i128::from(units)] {
-                let mark = (spelled.mark + off).rem_euclid(tiny.turn);
-                let stamp = state.word() % (1 << tiny.terms.layout.stamp);
+                let empty_at = (spelled.empty_at + off).rem_euclid(tiny.turn);
+                let stamp = state.word() % (1 << tiny.terms.widths.stamp);
                 for (stamp, same) in
                     [(None, true), (Some(stamp + tiny.range() as u64), true), (Some(stamp + 1), false)]
                 {
-                    let left = Left { mark: mark as u64, stamp };
-                    let ours = state.give_back(&tiny.pace, now, units, left).map(State::word);
-                    let theirs = spelled.give(units.into()).filter(|_| mark == spelled.mark && same);
+                    let left = Left { empty_at: empty_at as u64, stamp };
+                    let ours = state.give_back(&tiny.refill, now, units, left).map(State::word);
+                    let theirs = spelled.give(units.into()).filter(|_| empty_at == spelled.empty_at && same);
                     assert_eq!(ours, theirs, "{state:?} {now} {units} {left:?} {spelled:?}");
                     steps += 1;
                 }
@@ -257,25 +261,25 @@ fn everything_given_back_to_tiny_layouts_is_as_spelled_out() {
 #[test]
 fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
     try_all("undo", |tiny, state, now, spelled| {
-        let (floor, capacity, mask) = (tiny.terms.floor, tiny.pace.capacity(), tiny.terms.mask);
+        let (empty_level, capacity, mask) = (tiny.terms.empty_level, tiny.refill.capacity(), tiny.terms.mask);
         let mut steps = 0;
         for units in [1, tiny.burst()].map(|n| tiny.terms.units(n)) {
-            for before in [floor, (floor + capacity).div_ceil(2), capacity - 1, capacity] {
+            for before in [empty_level, (empty_level + capacity).div_ceil(2), capacity - 1, capacity] {
                 for since in [0, 2, mask / 2, mask - 1, mask].map(|ago| now - ago) {
                     let at = || format!("{state:?} {now} {units} {before} {since} {spelled:?}");
-                    let ours = state.undo(&tiny.pace, now, units, before, since).map(State::word);
+                    let ours = state.undo(&tiny.refill, now, units, before, since).map(State::word);
                     let theirs = spelled.undo(units.into(), before.into(), since.into());
                     assert_eq!(ours, theirs, "{}", at());
                     // Somebody waits whose time was promised after it: nothing.
-                    let other = ((spelled.mark + 1).rem_euclid(tiny.turn)) as u64;
-                    let left = Left { mark: other, stamp: None };
-                    let owed = !spelled.reserved && spelled.level < spelled.floor;
-                    let ours = Undo { units, left, before, since }.run(&tiny.pace, state, now);
+                    let other = ((spelled.empty_at + 1).rem_euclid(tiny.turn)) as u64;
+                    let left = Left { empty_at: other, stamp: None };
+                    let owed = !spelled.reserved && spelled.level < spelled.empty_level;
+                    let ours = Undo { units, left, before, since }.run(&tiny.refill, state, now);
                     assert_eq!(ours.map(State::word), theirs.filter(|_| !owed), "{}", at());
                     // Nor where it may have been used under another plan.
-                    let stands = Left { mark: spelled.mark as u64, stamp: Some(state.word()) };
+                    let stands = Left { empty_at: spelled.empty_at as u64, stamp: Some(state.word()) };
                     let moved = Left { stamp: Some(state.word() ^ 1), ..stands };
-                    let ours = |left| Undo { units, left, before, since }.run(&tiny.pace, state, now);
+                    let ours = |left| Undo { units, left, before, since }.run(&tiny.refill, state, now);
                     assert_eq!(ours(stands).map(State::word), theirs, "{}", at());
                     assert_eq!(ours(moved), None, "{}", at());
                     steps += 4;
@@ -291,7 +295,7 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
 fn every_beginning_is_the_one_spelled_out() {
     try_all("begin", |tiny, state, now, spelled| {
         let nanos = tiny.terms.ticks.nanos_until(0, now);
-        let reading = Reading::new(tiny.pace, nanos);
+        let reading = Reading::new(tiny.refill, nanos);
         assert_eq!(reading.tick, now);
         let (outcome, next) = Begin.run(state, &reading);
         assert_eq!((outcome.granted, outcome.taken), (true, 0));
@@ -307,7 +311,7 @@ fn every_beginning_is_the_one_spelled_out() {
 fn every_eviction_and_early_reading_is_the_one_spelled_out() {
     // Two seconds in ticks, and one for the reading's own.
     let margin = |tiny: &Tiny| {
-        let (tick, units) = (10 << tiny.terms.layout.scale, tiny.units(2));
+        let (tick, units) = (10 << tiny.terms.widths.scale, tiny.units(2));
         (units + tick - 1) / tick + 1
     };
     try_all("evict and admit", |tiny, state, now, spelled| {
@@ -318,23 +322,24 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
             Difference::Jitter(_) => true,
             Difference::Jump => false,
         };
-        let admits = state.admits_reading(&tiny.terms, now);
+        let admits = state.accepts_stale(&tiny.terms, now);
         assert_eq!(admits, early && !spelled.reserved, "{state:?} {now} {spelled:?}");
 
         // The evictor and a first attempt go by the limiter's own quota.
-        let Either::Own(terms) = tiny.pace else { return 1 };
+        let Either::Own(terms) = tiny.refill else { return 1 };
         let ahead = |most: u64| {
             matches!(difference, Difference::Passed(passed) if passed <= most.into()) && !spelled.reserved
         };
-        assert_eq!(terms.near(), 2);
-        let reading = Reading { pace: terms, at: 0, tick: now };
+        assert_eq!(terms.max_skew(), 2);
+        let reading = Reading { refill: terms, at: 0, tick: now };
         assert_eq!(
-            state.admits_once(&reading, terms.mask / 2),
+            state.accepts_fresh(&reading, terms.mask / 2),
             ahead(terms.mask / 2),
             "{state:?} {now} {spelled:?}"
         );
-        let near = state.admits_once(&reading, terms.mask / 2) && state.is_near(&reading, terms.near());
-        assert_eq!(near, ahead(terms.near()), "{state:?} {now} {spelled:?}");
+        let near =
+            state.accepts_fresh(&reading, terms.mask / 2) && state.within_skew(&reading, terms.max_skew());
+        assert_eq!(near, ahead(terms.max_skew()), "{state:?} {now} {spelled:?}");
         for n in (0..4).filter(|_| ahead(terms.mask / 2)) {
             assert_eq!(
                 state.take_ahead(&reading, n),
@@ -342,18 +347,18 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
                 "{state:?} {now} {n}"
             );
         }
-        let stored = i128::from(state.word() >> terms.layout.stamp).min(tiny.capacity);
+        let stored = i128::from(state.word() >> terms.widths.stamp).min(tiny.capacity);
         let missing = tiny.capacity - stored;
-        for longest in [0, 1, terms.mask / 3, terms.mask] {
+        for slowest_fill in [0, 1, terms.mask / 3, terms.mask] {
             let fills = if missing > 0 { tiny.ticks(0, missing) } else { 0 };
-            let due = fills.max(longest.into()) + margin(tiny);
+            let due = fills.max(slowest_fill.into()) + margin(tiny);
             let due = match difference {
                 _ if spelled.reserved => 0,
                 Difference::Passed(passed) => (due - passed).max(0),
                 Difference::Jitter(_) | Difference::Jump => due + spelled.lag,
             };
-            let ours = state.evictable_in(&terms, now, longest);
-            assert_eq!(i128::from(ours), due, "{state:?} {now} {longest} {spelled:?}");
+            let ours = state.evictable_in(&terms, now, slowest_fill);
+            assert_eq!(i128::from(ours), due, "{state:?} {now} {slowest_fill} {spelled:?}");
         }
         5
     });
@@ -363,8 +368,8 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
 #[test]
 fn an_undone_take_mints_nothing() {
     let (mut steps, mut whole) = (0_u64, 0_u64);
-    for Tiny { pace, terms, .. } in all() {
-        let Either::Own(_) = pace else { continue };
+    for Tiny { refill, terms, .. } in all() {
+        let Either::Own(_) = refill else { continue };
         let range = terms.mask + 1;
         for level in 0..=terms.capacity {
             let word = State::pack(&terms, level, 5);
@@ -375,7 +380,7 @@ fn an_undone_take_mints_nothing() {
                     for wait in [0, 1, 2, 5, range / 4] {
                         let now = since + wait;
                         // A bucket that nobody touched is not to wrap meanwhile.
-                        if now - 5 >= terms.horizon {
+                        if now - 5 >= terms.backward_from {
                             continue;
                         }
                         for other in [0, 1, 2].map(|n| terms.units(n)) {
@@ -400,7 +405,7 @@ fn an_undone_take_mints_nothing() {
                                 whole += 1;
                             }
                             // At most what was earned in between is lost.
-                            assert!(theirs - ours <= wait << terms.layout.scale, "{}", at());
+                            assert!(theirs - ours <= wait << terms.widths.scale, "{}", at());
                             steps += 1;
                         }
                     }

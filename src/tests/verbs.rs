@@ -11,21 +11,21 @@ use super::reference::{Answer, Ideal, Unit};
 use super::state::{Move, answer, moves, nanos};
 use super::terms::{Asked, EXTREMES, TABLE, numbers, quotas, unit_of};
 use crate::bucket::atomic::{Bucket, Read};
-use crate::bucket::engine::{At, Now, Rules, Under};
-use crate::bucket::live_terms::Regimes;
+use crate::bucket::engine::{At, Engine, Now, Under};
+use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::{Ledger, Receipt, Reservation};
-use crate::quota::layout::{Frame, Room};
+use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Pace, Reading};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
 
 /// One bucket on a clock that is told what to read.
 pub(super) struct Bench {
-    pub(super) rules: Rules,
+    pub(super) engine: Engine,
     pub(super) bucket: Bucket,
     mock: MockClock,
     pub(super) now: u64,
@@ -47,12 +47,12 @@ impl Ledger for Nobody {
 pub(super) type Reserved = Result<(Granted, Receipt, u64), Denied>;
 
 impl Bench {
-    pub(super) fn new(quota: Quota, frame: Frame, initial: Option<u64>, start: u64) -> Bench {
+    pub(super) fn new(quota: Quota, layout: Layout, initial: Option<u64>, start: u64) -> Bench {
         let (clock, mock) = Clock::mock();
-        let rules = Rules::new(Regimes::new(quota, frame), clock, initial);
-        let mut bench = Bench { rules, bucket: Bucket::new(), mock, now: 0, plan: None };
+        let engine = Engine::new(LiveTerms::new(quota, layout), clock, initial);
+        let mut bench = Bench { engine, bucket: Bucket::new(), mock, now: 0, plan: None };
         bench.go_to(start);
-        bench.bucket = Bucket::from_state(bench.rules.start(&bench.rules.read()));
+        bench.bucket = Bucket::from_state(bench.engine.start(&bench.engine.read()));
         bench
     }
 
@@ -63,13 +63,13 @@ impl Bench {
     }
 
     pub(super) fn take(&self, step: impl Step) -> (Result<Granted, Denied>, Receipt) {
-        let (decision, receipt, _) = self.take_by(Now(&self.rules), step);
+        let (decision, receipt, _) = self.take_by(Now(&self.engine), step);
         (decision, receipt)
     }
 
     /// Tells the reading that counted, too.
     fn take_by(&self, read: impl Read<Reading>, step: impl Step) -> (Result<Granted, Denied>, Receipt, u64) {
-        fn told<P: Pace>(
+        fn told<P: Refill>(
             (outcome, reading): (Outcome, Reading<P>),
             step: impl Step,
             plan: Option<Plan>,
@@ -78,13 +78,13 @@ impl Bench {
             (step.decision((outcome, reading)), receipt, reading.at)
         }
         match self.plan {
-            None => told(self.rules.run(&self.bucket, read, step), step, None),
-            Some(plan) => told(self.rules.run(&self.bucket, Under(read, plan), step), step, Some(plan)),
+            None => told(self.engine.run(&self.bucket, read, step), step, None),
+            Some(plan) => told(self.engine.run(&self.bucket, Under(read, plan), step), step, Some(plan)),
         }
     }
 
-    pub(super) fn reserve(&self, n: u64, patience: Option<u64>) -> Reserved {
-        let (decision, receipt) = self.take(Reserve { n, patience: patience.unwrap_or(u64::MAX) });
+    pub(super) fn reserve(&self, n: u64, max_wait: Option<u64>) -> Reserved {
+        let (decision, receipt) = self.take(Reserve { n, max_wait: max_wait.unwrap_or(u64::MAX) });
         let granted = decision?;
         Ok((granted, receipt, self.delay(receipt, granted)))
     }
@@ -102,19 +102,19 @@ impl Bench {
 
     /// Whether the bucket stands as a take has left it.
     pub(super) fn stands(&self, receipt: &Receipt) -> bool {
-        let (state, reading) = (self.bucket.state(), self.rules.read());
-        state.stands(&reading.pace, reading.tick, receipt.left(self.rules.has_plans()))
+        let (state, reading) = (self.bucket.state(), self.engine.read());
+        state.stands(&reading.refill, reading.tick, receipt.left(self.engine.has_plans()))
     }
 
     /// Whether nothing of a take is undone: a later one waits whose time was promised on top of it, or may have been under
     /// another plan.
     pub(super) fn promised_on(&self, receipt: &Receipt) -> bool {
-        let (state, reading) = (self.bucket.state(), self.rules.read());
+        let (state, reading) = (self.bucket.state(), self.engine.read());
         let level = match receipt.plan {
             None => reading.view(state).level,
             Some(plan) => reading.under(plan).view(state).level,
         };
-        (level < reading.pace.floor || self.rules.has_plans()) && !self.stands(receipt)
+        (level < reading.refill.empty_level || self.engine.has_plans()) && !self.stands(receipt)
     }
 
     /// Whether the word was changed by it.
@@ -148,13 +148,13 @@ enum Verb {
 }
 
 fn verbs() -> impl Strategy<Value = Verb> {
-    let patience = || prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
+    let max_wait = || prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
     let which = || prop_oneof![3 => Just(0_usize), 1 => 0..4_usize];
     prop_oneof![
         8 => Just(Verb::Take),
         3 => Just(Verb::TakeUpTo),
         1 => (0.0..2.0).prop_map(Verb::TakeAt),
-        8 => patience().prop_map(Verb::Reserve),
+        8 => max_wait().prop_map(Verb::Reserve),
         2 => Just(Verb::Refund),
         4 => which().prop_map(Verb::Drop),
         2 => which().prop_map(Verb::Undo),
@@ -202,19 +202,19 @@ struct Pair {
 type Refused = Option<(u64, Verb, u64, Option<u64>)>;
 
 impl Pair {
-    fn new(quota: Asked, room: Room, initial: Option<u64>, start: u64) -> Option<Pair> {
-        let frame = Frame::of(numbers(quota), room).ok()?;
+    fn new(quota: Asked, room: LayoutOptions, initial: Option<u64>, start: u64) -> Option<Pair> {
+        let layout = Layout::of(numbers(quota), room).ok()?;
         let (tokens, period, burst) = quota;
         let public = Quota::try_per(tokens, Duration::from_nanos(period), burst).ok()?;
         let head = room.headroom.map(|head| (head.tokens, head.nanos, head.burst));
-        let unit = Unit::with_room(quota, head, room.max_debt).expect("a frame");
-        assert_eq!(unit_of(frame), unit);
+        let unit = Unit::with_room(quota, head, room.max_debt).expect("a layout");
+        assert_eq!(unit_of(layout), unit);
         let ideal = Ideal::in_unit(tokens, period, burst, unit);
         let ideal = match initial {
             Some(n) => ideal.starting_with(n, Some(start)),
             None => ideal,
         };
-        let bench = Bench::new(public, frame, initial, start);
+        let bench = Bench::new(public, layout, initial, start);
         Some(Pair { bench, ideal, quota, taken: Vec::new(), plans: None })
     }
 
@@ -249,7 +249,7 @@ impl Pair {
     }
 
     /// Does it and holds it against the ideal. The wait of what was refused.
-    fn step(&mut self, verb: &Verb, n: u64, patience: Option<u64>) -> Result<Option<u64>, String> {
+    fn step(&mut self, verb: &Verb, n: u64, max_wait: Option<u64>) -> Result<Option<u64>, String> {
         let (bench, now) = (&self.bench, self.bench.now);
         let slot = self.ideal.slot(now, n);
         match *verb {
@@ -272,13 +272,13 @@ impl Pair {
             }
             Verb::TakeAt(back) => {
                 let then = now.saturating_sub((back * self.token()) as u64);
-                let (decision, _, at) = bench.take_by(At(&bench.rules, Moment(then)), Take(n));
+                let (decision, _, at) = bench.take_by(At(&bench.engine, Moment(then)), Take(n));
                 assert!(at == then || at == now);
                 self.ideal.take(at, n, answer(decision))?;
                 Ok(None)
             }
             Verb::Reserve(_) => {
-                let ((reserved, committed), bound) = (bench.committed(|| bench.reserve(n, patience)), n > 0);
+                let ((reserved, committed), bound) = (bench.committed(|| bench.reserve(n, max_wait)), n > 0);
                 assert!(!bound || reserved.is_err() || committed, "a promise commits");
                 let promise = match reserved {
                     Ok((granted, _, delay)) => {
@@ -289,14 +289,14 @@ impl Pair {
                         Promise { answer: answer(Err(denied)), delay: None, indebted }
                     }
                 };
-                self.ideal.reserve(now, n, patience, promise)?;
+                self.ideal.reserve(now, n, max_wait, promise)?;
                 if let Ok((_, receipt, _)) = reserved {
                     self.keep(receipt, slot);
                 }
                 Ok(promise.answer.retry_after)
             }
             Verb::Refund => {
-                let (_, committed) = bench.committed(|| bench.rules.refund(&bench.bucket, n, bench.plan));
+                let (_, committed) = bench.committed(|| bench.engine.refund(&bench.bucket, n, bench.plan));
                 self.ideal.refund(now, n, Some(committed))?;
                 Ok(None)
             }
@@ -304,7 +304,7 @@ impl Pair {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
                 let last = bench.stands(&receipt);
-                let (_, committed) = bench.committed(|| bench.rules.give_back(&bench.bucket, &receipt));
+                let (_, committed) = bench.committed(|| bench.engine.give_back(&bench.bucket, &receipt));
                 self.ideal.give_back(now, &slot, Some((last, committed)))?;
                 Ok(None)
             }
@@ -312,9 +312,9 @@ impl Pair {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
                 let lost = bench.promised_on(&receipt);
-                let (_, committed) = bench.committed(|| bench.rules.undo(&bench.bucket, &receipt));
+                let (_, committed) = bench.committed(|| bench.engine.undo(&bench.bucket, &receipt));
                 if lost {
-                    return if committed { Err("a promise was broken".to_owned()) } else { Ok(None) };
+                    return if committed { Err("a promise was injected".to_owned()) } else { Ok(None) };
                 }
                 self.ideal.undo(now, &slot, Some(committed))?;
                 Ok(None)
@@ -322,7 +322,7 @@ impl Pair {
             Verb::Charge => {
                 // Nothing is never charged.
                 let n = n.max(1);
-                let taken = bench.rules.charge_later(&bench.bucket, n, bench.plan).unwrap();
+                let taken = bench.engine.charge_later(&bench.bucket, n, bench.plan).unwrap();
                 self.ideal.charge_up_to(now, n, taken)?;
                 Ok(None)
             }
@@ -334,7 +334,7 @@ impl Pair {
                 let wraps = self.plans.is_some() && !self.ideal.ticks_are_slow();
                 if let Ok(public) = Quota::try_per(tokens, period, burst)
                     && !wraps
-                    && bench.rules.source.set(public, &bench.rules.clock).is_ok()
+                    && bench.engine.source.set(public, &bench.engine.clock).is_ok()
                 {
                     self.ideal.set_quota(now, tokens, burst);
                     self.quota = quota;
@@ -348,9 +348,9 @@ impl Pair {
                 if let Some(plans) = &mut self.plans
                     && self.ideal.ticks_are_slow()
                     && let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst)
-                    && let Ok(plan) = bench.rules.source.plan(0, public, &bench.rules.clock)
+                    && let Ok(plan) = bench.engine.source.plan(0, public, &bench.engine.clock)
                 {
-                    bench.rules.admit_plan(plan.ticks_to_fill());
+                    bench.engine.admit_plan(plan.ticks_to_fill());
                     plans.push((plan, self.ideal.plan(tokens, period, burst)));
                 }
                 Ok(None)
@@ -365,16 +365,16 @@ fn walk(mut pair: Pair, steps: &[(Move, Verb, f64, usize)]) -> TestCaseResult {
         let (token, jitter) = (pair.token(), pair.ideal.jitter());
         let mut now = moved(by, pair.bench.now, token, pair.quota.2, jitter);
         let mut asked = (verb.clone(), amount(*part, pair.quota.2), None);
-        if let Verb::Reserve(Some(patience)) = verb {
-            asked.2 = Some((patience * token) as u64);
+        if let Verb::Reserve(Some(max_wait)) = verb {
+            asked.2 = Some((max_wait * token) as u64);
         }
         let mut must = None;
-        if let (Move::Retry { early }, Some((wait, verb, n, patience))) = (by, refused.take())
+        if let (Move::Retry { early }, Some((wait, verb, n, max_wait))) = (by, refused.take())
             && wait > 0
         {
             // Under the plan that it was refused under.
             now = now.saturating_add(wait - u64::from(*early));
-            (asked, must) = ((verb, n, patience), Some(!early));
+            (asked, must) = ((verb, n, max_wait), Some(!early));
         } else {
             pair.under(*which);
         }
@@ -382,8 +382,8 @@ fn walk(mut pair: Pair, steps: &[(Move, Verb, f64, usize)]) -> TestCaseResult {
             break;
         }
         pair.bench.go_to(now);
-        let (verb, n, patience) = asked;
-        let retry = pair.step(&verb, n, patience).map_err(TestCaseError::fail)?;
+        let (verb, n, max_wait) = asked;
+        let retry = pair.step(&verb, n, max_wait).map_err(TestCaseError::fail)?;
         if let Some(granted) = must {
             prop_assert_eq!(retry.is_none(), granted, "a retry of {:?} of {} at {}", verb, n, now);
         }
@@ -391,7 +391,7 @@ fn walk(mut pair: Pair, steps: &[(Move, Verb, f64, usize)]) -> TestCaseResult {
         let promised = |wait: &u64| {
             pair.bench.plan.is_none() || pair.ideal.is_straight_until(now, now.saturating_add(*wait))
         };
-        refused = retry.filter(promised).map(|wait| (wait, verb, n, patience));
+        refused = retry.filter(promised).map(|wait| (wait, verb, n, max_wait));
     }
     Ok(())
 }
@@ -405,9 +405,9 @@ pub(super) fn rooms() -> impl Strategy<Value = Rooms> {
     (prop::option::of(head), prop::option::of(debt))
 }
 
-pub(super) fn room_of((head, debt): Rooms, (tokens, nanos, burst): Asked) -> Room {
+pub(super) fn room_of((head, debt): Rooms, (tokens, nanos, burst): Asked) -> LayoutOptions {
     let times = |n: u64, by: f64, most: u64| ((n as f64 * by) as u64).clamp(1, most);
-    Room {
+    LayoutOptions {
         headroom: head
             .map(|(rate, size)| numbers((times(tokens, rate, 1 << 44), nanos, times(burst, size, 1 << 40)))),
         max_debt: debt.map(|debt| (burst as f64 * debt) as u64),
@@ -479,12 +479,12 @@ proptest! {
 fn a_reservation_of_nothing_is_due_at_once() {
     let second = 1_000_000_000;
     let quota = Quota::per_second(1).burst(5);
-    let bench = Bench::new(quota, quota.frame(), None, second);
+    let bench = Bench::new(quota, quota.layout(), None, second);
     assert!(bench.reserve(5, None).is_ok() && bench.reserve(3, None).is_ok());
     let before = bench.bucket.state();
     let (_, receipt, delay) = bench.reserve(0, None).unwrap();
     assert_eq!(delay, 0);
-    bench.rules.give_back(&bench.bucket, &receipt);
+    bench.engine.give_back(&bench.bucket, &receipt);
     assert_eq!(bench.bucket.state(), before);
     assert_ne!(before, State::FULL);
 }

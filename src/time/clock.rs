@@ -7,8 +7,8 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::time::periodic::Background;
-use crate::time::tsc::Counter;
+use crate::time::periodic::PeriodicThread;
+use crate::time::tsc::Tsc;
 
 /// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
 ///
@@ -37,12 +37,15 @@ use crate::time::tsc::Counter;
 /// assert!(bucket.try_acquire().is_ok());
 /// ```
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone)]
-enum Source {
-    Counter,
-    Coarse(Arc<CachePadded<AtomicU64>>, #[expect(dead_code, reason = "held for its drop")] Arc<Background>),
+enum ClockSource {
+    Tsc,
+    Coarse(
+        Arc<CachePadded<AtomicU64>>,
+        #[expect(dead_code, reason = "held for its drop")] Arc<PeriodicThread>,
+    ),
     Mock(Arc<AtomicU64>),
     Custom(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
@@ -51,14 +54,14 @@ impl Clock {
     /// The processor's counter. Costs nothing until it is read.
     #[must_use]
     pub const fn new() -> Clock {
-        Clock(Source::Counter)
+        Clock(ClockSource::Tsc)
     }
 
     /// A clock that stands at 0 until its [`MockClock`] moves it.
     #[must_use]
     pub fn mock() -> (Clock, MockClock) {
         let nanos = Arc::new(AtomicU64::new(0));
-        (Clock(Source::Mock(Arc::clone(&nanos))), MockClock(nanos))
+        (Clock(ClockSource::Mock(Arc::clone(&nanos))), MockClock(nanos))
     }
 
     /// What a thread of this clock noted last, every `interval`, of the processor's counter.
@@ -78,14 +81,14 @@ impl Clock {
     /// ```
     #[must_use]
     pub fn coarse(interval: Duration) -> Clock {
-        let noted = Arc::new(CachePadded::new(AtomicU64::new(Counter::get().nanos())));
+        let noted = Arc::new(CachePadded::new(AtomicU64::new(Tsc::get().nanos())));
         let note = Arc::clone(&noted);
         let interval = interval.max(Duration::from_micros(1));
-        match Background::every("tollgate-clock", interval, move || {
-            note.store(Counter::get().nanos(), Ordering::Release);
+        match PeriodicThread::every("tollgate-clock", interval, move || {
+            note.store(Tsc::get().nanos(), Ordering::Release);
             true
         }) {
-            Ok(thread) => Clock(Source::Coarse(noted, Arc::new(thread))),
+            Ok(thread) => Clock(ClockSource::Coarse(noted, Arc::new(thread))),
             Err(_) => Clock::new(),
         }
     }
@@ -112,7 +115,7 @@ impl Clock {
     /// ```
     #[must_use]
     pub fn from_fn(now: impl Fn() -> Duration + Send + Sync + 'static) -> Clock {
-        Clock(Source::Custom(Arc::new(now)))
+        Clock(ClockSource::Custom(Arc::new(now)))
     }
 
     /// Calibrates the processor's counter, if that was not done before: 10 to 200 ms, once in a process.
@@ -130,8 +133,8 @@ impl Clock {
     #[inline(always)]
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
-            Source::Counter => Counter::get().nanos(),
-            Source::Coarse(noted, _) => noted.load(Ordering::Acquire),
+            ClockSource::Tsc => Tsc::get().nanos(),
+            ClockSource::Coarse(noted, _) => noted.load(Ordering::Acquire),
             _ => self.other_nanos(),
         }
     }
@@ -140,27 +143,27 @@ impl Clock {
     #[inline(never)]
     fn other_nanos(&self) -> u64 {
         match &self.0 {
-            Source::Counter | Source::Coarse(..) => self.nanos(),
+            ClockSource::Tsc | ClockSource::Coarse(..) => self.nanos(),
             // SeqCst: see `bucket/live_terms.rs`.
-            Source::Mock(nanos) => nanos.load(Ordering::SeqCst).min(LAST),
-            Source::Custom(now) => nanos_of(now()).min(LAST),
+            ClockSource::Mock(nanos) => nanos.load(Ordering::SeqCst).min(MAX_READING),
+            ClockSource::Custom(now) => nanos_of(now()).min(MAX_READING),
         }
     }
 
     /// A reading as it comes from its source: in nanoseconds, or as the processor counts.
     #[inline(always)]
-    pub(crate) fn count(&self) -> u64 {
+    pub(crate) fn raw(&self) -> u64 {
         match &self.0 {
-            Source::Counter => Counter::get().count(),
-            Source::Coarse(noted, _) => noted.load(Ordering::Acquire),
+            ClockSource::Tsc => Tsc::get().raw(),
+            ClockSource::Coarse(noted, _) => noted.load(Ordering::Acquire),
             _ => self.other_nanos(),
         }
     }
 
     /// Nanoseconds a [count](Clock::count): whole ones, and 2^-64ths of one.
-    pub(crate) fn scale(&self) -> (u64, u64) {
+    pub(crate) fn nanos_per_raw(&self) -> (u64, u64) {
         match self.0 {
-            Source::Counter => (Counter::get().whole, Counter::get().part),
+            ClockSource::Tsc => (Tsc::get().whole, Tsc::get().part),
             _ => (1, 0),
         }
     }
@@ -172,10 +175,10 @@ impl Clock {
     /// Whether both read the same: one reading serves both.
     pub(crate) fn is_same(&self, other: &Clock) -> bool {
         match (&self.0, &other.0) {
-            (Source::Counter, Source::Counter) => true,
-            (Source::Coarse(one, _), Source::Coarse(two, _)) => Arc::ptr_eq(one, two),
-            (Source::Mock(one), Source::Mock(two)) => Arc::ptr_eq(one, two),
-            (Source::Custom(one), Source::Custom(two)) => Arc::ptr_eq(one, two),
+            (ClockSource::Tsc, ClockSource::Tsc) => true,
+            (ClockSource::Coarse(one, _), ClockSource::Coarse(two, _)) => Arc::ptr_eq(one, two),
+            (ClockSource::Mock(one), ClockSource::Mock(two)) => Arc::ptr_eq(one, two),
+            (ClockSource::Custom(one), ClockSource::Custom(two)) => Arc::ptr_eq(one, two),
             _ => false,
         }
     }
@@ -190,10 +193,10 @@ impl Default for Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Source::Counter => "Clock(counter)",
-            Source::Coarse(..) => "Clock(coarse)",
-            Source::Mock(_) => "Clock(mock)",
-            Source::Custom(_) => "Clock(custom)",
+            ClockSource::Tsc => "Clock(counter)",
+            ClockSource::Coarse(..) => "Clock(coarse)",
+            ClockSource::Mock(_) => "Clock(mock)",
+            ClockSource::Custom(_) => "Clock(custom)",
         })
     }
 }
@@ -225,7 +228,7 @@ impl Moment {
 }
 
 /// The last reading: the highest bit has another use in `bucket/live_terms.rs`. (The counter takes 292 years to it.)
-const LAST: u64 = (1 << 63) - 1;
+const MAX_READING: u64 = (1 << 63) - 1;
 
 /// Moves the [`Clock`] it was made with, for tests. A clone moves the same clock.
 ///

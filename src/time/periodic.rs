@@ -6,24 +6,24 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(crate) struct Background {
+pub(crate) struct PeriodicThread {
     /// Dropped first: its end wakes the thread.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Background {
+impl PeriodicThread {
     /// Runs `task` every `interval` until it returns false, or this handle is dropped.
     pub(crate) fn every(
         name: &str,
         interval: Duration,
         mut task: impl FnMut() -> bool + Send + 'static,
-    ) -> io::Result<Background> {
+    ) -> io::Result<PeriodicThread> {
         let (alive, ended) = channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) && task() {}
         })?;
-        Ok(Background { alive: Some(alive), thread: Some(thread) })
+        Ok(PeriodicThread { alive: Some(alive), thread: Some(thread) })
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -32,7 +32,7 @@ impl Background {
 }
 
 /// Wakes the thread and waits until it is gone. A task that is under way is finished first.
-impl Drop for Background {
+impl Drop for PeriodicThread {
     fn drop(&mut self) {
         self.alive = None;
         if let Some(thread) = self.thread.take() {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// The process's calibrated counter.
-pub(crate) struct Counter {
+pub(crate) struct Tsc {
     quanta: quanta::Clock,
     origin: u64,
     /// Nanoseconds a count: whole ones, and 2^-64ths of one.
@@ -11,10 +11,10 @@ pub(crate) struct Counter {
     pub(crate) part: u64,
 }
 
-impl Counter {
+impl Tsc {
     #[inline]
-    pub(crate) fn get() -> &'static Counter {
-        static COUNTER: OnceLock<Counter> = OnceLock::new();
+    pub(crate) fn get() -> &'static Tsc {
+        static COUNTER: OnceLock<Tsc> = OnceLock::new();
         COUNTER.get_or_init(|| {
             let quanta = quanta::Clock::new();
             // Some 20 minutes back, so that a core whose counter is behind this one's does not read as 0.
@@ -22,22 +22,22 @@ impl Counter {
             // quanta's own scale, to 2^-52 of it, for counters of 250 kHz and more. One multiplication by it takes 3 ns less
             // than quanta's, which shifts a product of 128 bits by what it does not know when it is compiled.
             let scale = quanta.delta_as_nanos(0, 1 << 52);
-            Counter { quanta, origin, whole: scale >> 52, part: scale << 12 }
+            Tsc { quanta, origin, whole: scale >> 52, part: scale << 12 }
         })
     }
 
     #[inline]
-    pub(crate) fn count(&self) -> u64 {
+    pub(crate) fn raw(&self) -> u64 {
         self.quanta.raw().saturating_sub(self.origin)
     }
 
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        self.scaled(self.count())
+        self.to_nanos(self.raw())
     }
 
     #[inline]
-    fn scaled(&self, count: u64) -> u64 {
+    fn to_nanos(&self, count: u64) -> u64 {
         let part = (u128::from(count) * u128::from(self.part)) >> 64;
         count.wrapping_mul(self.whole).wrapping_add(part as u64)
     }
@@ -45,6 +45,6 @@ impl Counter {
 
 /// Counts of the processor's counter in nanoseconds, rounded up: 0 for no count.
 #[cold]
-pub(crate) fn counted_nanos(count: u64) -> u64 {
-    if count == 0 { 0 } else { Counter::get().scaled(count).saturating_add(1) }
+pub(crate) fn raw_to_nanos(count: u64) -> u64 {
+    if count == 0 { 0 } else { Tsc::get().to_nanos(count).saturating_add(1) }
 }

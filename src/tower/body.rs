@@ -18,14 +18,14 @@ pin_project! {
     #[derive(Clone)]
     pub struct ResponseBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
     }
 }
 
 pin_project! {
     #[derive(Clone)]
     #[project = Projected]
-    enum Kind<B> {
+    enum BodyKind<B> {
         Inner { #[pin] body: B },
         Refusal { bytes: Bytes },
     }
@@ -34,7 +34,7 @@ pin_project! {
 impl<B> ResponseBody<B> {
     #[inline]
     pub(crate) fn inner(body: B) -> ResponseBody<B> {
-        ResponseBody { kind: Kind::Inner { body } }
+        ResponseBody { kind: BodyKind::Inner { body } }
     }
 
     /// The body of the service within; a refusal's bytes are made into one.
@@ -57,8 +57,8 @@ impl<B> ResponseBody<B> {
     /// ```
     pub fn into_inner_or_else(self, refusal: impl FnOnce(Bytes) -> B) -> B {
         match self.kind {
-            Kind::Inner { body } => body,
-            Kind::Refusal { bytes } => refusal(bytes),
+            BodyKind::Inner { body } => body,
+            BodyKind::Refusal { bytes } => refusal(bytes),
         }
     }
 }
@@ -71,7 +71,7 @@ impl<B> Default for ResponseBody<B> {
 
 impl<B> From<Bytes> for ResponseBody<B> {
     fn from(bytes: Bytes) -> Self {
-        ResponseBody { kind: Kind::Refusal { bytes } }
+        ResponseBody { kind: BodyKind::Refusal { bytes } }
     }
 }
 
@@ -92,15 +92,15 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body } => body.is_end_stream(),
-            Kind::Refusal { bytes } => bytes.is_empty(),
+            BodyKind::Inner { body } => body.is_end_stream(),
+            BodyKind::Refusal { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body } => body.size_hint(),
-            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Inner { body } => body.size_hint(),
+            BodyKind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }
@@ -108,7 +108,7 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
 /// Never prints a body.
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refused = matches!(self.kind, Kind::Refusal { .. });
+        let refused = matches!(self.kind, BodyKind::Refusal { .. });
         f.debug_struct("ResponseBody").field("refused", &refused).finish_non_exhaustive()
     }
 }

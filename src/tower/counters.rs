@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 
 /// Counts of one limit. Each is on a line of its own: requests that differ do not wait for one another's.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LimitCounters {
     pub(crate) granted: CachePadded<AtomicU64>,
     pub(crate) refused: CachePadded<AtomicU64>,
     pub(crate) shadow_refused: CachePadded<AtomicU64>,
@@ -89,7 +89,7 @@ pub struct LimitStats {
 
 impl LimitStats {
     /// The counts of a limit, without those of its limiter.
-    pub(crate) fn of(counters: &Counters) -> LimitStats {
+    pub(crate) fn of(counters: &LimitCounters) -> LimitStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LimitStats {
             granted: of(&counters.granted),

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 
-use super::counters::{Counters, count};
+use super::counters::{LimitCounters, count};
 use super::decision::{Counted, Decision};
-use super::gate::{Asked, Decider, Gate, Outcome, Refund, Verdict, next};
+use super::gate::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
 use super::said::Said;
 use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
 use crate::word::decision::{Denied, Granted};
@@ -20,15 +20,15 @@ pub(super) type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
 /// What all services of a layer share.
-pub(crate) struct State {
-    pub(crate) gates: Box<[Arc<dyn Gate>]>,
+pub(crate) struct LayerState {
+    pub(crate) gates: Box<[Arc<dyn DynLimit>]>,
     /// Of all of these limiters.
     pub(crate) ids: Arc<[u64]>,
     pub(crate) cost: Option<Cost>,
     pub(crate) skip: Option<Skip>,
     pub(crate) hook: Option<Hook>,
     pub(crate) refund_on: Option<RefundOn>,
-    /// Of [`WHOLE`].
+    /// Of [`ALL_KEYS`].
     pub(crate) enforced: u64,
     pub(crate) reject: Box<dyn Reject<Bytes>>,
     /// Requests that are not limited: no limit counts them.
@@ -36,16 +36,16 @@ pub(crate) struct State {
     pub(crate) said: Said,
 }
 
-pub(crate) const WHOLE: u64 = 1 << 32;
+pub(crate) const ALL_KEYS: u64 = 1 << 32;
 
 /// The next step of a request.
-pub(super) enum Ruling {
+pub(super) enum Action {
     /// It is passed on: the decision is told to the service, and the response to come is worked on.
     Pass(Option<Decision>, After),
     Refuse(Response<Bytes>),
 }
 
-impl State {
+impl LayerState {
     /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
     /// faults of the setup.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
@@ -62,29 +62,29 @@ impl State {
         }
     }
 
-    pub(super) fn rule(&self, head: Head<'_>) -> Ruling {
+    pub(super) fn rule(&self, head: Head<'_>) -> Action {
         if self.skip.as_ref().is_some_and(|skip| skip(head)) {
             return self.skipped();
         }
         let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
-        let asked = Asked {
+        let asked = LayerRequest {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
             limits: self.gates.len(),
             said: &self.said,
             counted: before,
-            sampled: (1..WHOLE).contains(&self.enforced),
+            sampled: (1..ALL_KEYS).contains(&self.enforced),
             refundable: self.refund_on.is_some(),
         };
-        let Verdict { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
+        let ChainOutcome { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
         // The upper half: the map's buckets have the same hash.
         let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
         let (result, Decider { policy, counters }) = match (outcome, decider) {
-            (Outcome::Decided(result), Some(decider)) => (result, decider),
-            (Outcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
+            (LimitOutcome::Decided(result), Some(decider)) => (result, decider),
+            (LimitOutcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
                 self.suspect(&counters.rejected, head);
                 let refusal = Refusal::new(head, None, &policy).with_check(check);
-                return Ruling::Refuse(self.reject.reject(&refusal));
+                return Action::Refuse(self.reject.reject(&refusal));
             }
             _ => return self.skipped(),
         };
@@ -100,22 +100,22 @@ impl State {
                 count(&counters.granted);
                 let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
                 let tell = (enforced && tell.has_grants()).then_some((tell, granted));
-                Ruling::Pass(Some(decision), After { tell, refund })
+                Action::Pass(Some(decision), After { tell, refund })
             }
             (Err(denied), true) => {
                 self.suspect(&counters.refused, head);
-                Ruling::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
+                Action::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
             }
             (Err(_), false) => {
                 self.suspect(&counters.shadow_refused, head);
-                Ruling::Pass(Some(decision), After::NOTHING)
+                Action::Pass(Some(decision), After::NOTHING)
             }
         }
     }
 
-    fn skipped(&self) -> Ruling {
+    fn skipped(&self) -> Action {
         count(&self.skipped);
-        Ruling::Pass(None, After::NOTHING)
+        Action::Pass(None, After::NOTHING)
     }
 
     fn refuse(&self, refusal: &Refusal<'_>, tell: &Notice, denied: Denied) -> Response<Bytes> {
@@ -150,7 +150,7 @@ impl Notice {
 /// The work on a response when it is there.
 pub(super) struct After {
     tell: Option<(Notice, Granted)>,
-    refund: Option<(RefundOn, Vec<Refund>, Arc<Counters>)>,
+    refund: Option<(RefundOn, Vec<Refund>, Arc<LimitCounters>)>,
 }
 
 impl After {

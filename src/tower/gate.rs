@@ -6,12 +6,12 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::counters::{Counters, LimitStats, count};
+use super::counters::{LimitCounters, LimitStats, count};
 use super::decision::Counted;
 use super::policies::Policies;
 use super::said::Said;
-use super::store::{Request, Store};
-use super::top::Top;
+use super::store::{DynLimiter, Request};
+use super::top::TopKeys;
 use crate::http::{Check, Head, InvalidName, KeyFrom, Policy};
 use crate::limiter::all_of::{sealed, take_all};
 use crate::limiter::rate_limiter::RateLimiter;
@@ -53,7 +53,7 @@ pub(crate) type Choose = Box<dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LimitBy<K> {
-    pub(crate) limiter: Arc<dyn Store<K>>,
+    pub(crate) limiter: Arc<dyn DynLimiter<K>>,
     key: Box<dyn KeyFrom<Key = K>>,
     plan: Option<Choose>,
     missing: OnMissingKey,
@@ -61,8 +61,8 @@ pub struct LimitBy<K> {
     /// The same policy for other quotas. It is empty until requests come, when the policy stays as
     /// it is.
     others: Policies,
-    pub(crate) top: Top<K>,
-    counters: Arc<Counters>,
+    pub(crate) top: TopKeys<K>,
+    counters: Arc<LimitCounters>,
 }
 
 /// A limiter that has no source of keys yet: the first half of a `T`, which is [`LimitBy`] or
@@ -93,7 +93,7 @@ pub struct LimitBy<K> {
 /// ```
 #[must_use = "a limit has a source of keys: `.key(..)`, or `.shared()` for one bucket for all requests"]
 pub struct NeedsKey<K, T = LimitBy<K>> {
-    limiter: Arc<dyn Store<K>>,
+    limiter: Arc<dyn DynLimiter<K>>,
     then: PhantomData<fn() -> T>,
 }
 
@@ -132,9 +132,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         NeedsKey::new(limiter)
     }
 
-    fn with(limiter: Arc<dyn Store<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
+    fn with(limiter: Arc<dyn DynLimiter<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
         let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
-        let (others, top, counters) = (Policies::new(), Top::new(), Arc::default());
+        let (others, top, counters) = (Policies::new(), TopKeys::new(), Arc::default());
         LimitBy { limiter, key, plan: None, missing, policy, others, top, counters }
     }
 
@@ -177,7 +177,7 @@ impl<K> fmt::Debug for LimitBy<K> {
 }
 
 /// A request, as limits are asked about it.
-pub(crate) struct Asked<'a> {
+pub(crate) struct LayerRequest<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) cost: u64,
     /// The limits of the layer.
@@ -193,8 +193,8 @@ pub(crate) struct Asked<'a> {
 }
 
 /// What all limits of a layer came to.
-pub(crate) struct Verdict<'a> {
-    pub(crate) outcome: Outcome,
+pub(crate) struct ChainOutcome<'a> {
+    pub(crate) outcome: LimitOutcome,
     /// The limit that refused, or has the fewest tokens left. `None` if no limit applies.
     pub(crate) decider: Option<Decider<'a>>,
     /// Of all others.
@@ -208,10 +208,10 @@ pub(crate) struct Verdict<'a> {
 /// The limit that decided on a request.
 pub(crate) struct Decider<'a> {
     pub(crate) policy: Arc<Policy>,
-    pub(crate) counters: &'a Arc<Counters>,
+    pub(crate) counters: &'a Arc<LimitCounters>,
 }
 
-pub(crate) enum Outcome {
+pub(crate) enum LimitOutcome {
     Decided(Result<Granted, Denied>),
     /// No limit applies.
     Free,
@@ -224,9 +224,9 @@ pub(crate) enum Outcome {
 /// Gives back the tokens of a limit. Returns the tokens that are left then, if this limit decided.
 pub(crate) type Refund = Box<dyn FnOnce() -> Option<Granted> + Send>;
 
-impl<'a> Verdict<'a> {
-    fn new(outcome: Outcome, which: usize) -> Verdict<'a> {
-        Verdict { outcome, decider: None, also: Vec::new(), refunds: Vec::new(), hash: None, which }
+impl<'a> ChainOutcome<'a> {
+    fn new(outcome: LimitOutcome, which: usize) -> ChainOutcome<'a> {
+        ChainOutcome { outcome, decider: None, also: Vec::new(), refunds: Vec::new(), hash: None, which }
     }
 }
 
@@ -248,15 +248,15 @@ impl sealed::Limits for Chain<'_> {
 }
 
 /// A limit, whatever its keys are.
-pub(crate) trait Gate: Any + Send + Sync {
+pub(crate) trait DynLimit: Any + Send + Sync {
     /// Finds the key, and goes on to the others; the last takes of all or of none. What is left to say of this limit is added to what
     /// came of that.
     fn decide<'a>(
         &'a self,
-        asked: &Asked<'_>,
-        rest: &'a [Arc<dyn Gate>],
+        asked: &LayerRequest<'_>,
+        rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&Chain<'_>>,
-    ) -> Verdict<'a>;
+    ) -> ChainOutcome<'a>;
     /// Of its limiter.
     fn id(&self) -> u64;
     /// Says a fault of the setup that a request shows, or without one that the source of keys has.
@@ -264,13 +264,13 @@ pub(crate) trait Gate: Any + Send + Sync {
     fn stats(&self) -> LimitStats;
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> Gate for LimitBy<K> {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn decide<'a>(
         &'a self,
-        asked: &Asked<'_>,
-        rest: &'a [Arc<dyn Gate>],
+        asked: &LayerRequest<'_>,
+        rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&Chain<'_>>,
-    ) -> Verdict<'a> {
+    ) -> ChainOutcome<'a> {
         let key = self.key.key_from(asked.head);
         // The key of the first limit is sampled, whatever becomes of the others.
         let first = rest.len() + 1 == asked.limits;
@@ -314,10 +314,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     fn pass<'a>(
         &'a self,
         key: Option<K>,
-        asked: &Asked<'_>,
-        rest: &'a [Arc<dyn Gate>],
+        asked: &LayerRequest<'_>,
+        rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&Chain<'_>>,
-    ) -> Verdict<'a> {
+    ) -> ChainOutcome<'a> {
         if asked.counted.is_some_and(|counted| counted.has(self.limiter.id())) {
             return next(asked, rest, chain);
         }
@@ -332,9 +332,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         }
         let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
         let request = Request { key, plan, n: asked.cost };
-        let mut verdict = Verdict::new(Outcome::Free, 0);
+        let mut verdict = ChainOutcome::new(LimitOutcome::Free, 0);
         if rest.is_empty() && chain.is_none() {
-            verdict.outcome = Outcome::Decided(self.limiter.try_acquire(&request));
+            verdict.outcome = LimitOutcome::Decided(self.limiter.try_acquire(&request));
         } else {
             self.limiter.with(&request, &mut |limit| {
                 verdict = next(asked, rest, Some(&Chain { limit, before: chain, index }));
@@ -345,16 +345,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     #[cold]
-    fn no_key(&self, head: Head<'_>, index: usize) -> Verdict<'_> {
+    fn no_key(&self, head: Head<'_>, index: usize) -> ChainOutcome<'_> {
         let check = self.key.check(Some(head));
         let decider = Some(self.decider(self.policy.clone()));
-        Verdict { decider, ..Verdict::new(Outcome::NoKey { check }, index) }
+        ChainOutcome { decider, ..ChainOutcome::new(LimitOutcome::NoKey { check }, index) }
     }
 
     /// Counts a request without a key. The 1st, 2nd, 4th, 8th of these and so on are examined for a
     /// fault of the setup.
     #[cold]
-    fn count_keyless(&self, asked: &Asked<'_>) {
+    fn count_keyless(&self, asked: &LayerRequest<'_>) {
         if count(&self.counters.keyless).is_power_of_two() {
             self.examine(Some(asked.head), asked.said);
         }
@@ -366,8 +366,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Adds what is to be said of this limit.
     #[inline(always)]
-    fn tell<'a>(&'a self, verdict: &mut Verdict<'a>, asked: &Asked<'_>, index: usize, request: Request<K>) {
-        let Outcome::Decided(result) = &verdict.outcome else { return };
+    fn tell<'a>(
+        &'a self,
+        verdict: &mut ChainOutcome<'a>,
+        asked: &LayerRequest<'_>,
+        index: usize,
+        request: Request<K>,
+    ) {
+        let LimitOutcome::Decided(result) = &verdict.outcome else { return };
         let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
         let decided = verdict.which == index;
         if !decided {
@@ -390,16 +396,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
 /// The rest of the gates, of which there is one at first; after the last, the decision.
 pub(crate) fn next<'a>(
-    asked: &Asked<'_>,
-    rest: &'a [Arc<dyn Gate>],
+    asked: &LayerRequest<'_>,
+    rest: &'a [Arc<dyn DynLimit>],
     chain: Option<&Chain<'_>>,
-) -> Verdict<'a> {
+) -> ChainOutcome<'a> {
     match (rest.split_first(), chain) {
         (Some((gate, rest)), chain) => gate.decide(asked, rest, chain),
-        (None, None) => Verdict::new(Outcome::Free, usize::MAX),
+        (None, None) => ChainOutcome::new(LimitOutcome::Free, usize::MAX),
         (None, Some(all)) => match take_all(all) {
-            Ok((granted, which)) => Verdict::new(Outcome::Decided(Ok(granted)), which),
-            Err(denied) => Verdict::new(Outcome::Decided(Err(denied.denied())), denied.which()),
+            Ok((granted, which)) => ChainOutcome::new(LimitOutcome::Decided(Ok(granted)), which),
+            Err(denied) => ChainOutcome::new(LimitOutcome::Decided(Err(denied.denied())), denied.which()),
         },
     }
 }

@@ -13,9 +13,9 @@ use http::{Response, StatusCode};
 use tower_layer::Layer;
 
 use super::counters::LayerStats;
-use super::decide::{Cost, Hook, RefundOn, Skip, State, WHOLE};
+use super::decide::{ALL_KEYS, Cost, Hook, LayerState, RefundOn, Skip};
 use super::decision::Decision;
-use super::gate::{Gate, LimitBy, NeedsKey, OnMissingKey};
+use super::gate::{DynLimit, LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
 use super::service::RateLimit;
 use crate::http::{
@@ -28,7 +28,7 @@ use crate::word::plan::Plan;
 ///
 /// A clone is the same layer. `K` are the keys of its first limit.
 pub struct RateLimitLayer<K> {
-    state: Arc<State>,
+    state: Arc<LayerState>,
     first: Arc<LimitBy<K>>,
 }
 
@@ -53,8 +53,8 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
             hook: None,
             refund_on: None,
             shadow: false,
-            enforced: WHOLE,
-            tell: Tell::default(),
+            enforced: ALL_KEYS,
+            tell: HeaderStyle::default(),
             said: Said::default(),
             reject: Box::new(Bare),
         }
@@ -96,7 +96,7 @@ impl RateLimitLayer<std::net::IpAddr> {
 
 /// How clients are told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tell {
+struct HeaderStyle {
     form: Headers,
     reset: ResetFormat,
     below: Option<u8>,
@@ -104,9 +104,9 @@ struct Tell {
 }
 
 /// Makes a limit ready, once it is known how clients are told.
-type Finish = Box<dyn FnOnce(Tell) -> Arc<dyn Gate>>;
+type Finish = Box<dyn FnOnce(HeaderStyle) -> Arc<dyn DynLimit>>;
 
-impl Tell {
+impl HeaderStyle {
     fn set<K: Hash + Eq + Clone + Send + Sync + 'static>(self, limit: LimitBy<K>) -> LimitBy<K> {
         let mut policy = Policy::clone(&limit.policy).form(self.form).reset_format(self.reset);
         if let Some(below) = self.below {
@@ -130,7 +130,7 @@ pub struct LayerBuilder<K> {
     refund_on: Option<RefundOn>,
     shadow: bool,
     enforced: u64,
-    tell: Tell,
+    tell: HeaderStyle,
     said: Said,
     reject: Box<dyn Reject<Bytes>>,
 }
@@ -179,7 +179,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Refuses only so many hundredths of the first limit's keys, always the same; to the others it is as in
     /// [shadow mode](LayerBuilder::shadow). 100 and more is all.
     pub fn enforce_percent(self, percent: u8) -> Self {
-        LayerBuilder { enforced: WHOLE * u64::from(percent.min(100)) / 100, ..self }
+        LayerBuilder { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, ..self }
     }
 
     /// Gives the tokens back if the response's status is one of these: a login that succeeded, a request that the server failed.
@@ -214,22 +214,22 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Which headers responses get.
     pub fn headers(self, form: Headers) -> Self {
-        LayerBuilder { tell: Tell { form, ..self.tell }, ..self }
+        LayerBuilder { tell: HeaderStyle { form, ..self.tell }, ..self }
     }
 
     /// What `X-RateLimit-Reset` counts from.
     pub fn reset_format(self, reset: ResetFormat) -> Self {
-        LayerBuilder { tell: Tell { reset, ..self.tell }, ..self }
+        LayerBuilder { tell: HeaderStyle { reset, ..self.tell }, ..self }
     }
 
     /// As [`Policy::only_below`].
     pub fn only_below(self, percent: u8) -> Self {
-        LayerBuilder { tell: Tell { below: Some(percent), ..self.tell }, ..self }
+        LayerBuilder { tell: HeaderStyle { below: Some(percent), ..self.tell }, ..self }
     }
 
     /// As [`Policy::longest_wait`].
     pub fn longest_wait(self, longest: Duration) -> Self {
-        LayerBuilder { tell: Tell { longest: Some(longest), ..self.tell }, ..self }
+        LayerBuilder { tell: HeaderStyle { longest: Some(longest), ..self.tell }, ..self }
     }
 
     /// Shows each decision, with the head of its request: as for a log. It is called before the request is passed on, or refused.
@@ -272,13 +272,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject } =
             self;
         let first = Arc::new(tell.set(first));
-        let gate: Arc<dyn Gate> = first.clone();
+        let gate: Arc<dyn DynLimit> = first.clone();
         let gates: Box<[_]> =
             [gate].into_iter().chain(others.into_iter().map(|finish| finish(tell))).collect();
         let ids = gates.iter().map(|gate| gate.id()).collect();
         let enforced = if shadow { 0 } else { enforced };
         let skipped = CachePadded::default();
-        let state = State { gates, ids, cost, skip, hook, refund_on, enforced, reject, skipped, said };
+        let state = LayerState { gates, ids, cost, skip, hook, refund_on, enforced, reject, skipped, said };
         state.examine(None);
         RateLimitLayer { state: Arc::new(state), first }
     }

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::decide::{After, Ruling, State};
+use super::decide::{Action, After, LayerState};
 use crate::http::Head;
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
@@ -20,7 +20,7 @@ use crate::http::Head;
 /// A clone counts together with it.
 pub struct RateLimit<T> {
     pub(crate) inner: T,
-    pub(crate) state: Arc<State>,
+    pub(crate) state: Arc<LayerState>,
 }
 
 impl<T> RateLimit<T> {
@@ -67,15 +67,15 @@ where
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
         let kind = match self.state.rule(Head::from(&request)) {
-            Ruling::Refuse(response) => Kind::Answered { answer: Some(Ok(response)) },
-            Ruling::Pass(decision, after) => {
+            Action::Refuse(response) => ResponseKind::Answered { answer: Some(Ok(response)) },
+            Action::Pass(decision, after) => {
                 if let Some(decision) = decision {
                     request.extensions_mut().insert(decision);
                 }
                 // No task is to be woken: one that is not ready is polled again by the future.
                 match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(Ok(())) => Kind::Passed { inner: self.inner.call(request), after },
-                    Poll::Ready(Err(error)) => Kind::Answered { answer: Some(Err(error)) },
+                    Poll::Ready(Ok(())) => ResponseKind::Passed { inner: self.inner.call(request), after },
+                    Poll::Ready(Err(error)) => ResponseKind::Answered { answer: Some(Err(error)) },
                     Poll::Pending => self.wait(request, after),
                 }
             }
@@ -87,13 +87,13 @@ where
 impl<T: Clone> RateLimit<T> {
     /// Moves the service into the future, with its place in a queue, and leaves a clone that has reserved nothing.
     #[cold]
-    fn wait<A>(&mut self, request: Request<A>, after: After) -> Kind<T, A>
+    fn wait<A>(&mut self, request: Request<A>, after: After) -> ResponseKind<T, A>
     where
         T: Service<Request<A>>,
     {
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
-        Kind::Waiting { waiting: Some(Box::new(Waiting { service, request, after })) }
+        ResponseKind::Waiting { waiting: Some(Box::new(Waiting { service, request, after })) }
     }
 }
 
@@ -115,13 +115,13 @@ pin_project! {
         T: Service<Request<A>>,
     {
         #[pin]
-        kind: Kind<T, A>,
+        kind: ResponseKind<T, A>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum Kind<T, A>
+    enum ResponseKind<T, A>
     where
         T: Service<Request<A>>,
     {
@@ -167,7 +167,7 @@ where
                     let ready = ready!(polled);
                     let Waiting { mut service, request, after } = *waiting.take().expect(DONE);
                     ready?;
-                    kind.set(Kind::Passed { inner: service.call(request), after });
+                    kind.set(ResponseKind::Passed { inner: service.call(request), after });
                 }
             }
         }

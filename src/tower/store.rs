@@ -18,7 +18,7 @@ pub(crate) struct Request<K> {
 }
 
 /// Its verbs that a layer needs.
-pub(crate) trait Store<K>: Send + Sync {
+pub(crate) trait DynLimiter<K>: Send + Sync {
     fn id(&self) -> u64;
     fn quota(&self) -> Quota;
     fn stats(&self) -> Stats;
@@ -32,7 +32,7 @@ pub(crate) trait Store<K>: Send + Sync {
     fn with(&self, request: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> Store<K> for RateLimiter<K, S> {
+impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimiter<K> for RateLimiter<K, S> {
     fn id(&self) -> u64 {
         self.inner.keyspace.id
     }

@@ -11,16 +11,16 @@ const WAYS: usize = 8;
 ///
 /// A key that is refused more often than all others of its set that are not among the first 8 is there; its count may
 /// be too high by that of the key whose place it took.
-pub(crate) struct Top<K> {
+pub(crate) struct TopKeys<K> {
     sets: Box<[Mutex<Set<K>>]>,
     hasher: RandomState,
 }
 
 type Set<K> = Vec<(K, u64)>;
 
-impl<K: Hash + Eq + Clone> Top<K> {
-    pub(crate) fn new() -> Top<K> {
-        Top { sets: (0..SETS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+impl<K: Hash + Eq + Clone> TopKeys<K> {
+    pub(crate) fn new() -> TopKeys<K> {
+        TopKeys { sets: (0..SETS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 
     /// Nobody waits: while another thread is at the set, a refusal goes uncounted.

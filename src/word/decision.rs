@@ -7,17 +7,17 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::time::tsc::counted_nanos;
+use crate::time::tsc::raw_to_nanos;
 use crate::word::state::Outcome;
-use crate::word::terms::{Pace, Reading};
-use crate::word::tick::TickClock;
+use crate::word::terms::{Reading, Refill};
+use crate::word::tick::TickScale;
 
 /// Until some units are earned, from a clock reading on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     units: u64,
     from: u64,
-    clock: TickClock,
+    clock: TickScale,
 }
 
 impl Wait {
@@ -27,22 +27,22 @@ impl Wait {
 
     pub(crate) fn nanos(self) -> u64 {
         let counts = self.clock.nanos_for(self.from, self.units);
-        if self.clock.is_counted() { counted_nanos(counts) } else { counts }
+        if self.clock.is_counted() { raw_to_nanos(counts) } else { counts }
     }
 
-    pub(crate) fn of_ticks<P: Pace>(ticks: u64, reading: &Reading<P>) -> Wait {
-        Wait { units: ticks, from: reading.at, clock: reading.pace.terms().ticks.by_ticks() }
+    pub(crate) fn of_ticks<P: Refill>(ticks: u64, reading: &Reading<P>) -> Wait {
+        Wait { units: ticks, from: reading.at, clock: reading.refill.terms().ticks.by_ticks() }
     }
 
     #[inline(always)]
     fn of_nanos(nanos: u64, from: u64) -> Wait {
-        Wait { units: nanos, from, clock: TickClock::NANOS }
+        Wait { units: nanos, from, clock: TickScale::NANOS }
     }
 
     /// Until the bucket has `goal` units, from what it has after an outcome.
     #[inline]
-    pub(crate) fn until<P: Pace>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
-        let (units, clock) = reading.pace.wait(reading.tick, goal, level, lag);
+    pub(crate) fn until<P: Refill>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
+        let (units, clock) = reading.refill.wait(reading.tick, goal, level, lag);
         Wait { units, from: reading.at, clock }
     }
 }
@@ -71,10 +71,10 @@ pub struct Granted {
 
 impl Granted {
     #[inline]
-    pub(crate) fn new<P: Pace>(outcome: Outcome, reading: &Reading<P>) -> Granted {
+    pub(crate) fn new<P: Refill>(outcome: Outcome, reading: &Reading<P>) -> Granted {
         let Outcome { taken, level, lag, .. } = outcome;
-        let terms = reading.pace.terms();
-        let reset = Wait::until(reading.pace.capacity(), level, lag, reading);
+        let terms = reading.refill.terms();
+        let reset = Wait::until(reading.refill.capacity(), level, lag, reading);
         Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
     }
 
@@ -192,24 +192,30 @@ pub enum Reason {
 
 impl Denied {
     #[inline]
-    pub(crate) fn empty<P: Pace>(asked: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
-        let terms = reading.pace.terms();
-        let need = terms.units(asked) + terms.floor;
+    pub(crate) fn empty<P: Refill>(asked: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
+        let terms = reading.refill.terms();
+        let need = terms.units(asked) + terms.empty_level;
         let retry = Some(Wait::until(need, outcome.level, outcome.lag, reading));
         Denied { reason: Reason::Empty, remaining: terms.available(outcome.level), asked, retry }
     }
 
     #[cold]
-    pub(crate) fn too_many<P: Pace>(asked: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
-        let remaining = reading.pace.terms().available(outcome.level);
+    pub(crate) fn too_many<P: Refill>(asked: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+        let remaining = reading.refill.terms().available(outcome.level);
         Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }
 
     /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
-    pub(crate) fn in_debt<P: Pace>(n: u64, patience: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
-        let terms = reading.pace.terms();
+    pub(crate) fn in_debt<P: Refill>(
+        n: u64,
+        max_wait: u64,
+        outcome: Outcome,
+        reading: &Reading<P>,
+    ) -> Denied {
+        let terms = reading.refill.terms();
         let wait = |above| Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading).nanos();
-        let (debt, deadline) = (wait(reading.pace.lowest()), wait(terms.floor).saturating_sub(patience));
+        let (debt, deadline) =
+            (wait(reading.refill.min_level()), wait(terms.empty_level).saturating_sub(max_wait));
         let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
         let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
         Denied { reason, remaining: terms.available(outcome.level), asked: n, retry }

@@ -5,9 +5,9 @@
 //! rounded twice, so the error stays under one unit, for ever. (The floor of `elapsed * k`, added up, lost 5 % of a
 //! plan's rate in a test.)
 
-use crate::quota::layout::{Flaw, Numbers};
+use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::terms::{Reading, Refill, Terms};
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
 ///
@@ -30,14 +30,14 @@ pub struct Plan {
     shift: u32,
     capacity: u64,
     /// From when on the plan earns; `None` if no other quota has gone before.
-    since: Option<Since>,
+    since: Option<PlanStart>,
     /// The set of overflow buckets of its keys, as the limiter numbers them.
     pub(crate) overflow_set: u8,
 }
 
 /// The start of the quota that a plan was made beside: a clock reading in nanoseconds, and its tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Since {
+pub(crate) struct PlanStart {
     pub(crate) nanos: u64,
     pub(crate) tick: u64,
 }
@@ -49,16 +49,16 @@ impl Plan {
         quota: Quota,
         own: Quota,
         terms: &Terms,
-        since: Option<Since>,
-    ) -> Result<Plan, Flaw> {
+        since: Option<PlanStart>,
+    ) -> Result<Plan, QuotaError> {
         let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
-        let Numbers { tokens, nanos, burst } = quota.numbers();
+        let RawQuota { tokens, nanos, burst } = quota.numbers();
         // `factor * 128 > units << shift`, which might overflow.
-        if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(burst) << terms.layout.fraction {
-            return Err(Flaw::CoarsePlan { tokens, nanos, burst });
+        if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(burst) << terms.widths.fraction {
+            return Err(QuotaError::PlanTickTooCoarse { tokens, nanos, burst });
         }
         if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
-            return Err(Flaw::SlowPlan { tokens, nanos, burst });
+            return Err(QuotaError::PlanFillsTooSlowly { tokens, nanos, burst });
         }
         Ok(plan)
     }
@@ -69,23 +69,23 @@ impl Plan {
         quota: Quota,
         own: Quota,
         terms: &Terms,
-        since: Option<Since>,
-    ) -> Result<Plan, Flaw> {
-        let Numbers { tokens, nanos, burst } = quota.numbers();
-        let layout = terms.layout;
-        let most = terms.frame().most_burst();
+        since: Option<PlanStart>,
+    ) -> Result<Plan, QuotaError> {
+        let RawQuota { tokens, nanos, burst } = quota.numbers();
+        let widths = terms.widths;
+        let most = terms.layout().most_burst();
         if burst > most {
-            return Err(Flaw::Narrow { burst, most });
+            return Err(QuotaError::BurstTooWide { burst, most });
         }
         let own = own.numbers();
         // Units a tick, below 2^126 over below 2^126, times 2^scale.
         let up = u128::from(tokens) * u128::from(own.nanos);
         let down = u128::from(own.tokens) * u128::from(nanos);
-        let Some((factor, shift)) = ratio(up, down, layout.scale.into()) else {
+        let Some((factor, shift)) = ratio(up, down, widths.scale.into()) else {
             return Err(if up > down {
-                Flaw::CoarsePlan { tokens, nanos, burst }
+                QuotaError::PlanTickTooCoarse { tokens, nanos, burst }
             } else {
-                Flaw::SlowPlan { tokens, nanos, burst }
+                QuotaError::PlanFillsTooSlowly { tokens, nanos, burst }
             });
         };
         Ok(Plan {
@@ -93,7 +93,7 @@ impl Plan {
             quota,
             factor,
             shift,
-            capacity: terms.floor + (burst << layout.fraction),
+            capacity: terms.empty_level + (burst << widths.fraction),
             since,
             overflow_set: u8::MAX,
         })
@@ -179,14 +179,14 @@ pub(crate) struct Planned {
 impl Reading {
     pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
         let age = plan.since.map_or(i64::MAX, |since| self.age(since));
-        let pace = Planned { terms: self.pace, plan, tick: self.tick, age };
-        Reading { pace, at: self.at, tick: self.tick }
+        let refill = Planned { terms: self.refill, plan, tick: self.tick, age };
+        Reading { refill, at: self.at, tick: self.tick }
     }
 
     /// Ticks since a start; negative if the reading is behind it.
-    fn age(&self, Since { nanos, tick }: Since) -> i64 {
+    fn age(&self, PlanStart { nanos, tick }: PlanStart) -> i64 {
         let ahead = signed(self.tick.wrapping_sub(tick));
-        let wraps = self.pace.ticks.may_count(self.nanos().saturating_sub(nanos), 1 << 62);
+        let wraps = self.refill.ticks.may_count(self.nanos().saturating_sub(nanos), 1 << 62);
         // Longer than any stamp's range.
         if ahead < 0 && wraps { i64::MAX } else { ahead }
     }
@@ -200,7 +200,7 @@ impl Planned {
     }
 }
 
-impl Pace for Planned {
+impl Refill for Planned {
     fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -209,8 +209,8 @@ impl Pace for Planned {
         self.plan.capacity
     }
 
-    fn lowest(&self) -> u64 {
-        Terms { capacity: self.plan.capacity, ..self.terms }.lowest()
+    fn min_level(&self) -> u64 {
+        Terms { capacity: self.plan.capacity, ..self.terms }.min_level()
     }
 
     fn earned(&self, now: u64, passed: u64) -> u64 {

@@ -2,28 +2,28 @@
 
 /// The clock that counts ticks: `tick = (ns * multiplier) >> (64 + shift)`, the multiplier rounded up.
 ///
-/// The multiplier is `whole * 2^64 + part` and has at least 64 significant bits: either `shift` is 0
+/// The multiplier is `whole * 2^64 + multiplier_low` and has at least 64 significant bits: either `shift` is 0
 /// (at least half a tick a nanosecond) or the multiplier is at least 2^63. Rounding it up makes a whole
 /// token's time count at least a whole token, so nobody is late; the excess is under a quarter of a
 /// tick in 2^62 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TickClock {
-    pub(crate) part: u64,
+pub(crate) struct TickScale {
+    pub(crate) multiplier_low: u64,
     /// `whole * 2^16 + scale * 2^8 + shift`, and the flags below: one word, so that a change of quota
     /// has few to store. A tick earns `2^scale` units.
-    pub(crate) gear: u64,
+    pub(crate) packed: u64,
 }
 
-impl TickClock {
+impl TickScale {
     /// In the gear of a clock that was made for counts: it is never 0.
-    const KNOWN: u64 = 1 << 7;
+    const COMPUTED: u64 = 1 << 7;
     /// Those counts are not nanoseconds.
-    const COUNTED: u64 = 1 << 6;
-    /// In the gear of a clock [by ticks](TickClock::by_ticks).
+    const RAW: u64 = 1 << 6;
+    /// In the gear of a clock [by ticks](TickScale::by_ticks).
     pub(crate) const BY_TICKS: u64 = 1 << 15;
 
     /// One tick a nanosecond.
-    pub(crate) const NANOS: TickClock = TickClock { part: 0, gear: 1 << 16 };
+    pub(crate) const NANOS: TickScale = TickScale { multiplier_low: 0, packed: 1 << 16 };
 
     /// `tokens * 2^(fraction - scale)` ticks every `nanos`.
     pub(crate) const fn new(tokens: u64, nanos: u64, fraction: u32, scale: u32) -> Self {
@@ -53,44 +53,44 @@ impl TickClock {
         }
         // At most 1,000 * 2^3 ticks a nanosecond (a faster tick leaves no range): `whole` has 13 bits.
         let whole = (quotient >> 64) as u64;
-        TickClock { part: quotient as u64, gear: whole << 16 | (scale as u64) << 8 | shift }
+        TickScale { multiplier_low: quotient as u64, packed: whole << 16 | (scale as u64) << 8 | shift }
     }
 
-    /// The same ticks, by a counter that has so many nanoseconds a count: `whole + part / 2^64`. Neither word of it is 0.
+    /// The same ticks, by a counter that has so many nanoseconds a count: `whole + multiplier_low / 2^64`. Neither word of it is 0.
     ///
     /// It is ahead of the ticks of those nanoseconds, which are rounded down, by those of a nanosecond at most.
-    pub(crate) const fn counted(&self, whole: u64, part: u64) -> TickClock {
+    pub(crate) const fn counted(&self, whole: u64, multiplier_low: u64) -> TickScale {
         // At most 13 and 12 bits above the 64.
-        let (more, less) = ((self.gear >> 16) as u128, self.part as u128);
-        let least = (less * part as u128).div_ceil(1 << 64);
-        let product = self.multiplier() * whole as u128 + more * part as u128 + least;
+        let (more, less) = ((self.packed >> 16) as u128, self.multiplier_low as u128);
+        let least = (less * multiplier_low as u128).div_ceil(1 << 64);
+        let product = self.multiplier() * whole as u128 + more * multiplier_low as u128 + least;
         let (above, below) = ((product >> 64) as u64, product as u64);
-        let counted = if whole == 1 && part == 0 { 0 } else { TickClock::COUNTED };
-        let gear = above << 16 | self.gear & 0xffff | TickClock::KNOWN | counted;
+        let counted = if whole == 1 && multiplier_low == 0 { 0 } else { TickScale::RAW };
+        let packed = above << 16 | self.packed & 0xffff | TickScale::COMPUTED | counted;
         // A 2^-64th of a tick a count makes no difference to whole ones.
-        TickClock { part: if below == 0 { 1 } else { below }, gear }
+        TickScale { multiplier_low: if below == 0 { 1 } else { below }, packed }
     }
 
     /// Whether what it is asked for is not nanoseconds, but counts of the processor.
     pub(crate) const fn is_counted(&self) -> bool {
-        self.gear & TickClock::COUNTED != 0
+        self.packed & TickScale::RAW != 0
     }
 
     pub(crate) const fn scale(&self) -> u32 {
-        (self.gear >> 8 & 63) as u32
+        (self.packed >> 8 & 63) as u32
     }
 
     /// Of the same ticks, each worth one unit. A token may come within one.
-    pub(crate) const fn by_ticks(&self) -> TickClock {
-        TickClock { part: self.part, gear: self.gear & !0xff00 | TickClock::BY_TICKS }
+    pub(crate) const fn by_ticks(&self) -> TickScale {
+        TickScale { multiplier_low: self.multiplier_low, packed: self.packed & !0xff00 | TickScale::BY_TICKS }
     }
 
     const fn shift(&self) -> u32 {
-        (self.gear & 63) as u32
+        (self.packed & 63) as u32
     }
 
     const fn multiplier(&self) -> u128 {
-        ((self.gear >> 16) as u128) << 64 | self.part as u128
+        ((self.packed >> 16) as u128) << 64 | self.multiplier_low as u128
     }
 
     /// The tick at a clock reading, modulo 2^64.
@@ -98,8 +98,8 @@ impl TickClock {
     /// Where `shift` is above 0 nothing wraps: the product is then below 2^126.
     #[inline]
     pub(crate) const fn tick(&self, nanos: u64) -> u64 {
-        let part = ((nanos as u128 * self.part as u128) >> 64) as u64;
-        nanos.wrapping_mul(self.gear >> 16).wrapping_add(part) >> self.shift()
+        let multiplier_low = ((nanos as u128 * self.multiplier_low as u128) >> 64) as u64;
+        nanos.wrapping_mul(self.packed >> 16).wrapping_add(multiplier_low) >> self.shift()
     }
 
     /// How far into its tick a reading is, exact in units of `2^-(64 + shift)` ticks.
@@ -118,7 +118,7 @@ impl TickClock {
         self.tick(nanos) + (self.into(nanos) >= nanos as u128) as u64
     }
 
-    /// As [`nanos_until`](TickClock::nanos_until), by the units that the ticks earn: at most 2^63.
+    /// As [`nanos_until`](TickScale::nanos_until), by the units that the ticks earn: at most 2^63.
     pub(crate) fn nanos_for(&self, nanos: u64, units: u64) -> u64 {
         self.nanos_until(nanos, (units + ((1 << self.scale()) - 1)) >> self.scale())
     }

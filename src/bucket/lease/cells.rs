@@ -15,7 +15,7 @@
 use std::cell;
 use std::sync::atomic::{self, AtomicUsize};
 
-use crate::fault::{Control, broken};
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::decision::Granted;
 
@@ -30,11 +30,11 @@ const SIZE_AT: u32 = 16;
 const LEFT: u64 = u16::MAX as u64;
 
 /// The largest lease, in tokens: what a core uses in a few microseconds.
-pub(crate) const MOST: u64 = if MODEL { 2 } else { 512 };
+pub(crate) const MAX_LEASE: u64 = if MODEL { 2 } else { 512 };
 /// Takes in quick succession before there is a lease.
-const WARM: u64 = if MODEL { 0 } else { 32 };
+const WARM_UP_TAKES: u64 = if MODEL { 0 } else { 32 };
 /// What the bucket of a new cell may have left, as far as that knows.
-const UNSEEN: u64 = if MODEL { MOST } else { 0 };
+const UNKNOWN: u64 = if MODEL { MAX_LEASE } else { 0 };
 /// A cell that is filled so soon again is to have twice as much, in nanoseconds.
 const QUICK: u64 = 4_000;
 /// One that is filled so late is to have half.
@@ -44,17 +44,17 @@ pub(crate) const IDLE: u64 = 1_000_000;
 
 /// Which of the buckets that have a cell one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Life(u64);
+pub(crate) struct Generation(u64);
 
-impl Life {
+impl Generation {
     /// Of a bucket that has its cells for good.
-    pub(crate) const ONLY: Life = Life(0);
+    pub(crate) const ONLY: Generation = Generation(0);
 
     /// One of so many that a thread would have to be stopped for years to see it again.
-    pub(crate) fn number(number: u64) -> Life {
+    pub(crate) fn number(number: u64) -> Generation {
         const LIVES: u64 = LIFE >> 32;
-        let number = if broken(Control::LivesAlike) { 0 } else { number };
-        Life((number % LIVES + 1) << 32)
+        let number = if injected(Fault::LivesAlike) { 0 } else { number };
+        Generation((number % LIVES + 1) << 32)
     }
 }
 
@@ -63,7 +63,7 @@ impl Life {
 pub(crate) struct Lease(u64);
 
 impl Lease {
-    /// All of `size` tokens, which are at most [`MOST`].
+    /// All of `size` tokens, which are at most [`MAX_LEASE`].
     pub(crate) fn of(size: u64) -> Lease {
         Lease(size << SIZE_AT | size)
     }
@@ -88,35 +88,35 @@ impl Lease {
     }
 }
 
-/// How much a cell is in demand: takes in quick succession up to `WARM`, and the doublings of the lease above.
+/// How much a cell is in demand: takes in quick succession up to `WARM_UP_TAKES`, and the doublings of the lease above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Heat(u64);
+struct Demand(u64);
 
-impl Heat {
+impl Demand {
     /// Tokens of the next lease, if it is 2 or more.
     fn batch(self) -> u64 {
         // At most MOST, as `after` has it.
-        self.0.checked_sub(WARM).map_or(1, |doublings| 2 << doublings)
+        self.0.checked_sub(WARM_UP_TAKES).map_or(1, |doublings| 2 << doublings)
     }
 
     /// No lease yet.
     fn is_cold(self) -> bool {
-        self.0.checked_sub(WARM).is_none()
+        self.0.checked_sub(WARM_UP_TAKES).is_none()
     }
 
     /// When the word was used again after `gap` nanoseconds, and a lease may be `most`.
-    fn after(self, gap: u64, most: u64) -> Heat {
+    fn after(self, gap: u64, most: u64) -> Demand {
         if MODEL {
             return self;
         }
         let heat = match gap {
-            0..=QUICK if self.is_cold() || 2 * self.batch() <= most.min(MOST) => self.0 + 1,
+            0..=QUICK if self.is_cold() || 2 * self.batch() <= most.min(MAX_LEASE) => self.0 + 1,
             0..=SLOW if !self.is_cold() => self.0,
-            0..=IDLE if self.0 > WARM => self.0 - 1,
+            0..=IDLE if self.0 > WARM_UP_TAKES => self.0 - 1,
             _ => 0,
         };
-        let fits = Heat(heat).is_cold() || Heat(heat).batch() <= most;
-        Heat(if fits { heat } else { WARM - 1 })
+        let fits = Demand(heat).is_cold() || Demand(heat).batch() <= most;
+        Demand(if fits { heat } else { WARM_UP_TAKES - 1 })
     }
 }
 
@@ -138,7 +138,7 @@ impl Cell {
     pub(crate) fn new() -> Cell {
         Cell {
             lease: AtomicU64::new(0),
-            rest: AtomicU64::new(UNSEEN),
+            rest: AtomicU64::new(UNKNOWN),
             reset: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             heat: AtomicU64::new(0),
@@ -148,22 +148,22 @@ impl Cell {
 
     /// Takes `n` tokens, above 0, of those that are here. Nothing if they are fewer.
     #[inline(always)]
-    pub(crate) fn take(&self, life: Life, n: u64) -> Option<Granted> {
-        let mut lease = self.lease(life);
+    pub(crate) fn take(&self, generation: Generation, n: u64) -> Option<Granted> {
+        let mut lease = self.lease(generation);
         loop {
             // Nothing is left of one that is claimed, but by another life.
-            if n.wrapping_sub(1) >= lease.left() || (life != Life::ONLY && lease.is_claimed()) {
+            if n.wrapping_sub(1) >= lease.left() || (generation != Generation::ONLY && lease.is_claimed()) {
                 return None;
             }
             let next = Lease(lease.0 - n);
-            if broken(Control::LeaseByStore) {
-                self.put(life, next);
+            if injected(Fault::LeaseByStore) {
+                self.put(generation, next);
                 return Some(self.granted(n, next.left()));
             }
-            let (from, to) = (lease.0 ^ life.0, next.0 ^ life.0);
+            let (from, to) = (lease.0 ^ generation.0, next.0 ^ generation.0);
             match self.lease.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(self.granted(n, next.left())),
-                Err(word) => lease = Lease(word ^ life.0),
+                Err(word) => lease = Lease(word ^ generation.0),
             }
         }
     }
@@ -175,63 +175,63 @@ impl Cell {
     }
 
     #[inline(always)]
-    pub(crate) fn lease(&self, life: Life) -> Lease {
-        Lease(self.lease.load(Ordering::Acquire) ^ life.0)
+    pub(crate) fn lease(&self, generation: Generation) -> Lease {
+        Lease(self.lease.load(Ordering::Acquire) ^ generation.0)
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn lease_size(&self) -> u64 {
-        self.lease(Life::ONLY).size()
+        self.lease(Generation::ONLY).size()
     }
 
     /// The word as nobody can have changed it since: whoever claims it later sees what was done before.
-    pub(crate) fn latest(&self, life: Life) -> Lease {
-        Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ life.0)
+    pub(crate) fn latest(&self, generation: Generation) -> Lease {
+        Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ generation.0)
     }
 
     /// Claims it, if it is still `lease`. What is left of that is the thread's then.
-    pub(crate) fn claim(&self, life: Life, lease: Lease) -> bool {
-        let (from, to) = (lease.0 ^ life.0, (CLAIMED | (lease.0 & !LEFT)) ^ life.0);
+    pub(crate) fn claim(&self, generation: Generation, lease: Lease) -> bool {
+        let (from, to) = (lease.0 ^ generation.0, (CLAIMED | (lease.0 & !LEFT)) ^ generation.0);
         self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a claim.
-    pub(crate) fn put(&self, life: Life, lease: Lease) {
-        self.lease.store(lease.0 ^ life.0, Ordering::Release);
+    pub(crate) fn put(&self, generation: Generation, lease: Lease) {
+        self.lease.store(lease.0 ^ generation.0, Ordering::Release);
     }
 
     /// Ends a claim, and closes the cell.
-    pub(crate) fn close(&self, life: Life) {
-        self.put(life, Lease(CLOSED));
+    pub(crate) fn close(&self, generation: Generation) {
+        self.put(generation, Lease(CLOSED));
     }
 
     /// Opens a cell that was closed, if it still is in that life: the next may have begun.
-    pub(crate) fn reopen(&self, life: Life) {
-        let (from, to) = (CLOSED ^ life.0, Lease::of(0).0 ^ life.0);
-        if broken(Control::ReopenedAnyway) {
-            self.put(life, Lease::of(0));
+    pub(crate) fn reopen(&self, generation: Generation) {
+        let (from, to) = (CLOSED ^ generation.0, Lease::of(0).0 ^ generation.0);
+        if injected(Fault::ReopenedAnyway) {
+            self.put(generation, Lease::of(0));
         }
         let _ = self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Claims it for a new life, whatever life it is of, and whatever was left: that bucket is gone. False if somebody has it.
-    pub(crate) fn claim_anew(&self, life: Life) -> bool {
-        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED ^ life.0);
+    pub(crate) fn claim_anew(&self, generation: Generation) -> bool {
+        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED ^ generation.0);
         self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
     }
 
     /// As new, for a life. By who has claimed it.
-    pub(crate) fn open(&self, life: Life) {
+    pub(crate) fn open(&self, generation: Generation) {
         for note in [&self.reset, &self.seen, &self.heat, &self.turn] {
             note.store(0, Ordering::Relaxed);
         }
-        self.rest.store(UNSEEN, Ordering::Relaxed);
-        self.put(life, Lease::of(0));
+        self.rest.store(UNKNOWN, Ordering::Relaxed);
+        self.put(generation, Lease::of(0));
     }
 
     /// Tokens that the next lease is to have.
     pub(crate) fn batch(&self) -> u64 {
-        Heat(self.heat.load(Ordering::Relaxed)).batch()
+        Demand(self.heat.load(Ordering::Relaxed)).batch()
     }
 
     pub(crate) fn rest(&self) -> u64 {
@@ -251,7 +251,7 @@ impl Cell {
     /// Tells how often that was.
     pub(crate) fn note(&self, now: u64, rest: u64, most: u64) -> u64 {
         let gap = now.saturating_sub(self.seen());
-        let heat = Heat(self.heat.load(Ordering::Relaxed)).after(gap, most);
+        let heat = Demand(self.heat.load(Ordering::Relaxed)).after(gap, most);
         let turn = self.turn.load(Ordering::Relaxed).wrapping_add(1);
         self.heat.store(heat.0, Ordering::Relaxed);
         self.seen.store(now, Ordering::Relaxed);
@@ -271,7 +271,7 @@ thread_local! {
 
 /// A number of the thread's own, for as long as it lives: they are dealt in turn.
 #[inline(always)]
-pub(crate) fn place() -> usize {
+pub(crate) fn thread_index() -> usize {
     PLACE.with(|place| match place.get() {
         usize::MAX => deal(place),
         own => own,

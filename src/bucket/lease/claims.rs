@@ -2,15 +2,15 @@
 
 use crossbeam_utils::CachePadded;
 
-use super::cells::{Cell, Lease, Life};
-use crate::fault::{Control, broken};
+use super::cells::{Cell, Generation, Lease};
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 
 /// A cell that this thread alone may change. Dropped before it is settled, as when a clock panics, it puts back
 /// what was there.
 pub(super) struct Claim<'a> {
     cell: &'a Cell,
-    life: Life,
+    generation: Generation,
     leased: &'a AtomicU64,
     pub(super) was: Lease,
     /// By this thread, for the next lease.
@@ -20,12 +20,24 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// Claims a cell, if it is still so.
-    pub(super) fn new(cell: &'a Cell, life: Life, leased: &'a AtomicU64, was: Lease) -> Option<Claim<'a>> {
-        cell.claim(life, was).then(|| Claim { cell, life, leased, was, raised: 0, settled: false })
+    pub(super) fn new(
+        cell: &'a Cell,
+        generation: Generation,
+        leased: &'a AtomicU64,
+        was: Lease,
+    ) -> Option<Claim<'a>> {
+        cell.claim(generation, was).then(|| Claim {
+            cell,
+            generation,
+            leased,
+            was,
+            raised: 0,
+            settled: false,
+        })
     }
 
     /// A lease of `size` tokens is to come, of which those of the old one count already.
-    pub(super) fn raise(&mut self, size: u64) {
+    pub(super) fn count_in(&mut self, size: u64) {
         self.raised = size.saturating_sub(self.was.size());
         if self.raised > 0 {
             self.leased.fetch_add(self.raised, Ordering::Relaxed);
@@ -35,23 +47,23 @@ impl<'a> Claim<'a> {
     /// The old lease is over; there is one of `size` tokens, at most what it was raised for.
     pub(super) fn settle(mut self, size: u64) {
         self.settled = true;
-        if !broken(Control::LoweredEarly) {
-            self.lower(self.was.size() + self.raised - size);
+        if !injected(Fault::LoweredEarly) {
+            self.count_out(self.was.size() + self.raised - size);
         }
-        self.cell.put(self.life, Lease::of(size));
+        self.cell.put(self.generation, Lease::of(size));
     }
 
     /// The old lease is over, and with it that life of the cell.
     pub(super) fn close(mut self) {
-        if broken(Control::FoldedOpen) {
+        if injected(Fault::FoldedOpen) {
             return self.settle(0);
         }
         self.settled = true;
-        self.lower(self.was.size());
-        self.cell.close(self.life);
+        self.count_out(self.was.size());
+        self.cell.close(self.generation);
     }
 
-    pub(super) fn lower(&self, by: u64) {
+    pub(super) fn count_out(&self, by: u64) {
         if by > 0 {
             self.leased.fetch_sub(by, Ordering::Release);
         }
@@ -61,8 +73,8 @@ impl<'a> Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            self.lower(self.raised);
-            self.cell.put(self.life, self.was);
+            self.count_out(self.raised);
+            self.cell.put(self.generation, self.was);
         }
     }
 }
@@ -80,12 +92,12 @@ pub(super) enum Ended<'a> {
 /// Cells that were closed, the first so many. Dropped, as when a clock panics, it opens them again.
 pub(super) struct Closing<'a> {
     pub(super) cells: &'a [CachePadded<Cell>],
-    pub(super) life: Life,
+    pub(super) generation: Generation,
     pub(super) closed: usize,
 }
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.cells[..self.closed].iter().for_each(|cell| cell.reopen(self.life));
+        self.cells[..self.closed].iter().for_each(|cell| cell.reopen(self.generation));
     }
 }

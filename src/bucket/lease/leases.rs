@@ -7,17 +7,17 @@ use std::thread::available_parallelism;
 
 use crossbeam_utils::CachePadded;
 
-use super::cells::{Cell, IDLE, Lease, Life};
+use super::cells::{Cell, Generation, IDLE, Lease};
 use super::claims::{Claim, Closing, Ended};
-use super::lessened::{Less, Lessened};
-use crate::bucket::atomic::{Bucket, Read, Word};
-use crate::bucket::engine::{Now, Rules};
-use crate::bucket::live_terms::{Regimes, Source};
-use crate::fault::{Control, broken};
+use super::leased_terms::{LeasedReading, LeasedTerms};
+use crate::bucket::atomic::{Bucket, BucketRef, Read};
+use crate::bucket::engine::{Engine, Now};
+use crate::bucket::live_terms::{LiveTerms, Source};
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::word::decision::{Granted, Wait};
-use crate::word::state::{Outcome, Spot, State};
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::state::{Origin, Outcome, State};
+use crate::word::terms::{Reading, Refill, Terms};
 
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
@@ -30,31 +30,31 @@ const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
 const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
 const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
 /// All leases together are at most one in so many parts of the burst.
-const PART: u64 = if MODEL { 1 } else { 4 };
+const LEASED_SHARE: u64 = if MODEL { 1 } else { 4 };
 /// A cell in demand looks for idle ones each time it is filled so often.
 const FILLS_A_LOOK: u64 = 16;
 
 /// The cells of a bucket, or of several one after another.
 #[derive(Debug)]
-pub(crate) struct Cells {
+pub(crate) struct LeaseCells {
     cells: Box<[CachePadded<Cell>]>,
     /// Tokens of all leases, or more.
     leased: CachePadded<AtomicU64>,
 }
 
-impl Cells {
+impl LeaseCells {
     /// One for each core that the process had when it first asked.
-    pub(crate) fn one_a_core() -> Cells {
+    pub(crate) fn one_a_core() -> LeaseCells {
         // The system takes some 25 us to tell, and a limiter has 16 of these.
         static CORES: LazyLock<usize> =
             LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MOST_CELLS));
-        Cells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
+        LeaseCells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
     }
 
     /// So many, a power of two.
-    pub(crate) fn new(cells: usize) -> Cells {
+    pub(crate) fn new(cells: usize) -> LeaseCells {
         let cells = (0..cells).map(|_| CachePadded::new(Cell::new())).collect();
-        Cells { cells, leased: CachePadded::new(AtomicU64::new(0)) }
+        LeaseCells { cells, leased: CachePadded::new(AtomicU64::new(0)) }
     }
 
     /// The cell of the thread that has this number.
@@ -64,23 +64,27 @@ impl Cells {
     }
 
     /// Opens all cells for a new life. Whoever they were of is gone, or has no leases. False if somebody has one still.
-    pub(crate) fn open(&self, life: Life) -> bool {
+    pub(crate) fn open(&self, generation: Generation) -> bool {
         let mut cells = self.cells.iter();
-        let open = cells.all(|cell| cell.claim_anew(life));
+        let open = cells.all(|cell| cell.claim_anew(generation));
         if open {
             // Raised and lowered only by who has claimed a cell.
             self.leased.store(0, Ordering::Relaxed);
-            self.cells.iter().for_each(|cell| cell.open(life));
+            self.cells.iter().for_each(|cell| cell.open(generation));
         } else {
             let claimed = self.cells.len() - cells.len() - 1;
-            self.cells[..claimed].iter().for_each(|cell| cell.close(life));
+            self.cells[..claimed].iter().for_each(|cell| cell.close(generation));
         }
         open
     }
 
     /// Closes all cells whose claim, of an ended lease, the caller gets; or none.
-    fn close_by<'a>(&'a self, life: Life, mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>) -> bool {
-        let mut closing = Closing { cells: &self.cells, life, closed: 0 };
+    fn close_by<'a>(
+        &'a self,
+        generation: Generation,
+        mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>,
+    ) -> bool {
+        let mut closing = Closing { cells: &self.cells, generation, closed: 0 };
         for cell in &self.cells {
             let Some(claim) = claim(cell) else { return false };
             claim.close();
@@ -91,10 +95,12 @@ impl Cells {
     }
 
     /// Closes all cells, if none has a lease, nor anybody one of them.
-    pub(crate) fn close_unused(&self, life: Life) -> bool {
+    pub(crate) fn close_unused(&self, generation: Generation) -> bool {
         let none = Lease::of(0);
-        let unused = |cell: &Cell| cell.lease(life) == none;
-        self.close_by(life, |cell| unused(cell).then(|| Claim::new(cell, life, &self.leased, none)).flatten())
+        let unused = |cell: &Cell| cell.lease(generation) == none;
+        self.close_by(generation, |cell| {
+            unused(cell).then(|| Claim::new(cell, generation, &self.leased, none)).flatten()
+        })
     }
 
     /// Whether no core has taken ahead within so many nanoseconds, nor is about to: each is idle, or takes at leisure.
@@ -107,11 +113,11 @@ impl Cells {
 ///
 /// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread so: then nothing
 /// comes of what is run on it.
-pub(crate) struct Spread<'a, W = &'a Bucket, R = Regimes> {
+pub(crate) struct Spread<'a, W = &'a Bucket, R = LiveTerms> {
     pub(crate) bucket: W,
-    pub(crate) rules: &'a Rules<R>,
-    pub(crate) cells: &'a Cells,
-    pub(crate) life: Life,
+    pub(crate) engine: &'a Engine<R>,
+    pub(crate) cells: &'a LeaseCells,
+    pub(crate) generation: Generation,
 }
 
 impl<W: Copy, R> Clone for Spread<'_, W, R> {
@@ -122,7 +128,7 @@ impl<W: Copy, R> Clone for Spread<'_, W, R> {
 
 impl<W: Copy, R> Copy for Spread<'_, W, R> {}
 
-impl<'a, W: Word, R: Source> Spread<'a, W, R> {
+impl<'a, W: BucketRef, R: Source> Spread<'a, W, R> {
     fn all(self) -> impl Iterator<Item = &'a Cell> {
         self.cells.cells.iter().map(|cell| &**cell)
     }
@@ -136,8 +142,8 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
     }
 
     /// A reading that counts with what is leased.
-    pub(super) fn less<T>(self, read: T) -> Less<'a, T> {
-        Less { read, leased: self.leased(), raised: 0, cut: false }
+    pub(super) fn less<T>(self, read: T) -> LeasedReading<'a, T> {
+        LeasedReading { read, leased: self.leased(), raised: 0, cut: false }
     }
 
     pub(super) fn is_leased(self) -> bool {
@@ -146,30 +152,30 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
 
     /// Tokens that are at hand in cells.
     pub(crate) fn at_hand(self) -> u64 {
-        let leases = self.all().map(|cell| cell.lease(self.life));
+        let leases = self.all().map(|cell| cell.lease(self.generation));
         leases.filter(|lease| !lease.is_claimed()).map(Lease::left).sum()
     }
 
     /// The largest lease under these terms.
     pub(super) fn most(self, terms: &Terms) -> u64 {
-        terms.available(terms.capacity) / (PART * self.cells.cells.len() as u64)
+        terms.available(terms.capacity) / (LEASED_SHARE * self.cells.cells.len() as u64)
     }
 
     /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
     /// somebody else has the cell.
     pub(super) fn refill(self, own: usize, batch: u64, n: u64) -> Option<Granted> {
         let cell = self.cells.of(own);
-        let (was, seen) = (cell.lease(self.life), cell.seen());
+        let (was, seen) = (cell.lease(self.generation), cell.seen());
         if was.is_claimed() || was.left() >= n {
-            return cell.take(self.life, n);
+            return cell.take(self.generation, n);
         }
         let mut claim = self.claim(cell, was)?;
-        if !broken(Control::LeaseCountedLate) {
-            claim.raise(batch);
+        if !injected(Fault::LeaseCountedLate) {
+            claim.count_in(batch);
         }
-        let read = Less { raised: claim.raised, ..self.less(Now(self.rules)) };
-        let step = |state: State, reading: &Reading<Lessened>| {
-            let terms = reading.pace.terms;
+        let read = LeasedReading { raised: claim.raised, ..self.less(Now(self.engine)) };
+        let step = |state: State, reading: &Reading<LeasedTerms>| {
+            let terms = reading.refill.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
             let size = |spare| {
                 // Nobody takes more ahead than half of what each would have of it.
@@ -183,38 +189,38 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
             }
             // No underflow: fewer than `n` are left.
             let need = terms.units(n - was.left());
-            state.lease(&reading.pace, reading.tick, need, size)
+            state.lease(&reading.refill, reading.tick, need, size)
         };
         let ((outcome, size), reading) = self.bucket.drive(|state| read.read(state), step);
         if !outcome.granted {
             cell.note_too_few();
             return None;
         }
-        if broken(Control::LeaseCountedLate) {
-            claim.raise(size);
+        if injected(Fault::LeaseCountedLate) {
+            claim.count_in(size);
         }
         let (reading, now) = (reading.in_full(), reading.nanos());
-        let terms = &reading.pace;
+        let terms = &reading.refill;
         let full = Wait::until(terms.capacity, outcome.level, outcome.lag, &reading);
         let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
         cell.note_reset(full.nanos());
         let granted = cell.granted(n, size);
         claim.settle(size);
         if turn.is_multiple_of(FILLS_A_LOOK) {
-            self.gather_idle(own, turn / FILLS_A_LOOK, now);
+            self.recall_idle(own, turn / FILLS_A_LOOK, now);
         }
         Some(granted)
     }
 
     fn claim(self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
-        Claim::new(cell, self.life, self.leased(), was)
+        Claim::new(cell, self.generation, self.leased(), was)
     }
 
     /// Gives what is left in each cell back to the word, and ends the leases.
     #[cold]
-    pub(super) fn gather_all(self) {
+    pub(super) fn recall_all(self) {
         if self.is_leased() {
-            self.all().for_each(|cell| self.gather(cell));
+            self.all().for_each(|cell| self.recall(cell));
         }
     }
 
@@ -235,14 +241,14 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
     ///
     /// Each setter of a lower burst gathers by itself. The mutex of setters says which one that is.
     #[cold]
-    pub(crate) fn gather_after_a_lower_burst(self) {
+    pub(crate) fn recall_after_a_lower_burst(self) {
         // By one at first: for as long as this waits, other cells serve their takers.
         self.all().for_each(|cell| drop(self.seize(cell, MOST_LOOKS_AFTER_A_CHANGE)));
         let mut claims = Vec::with_capacity(self.cells.cells.len());
         let mut kept = false;
         for cell in self.all() {
             match self.seize(cell, MOST_LOOKS_FOR_ALL) {
-                Ended::Lease(claim) if broken(Control::GatheredApart) => {
+                Ended::Lease(claim) if injected(Fault::RecalledApart) => {
                     self.end_leases(slice::from_ref(&claim));
                     claim.settle(0);
                 }
@@ -253,7 +259,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         }
         self.end_leases(&claims);
         claims.into_iter().for_each(|claim| claim.settle(0));
-        if kept && !broken(Control::Uncut) {
+        if kept && !injected(Fault::Uncut) {
             self.cut();
         }
     }
@@ -265,7 +271,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
             if look > 0 {
                 yield_now();
             }
-            let was = cell.latest(self.life);
+            let was = cell.latest(self.generation);
             if was.is_over() {
                 return Ended::Nothing(was);
             }
@@ -280,16 +286,16 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
 
     /// Cuts the word to the room beside the tokens that count as leased.
     fn cut(self) {
-        let read = Less { cut: true, ..self.less(Now(self.rules)) };
-        let cut = |state: State, reading: &Reading<Lessened>| {
+        let read = LeasedReading { cut: true, ..self.less(Now(self.engine)) };
+        let cut = |state: State, reading: &Reading<LeasedTerms>| {
             let is_level = state.is_level();
-            ((), is_level.then(|| state.gathered(&reading.pace, reading.tick, 0, 0)).flatten())
+            ((), is_level.then(|| state.recalled(&reading.refill, reading.tick, 0, 0)).flatten())
         };
         self.bucket.drive(|state| read.read(state), cut);
     }
 
     /// Gives what is left in a cell back to the word, and ends its lease.
-    pub(super) fn gather(self, cell: &'a Cell) {
+    pub(super) fn recall(self, cell: &'a Cell) {
         if let Ended::Lease(claim) = self.end(cell) {
             claim.settle(0);
         }
@@ -298,7 +304,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
     /// Ends the lease of a cell, if there is one, and gives what is left of it back to the word.
     fn end(self, cell: &'a Cell) -> Ended<'a> {
         for _ in 0..MOST_LOOKS {
-            let was = cell.lease(self.life);
+            let was = cell.lease(self.generation);
             if was.is_over() {
                 break;
             }
@@ -324,14 +330,14 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
         if size == 0 {
             return;
         }
-        if broken(Control::LoweredEarly) {
-            claims.iter().for_each(|claim| claim.lower(claim.was.size()));
+        if injected(Fault::LoweredEarly) {
+            claims.iter().for_each(|claim| claim.count_out(claim.was.size()));
         }
         // The clock is read after the claims: tokens of the leases were spent before.
-        let read = self.less(Now(self.rules));
-        let step = |state: State, reading: &Reading<Lessened>| {
-            let terms = &reading.pace.terms;
-            ((), state.gathered(&reading.pace, reading.tick, terms.units(left), terms.units(size)))
+        let read = self.less(Now(self.engine));
+        let step = |state: State, reading: &Reading<LeasedTerms>| {
+            let terms = &reading.refill.terms;
+            ((), state.recalled(&reading.refill, reading.tick, terms.units(left), terms.units(size)))
         };
         self.bucket.drive(|state| read.read(state), step);
     }
@@ -340,7 +346,7 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
     /// somebody else keeps one claimed.
     #[cold]
     pub(crate) fn close(self) -> bool {
-        self.cells.close_by(self.life, |cell| {
+        self.cells.close_by(self.generation, |cell| {
             for _ in 0..MOST_LOOKS {
                 let claim = match self.end(cell) {
                     Ended::Lease(claim) => Some(claim),
@@ -356,24 +362,24 @@ impl<'a, W: Word, R: Source> Spread<'a, W, R> {
     }
 
     /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.
-    pub(super) fn gather_idle(self, own: usize, turn: u64, now: u64) {
+    pub(super) fn recall_idle(self, own: usize, turn: u64, now: u64) {
         let others = self.cells.cells.len() as u64 - 1;
         if others == 0 || !self.is_leased() {
             return;
         }
         let cell = self.cells.of(own.wrapping_add(1 + (turn % others) as usize));
-        if cell.lease(self.life).size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
-            self.gather(cell);
+        if cell.lease(self.generation).size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
+            self.recall(cell);
         }
     }
 }
 
 /// What comes of a step on a bucket that is no longer there.
-pub(super) fn gone<P: Pace>(state: State, reading: &Reading<P>) -> Outcome {
-    Outcome { granted: false, spot: Spot::Nowhere, ..reading.view(state).untouched() }
+pub(super) fn gone<P: Refill>(state: State, reading: &Reading<P>) -> Outcome {
+    Outcome { granted: false, origin: Origin::Nowhere, ..reading.view(state).untouched() }
 }
 
 /// Whether an outcome is that.
 pub(crate) fn is_gone(outcome: &Outcome) -> bool {
-    outcome.spot == Spot::Nowhere
+    outcome.origin == Origin::Nowhere
 }

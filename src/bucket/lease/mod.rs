@@ -12,7 +12,7 @@
 //!
 //! `leased` is at least the sum of all leases that were out since the last commit: it is raised before the commit that leases,
 //! and lowered after one that ends the lease. That one is always made, also if it has nothing to add: the time before it
-//! is over then, and counted. Every access to the word counts with `leased` (`lessened.rs`). What is in the word is not cut for its
+//! is over then, and counted. Every access to the word counts with `leased` (`leased_terms.rs`). What is in the word is not cut for its
 //! sake, only what comes to it: so at one instant no token is lost.
 //!
 //! # Orderings
@@ -28,9 +28,9 @@
 
 mod cells;
 mod claims;
+mod leased_terms;
 mod leases;
-mod lessened;
 mod verbs;
 
-pub(crate) use cells::{Life, place};
-pub(crate) use leases::{Cells, Spread, is_gone};
+pub(crate) use cells::{Generation, thread_index};
+pub(crate) use leases::{LeaseCells, Spread, is_gone};

@@ -1,24 +1,24 @@
 //! What is asked of a bucket that is spread.
 
+use super::leased_terms::{LeasedTerms, NoLeaseReading};
 use super::leases::{Spread, gone, is_gone};
-use super::lessened::{Lessened, Unleased};
-use crate::bucket::atomic::{First, Read, ReadOnce, Word};
+use crate::bucket::atomic::{BucketRef, Order, Read, ReadOnce};
 use crate::bucket::engine::Now;
 use crate::bucket::live_terms::Source;
 use crate::bucket::reservation::Receipt;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Pace, Reading};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Give, Settle, Step, Take, charge_up_to};
 
 /// How often cells are gathered for one decision: others may lease anew meanwhile.
-const MOST_ROUNDS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 4 };
+const MAX_ROUNDS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 4 };
 
 /// What came of a step, the reading that counted, and the tokens that were leased then.
 pub(crate) type Done = (Outcome, Reading, u64);
 
-fn done((outcome, reading): (Outcome, Reading<Lessened>)) -> Done {
-    (outcome, reading.in_full(), reading.pace.leased)
+fn done((outcome, reading): (Outcome, Reading<LeasedTerms>)) -> Done {
+    (outcome, reading.in_full(), reading.refill.leased)
 }
 
 /// A step on a bucket, if it is still there.
@@ -26,7 +26,7 @@ fn done((outcome, reading): (Outcome, Reading<Lessened>)) -> Done {
 struct IfThere<S>(S);
 
 impl<S: Step> Step for IfThere<S> {
-    fn run<P: Pace>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
         if state == State::SEALED { (gone(state, reading), None) } else { self.0.run(state, reading) }
     }
 
@@ -34,12 +34,12 @@ impl<S: Step> Step for IfThere<S> {
         self.0.most()
     }
 
-    fn is_vain(self, pace: &impl Pace) -> bool {
-        self.0.is_vain(pace)
+    fn never_writes(self, refill: &impl Refill) -> bool {
+        self.0.never_writes(refill)
     }
 }
 
-impl<W: Word, R: Source> Spread<'_, W, R> {
+impl<W: BucketRef, R: Source> Spread<'_, W, R> {
     /// Takes `n` tokens that are not at hand in the cell. Nothing if the bucket is no longer there.
     #[inline(never)]
     pub(crate) fn acquire(self, own: usize, read: impl ReadOnce, n: u64) -> Option<Result<Granted, Denied>> {
@@ -47,8 +47,8 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
         let batch = cell.batch();
         if batch == 1 {
             // It is in demand no more.
-            if cell.lease(self.life).size() > 0 {
-                self.gather(cell);
+            if cell.lease(self.generation).size() > 0 {
+                self.recall(cell);
             }
         } else if n > 0
             && n <= batch.min(cell.rest())
@@ -58,10 +58,10 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
         }
         let (outcome, reading, leased) = self.take(read, n);
         if outcome.granted && n > 0 {
-            let (terms, now) = (&reading.pace, reading.nanos());
+            let (terms, now) = (&reading.refill, reading.nanos());
             let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
             if leased > 0 {
-                self.gather_idle(own, turn, now);
+                self.recall_idle(own, turn, now);
             }
         } else if leased > 0 && !is_gone(&outcome) {
             return self.acquire_anywhere(own, read, n);
@@ -72,18 +72,18 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
     /// Takes of the word, as of a plain bucket while nothing is leased.
     #[inline]
     fn take(self, read: impl ReadOnce, n: u64) -> Done {
-        let Spread { bucket, rules, .. } = self;
+        let Spread { bucket, engine, .. } = self;
         if !self.is_leased() {
-            let once = Unleased(read, self.leased());
-            let attempt = match bucket.attempt(First::Clock, once, n) {
+            let once = NoLeaseReading(read, self.leased());
+            let attempt = match bucket.attempt(Order::ClockFirst, once, n) {
                 Ok(done) => Some(done),
-                Err(missed) => rules.attempt_again(bucket, missed, once, n),
+                Err(missed) => engine.attempt_again(bucket, missed, once, n),
             };
             if let Some((outcome, reading)) = attempt {
                 return (outcome, reading, 0);
             }
         }
-        done(rules.run(bucket, self.less(read), IfThere(Take(n))))
+        done(engine.run(bucket, self.less(read), IfThere(Take(n))))
     }
 
     /// Takes what is in another cell, or in all of them together; or is refused.
@@ -94,7 +94,7 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
         read: impl Read<Reading>,
         n: u64,
     ) -> Option<Result<Granted, Denied>> {
-        if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.life, n)) {
+        if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.generation, n)) {
             return Some(Ok(granted));
         }
         let (outcome, reading, _) = self.run(read, Take(n));
@@ -103,23 +103,23 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
 
     /// Takes by a step: of the word, if as much is there; else of all that was gathered.
     pub(crate) fn run(self, read: impl Read<Reading>, step: impl Step) -> Done {
-        let Spread { bucket, rules, .. } = self;
+        let Spread { bucket, engine, .. } = self;
         if self.is_leased() {
             let seen = self.look(read, step);
-            if step.is_vain(&seen.1.pace) || is_gone(&seen.0) {
+            if step.never_writes(&seen.1.refill) || is_gone(&seen.0) {
                 return seen;
             }
-            let all = done(rules.run(bucket, self.less(read), IfThere(Take(step.most()))));
+            let all = done(engine.run(bucket, self.less(read), IfThere(Take(step.most()))));
             if all.0.granted {
                 return all;
             }
         }
         let mut rounds = 0;
         loop {
-            self.gather_all();
-            let last = done(rules.run(bucket, self.less(read), IfThere(step)));
+            self.recall_all();
+            let last = done(engine.run(bucket, self.less(read), IfThere(step)));
             rounds += 1;
-            if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MOST_ROUNDS {
+            if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MAX_ROUNDS {
                 return last;
             }
         }
@@ -128,16 +128,16 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
     /// What a step would come to, of the word and the cells together.
     pub(crate) fn look(self, read: impl Read<Reading>, step: impl Step) -> Done {
         let less = self.less(read);
-        let look = |state: State, reading: &Reading<Lessened>| {
+        let look = |state: State, reading: &Reading<LeasedTerms>| {
             let full = reading.in_full();
             if state == State::SEALED {
                 return (gone(state, &full), None);
             }
-            if reading.pace.leased == 0 {
+            if reading.refill.leased == 0 {
                 return (step.run(state, &full).0, None);
             }
-            let at_hand = full.pace.units(self.at_hand());
-            let all = state.gathered(&reading.pace, reading.tick, at_hand, at_hand).unwrap_or(state);
+            let at_hand = full.refill.units(self.at_hand());
+            let all = state.recalled(&reading.refill, reading.tick, at_hand, at_hand).unwrap_or(state);
             (step.run(all, &full).0, None)
         };
         done(self.bucket.drive(|state| less.read(state), look))
@@ -146,22 +146,22 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
     /// Gives back `n` tokens, as many as fit below the burst. False if the bucket is no longer there.
     pub(crate) fn refund(self, n: u64) -> bool {
         let give = |whatever_fits: bool| {
-            let read = self.less(Now(self.rules));
-            let step = |state: State, reading: &Reading<Lessened>| {
-                let Reading { pace, tick, .. } = reading;
-                let fits = reading.view(state).level + pace.terms.units(n) <= pace.capacity();
+            let read = self.less(Now(self.engine));
+            let step = |state: State, reading: &Reading<LeasedTerms>| {
+                let Reading { refill, tick, .. } = reading;
+                let fits = reading.view(state).level + refill.terms.units(n) <= refill.capacity();
                 if state == State::SEALED {
                     return (Some(false), None);
                 }
-                match fits || whatever_fits || pace.leased == 0 {
-                    true => (Some(true), Give(n).run(pace, state, *tick)),
+                match fits || whatever_fits || refill.leased == 0 {
+                    true => (Some(true), Give(n).run(refill, state, *tick)),
                     false => (None, None),
                 }
             };
             self.bucket.drive(|state| read.read(state), step).0
         };
         give(false).unwrap_or_else(|| {
-            self.gather_all();
+            self.recall_all();
             give(true) == Some(true)
         })
     }
@@ -175,16 +175,16 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
     /// Gives back what the bucket would still have, had it not been taken.
     /// False if the bucket is no longer there.
     pub(crate) fn undo(self, receipt: &Receipt) -> bool {
-        self.settle(|pace, plans| receipt.undoing(plans, pace.brim() - pace.capacity()))
+        self.settle(|refill, plans| receipt.undoing(plans, refill.nominal_capacity() - refill.capacity()))
     }
 
-    fn settle<S: Settle>(self, step: impl Fn(&Lessened, bool) -> S) -> bool {
-        let read = self.less(Now(self.rules));
-        let settle = |state: State, reading: &Reading<Lessened>| match state {
+    fn settle<S: Settle>(self, step: impl Fn(&LeasedTerms, bool) -> S) -> bool {
+        let read = self.less(Now(self.engine));
+        let settle = |state: State, reading: &Reading<LeasedTerms>| match state {
             State::SEALED => (false, None),
             state => {
-                let step = step(&reading.pace, self.rules.has_plans());
-                (true, step.run(&reading.pace, state, reading.tick))
+                let step = step(&reading.refill, self.engine.has_plans());
+                (true, step.run(&reading.refill, state, reading.tick))
             }
         };
         self.bucket.drive(|state| read.read(state), settle).0
@@ -192,14 +192,14 @@ impl<W: Word, R: Source> Spread<'_, W, R> {
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing if the bucket is no longer there.
     pub(crate) fn charge(self, n: u64) -> Option<u64> {
-        self.gather_all();
-        let read = self.less(Now(self.rules));
-        let charge = |state: State, reading: &Reading<Lessened>| {
+        self.recall_all();
+        let read = self.less(Now(self.engine));
+        let charge = |state: State, reading: &Reading<LeasedTerms>| {
             if state == State::SEALED {
                 return (None, None);
             }
             let (outcome, next) = charge_up_to(n, state, reading);
-            (Some(reading.pace.terms.tokens(outcome.taken)), next)
+            (Some(reading.refill.terms.tokens(outcome.taken)), next)
         };
         self.bucket.drive(|state| read.read(state), charge).0
     }

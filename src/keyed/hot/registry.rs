@@ -1,110 +1,110 @@
 //! Which keys are spread: from when they are to when they are no more.
 
-use super::seats::{Seat, Seats, Time};
-use super::watched::Watched;
-use crate::bucket::atomic::Word;
-use crate::bucket::engine::Rules;
+use super::guarded::Guarded;
+use super::slots::{HotSlot, HotSlots, Tenure};
+use crate::bucket::atomic::BucketRef;
+use crate::bucket::engine::Engine;
 use crate::bucket::lease::Spread;
 use crate::bucket::live_terms::Source;
-use crate::fault::{Control, broken};
-use crate::keyed::id::Id;
-use crate::keyed::id::Tag;
+use crate::fault::{Fault, injected};
+use crate::keyed::id::BucketId;
+use crate::keyed::id::EntryId;
 use crate::sync::{Ordering, fence};
 
 /// The keys that are spread.
 #[derive(Debug)]
-pub(crate) struct Hot {
-    pub(crate) seats: Seats,
+pub(crate) struct HotKeys {
+    pub(crate) slots: HotSlots,
 }
 
 /// A bucket as it was found.
-pub(crate) enum As<'a, W, R> {
+pub(crate) enum Mode<'a, W, R> {
     /// Spread over cells.
-    Spread(Spread<'a, Watched<'a, W>, R>),
-    Whole(Watched<'a, W>),
+    Spread(Spread<'a, Guarded<'a, W>, R>),
+    Plain(Guarded<'a, W>),
 }
 
-impl Hot {
-    pub(crate) fn new() -> Hot {
-        Hot { seats: Seats::new() }
+impl HotKeys {
+    pub(crate) fn new() -> HotKeys {
+        HotKeys { slots: HotSlots::new() }
     }
 
     /// Whether a bucket is spread, or just about to be, and so not to be evicted. To be asked after its word was loaded.
-    pub(crate) fn keeps(&self, id: Id) -> bool {
-        self.seat(id).time_of(id).is_some() && !broken(Control::SpreadEvicted)
+    pub(crate) fn is_hot(&self, id: BucketId) -> bool {
+        self.slot(id).time_of(id).is_some() && !injected(Fault::SpreadEvicted)
     }
 
     /// Where a bucket would be.
     #[inline]
-    pub(crate) fn seat(&self, id: Id) -> &Seat {
-        self.seats.of(id)
+    pub(crate) fn slot(&self, id: BucketId) -> &HotSlot {
+        self.slots.of(id)
     }
 
     /// A bucket as it is now. Nothing if that changes meanwhile.
     #[inline]
-    pub(crate) fn found<'a, W: Word, R: Source>(
+    pub(crate) fn found<'a, W: BucketRef, R: Source>(
         &'a self,
         word: W,
-        id: Id,
-        rules: &'a Rules<R>,
-    ) -> Option<As<'a, W, R>> {
-        let seat = self.seat(id);
-        let Some(time) = seat.time_of(id) else { return Some(As::Whole(self.whole(word, id))) };
-        let (occupant, _) = seat.occupant(time)?;
-        if occupant == id || broken(Control::OthersCells) {
-            return Some(As::Spread(self.spread(word, id, time, rules)));
+        id: BucketId,
+        engine: &'a Engine<R>,
+    ) -> Option<Mode<'a, W, R>> {
+        let slot = self.slot(id);
+        let Some(time) = slot.time_of(id) else { return Some(Mode::Plain(self.whole(word, id))) };
+        let (tenant, _) = slot.tenant(time)?;
+        if tenant == id || injected(Fault::OthersCells) {
+            return Some(Mode::Spread(self.spread(word, id, time, engine)));
         }
         // They are of the key that had the slot before: nobody's.
-        seat.drop_unused(time);
+        slot.drop_unused(time);
         None
     }
 
     /// A word while it is not spread.
     #[inline]
-    pub(crate) fn whole<W>(&self, word: W, id: Id) -> Watched<'_, W> {
-        Watched { word, seat: self.seat(id), id, time: None }
+    pub(crate) fn whole<W>(&self, word: W, id: BucketId) -> Guarded<'_, W> {
+        Guarded { word, slot: self.slot(id), id, time: None }
     }
 
     /// A word while it is spread so.
-    pub(crate) fn spread<'a, W: Word, R: Source>(
+    pub(crate) fn spread<'a, W: BucketRef, R: Source>(
         &'a self,
         word: W,
-        id: Id,
-        time: Time,
-        rules: &'a Rules<R>,
-    ) -> Spread<'a, Watched<'a, W>, R> {
-        let seat = self.seat(id);
-        let bucket = Watched { word, seat, id, time: Some(time) };
-        Spread { bucket, rules, cells: &seat.cells, life: time.life() }
+        id: BucketId,
+        time: Tenure,
+        engine: &'a Engine<R>,
+    ) -> Spread<'a, Guarded<'a, W>, R> {
+        let slot = self.slot(id);
+        let bucket = Guarded { word, slot, id, time: Some(time) };
+        Spread { bucket, engine, cells: &slot.cells, generation: time.generation() }
     }
 
-    /// Seals a bucket of a map that has been full for the margin. As [`Rules::seal_if_idle`], but one that is spread stays: then it
+    /// Seals a bucket of a map that has been full for the margin. As [`Engine::seal_if_idle`], but one that is spread stays: then it
     /// is neither sealed by this call nor was it before.
-    pub(crate) fn seal_if_idle<W: Word, R: Source>(
+    pub(crate) fn seal_if_idle<W: BucketRef, R: Source>(
         &self,
         word: W,
-        id: Id,
-        rules: &Rules<R>,
+        id: BucketId,
+        engine: &Engine<R>,
     ) -> Result<bool, u64> {
-        if broken(Control::SpreadEvicted) {
-            return rules.seal_if_idle(word);
+        if injected(Fault::SpreadEvicted) {
+            return engine.seal_if_idle(word);
         }
-        let sealed = rules.seal_if_idle(self.whole(word, id))?;
+        let sealed = engine.seal_if_idle(self.whole(word, id))?;
         if sealed {
             // It may have been spread just before the seal, and has no leases then.
-            self.forget(id);
+            self.drop_leases(id);
         }
         Ok(sealed)
     }
 
     /// Spreads a bucket, if its seat is free. `sealed` tells whether it has been sealed for good.
     #[cold]
-    pub(crate) fn promote(&self, id: Id, tag: Tag, now: u64, sealed: impl Fn() -> bool) {
-        let seat = self.seat(id);
-        let Some(time) = seat.give(id, tag, now) else { return };
+    pub(crate) fn promote(&self, id: BucketId, tag: EntryId, now: u64, sealed: impl Fn() -> bool) {
+        let slot = self.slot(id);
+        let Some(time) = slot.give(id, tag, now) else { return };
         fence(Ordering::SeqCst);
-        if sealed() && !broken(Control::GhostSpread) {
-            seat.leave(time);
+        if sealed() && !injected(Fault::GhostSpread) {
+            slot.leave(time);
         }
     }
 
@@ -112,21 +112,21 @@ impl Hot {
     ///
     /// Who has found the cells may still take of them, as if before the seal.
     #[cold]
-    pub(crate) fn forget(&self, id: Id) {
-        if broken(Control::LeasesInherited) {
+    pub(crate) fn drop_leases(&self, id: BucketId) {
+        if injected(Fault::LeasesInherited) {
             return;
         }
         fence(Ordering::SeqCst);
-        let seat = self.seat(id);
-        while let Some(time) = seat.time_of(id) {
-            seat.leave(time);
+        let slot = self.slot(id);
+        while let Some(time) = slot.time_of(id) {
+            slot.leave(time);
         }
     }
 
     /// Spreads a bucket no more: what is at hand in its cells goes back to the word. Nothing comes of it if somebody else keeps a
     /// cell.
     #[cold]
-    pub(crate) fn fold<W: Word, R: Source>(&self, spread: Spread<'_, Watched<'_, W>, R>) {
+    pub(crate) fn demote<W: BucketRef, R: Source>(&self, spread: Spread<'_, Guarded<'_, W>, R>) {
         if spread.close() {
             spread.bucket.leave();
         }
@@ -134,6 +134,6 @@ impl Hot {
 
     /// Keys that are spread now.
     pub(crate) fn len(&self) -> usize {
-        self.seats.all().filter(|seat| seat.time().is_some()).count()
+        self.slots.all().filter(|slot| slot.time().is_some()).count()
     }
 }

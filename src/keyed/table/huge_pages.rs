@@ -73,9 +73,9 @@ pub(crate) fn within(map: Option<MmapMut>, sets: usize) -> Memory {
 fn advised(map: &mut MmapMut, sets: usize) -> Option<&mut [Set]> {
     let start = map.as_ptr().align_offset(HUGE_PAGE);
     let bytes = sets.checked_mul(size_of::<Set>())?;
-    let place = start..start.checked_add(bytes)?;
-    map.get(place.clone())?;
+    let entry = start..start.checked_add(bytes)?;
+    map.get(entry.clone())?;
     // Not followed, it makes no difference but to the time that decisions take.
     let _ = map.advise_range(Advice::HugePage, start, bytes - bytes % HUGE_PAGE);
-    <[Set]>::mut_from_bytes(&mut map[place]).ok()
+    <[Set]>::mut_from_bytes(&mut map[entry]).ok()
 }

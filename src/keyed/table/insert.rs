@@ -3,26 +3,26 @@
 use std::hint;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::set::{LATCH, SLOTS, Slot, digest};
-use super::two_choice::{KEYS_A_SET, Table};
-use crate::bucket::atomic::{Bucket, Read, Word, stop};
-use crate::bucket::engine::{Leave, Place, Rules};
+use super::set::{LATCH, SLOTS, Slot, fingerprint};
+use super::two_choice::{KEYS_PER_SET, Table};
+use crate::bucket::atomic::{Bucket, BucketRef, Read, stop};
+use crate::bucket::engine::{Engine, Entry, IdleCheck};
 use crate::bucket::live_terms::Source;
-use crate::fault::{Control, broken};
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, fence, yield_now};
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Pace, Reading};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::Step;
 
 /// With fewer free slots than this in its home, a key goes to its other set if that has more.
-const FREE_AT_HOME: usize = SLOTS - KEYS_A_SET + 1;
+const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 
 /// A newcomer tries a latch so often: some hundred nanoseconds, then some time slices.
 const TRIES: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 128 };
 const TRIES_AT_ONCE: usize = 64;
 
 /// What became of a newcomer.
-pub(crate) enum Entered<P> {
+pub(crate) enum Insertion<P> {
     /// It has a bucket, which is charged.
     Decided((Outcome, Reading<P>)),
     /// Somebody else has made an entry for it.
@@ -37,42 +37,43 @@ impl Table {
     ///
     /// The bucket is there at once with what the step leaves of it: one that was never charged would be like any other such one, and
     /// could be taken for that of the slot's next key. The clock is read when nobody else can make an entry for the key.
-    pub(crate) fn insert<'a, R: Source, P: Pace>(
+    pub(crate) fn insert<'a, R: Source, P: Refill>(
         &self,
-        rules: &Rules<R>,
-        place: impl Place<'a>,
+        engine: &Engine<R>,
+        entry: impl Entry<'a>,
         hash: u64,
         read: impl Read<Reading<P>>,
         step: impl Step,
-    ) -> Entered<P> {
-        let early = stop(Control::ClockBeforeLatch, read);
-        let claim = match self.claim(hash, rules, |bucket| place.is_spread(bucket)) {
+    ) -> Insertion<P> {
+        let early = stop(Fault::ClockBeforeLatch, read);
+        let claim = match self.claim(hash, engine, |bucket| entry.is_spread(bucket)) {
             Ok(claim) => claim,
-            Err(due) => return Entered::NoRoom { due },
+            Err(due) => return Insertion::NoRoom { due },
         };
         let Some(_latch) = self.latch(hash) else {
-            return Entered::NoRoom { due: rules.clock.nanos() };
+            return Insertion::NoRoom { due: engine.clock.nanos() };
         };
         if self.search(hash).is_some() {
-            return Entered::Already;
+            return Insertion::Already;
         }
         claim.enter(hash);
         fence(Ordering::SeqCst);
-        let unborn = if broken(Control::DebtsForgotten) { State::FULL } else { place.overflow().state() };
+        let initial_state =
+            if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_bucket().state() };
         let reading = early.read(State::FULL);
-        let (outcome, state) = born(rules, unborn, &reading, step);
+        let (outcome, state) = born(engine, initial_state, &reading, step);
         claim.open(state);
-        Entered::Decided((outcome, reading))
+        Insertion::Decided((outcome, reading))
     }
 
     /// Waits for the latch of the key's home, a while.
     ///
     /// Who has it has it for tens of nanoseconds, unless he is put to sleep. Then newcomers of that set find no room.
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
-        let [home, _] = self.sets(hash);
-        let word = &home.0[0].digest;
+        let [primary, _] = self.sets(hash);
+        let word = &primary.0[0].fingerprint;
         for tried in 0..TRIES {
-            if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || broken(Control::NoLatch) {
+            if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || injected(Fault::NoLatch) {
                 return Some(Latch { word });
             }
             if tried < TRIES_AT_ONCE { hint::spin_loop() } else { yield_now() }
@@ -85,48 +86,49 @@ impl Table {
     pub(crate) fn claim<R: Source>(
         &self,
         hash: u64,
-        rules: &Rules<R>,
+        engine: &Engine<R>,
         stays: impl Fn(&Bucket) -> bool,
-    ) -> Result<Claim<'_>, u64> {
+    ) -> Result<Vacancy<'_>, u64> {
         loop {
             let sets = self.sets(hash);
             let states = sets.map(|set| set.0.each_ref().map(|slot| slot.bucket.state()));
             // Read after them.
-            let leave = rules.leave();
-            let room = |set: usize| Room::of(&states[set], &leave, |index| stays(&sets[set].0[index].bucket));
-            let [home, other] = [room(0), room(1)];
-            let (set, room) = match home.free >= FREE_AT_HOME || home.free >= other.free {
-                true => (0, home),
-                false => (1, other),
+            let idle = engine.idle_check();
+            let room =
+                |set: usize| Occupancy::of(&states[set], &idle, |index| stays(&sets[set].0[index].bucket));
+            let [primary, secondary] = [room(0), room(1)];
+            let (set, room) = match primary.free >= FREE_IN_PRIMARY || primary.free >= secondary.free {
+                true => (0, primary),
+                false => (1, secondary),
             };
             if room.free == 0 {
-                return Err(leave.time(home.soonest.min(other.soonest)));
+                return Err(idle.due_at(primary.soonest.min(secondary.soonest)));
             }
             let (slot, state) = (&sets[set].0[room.first], states[set][room.first]);
             if (&slot.bucket).commit(state, State::SEALED).is_ok() {
                 let evicts = slot.has_key();
                 self.counts.evicted.fetch_add(u64::from(evicts), Relaxed);
-                return Ok(Claim { table: self, slot, evicts });
+                return Ok(Vacancy { table: self, slot, evicts });
             }
         }
     }
 }
 
 /// What a step comes to on a bucket that begins with it, and what it leaves there: a level at this reading, always.
-fn born<R: Source, P: Pace>(
-    rules: &Rules<R>,
-    unborn: State,
+fn born<R: Source, P: Refill>(
+    engine: &Engine<R>,
+    initial_state: State,
     reading: &Reading<P>,
     step: impl Step,
 ) -> (Outcome, State) {
-    let from = rules.begun(unborn, reading);
+    let from = engine.initialized(initial_state, reading);
     let (outcome, next) = step.run(from, reading);
-    (outcome, next.unwrap_or_else(|| reading.view(from).begun(reading.pace.terms())))
+    (outcome, next.unwrap_or_else(|| reading.view(from).initialized(reading.refill.terms())))
 }
 
 /// What room a set has.
 #[derive(Clone, Copy)]
-struct Room {
+struct Occupancy {
     /// Slots that are empty, or may be forgotten.
     free: usize,
     /// One of those, if there are any.
@@ -135,11 +137,11 @@ struct Room {
     soonest: u64,
 }
 
-impl Room {
-    fn of(states: &[State; SLOTS], leave: &Leave, stays: impl Fn(usize) -> bool) -> Room {
-        let mut room = Room { free: 0, first: 0, soonest: u64::MAX };
-        for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_taken()) {
-            let wait = leave.wait(*state);
+impl Occupancy {
+    fn of(states: &[State; SLOTS], idle: &IdleCheck, stays: impl Fn(usize) -> bool) -> Occupancy {
+        let mut room = Occupancy { free: 0, first: 0, soonest: u64::MAX };
+        for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_claimed()) {
+            let wait = idle.ticks_until_idle(*state);
             room.soonest = room.soonest.min(wait);
             if wait == 0 && !stays(index) {
                 // Rather one that is empty than somebody's.
@@ -165,21 +167,21 @@ impl Drop for Latch<'_> {
 }
 
 /// A slot that is nobody's. Dropped, it is empty.
-pub(crate) struct Claim<'a> {
+pub(crate) struct Vacancy<'a> {
     table: &'a Table,
     slot: &'a Slot,
     /// It was another's.
     evicts: bool,
 }
 
-impl Claim<'_> {
+impl Vacancy<'_> {
     /// Says whose it will be.
     pub(crate) fn enter(&self, hash: u64) {
-        self.slot.change(digest(hash));
+        self.slot.change(fingerprint(hash));
         if !self.evicts {
             self.table.counts.held.fetch_add(1, Relaxed);
         }
-        self.slot.bucket.set(State::ENTERING);
+        self.slot.bucket.set(State::INSERTING);
     }
 
     /// Gives the key its bucket.
@@ -190,7 +192,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Vacancy<'_> {
     fn drop(&mut self) {
         self.table.leave(self.slot, State::FULL);
     }

@@ -8,7 +8,7 @@
 //! | of a key            | a level | is that key's                                                |
 //! | 0                   | vacant  | was [given up](two_choice::Table::vacate), and is empty when the margin has passed since |
 //! | any                 | `SEALED`| is somebody's who is about to give it another key, or to empty it |
-//! | of a key            | `ENTERING` | is somebody's who gives it to that key                     |
+//! | of a key            | `INSERTING` | is somebody's who gives it to that key                     |
 //!
 //! The lowest bit of a set's first digest is its latch; no digest has that bit. (The sets of a key depend on all of its hash.)
 //!
@@ -18,7 +18,7 @@
 //!   the margin. Who did that owns the slot: he alone writes its digest, then its word;
 //! * a word that was loaded is the key's if the digest, loaded after it, is, and the word is then still the same: a
 //!   level never comes back in a slot, as that of its next key has a stamp that is later by the margin. So a commit on a slot that
-//!   has changed hands fails, and a refusal is looked at [once more](crate::bucket::atomic::Word::still_has);
+//!   has changed hands fails, and a refusal is looked at [once more](crate::bucket::atomic::BucketRef::still_has);
 //! * a key is in one slot. Who makes an entry for it holds the latch of its home from before he looks for it again until its word is
 //!   there. Nobody waits for a latch who knows his slot; a newcomer [does, a while](two_choice::Table::latch).
 //!
@@ -35,8 +35,8 @@ pub(crate) mod memory;
 mod set;
 mod two_choice;
 
-pub(crate) use insert::Entered;
+pub(crate) use insert::Insertion;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use set::Set;
-pub(crate) use set::{Held, hash_of};
+pub(crate) use set::{SlotRef, hash_of};
 pub(crate) use two_choice::Table;

@@ -1,8 +1,8 @@
 //! A set of a table: slots side by side, and one slot as the key that has it sees it.
 
-use crate::bucket::atomic::{Bucket, Word};
-use crate::fault::{Control, broken};
-use crate::keyed::id::{Id, mixed};
+use crate::bucket::atomic::{Bucket, BucketRef};
+use crate::fault::{Fault, injected};
+use crate::keyed::id::{BucketId, mix};
 use crate::sync::{AtomicU64, Ordering, plain_bytes};
 use crate::word::state::State;
 
@@ -19,57 +19,57 @@ plain_bytes! {
 plain_bytes! {
     #[repr(C)]
     pub(crate) struct Slot {
-        pub(super) digest: AtomicU64,
+        pub(super) fingerprint: AtomicU64,
         pub(super) bucket: Bucket,
     }
 }
 
 /// The slot of a key.
 #[derive(Clone, Copy)]
-pub(crate) struct Held<'a> {
+pub(crate) struct SlotRef<'a> {
     pub(super) slot: &'a Slot,
-    pub(super) digest: u64,
+    pub(super) fingerprint: u64,
 }
 
 /// What a slot has of a hash: even, and not 0.
 #[inline(always)]
-pub(super) fn digest(hash: u64) -> u64 {
+pub(super) fn fingerprint(hash: u64) -> u64 {
     (hash & !LATCH).max(2)
 }
 
 /// A hash of 32 bits that a key and its slot have in common.
 pub(crate) fn hash_of(full: u64) -> u32 {
-    (mixed(digest(full)) >> 32) as u32
+    (mix(fingerprint(full)) >> 32) as u32
 }
 
 impl Slot {
     pub(super) fn empty() -> Slot {
-        Slot { digest: AtomicU64::new(0), bucket: Bucket::new() }
+        Slot { fingerprint: AtomicU64::new(0), bucket: Bucket::new() }
     }
 
     #[inline(always)]
-    pub(super) fn has(&self, digest: u64) -> bool {
-        self.digest.load(Ordering::Acquire) ^ digest <= LATCH
+    pub(super) fn has(&self, fingerprint: u64) -> bool {
+        self.fingerprint.load(Ordering::Acquire) ^ fingerprint <= LATCH
     }
 }
 
-impl Held<'_> {
+impl SlotRef<'_> {
     /// What the bucket is known by while the slot is that key's.
-    pub(crate) fn id(self) -> Id {
-        Id::new(&self.slot.bucket, self.digest)
+    pub(crate) fn id(self) -> BucketId {
+        BucketId::new(&self.slot.bucket, self.fingerprint)
     }
 
     /// A hash of the key, of 32 bits.
     pub(crate) fn hash(self) -> u32 {
-        hash_of(self.digest)
+        hash_of(self.fingerprint)
     }
 }
 
-impl Word for Held<'_> {
+impl BucketRef for SlotRef<'_> {
     #[inline(always)]
     fn state(self) -> State {
         let state = self.slot.bucket.state();
-        let mine = self.slot.has(self.digest) || broken(Control::NoSecondLook);
+        let mine = self.slot.has(self.fingerprint) || injected(Fault::NoSecondLook);
         if mine && state.is_level() { state } else { State::SEALED }
     }
 
@@ -80,7 +80,7 @@ impl Word for Held<'_> {
 
     #[inline(always)]
     fn still_has(self, state: State) -> bool {
-        state == State::SEALED || self.slot.bucket.state() == state || broken(Control::NoThirdLook)
+        state == State::SEALED || self.slot.bucket.state() == state || injected(Fault::NoThirdLook)
     }
 }
 
@@ -93,19 +93,19 @@ impl Set {
 
     /// Bit by bit, which slots have this digest.
     #[inline(always)]
-    pub(super) fn matches(&self, digest: u64) -> u32 {
+    pub(super) fn matches(&self, fingerprint: u64) -> u32 {
         // All are looked at, without a branch between them: their lines come at the same time. By a loop: closures may be left outside.
         let mut found = 0;
         for (index, slot) in self.0.iter().enumerate() {
-            found |= u32::from(slot.has(digest)) << index;
+            found |= u32::from(slot.has(fingerprint)) << index;
         }
         found
     }
 
     #[inline(always)]
-    pub(super) fn find(&self, digest: u64) -> Option<Held<'_>> {
-        let slot = self.0.get(self.matches(digest).trailing_zeros() as usize)?;
-        Some(Held { slot, digest })
+    pub(super) fn find(&self, fingerprint: u64) -> Option<SlotRef<'_>> {
+        let slot = self.0.get(self.matches(fingerprint).trailing_zeros() as usize)?;
+        Some(SlotRef { slot, fingerprint })
     }
 }
 
@@ -117,13 +117,13 @@ impl Slot {
 
     /// Whether it has a digest: for good, of a slot that this call has sealed.
     pub(super) fn has_key(&self) -> bool {
-        self.digest.load(Ordering::Relaxed) > LATCH
+        self.fingerprint.load(Ordering::Relaxed) > LATCH
     }
 
     /// Puts another digest beside the latch. True if there was one.
-    pub(super) fn change(&self, digest: u64) -> bool {
-        let was = self.digest.load(Ordering::Relaxed) & !LATCH;
-        self.digest.fetch_xor(was ^ digest, Ordering::Release);
+    pub(super) fn change(&self, fingerprint: u64) -> bool {
+        let was = self.fingerprint.load(Ordering::Relaxed) & !LATCH;
+        self.fingerprint.fetch_xor(was ^ fingerprint, Ordering::Release);
         was != 0
     }
 }

@@ -5,18 +5,18 @@ use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
 use super::memory::{self, Memory};
-use super::set::{Held, LATCH, Set, Slot, digest};
-use crate::bucket::atomic::{Bucket, Word};
-use crate::bucket::engine::Rules;
+use super::set::{LATCH, Set, Slot, SlotRef, fingerprint};
+use crate::bucket::atomic::{Bucket, BucketRef};
+use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::Source;
-use crate::fault::{Control, broken};
-use crate::keyed::id::mixed;
+use crate::fault::{Fault, injected};
+use crate::keyed::id::mix;
 use crate::sync::Ordering;
 use crate::word::state::State;
 use crate::word::terms::Reading;
 
 /// A table of so many keys has sets for a third more: then hardly ever are both sets of a key in use.
-pub(super) const KEYS_A_SET: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 6 };
+pub(super) const KEYS_PER_SET: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 6 };
 pub(crate) struct Table {
     sets: Memory,
     pub(super) counts: CachePadded<Counts>,
@@ -30,7 +30,7 @@ pub(super) struct Counts {
 
 impl Table {
     pub(crate) fn new(keys: usize) -> Table {
-        let sets = keys.div_ceil(KEYS_A_SET).max(1);
+        let sets = keys.div_ceil(KEYS_PER_SET).max(1);
         Table { sets: memory::empty(sets), counts: CachePadded::default() }
     }
 
@@ -47,7 +47,7 @@ impl Table {
     /// The sets of a key, the home first.
     #[inline(always)]
     pub(super) fn sets(&self, hash: u64) -> [&Set; 2] {
-        let mixed = mixed(hash);
+        let mixed = mix(hash);
         [self.set(mixed >> 32), self.set(mixed & u64::from(u32::MAX))]
     }
 
@@ -59,58 +59,58 @@ impl Table {
     }
 
     #[cfg(all(test, any(loom, shuttle)))]
-    pub(crate) fn has_sets(&self, hash: u64, [home, other]: [usize; 2]) -> bool {
+    pub(crate) fn has_sets(&self, hash: u64, [primary, secondary]: [usize; 2]) -> bool {
         let [first, second] = self.sets(hash);
-        std::ptr::eq(first, &self.sets[home]) && std::ptr::eq(second, &self.sets[other])
+        std::ptr::eq(first, &self.sets[primary]) && std::ptr::eq(second, &self.sets[secondary])
     }
 
     /// The slot that has the key's digest, if there is one; of two, the first. (One is then about to be another's.)
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64) -> Option<Held<'_>> {
-        let [home, other] = self.sets(hash);
-        let digest = digest(hash);
-        match home.find(digest) {
-            None => other.find(digest),
+    pub(crate) fn find(&self, hash: u64) -> Option<SlotRef<'_>> {
+        let [primary, secondary] = self.sets(hash);
+        let fingerprint = fingerprint(hash);
+        match primary.find(fingerprint) {
+            None => secondary.find(fingerprint),
             found => found,
         }
     }
 
     /// The slot of the key.
-    pub(crate) fn search(&self, hash: u64) -> Option<Held<'_>> {
+    pub(crate) fn search(&self, hash: u64) -> Option<SlotRef<'_>> {
         self.of(hash).find(|held| held.state() != State::SEALED)
     }
 
     /// Whether the key has a slot, or is just getting one.
-    pub(crate) fn is_entered(&self, hash: u64) -> bool {
+    pub(crate) fn is_present(&self, hash: u64) -> bool {
         self.of(hash).any(|held| held.slot.bucket.state() != State::SEALED)
     }
 
-    fn of(&self, hash: u64) -> impl Iterator<Item = Held<'_>> {
-        let digest = digest(hash);
+    fn of(&self, hash: u64) -> impl Iterator<Item = SlotRef<'_>> {
+        let fingerprint = fingerprint(hash);
         let slots = self.sets(hash).into_iter().flat_map(|set| &set.0);
-        slots.filter(move |slot| slot.has(digest)).map(move |slot| Held { slot, digest })
+        slots.filter(move |slot| slot.has(fingerprint)).map(move |slot| SlotRef { slot, fingerprint })
     }
 
     /// Brings the home of a key into the cache.
     #[inline(always)]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        let [home, _] = self.sets(hash);
-        let [first, .., last] = &home.0[..] else { return 0 };
-        first.digest.load(Ordering::Relaxed) ^ last.digest.load(Ordering::Relaxed)
+    pub(crate) fn prefetch(&self, hash: u64) -> u64 {
+        let [primary, _] = self.sets(hash);
+        let [first, .., last] = &primary.0[..] else { return 0 };
+        first.fingerprint.load(Ordering::Relaxed) ^ last.fingerprint.load(Ordering::Relaxed)
     }
 
     /// Forgets all keys that `seal` seals; `sealed` is told of each before it is another's.
     pub(crate) fn clear<R: Source>(
         &self,
-        rules: &Rules<R>,
-        seal: impl Fn(Held<'_>) -> bool,
+        engine: &Engine<R>,
+        seal: impl Fn(SlotRef<'_>) -> bool,
         sealed: impl Fn(&Bucket),
     ) {
         for slot in self.slots().filter(|slot| slot.is_held()) {
-            let held = Held { slot, digest: slot.digest.load(Ordering::Acquire) & !LATCH };
+            let held = SlotRef { slot, fingerprint: slot.fingerprint.load(Ordering::Acquire) & !LATCH };
             if seal(held) {
                 sealed(&slot.bucket);
-                self.vacate(held, rules);
+                self.vacate(held, engine);
             }
         }
     }
@@ -123,12 +123,12 @@ impl Table {
     }
 
     /// The slot whose bucket is there, whosever it is now.
-    pub(crate) fn held_at(&self, address: u64) -> Option<Held<'_>> {
+    pub(crate) fn held_at(&self, address: u64) -> Option<SlotRef<'_>> {
         let from = usize::try_from(address).ok()?.checked_sub(self.sets.as_ptr().addr())?;
         let set = self.sets.get(from / size_of::<Set>())?;
         let slot = set.0.get(from % size_of::<Set>() / size_of::<Slot>())?;
-        let digest = slot.digest.load(Ordering::Acquire) & !LATCH;
-        Some(Held { slot, digest })
+        let fingerprint = slot.fingerprint.load(Ordering::Acquire) & !LATCH;
+        Some(SlotRef { slot, fingerprint })
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
@@ -139,11 +139,11 @@ impl Table {
     ///
     /// Within the margin nobody gets it: a key that did might have, at this very tick, the word that this one had, and be
     /// charged by who is still about to commit on that.
-    pub(crate) fn vacate<R: Source>(&self, Held { slot, .. }: Held<'_>, rules: &Rules<R>) {
-        let Reading { pace, tick, .. } = rules.read();
+    pub(crate) fn vacate<R: Source>(&self, SlotRef { slot, .. }: SlotRef<'_>, engine: &Engine<R>) {
+        let Reading { refill, tick, .. } = engine.read();
         self.leave(
             slot,
-            if broken(Control::RemovedAtOnce) { State::FULL } else { State::vacant(&pace, tick) },
+            if injected(Fault::RemovedAtOnce) { State::FULL } else { State::tombstone(&refill, tick) },
         );
     }
 

@@ -6,11 +6,11 @@ use super::checker::thread;
 use super::explore;
 use super::regime::{FAST, Live, drain, earned, fast, regimes, set, slow, start, step, step_and_drain};
 use super::world::World;
-use crate::bucket::atomic::{First, Word};
+use crate::bucket::atomic::{BucketRef, Order};
 use crate::bucket::live_terms::Source;
 use crate::quota::rate::Quota;
 
-fn attempt(world: &Live, first: First) {
+fn attempt(world: &Live, first: Order) {
     if let Ok(done) = world.overflow.attempt(first, world.now(), FAST) {
         world.note(done);
     }
@@ -26,8 +26,8 @@ fn beside_a_change(name: &str, [from, to]: [Quota; 2], threads: [fn(&Live); 3], 
     });
 }
 
-const BY_THE_CLOCK: fn(&Live) = |world| attempt(world, First::Clock);
-const BY_THE_WORD: fn(&Live) = |world| attempt(world, First::Word);
+const BY_THE_CLOCK: fn(&Live) = |world| attempt(world, Order::ClockFirst);
+const BY_THE_WORD: fn(&Live) = |world| attempt(world, Order::WordFirst);
 const SLOW_DOWN: fn(&Live) = |world| set(world, slow());
 const SPEED_UP: fn(&Live) = |world| set(world, fast());
 
@@ -59,15 +59,15 @@ fn a_first_reader_and_an_attempt() {
         drain(&known);
         let state = known.overflow.state();
         let read = move |world: &Live| {
-            let once = world.rules.source.admitted(state, 1, true);
-            let ticks = once.reading.pace.ticks;
-            once.fits.then_some((ticks.part, ticks.gear))
+            let once = world.engine.source.admitted(state, 1, true);
+            let ticks = once.reading.refill.ticks;
+            once.fits.then_some((ticks.multiplier_low, ticks.packed))
         };
         let whole = read(&known).expect("it was read before");
         let readers = [(); 2].map(|()| {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                world.rules.read();
+                world.engine.read();
             })
         });
         let ahead = Arc::clone(&world);

@@ -11,18 +11,18 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, fixed};
-use crate::bucket::atomic::{Bucket, First, Missed, Word};
-use crate::bucket::engine::{Now, Rules};
-use crate::keyed::hot::{As, Hot};
-use crate::keyed::id::Id;
-use crate::keyed::id::Tag;
-use crate::keyed::table::{Held, Table};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order};
+use crate::bucket::engine::{Engine, Now};
+use crate::keyed::hot::{HotKeys, Mode};
+use crate::keyed::id::BucketId;
+use crate::keyed::id::EntryId;
+use crate::keyed::table::{SlotRef, Table};
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::state::State;
 use crate::word::verb::Take;
 
-const NO_TAG: Tag = Tag { hash: 0, ticket: 0 };
+const NO_TAG: EntryId = EntryId { hash: 0, ticket: 0 };
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;
@@ -33,10 +33,10 @@ const LATER: u64 = 100 * SECOND;
 
 /// Where the bucket of the key is.
 trait Store: Send + Sync + 'static {
-    type Found<'a>: Word;
+    type FoundBucket<'a>: BucketRef;
     fn new() -> Self;
-    fn search(&self) -> Option<Self::Found<'_>>;
-    fn id(found: Self::Found<'_>) -> Id;
+    fn get(&self) -> Option<Self::FoundBucket<'_>>;
+    fn id(found: Self::FoundBucket<'_>) -> BucketId;
     /// The key gets a bucket, if it has none. False if there is no room.
     fn enter(&self, world: &World<Self>) -> bool
     where
@@ -52,19 +52,19 @@ struct Map {
 }
 
 impl Store for Map {
-    type Found<'a> = &'a Bucket;
+    type FoundBucket<'a> = &'a Bucket;
 
     fn new() -> Map {
         Map { buckets: [Bucket::new(), Bucket::new()], entry: AtomicU64::new(0), other: Bucket::new() }
     }
 
-    fn search(&self) -> Option<&Bucket> {
+    fn get(&self) -> Option<&Bucket> {
         let bucket = &self.buckets[self.entry.load(Ordering::Acquire) as usize];
         (bucket.state() != State::SEALED).then_some(bucket)
     }
 
-    fn id(bucket: &Bucket) -> Id {
-        Id::of(bucket)
+    fn id(bucket: &Bucket) -> BucketId {
+        BucketId::of(bucket)
     }
 
     fn enter(&self, _: &World<Map>) -> bool {
@@ -79,38 +79,38 @@ impl Store for Map {
 struct Inline(Table);
 
 impl Inline {
-    fn of(&self, hash: u64) -> Option<Held<'_>> {
+    fn of(&self, hash: u64) -> Option<SlotRef<'_>> {
         self.0.search(hash)
     }
 
     /// The key of that hash gets the slot, if it has none and it is to be had.
     fn enter(&self, world: &World<Inline>, hash: u64) -> bool {
-        let rules = &world.rules;
-        let claim = self.0.claim(hash, rules, |bucket| world.hot.keeps(Id::of(bucket)));
+        let engine = &world.engine;
+        let claim = self.0.claim(hash, engine, |bucket| world.hot.is_hot(BucketId::of(bucket)));
         if let Ok(claim) = claim
             && let Some(_latch) = self.0.latch(hash)
             && self.of(hash).is_none()
         {
             claim.enter(hash);
-            let reading = rules.read();
-            claim.open(reading.view(State::FULL).begun(&reading.pace));
+            let reading = engine.read();
+            claim.open(reading.view(State::FULL).initialized(&reading.refill));
         }
         self.of(hash).is_some()
     }
 }
 
 impl Store for Inline {
-    type Found<'a> = Held<'a>;
+    type FoundBucket<'a> = SlotRef<'a>;
 
     fn new() -> Inline {
         Inline(Table::new(1))
     }
 
-    fn search(&self) -> Option<Held<'_>> {
+    fn get(&self) -> Option<SlotRef<'_>> {
         self.of(HASH)
     }
 
-    fn id(held: Held<'_>) -> Id {
+    fn id(held: SlotRef<'_>) -> BucketId {
         held.id()
     }
 
@@ -125,8 +125,8 @@ const OTHER: u64 = 6;
 
 struct World<S> {
     store: S,
-    hot: Hot,
-    rules: Rules<Fixed>,
+    hot: HotKeys,
+    engine: Engine<Fixed>,
     mock: MockClock,
     overflow: Bucket,
     /// Since when at the earliest they are granted, and how many tokens.
@@ -143,8 +143,8 @@ impl<S: Store> World<S> {
         let (clock, mock) = Clock::mock();
         let world = Arc::new(World {
             store: S::new(),
-            hot: Hot::new(),
-            rules: Rules::new(fixed(SLOT, burst), clock, None),
+            hot: HotKeys::new(),
+            engine: Engine::new(fixed(SLOT, burst), clock, None),
             mock,
             overflow: Bucket::new(),
             grants: Mutex::default(),
@@ -160,22 +160,22 @@ impl<S: Store> World<S> {
         world
     }
 
-    fn id(&self) -> Id {
-        S::id(self.store.search().expect("it has a bucket"))
+    fn id(&self) -> BucketId {
+        S::id(self.store.get().expect("it has a bucket"))
     }
 
     fn promote(&self) {
-        if let Some(found) = self.store.search().filter(|found| found.state().is_level()) {
+        if let Some(found) = self.store.get().filter(|found| found.state().is_level()) {
             let sealed = || found.state() == State::SEALED;
-            self.hot.promote(S::id(found), NO_TAG, self.rules.clock.nanos(), sealed);
+            self.hot.promote(S::id(found), NO_TAG, self.engine.clock.nanos(), sealed);
         }
     }
 
     /// Takes `n` tokens as a thread of that cell, in the way of a limiter.
     fn take_n(&self, own: usize, n: u64) -> bool {
-        let since = self.rules.clock.nanos();
+        let since = self.engine.clock.nanos();
         for _ in 0..20 {
-            let Some(found) = self.store.search() else {
+            let Some(found) = self.store.get() else {
                 if !self.store.enter(self) {
                     return false;
                 }
@@ -191,22 +191,22 @@ impl<S: Store> World<S> {
         panic!("no end of rounds");
     }
 
-    fn take_of(&self, found: impl Word, id: Id, own: usize, n: u64) -> Option<bool> {
-        let (rules, now) = (&self.rules, Now(&self.rules));
-        let word = match self.hot.found(found, id, rules)? {
-            As::Whole(word) => word,
-            As::Spread(spread) => {
-                if spread.cells.of(own).take(spread.life, n).is_some() {
+    fn take_of(&self, found: impl BucketRef, id: BucketId, own: usize, n: u64) -> Option<bool> {
+        let (engine, now) = (&self.engine, Now(&self.engine));
+        let word = match self.hot.found(found, id, engine)? {
+            Mode::Plain(word) => word,
+            Mode::Spread(spread) => {
+                if spread.cells.of(own).take(spread.generation, n).is_some() {
                     return Some(true);
                 }
                 return Some(spread.acquire(own, now, n)?.is_ok());
             }
         };
-        match word.attempt(First::Word, now, n) {
+        match word.attempt(Order::WordFirst, now, n) {
             Ok((outcome, _)) => Some(outcome.granted),
-            Err(Missed::Lost) => None,
-            Err(Missed::Unfit) => {
-                let (outcome, _) = rules.first_charge(word, &self.overflow, now, Take(n))?;
+            Err(Miss::LostRace) => None,
+            Err(Miss::StaleReading) => {
+                let (outcome, _) = engine.first_charge(word, &self.overflow, now, Take(n))?;
                 Some(outcome.granted)
             }
         }
@@ -220,10 +220,10 @@ impl<S: Store> World<S> {
         while self.take(0) || self.take(1) {}
     }
 
-    fn fold(&self) {
-        let Some(found) = self.store.search() else { return };
-        if let Some(As::Spread(spread)) = self.hot.found(found, S::id(found), &self.rules) {
-            self.hot.fold(spread);
+    fn demote(&self) {
+        let Some(found) = self.store.get() else { return };
+        if let Some(Mode::Spread(spread)) = self.hot.found(found, S::id(found), &self.engine) {
+            self.hot.demote(spread);
         }
     }
 
@@ -244,20 +244,20 @@ impl<S: Store> World<S> {
 
 impl World<Map> {
     fn remove(&self) {
-        if let Some(bucket) = self.store.search()
-            && self.rules.seal(bucket, || ())
+        if let Some(bucket) = self.store.get()
+            && self.engine.seal(bucket, || ())
         {
-            self.hot.forget(Id::of(bucket));
+            self.hot.drop_leases(BucketId::of(bucket));
         }
     }
 
     /// Takes a token as those verbs do that take no lease. True if it was spread so.
     fn reserve(&self) -> bool {
-        let since = self.rules.clock.nanos();
-        let Some(bucket) = self.store.search() else { return false };
-        let found = self.hot.found(bucket, Id::of(bucket), &self.rules);
-        let Some(As::Spread(spread)) = found else { return false };
-        let granted = spread.run(Now(&self.rules), Take(1)).0.granted;
+        let since = self.engine.clock.nanos();
+        let Some(bucket) = self.store.get() else { return false };
+        let found = self.hot.found(bucket, BucketId::of(bucket), &self.engine);
+        let Some(Mode::Spread(spread)) = found else { return false };
+        let granted = spread.run(Now(&self.engine), Take(1)).0.granted;
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, 1));
         }
@@ -267,14 +267,14 @@ impl World<Map> {
     /// Spreads another key, which has the same seat, and takes two tokens of it, one of them from the cell.
     fn spread_other(&self) {
         let other = &self.store.other;
-        self.hot.promote(Id::of(other), NO_TAG, LATER, || false);
+        self.hot.promote(BucketId::of(other), NO_TAG, LATER, || false);
         assert!(self.take_of_other() && self.take_of_other());
     }
 
     fn take_of_other(&self) -> bool {
         let other = &self.store.other;
         let take = || {
-            let granted = self.take_of(other, Id::of(other), 0, 1);
+            let granted = self.take_of(other, BucketId::of(other), 0, 1);
             if granted.is_none() {
                 yield_now();
             }
@@ -284,19 +284,19 @@ impl World<Map> {
     }
 
     fn evict(&self) {
-        if let Some(bucket) = self.store.search() {
-            let _ = self.hot.seal_if_idle(bucket, Id::of(bucket), &self.rules);
+        if let Some(bucket) = self.store.get() {
+            let _ = self.hot.seal_if_idle(bucket, BucketId::of(bucket), &self.engine);
         }
     }
 }
 
 impl World<Inline> {
     fn remove(&self) {
-        if let Some(held) = self.store.search()
-            && self.rules.seal(held, || ())
+        if let Some(held) = self.store.get()
+            && self.engine.seal(held, || ())
         {
-            self.hot.forget(held.id());
-            self.store.0.vacate(held, &self.rules);
+            self.hot.drop_leases(held.id());
+            self.store.0.vacate(held, &self.engine);
         }
     }
 
@@ -419,19 +419,19 @@ fn a_bucket_that_was_evicted_is_not_spread() {
                 world.evict();
             },
         ]);
-        assert_ne!(world.hot.seat(id).time_of(id).is_some(), world.store.buckets[0].state() == State::SEALED);
+        assert_ne!(world.hot.slot(id).time_of(id).is_some(), world.store.buckets[0].state() == State::SEALED);
     });
 }
 
 #[test]
 fn what_folds_back_beside_a_spender_is_granted_once() {
-    explore("who folds a key back, a spender", || {
+    explore("who demotes a key back, a spender", || {
         let world = World::<Map>::of(8);
         world.promote();
         // Four are in the word, none in the cells.
         assert!(world.take(0) && world.take(0) && world.take(0));
         world.run(&[
-            |world| world.fold(),
+            |world| world.demote(),
             |world| {
                 world.take(0);
                 half_a_slot(world);
@@ -446,13 +446,13 @@ fn what_folds_back_beside_a_spender_is_granted_once() {
 /// What was spent of the leases has no room in what was earned while they were out.
 #[test]
 fn what_folds_back_mints_nothing() {
-    explore("who folds a key back, a spender, a long time before", || {
+    explore("who demotes a key back, a spender, a long time before", || {
         let world = World::<Map>::spread();
         world.take(0);
         world.mock.advance(LONG);
         world.run(&[
             |world| {
-                world.fold();
+                world.demote();
                 world.take_n(1, 3);
             },
             |world| {
@@ -468,13 +468,13 @@ fn what_folds_back_mints_nothing() {
 /// Two who fold it back, of whom one comes late: the cells of the next time are not his.
 #[test]
 fn a_key_folds_back_once() {
-    explore("two who fold a key back, who spreads it anew", || {
+    explore("two who demote a key back, who spreads it anew", || {
         let world = World::<Map>::spread();
         world.take(0);
         world.run(&[
-            |world| world.fold(),
+            |world| world.demote(),
             |world| {
-                world.fold();
+                world.demote();
                 world.promote();
                 world.take(1);
             },
@@ -536,7 +536,7 @@ fn a_slot_that_is_spread_late_serves_nobody_else() {
         world.mock.advance(LONG);
         world.run(&[
             |world| {
-                let Some(found) = world.store.search() else { return };
+                let Some(found) = world.store.get() else { return };
                 world.hot.promote(found.id(), NO_TAG, LATER, || false);
                 let _ = world.take_of(found, found.id(), 0, 1);
             },
@@ -555,7 +555,7 @@ fn a_slot_that_is_spread_late_serves_nobody_else() {
 #[test]
 #[cfg(any(shuttle, rmw_loads))]
 fn the_next_key_that_has_the_cells_serves_itself() {
-    explore("a taker, who folds his key back and spreads another", || {
+    explore("a taker, who demotes his key back and spreads another", || {
         let world = World::<Map>::spread();
         assert!(world.take_of_other());
         world.mock.advance(LONG);
@@ -564,7 +564,7 @@ fn the_next_key_that_has_the_cells_serves_itself() {
                 world.take(0);
             },
             |world| {
-                world.fold();
+                world.demote();
                 world.spread_other();
             },
         ]);
@@ -577,7 +577,7 @@ fn the_next_key_that_has_the_cells_serves_itself() {
 /// What is leased of another key takes no room from one that was folded back.
 #[test]
 fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
-    explore("who reserves a token, who folds his key back and spreads another", || {
+    explore("who reserves a token, who demotes his key back and spreads another", || {
         let world = World::<Map>::spread();
         assert!(world.take_of_other());
         world.mock.advance(LONG);
@@ -586,7 +586,7 @@ fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
                 world.reserve();
             },
             |world| {
-                world.fold();
+                world.demote();
                 world.spread_other();
             },
         ]);
@@ -598,12 +598,12 @@ fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
 /// Who is folding a key back when that is removed leaves the cells to the next.
 #[test]
 fn cells_that_were_closed_are_opened_again_for_their_own_key() {
-    explore("who folds a key back, who removes it and spreads another", || {
+    explore("who demotes a key back, who removes it and spreads another", || {
         let world = World::<Map>::spread();
         assert!(world.take_of_other());
         world.mock.advance(LONG);
         world.run(&[
-            |world| world.fold(),
+            |world| world.demote(),
             |world| {
                 world.remove();
                 world.spread_other();

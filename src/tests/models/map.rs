@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
-use crate::bucket::atomic::Word;
+use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Under;
 use crate::bucket::reservation::Receipt;
 use crate::quota::rate::Quota;
@@ -76,16 +76,16 @@ fn an_evictor_that_is_ahead_waits_for_the_margin() {
             |world| {
                 let Some(bucket) = world.find() else { return };
                 let idle = bucket.drive(
-                    |_| world.rules.read(),
+                    |_| world.engine.read(),
                     |state, reading| {
-                        let terms = &reading.pace;
+                        let terms = &reading.refill;
                         let ahead = terms.tick(reading.nanos() + 1_900_000_000);
                         let idle = state.evictable_in(terms, ahead, 0) == 0;
                         (idle, idle.then_some(State::SEALED))
                     },
                 );
                 if idle.0 {
-                    world.bury();
+                    world.remove_sealed();
                 }
             },
             World::take,
@@ -103,8 +103,8 @@ fn removing_a_key_races_with_its_takers() {
             |world| {
                 world.mock.advance(Duration::from_secs(1));
                 if let Some(bucket) = world.find() {
-                    world.rules.seal(bucket, || ());
-                    world.bury();
+                    world.engine.seal(bucket, || ());
+                    world.remove_sealed();
                 }
             },
             World::take,
@@ -118,11 +118,11 @@ fn removing_a_key_races_with_its_takers() {
 /// Reserves a token of the key, and drops that.
 fn reserve_and_drop(world: &World) {
     let then = world.removals().latest();
-    let step = Reserve { n: 1, patience: u64::MAX };
+    let step = Reserve { n: 1, max_wait: u64::MAX };
     let Ok((outcome, reading)) = world.acquire(step) else { return };
     let receipt = Receipt::new(outcome, &reading, None);
     if let Some(bucket) = world.find().filter(|_| outcome.granted) {
-        world.rules.give_back(world.removals().since(then, bucket), &receipt);
+        world.engine.give_back(world.removals().since(then, bucket), &receipt);
     }
 }
 
@@ -136,8 +136,8 @@ fn a_receipt_of_a_removed_key_is_void() {
             reserve_and_drop,
             |world| {
                 if let Some(bucket) = world.find() {
-                    world.rules.seal(bucket, || world.removals().raise());
-                    world.bury();
+                    world.engine.seal(bucket, || world.removals().raise());
+                    world.remove_sealed();
                 }
             },
             |world| {
@@ -185,7 +185,7 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
         world.run(&[
             // By the entry, as a hold does: never to the bucket that comes after it.
             |world| {
-                world.rules.refund(&world.buckets[0], 1, None);
+                world.engine.refund(&world.buckets[0], 1, None);
             },
             |world| {
                 world.mock.advance(Duration::from_millis(100));
@@ -203,7 +203,7 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
 /// A plan of one token every 100 s.
 fn slow_plan(world: &World) -> Plan {
     let (slow, own) = (Quota::every(Duration::from_secs(100)), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, slow, own, &world.rules.read().pace, None).unwrap()
+    Plan::compile(0, slow, own, &world.engine.read().refill, None).unwrap()
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_key_under_a_slow_plan_is_not_evicted_by_the_own_quota() {
         world.run(&[
             |world| {
                 let plan = slow_plan(world);
-                world.rules.admit_plan(plan.ticks_to_fill());
+                world.engine.admit_plan(plan.ticks_to_fill());
                 world.take_as(Under(world.now(), plan));
             },
             World::evict,

@@ -10,14 +10,14 @@ use std::time::Duration;
 use super::checker::{Gate, thread};
 use super::explore;
 use super::world::{SECOND, World};
-use crate::bucket::live_terms::{Regimes, Source};
-use crate::quota::layout::{Frame, Room};
+use crate::bucket::live_terms::{LiveTerms, Source};
+use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
-use crate::word::terms::MARGIN_NANOS;
+use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::TakeUpTo;
 
-pub(super) type Live = World<Regimes>;
+pub(super) type Live = World<LiveTerms>;
 
 const BURST: u64 = 100_000;
 const STEP: u64 = 20_000_000;
@@ -38,9 +38,9 @@ pub(super) const fn slow() -> Quota {
     Quota::every(Duration::from_secs(10)).burst(BURST)
 }
 
-pub(super) fn regimes(first: Quota, other: Quota) -> Regimes {
-    let room = Room { headroom: Some(other.numbers()), max_debt: Some(0) };
-    Regimes::new(first, Frame::of(first.numbers(), room).unwrap())
+pub(super) fn regimes(first: Quota, secondary: Quota) -> LiveTerms {
+    let room = LayoutOptions { headroom: Some(secondary.numbers()), max_debt: Some(0) };
+    LiveTerms::new(first, Layout::of(first.numbers(), room).unwrap())
 }
 
 /// An empty bucket under the fast quota, of which a burst was taken.
@@ -51,7 +51,7 @@ fn world() -> Arc<Live> {
 }
 
 pub(super) fn drain(world: &Live) {
-    world.note(world.rules.run(&world.overflow, world.now(), TakeUpTo(BURST)));
+    world.note(world.engine.run(&world.overflow, world.now(), TakeUpTo(BURST)));
 }
 
 pub(super) fn step(world: &Live) {
@@ -64,7 +64,7 @@ pub(super) fn step_and_drain(world: &Live) {
 }
 
 pub(super) fn set(world: &Live, quota: Quota) {
-    world.rules.source.set(quota, &world.rules.clock).unwrap();
+    world.engine.source.set(quota, &world.engine.clock).unwrap();
 }
 
 fn slow_down(world: &Live) {
@@ -73,17 +73,17 @@ fn slow_down(world: &Live) {
 
 /// As far as a setter comes that is stopped before it starts the regime.
 fn publish_slow(world: &Live) {
-    world.rules.source.publish(0, slow(), &world.rules.clock).unwrap();
+    world.engine.source.publish(0, slow(), &world.engine.clock).unwrap();
 }
 
 /// The setter goes on.
 fn go_on(world: &Live) {
-    world.rules.source.start_after(0, &world.rules.clock);
+    world.engine.source.activate_next(0, &world.engine.clock);
 }
 
 /// Steps until the last change.
 pub(super) fn start(world: &Live) -> u64 {
-    let start = world.rules.source.changed().expect("the quota was changed");
+    let start = world.engine.source.changed().expect("the quota was changed");
     assert_eq!(start % STEP, 0, "the start is undecided");
     start / STEP
 }
@@ -170,7 +170,7 @@ fn two_setters(name: &str, meanwhile: fn(&Live)) {
         let world = world();
         world.run(&[slow_down, |world| set(world, medium()), meanwhile]);
         step_and_drain(&world);
-        let slow_last = world.rules.source.quota() == slow();
+        let slow_last = world.engine.source.quota() == slow();
         let (first, last) = if slow_last { (MEDIUM, SLOW) } else { (SLOW, MEDIUM) };
         let earned = earned(&world);
         match start(&world) {
@@ -266,14 +266,14 @@ fn a_first_reader_that_was_stopped_counts_for_no_later_regime() {
         let world = World::of(regimes(fast(), slow()));
         world.run(&[
             |world| {
-                world.rules.read();
+                world.engine.read();
             },
             |world| {
                 set(world, slow());
                 set(world, medium());
             },
         ]);
-        assert!(world.rules.source.counts_as_it_ticks(&world.rules.clock));
+        assert!(world.engine.source.counts_as_it_ticks(&world.engine.clock));
     });
 }
 
@@ -291,13 +291,14 @@ fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
                 world.mock.advance(Duration::from_secs(1));
             },
             |world| {
-                let nanos = || world.rules.clock.nanos();
+                let nanos = || world.engine.clock.nanos();
                 let (bucket, before) = (world.find().expect("nobody else evicts"), nanos());
-                if world.rules.seal_if_idle(bucket).is_ok() {
-                    let changed = world.rules.source.changed();
-                    let calm = changed.is_none_or(|start| before <= start || nanos() >= start + MARGIN_NANOS);
+                if world.engine.seal_if_idle(bucket).is_ok() {
+                    let changed = world.engine.source.changed();
+                    let calm =
+                        changed.is_none_or(|start| before <= start || nanos() >= start + EVICTION_GRACE);
                     assert!(calm, "sealed after {before}, changed at {changed:?}");
-                    world.bury();
+                    world.remove_sealed();
                 }
             },
         ]);
@@ -325,7 +326,7 @@ fn a_bucket_is_not_evicted_within_the_margin_after_two_changes() {
             |world| set(world, QUOTAS[2]),
             |world| {
                 let bucket = world.find().expect("nobody else evicts");
-                assert!(world.rules.seal_if_idle(bucket).is_err());
+                assert!(world.engine.seal_if_idle(bucket).is_err());
             },
         ]);
     });
@@ -338,7 +339,7 @@ fn a_plan_after_a_setter_that_was_stopped() {
         let world = World::of(regimes(fast(), slow()));
         step(&world);
         publish_slow(&world);
-        let plan = |world: &Live| world.rules.source.plan(0, slow(), &world.rules.clock).unwrap();
+        let plan = |world: &Live| world.engine.source.plan(0, slow(), &world.engine.clock).unwrap();
         let (taker, maker) = (Arc::clone(&world), Arc::clone(&world));
         let taker = thread::spawn(move || drain(&taker));
         let made = Arc::new(std::sync::Mutex::new(None));

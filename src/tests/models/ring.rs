@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::checker::thread;
 use super::explore;
-use crate::keyed::id::Tag;
-use crate::keyed::ring::{Look, Ring};
+use crate::keyed::id::EntryId;
+use crate::keyed::ring::{ClockRing, Probe};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Hashes of keys, from this one on.
@@ -15,17 +15,17 @@ const FIRST: u32 = 10;
 #[test]
 fn a_ticket_has_one_entry() {
     explore("a ring of one, two keys", || {
-        let ring = Arc::new(Ring::new(1));
+        let ring = Arc::new(ClockRing::new(1));
         // Its segment is made by std's lock, of which no checker knows.
-        drop(ring.admit(0, |_| Look::Gone));
+        drop(ring.admit(0, |_| Probe::Gone));
         let entries = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let threads = [0, 1].map(|key| {
             let (ring, entries) = (Arc::clone(&ring), Arc::clone(&entries));
             thread::spawn(move || {
                 let entry = |hash: u32| &entries[(hash - FIRST) as usize];
-                let look = |tag: Tag| match entry(tag.hash).load(Ordering::Acquire) {
-                    0 => Look::Gone,
-                    _ => Look::Stays { due: 0 },
+                let look = |tag: EntryId| match entry(tag.hash).load(Ordering::Acquire) {
+                    0 => Probe::Gone,
+                    _ => Probe::Stays { due: 0 },
                 };
                 if let Ok(mut ticket) = ring.admit(0, look) {
                     let tag = ticket.admits(FIRST + key);

@@ -10,9 +10,9 @@ use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, fixed};
 use crate::bucket::atomic::Bucket;
-use crate::bucket::engine::{Now, Rules};
-use crate::bucket::lease::{Cells, Life, Spread};
-use crate::bucket::live_terms::{Change, Regimes, Source};
+use crate::bucket::engine::{Engine, Now};
+use crate::bucket::lease::{Generation, LeaseCells, Spread};
+use crate::bucket::live_terms::{Change, LiveTerms, Source};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 
@@ -23,9 +23,9 @@ const LONG: Duration = Duration::from_secs(100);
 
 struct Hot<R = Fixed> {
     bucket: Bucket,
-    rules: Rules<R>,
+    engine: Engine<R>,
     mock: MockClock,
-    cells: Cells,
+    cells: LeaseCells,
     /// Since when at the earliest they are granted, and how many tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
@@ -41,23 +41,28 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
         let (clock, mock) = Clock::mock();
         Arc::new(Hot {
             bucket: Bucket::new(),
-            rules: Rules::new(source, clock, None),
+            engine: Engine::new(source, clock, None),
             mock,
-            cells: Cells::new(2),
+            cells: LeaseCells::new(2),
             grants: Mutex::default(),
         })
     }
 
     fn spread(&self) -> Spread<'_, &Bucket, R> {
-        Spread { bucket: &self.bucket, rules: &self.rules, cells: &self.cells, life: Life::ONLY }
+        Spread {
+            bucket: &self.bucket,
+            engine: &self.engine,
+            cells: &self.cells,
+            generation: Generation::ONLY,
+        }
     }
 
     /// Takes `n` tokens as a thread of that cell.
     fn take_n(&self, own: usize, n: u64) -> bool {
-        let since = self.rules.clock.nanos();
-        let granted = match self.cells.of(own).take(Life::ONLY, n) {
+        let since = self.engine.clock.nanos();
+        let granted = match self.cells.of(own).take(Generation::ONLY, n) {
             Some(_) => true,
-            None => self.spread().acquire(own, Now(&self.rules), n).is_some_and(|taken| taken.is_ok()),
+            None => self.spread().acquire(own, Now(&self.engine), n).is_some_and(|taken| taken.is_ok()),
         };
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, n));
@@ -265,12 +270,12 @@ fn what_is_refunded_beside_a_lease_is_granted_once() {
 fn a_smaller_burst_holds_for_what_is_leased() {
     explore("a change of quota, a taker", || {
         let quota = Quota::every(Duration::from_secs(10)).burst(4);
-        let hot = Hot::of(Regimes::new(quota, quota.frame()));
+        let hot = Hot::of(LiveTerms::new(quota, quota.layout()));
         assert!(hot.take(0));
         hot.run(&[
             |hot| {
-                hot.rules.source.set(Quota::every(Duration::from_secs(10)), &hot.rules.clock).unwrap();
-                hot.spread().gather_after_a_lower_burst();
+                hot.engine.source.set(Quota::every(Duration::from_secs(10)), &hot.engine.clock).unwrap();
+                hot.spread().recall_after_a_lower_burst();
             },
             |hot| {
                 hot.take(1);
@@ -283,16 +288,22 @@ fn a_smaller_burst_holds_for_what_is_leased() {
 }
 
 /// Takers of a bucket whose burst is lowered: in the end no more tokens are left than that.
-fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot<Regimes>), taker: fn(&Hot<Regimes>)) {
+fn a_lower_burst(
+    name: &str,
+    before: u64,
+    after: u64,
+    prepare: fn(&Hot<LiveTerms>),
+    taker: fn(&Hot<LiveTerms>),
+) {
     explore(name, move || {
         let quota = Quota::every(Duration::from_secs(10)).burst(before);
-        let hot = Hot::of(Regimes::new(quota, quota.frame()));
+        let hot = Hot::of(LiveTerms::new(quota, quota.layout()));
         prepare(&hot);
         let setter = Arc::clone(&hot);
         let setter = thread::spawn(move || {
-            let change = setter.rules.source.set(quota.burst(after), &setter.rules.clock).unwrap();
+            let change = setter.engine.source.set(quota.burst(after), &setter.engine.clock).unwrap();
             assert_eq!(change, Change::LowerBurst);
-            setter.spread().gather_after_a_lower_burst();
+            setter.spread().recall_after_a_lower_burst();
         });
         hot.run(&[taker]);
         setter.join().unwrap();
@@ -306,7 +317,7 @@ fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot<Regimes>)
 /// for the rest.
 #[test]
 fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
-    let prepare = |hot: &Hot<Regimes>| assert!(hot.take(0));
+    let prepare = |hot: &Hot<LiveTerms>| assert!(hot.take(0));
     a_lower_burst("a lower burst, a taker who leases", 6, 2, prepare, |hot| {
         hot.take(1);
     });
@@ -315,7 +326,7 @@ fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
 /// Tokens of the burst before go back while a lease of the new one is taken.
 #[test]
 fn a_lease_that_is_taken_while_others_end_mints_nothing() {
-    let prepare = |hot: &Hot<Regimes>| {
+    let prepare = |hot: &Hot<LiveTerms>| {
         assert!(hot.take(0) && hot.take(1));
         assert_eq!(hot.spread().at_hand(), 4);
     };
@@ -328,11 +339,11 @@ fn a_lease_that_is_taken_while_others_end_mints_nothing() {
 fn a_change_to_the_same_quota_loses_no_token() {
     explore("the same quota, a taker who leases", || {
         let quota = Quota::every(Duration::from_secs(10)).burst(6);
-        let hot = Hot::of(Regimes::new(quota, quota.frame()));
+        let hot = Hot::of(LiveTerms::new(quota, quota.layout()));
         hot.run(&[
             |hot| {
-                let quota = hot.rules.source.quota();
-                let change = hot.rules.source.set(quota, &hot.rules.clock).unwrap();
+                let quota = hot.engine.source.quota();
+                let change = hot.engine.source.set(quota, &hot.engine.clock).unwrap();
                 assert_eq!(change, Change::Other);
             },
             |hot| {

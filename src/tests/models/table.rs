@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{Fixed, SECOND, assert_law, fixed};
-use crate::bucket::atomic::{Bucket, First, Missed, Read, Word};
-use crate::bucket::engine::{Done, Now, Place, Rules};
-use crate::keyed::table::{Entered, Held, Table};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, Read};
+use crate::bucket::engine::{Done, Engine, Entry, Now};
+use crate::keyed::table::{Insertion, SlotRef, Table};
 use crate::sync::yield_now;
 use crate::time::clock::{Clock, MockClock};
-use crate::word::terms::{Pace, Reading};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Step, Take};
 
 /// The time to earn a token, and the margin, and a little.
@@ -32,7 +32,7 @@ const BOB_TAKES: fn(&World) = |world| {
 };
 
 struct World {
-    rules: Rules<Fixed>,
+    engine: Engine<Fixed>,
     mock: MockClock,
     table: Table,
     hashes: [u64; 2],
@@ -49,7 +49,7 @@ impl World {
         let mut hashes = (1..).map(|n: u64| n << 1).filter(|hash| table.has_sets(*hash, [0, slots - 1]));
         let hashes = [(); 2].map(|()| hashes.next().expect("there are such hashes"));
         Arc::new(World {
-            rules: Rules::new(fixed(10 * SECOND, burst), clock, None),
+            engine: Engine::new(fixed(10 * SECOND, burst), clock, None),
             mock,
             table,
             hashes,
@@ -60,15 +60,18 @@ impl World {
 
     /// Takes a token, as a limiter does that shares. True if there was one.
     fn take(&self, key: usize) -> bool {
-        let (hash, now) = (self.hashes[key], Now(&self.rules));
-        let attempt =
-            self.table.find(hash).ok_or(Missed::Unfit).and_then(|held| held.attempt(First::Word, now, 1));
+        let (hash, now) = (self.hashes[key], Now(&self.engine));
+        let attempt = self
+            .table
+            .find(hash)
+            .ok_or(Miss::StaleReading)
+            .and_then(|held| held.attempt(Order::WordFirst, now, 1));
         let again = |missed| {
-            let held = self.table.search(hash).filter(|_| missed == Missed::Lost);
-            held.and_then(|held| self.rules.attempt_again(held, missed, now, 1))
+            let held = self.table.search(hash).filter(|_| missed == Miss::LostRace);
+            held.and_then(|held| self.engine.attempt_again(held, missed, now, 1))
         };
         let done = attempt.or_else(|missed| again(missed).ok_or(())).ok();
-        let done = done.or_else(|| self.rules.acquire(Seat { world: self, key }, now, Take(1)).ok());
+        let done = done.or_else(|| self.engine.acquire(Seat { world: self, key }, now, Take(1)).ok());
         let Some((outcome, reading)) = done else { return false };
         if outcome.granted {
             let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,9 +105,9 @@ impl World {
 
     fn remove(&self, key: usize) {
         if let Some(held) = self.table.search(self.hashes[key])
-            && self.rules.seal(held, || ())
+            && self.engine.seal(held, || ())
         {
-            self.table.vacate(held, &self.rules);
+            self.table.vacate(held, &self.engine);
         }
     }
 
@@ -128,33 +131,33 @@ struct Seat<'a> {
     key: usize,
 }
 
-impl<'a> Place<'a> for Seat<'a> {
-    type Word = Held<'a>;
+impl<'a> Entry<'a> for Seat<'a> {
+    type BucketRef = SlotRef<'a>;
 
-    fn search(self) -> Option<Held<'a>> {
+    fn get(self) -> Option<SlotRef<'a>> {
         self.world.table.search(self.world.hashes[self.key])
     }
 
-    fn is_entered(self) -> bool {
-        self.world.table.is_entered(self.world.hashes[self.key])
+    fn is_present(self) -> bool {
+        self.world.table.is_present(self.world.hashes[self.key])
     }
 
-    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
-        let World { rules, table, hashes, .. } = self.world;
-        match table.insert(rules, self, hashes[self.key], read, step) {
-            Entered::Decided(done) => Some(Ok(done)),
-            Entered::Already => None,
-            Entered::NoRoom { .. } => rules.acquire_overflow(self, read, step).map(Ok),
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+        let World { engine, table, hashes, .. } = self.world;
+        match table.insert(engine, self, hashes[self.key], read, step) {
+            Insertion::Decided(done) => Some(Ok(done)),
+            Insertion::Already => None,
+            Insertion::NoRoom { .. } => engine.acquire_overflow(self, read, step).map(Ok),
         }
     }
 
-    fn pause(self) {
+    fn back_off(self) {
         yield_now();
     }
 
-    fn bury(self) {}
+    fn remove_sealed(self) {}
 
-    fn overflow(self) -> &'a Bucket {
+    fn overflow_bucket(self) -> &'a Bucket {
         &self.world.overflows[self.key]
     }
 }
@@ -229,12 +232,12 @@ fn a_slot_is_not_given_away_within_the_margin() {
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
-    explore("a newcomer, a life of the key meanwhile", || {
+    explore("a newcomer, a generation of the key meanwhile", || {
         let world = World::new(2, 1);
         world.run(&[ADA_TAKES, |world| {
             world.take(ADA);
             world.pass();
-            world.table.evict_idle(|bucket| world.rules.seal_if_idle(bucket) == Ok(true));
+            world.table.evict_idle(|bucket| world.engine.seal_if_idle(bucket) == Ok(true));
         }]);
         world.drain(ADA);
         world.assert_law(1);
@@ -304,7 +307,7 @@ fn a_refund_is_for_its_own_key() {
         world.run(&[
             |world| {
                 if let Some(held) = world.table.search(world.hashes[ADA]) {
-                    world.rules.refund(held, 1, None);
+                    world.engine.refund(held, 1, None);
                 }
             },
             |world| {
@@ -329,7 +332,7 @@ fn a_table_counts_what_it_holds() {
             },
             |world| {
                 world.pass();
-                world.table.evict_idle(|bucket| world.rules.seal_if_idle(bucket) == Ok(true));
+                world.table.evict_idle(|bucket| world.engine.seal_if_idle(bucket) == Ok(true));
             },
         ]);
         let held = [ADA, BOB].map(|key| usize::from(world.table.search(world.hashes[key]).is_some()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::explore;
 use super::world::{SECOND, World};
 use crate::bucket::engine::{At, Under};
-use crate::bucket::live_terms::Regimes;
+use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::Receipt;
 use crate::quota::rate::Quota;
 use crate::time::clock::Moment;
@@ -96,15 +96,15 @@ fn a_slot_that_is_given_back_is_taken_once() {
 /// Takes a token of two buckets, all or nothing; what is granted of the first is noted.
 fn take_of_both(world: &World) {
     let [first, second, ..] = &world.buckets;
-    let held = world.rules.run(first, world.now(), Take(1));
+    let held = world.engine.run(first, world.now(), Take(1));
     if !held.0.granted {
         return;
     }
-    let other = world.rules.run(second, world.now(), Take(1));
-    if other.0.granted {
+    let secondary = world.engine.run(second, world.now(), Take(1));
+    if secondary.0.granted {
         world.note(held);
     } else {
-        world.rules.undo(first, &Receipt::new(held.0, &held.1, None));
+        world.engine.undo(first, &Receipt::new(held.0, &held.1, None));
     }
 }
 
@@ -113,7 +113,7 @@ fn take_of_the_first(world: &World) {
 }
 
 fn take_of_the_second(world: &World) {
-    let _ = world.rules.run(&world.buckets[1], world.now(), Take(1));
+    let _ = world.engine.run(&world.buckets[1], world.now(), Take(1));
 }
 
 /// The tokens that are held of the first limit, while the second is asked, are earned by it again; given back on top of
@@ -151,7 +151,7 @@ fn what_is_there_is_taken_once() {
     explore("two who take up to 3 tokens, a taker", || {
         let world = World::new(4);
         let take_up_to_3: fn(&World) = |world| {
-            world.note(world.rules.run(&world.overflow, world.now(), TakeUpTo(3)));
+            world.note(world.engine.run(&world.overflow, world.now(), TakeUpTo(3)));
         };
         world.run(&[take_up_to_3, take_up_to_3, |world| {
             world.take_alone();
@@ -172,7 +172,7 @@ fn what_is_refunded_is_granted_once() {
         world.take_alone();
         world.run(&[
             |world| {
-                world.rules.refund(&world.overflow, 1, None);
+                world.engine.refund(&world.overflow, 1, None);
             },
             World::take_alone,
             |world| {
@@ -194,7 +194,7 @@ fn what_is_charged_later_is_earned_before_others() {
     explore("a hold that is settled for more, a reserver", || {
         let world = empty();
         let settle: fn(&World) = |world| {
-            assert_eq!(world.rules.charge_later(&world.overflow, 2, None), Some(2));
+            assert_eq!(world.engine.charge_later(&world.overflow, 2, None), Some(2));
         };
         world.run(&[settle, reserve, half_a_slot]);
         let first = world.last_grant();
@@ -209,13 +209,13 @@ fn what_is_charged_later_is_earned_before_others() {
 fn a_reading_from_before_mints_nothing() {
     explore("a taker by a reading from before, another", || {
         let quota = Quota::every(Duration::from_secs(10)).burst(2);
-        let world = World::of(Regimes::new(quota, quota.frame()));
+        let world = World::of(LiveTerms::new(quota, quota.layout()));
         world.mock.advance(Duration::from_secs(100));
-        let at_once: fn(&World<Regimes>) = |world| world.take_alone();
+        let at_once: fn(&World<LiveTerms>) = |world| world.take_alone();
         at_once(&world);
-        let before: fn(&World<Regimes>) = |world| {
-            let at = At(&world.rules, Moment(99 * SECOND));
-            world.note(world.rules.run(&world.overflow, at, Take(1)));
+        let before: fn(&World<LiveTerms>) = |world| {
+            let at = At(&world.engine, Moment(99 * SECOND));
+            world.note(world.engine.run(&world.overflow, at, Take(1)));
         };
         world.run(&[before, at_once, |world| world.mock.advance(Duration::from_secs(9))]);
         before(&world);
@@ -231,7 +231,7 @@ fn a_reading_from_before_mints_nothing() {
 /// A token every 5 s: twice the limiter's own rate.
 fn fast_plan(world: &World) -> Plan {
     let (fast, own) = (Quota::every(Duration::from_secs(5)).burst(2), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, fast, own, &world.rules.read().pace, None).unwrap()
+    Plan::compile(0, fast, own, &world.engine.read().refill, None).unwrap()
 }
 
 /// Two tokens of two are reserved. The plan earns two in 10 s, and one is taken: for the own quota the bucket stands
@@ -242,17 +242,17 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
         let world = World::new(2);
         world.run(&[
             |world| {
-                let step = Reserve { n: 2, patience: u64::MAX };
-                let (outcome, reading) = world.rules.run(&world.overflow, world.now(), step);
+                let step = Reserve { n: 2, max_wait: u64::MAX };
+                let (outcome, reading) = world.engine.run(&world.overflow, world.now(), step);
                 if outcome.granted {
-                    world.rules.give_back(&world.overflow, &Receipt::new(outcome, &reading, None));
+                    world.engine.give_back(&world.overflow, &Receipt::new(outcome, &reading, None));
                 }
             },
             |world| {
                 let plan = fast_plan(world);
-                world.rules.admit_plan(plan.ticks_to_fill());
+                world.engine.admit_plan(plan.ticks_to_fill());
                 let read = Under(world.now(), plan);
-                world.note(world.rules.run(&world.overflow, read, Take(1)));
+                world.note(world.engine.run(&world.overflow, read, Take(1)));
             },
             |world| world.mock.advance(Duration::from_secs(10)),
         ]);

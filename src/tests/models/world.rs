@@ -6,17 +6,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::atomic::{Bucket, First, Once, Read, Word};
-use crate::bucket::engine::{Done, Now, Place, Rules, is_removable};
+use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Order, Read};
+use crate::bucket::engine::{Done, Engine, Entry, Now, is_removable};
 use crate::bucket::live_terms::Source;
 use crate::bucket::reservation::{Ledger, Receipt, Reservation};
 use crate::keyed::removals::Shard;
-use crate::quota::layout::{Numbers, Room};
+use crate::quota::layout::{LayoutOptions, RawQuota};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Granted;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Pace, Reading, Terms};
+use crate::word::terms::{Reading, Refill, Terms};
 use crate::word::verb::{Reserve, Step, Take};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -32,9 +32,13 @@ impl Source for Fixed {
     }
 
     // A mock clock counts nanoseconds.
-    fn admitted(&self, state: State, count: u64, _: bool) -> Once {
+    fn admitted(&self, state: State, count: u64, _: bool) -> FreshReading {
         let reading = Reading::new(self.0, count);
-        Once { reading, near: self.0.near(), fits: state.admits_once(&reading, self.0.mask / 2) }
+        FreshReading {
+            reading,
+            near: self.0.max_skew(),
+            fits: state.accepts_fresh(&reading, self.0.mask / 2),
+        }
     }
 
     fn changed(&self) -> Option<u64> {
@@ -43,7 +47,7 @@ impl Source for Fixed {
 }
 
 pub(super) struct World<R = Fixed> {
-    pub(super) rules: Rules<R>,
+    pub(super) engine: Engine<R>,
     pub(super) mock: MockClock,
     /// The bucket that the key shares while it has no entry; or, where there is no map, the only one.
     pub(super) overflow: Bucket,
@@ -86,8 +90,8 @@ pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
 
 /// A token every so often, and a debt of 4.
 pub(super) fn fixed(nanos: u64, burst: u64) -> Fixed {
-    let numbers = Numbers { tokens: 1, nanos, burst };
-    let room = Room { max_debt: Some(4), ..Room::DEFAULT };
+    let numbers = RawQuota { tokens: 1, nanos, burst };
+    let room = LayoutOptions { max_debt: Some(4), ..LayoutOptions::DEFAULT };
     Fixed(Terms::compile(numbers, room).unwrap())
 }
 
@@ -99,7 +103,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 
     pub(super) fn on(source: R, clock: Clock, mock: MockClock) -> Arc<World<R>> {
         Arc::new(World {
-            rules: Rules::new(source, clock, None),
+            engine: Engine::new(source, clock, None),
             mock,
             overflow: Bucket::new(),
             buckets: [Bucket::new(), Bucket::new(), Bucket::new(), Bucket::new()],
@@ -110,12 +114,12 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         })
     }
 
-    pub(super) fn now(&self) -> Now<&Rules<R>> {
-        Now(&self.rules)
+    pub(super) fn now(&self) -> Now<&Engine<R>> {
+        Now(&self.engine)
     }
 
-    pub(super) fn note<P: Pace>(&self, (outcome, reading): (Outcome, Reading<P>)) -> bool {
-        let tokens = reading.pace.terms().tokens(outcome.taken);
+    pub(super) fn note<P: Refill>(&self, (outcome, reading): (Outcome, Reading<P>)) -> bool {
+        let tokens = reading.refill.terms().tokens(outcome.taken);
         self.grants().push((reading.nanos(), tokens));
         outcome.granted
     }
@@ -140,17 +144,17 @@ impl<R: Source + Send + Sync + 'static> World<R> {
     }
 
     /// As a decision begins.
-    fn attempt(&self, first: First, bucket: &Bucket) -> Option<(Outcome, Reading)> {
+    fn attempt(&self, first: Order, bucket: &Bucket) -> Option<(Outcome, Reading)> {
         match bucket.attempt(first, self.now(), 1) {
             Ok(done) => Some(done),
-            Err(missed) => self.rules.attempt_again(bucket, missed, self.now(), 1),
+            Err(missed) => self.engine.attempt_again(bucket, missed, self.now(), 1),
         }
     }
 
     /// Takes a token of the key, which gets an entry if it has none.
     pub(super) fn take(&self) {
         let seat = Seat { world: self, room: true };
-        match seat.search().and_then(|bucket| self.attempt(First::Word, bucket)) {
+        match seat.get().and_then(|bucket| self.attempt(Order::WordFirst, bucket)) {
             Some(done) => {
                 self.note(done);
             }
@@ -158,15 +162,15 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         }
     }
 
-    pub(super) fn take_as<P: Pace>(&self, read: impl Read<Reading<P>>) {
-        if let Ok(done) = self.rules.acquire(Seat { world: self, room: true }, read, Take(1)) {
+    pub(super) fn take_as<P: Refill>(&self, read: impl Read<Reading<P>>) {
+        if let Ok(done) = self.engine.acquire(Seat { world: self, room: true }, read, Take(1)) {
             self.note(done);
         }
     }
 
     /// Runs a step on the key's bucket, which it gets if it has none.
     pub(super) fn acquire(&self, step: impl Step) -> Done<Terms> {
-        self.rules.acquire(Seat { world: self, room: true }, self.now(), step)
+        self.engine.acquire(Seat { world: self, room: true }, self.now(), step)
     }
 
     pub(super) fn removals(&self) -> Shard<'_> {
@@ -180,12 +184,12 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 
     /// As [`take_alone`](World::take_alone), without an attempt ahead.
     pub(super) fn take_alone_at_length(&self) {
-        self.note(self.rules.run(&self.overflow, self.now(), Take(1)));
+        self.note(self.engine.run(&self.overflow, self.now(), Take(1)));
     }
 
     /// Takes a token of the key, for which there is no room in the map.
     pub(super) fn take_without_room(&self) {
-        if let Ok(done) = self.rules.acquire(Seat { world: self, room: false }, self.now(), Take(1)) {
+        if let Ok(done) = self.engine.acquire(Seat { world: self, room: false }, self.now(), Take(1)) {
             self.note(done);
         }
     }
@@ -196,8 +200,8 @@ impl<R: Source + Send + Sync + 'static> World<R> {
     }
 
     pub(super) fn take_from(&self, bucket: &Bucket) {
-        let done = self.attempt(First::Clock, bucket);
-        self.note(done.unwrap_or_else(|| self.rules.run(bucket, self.now(), Take(1))));
+        let done = self.attempt(Order::ClockFirst, bucket);
+        self.note(done.unwrap_or_else(|| self.engine.run(bucket, self.now(), Take(1))));
     }
 
     /// The bucket of the key, if it has one.
@@ -216,7 +220,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         inserted.ok().and_then(|_| self.bucket(number))
     }
 
-    pub(super) fn bury(&self) {
+    pub(super) fn remove_sealed(&self) {
         let entry = self.entry.load(Ordering::Acquire);
         if self.bucket(entry).is_some_and(is_removable) {
             let _ = self.entry.compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Acquire);
@@ -225,9 +229,9 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 
     pub(super) fn evict(&self) {
         if let Some(bucket) = self.find()
-            && self.rules.seal_if_idle(bucket).is_ok()
+            && self.engine.seal_if_idle(bucket).is_ok()
         {
-            self.bury();
+            self.remove_sealed();
         }
     }
 
@@ -248,8 +252,8 @@ impl<R: Source + Send + Sync + 'static> World<R> {
 impl World {
     /// Reserves a token where there is no map. What is dropped was not granted.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
-        let step = Reserve { n: 1, patience: u64::MAX };
-        let (outcome, reading) = self.rules.run(&self.overflow, self.now(), step);
+        let step = Reserve { n: 1, max_wait: u64::MAX };
+        let (outcome, reading) = self.engine.run(&self.overflow, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
     }
@@ -265,15 +269,15 @@ impl World {
 
 impl Ledger for World {
     fn give_back(&self, receipt: &Receipt) {
-        self.rules.give_back(&self.overflow, receipt);
+        self.engine.give_back(&self.overflow, receipt);
     }
 
     fn refund(&self, _: &Receipt, n: u64) {
-        self.rules.refund(&self.overflow, n, None);
+        self.engine.refund(&self.overflow, n, None);
     }
 
     fn charge(&self, _: &Receipt, n: u64) -> u64 {
-        self.rules.charge_later(&self.overflow, n, None).unwrap_or(0)
+        self.engine.charge_later(&self.overflow, n, None).unwrap_or(0)
     }
 }
 
@@ -291,27 +295,27 @@ impl<R> Clone for Seat<'_, R> {
 
 impl<R> Copy for Seat<'_, R> {}
 
-impl<'a, R: Source + Send + Sync + 'static> Place<'a> for Seat<'a, R> {
-    type Word = &'a Bucket;
+impl<'a, R: Source + Send + Sync + 'static> Entry<'a> for Seat<'a, R> {
+    type BucketRef = &'a Bucket;
 
-    fn search(self) -> Option<&'a Bucket> {
+    fn get(self) -> Option<&'a Bucket> {
         self.world.find()
     }
 
-    fn admit<P: Pace>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
-        let rules = &self.world.rules;
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+        let engine = &self.world.engine;
         let done = match self.room {
-            true => rules.first_charge(self.world.insert()?, self.overflow(), read, step),
-            false => rules.acquire_overflow(self, read, step),
+            true => engine.first_charge(self.world.insert()?, self.overflow_bucket(), read, step),
+            false => engine.acquire_overflow(self, read, step),
         };
         done.map(Ok)
     }
 
-    fn bury(self) {
-        self.world.bury();
+    fn remove_sealed(self) {
+        self.world.remove_sealed();
     }
 
-    fn overflow(self) -> &'a Bucket {
+    fn overflow_bucket(self) -> &'a Bucket {
         &self.world.overflow
     }
 }

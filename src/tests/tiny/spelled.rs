@@ -1,13 +1,13 @@
 //! Steps as they are read off the design, in plain integers.
 
 use super::Either;
-use crate::quota::layout::Layout;
+use crate::quota::layout::Widths;
 use crate::word::terms::Terms;
 
 /// A tiny bucket, and what is asked of it: a tick earns `up / down` units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiny {
-    pub(super) pace: Either,
+    pub(super) refill: Either,
     pub(super) terms: Terms,
     pub(super) up: i128,
     pub(super) down: i128,
@@ -20,16 +20,16 @@ pub(super) struct Tiny {
 
 impl Tiny {
     pub(super) fn range(&self) -> i128 {
-        1 << self.terms.layout.stamp
+        1 << self.terms.widths.stamp
     }
 
     pub(super) fn units(&self, tokens: i128) -> i128 {
-        tokens << self.terms.layout.fraction
+        tokens << self.terms.widths.fraction
     }
 
     /// Tokens of the burst.
     pub(super) fn burst(&self) -> u64 {
-        ((self.capacity - i128::from(self.terms.floor)) >> self.terms.layout.fraction) as u64
+        ((self.capacity - i128::from(self.terms.empty_level)) >> self.terms.widths.fraction) as u64
     }
 
     /// What was earned from the beginning until a tick.
@@ -61,7 +61,7 @@ impl Tiny {
 
     /// So short a range has windows of 2 ticks; after a change of quota the second is a 64th of it.
     pub(super) fn windows(&self) -> (i128, i128) {
-        let changed = self.terms.layout.fixed_debt;
+        let changed = self.terms.widths.fixed_debt;
         (2, if changed { (self.range() + 63) / 64 } else { 2 })
     }
 }
@@ -85,8 +85,8 @@ pub(super) struct Spelled<'a> {
     /// Nobody's word, or never charged: nothing is given to it.
     pub(super) reserved: bool,
     /// The units that the limiter's own quota earns until it has 0 of them.
-    pub(super) mark: i128,
-    pub(super) floor: i128,
+    pub(super) empty_at: i128,
+    pub(super) empty_level: i128,
     pub(super) lowest: i128,
 }
 
@@ -95,12 +95,12 @@ pub(super) type Came = (bool, u64, u64, u64, Option<u64>);
 
 impl<'a> Spelled<'a> {
     pub(super) fn at(tiny: &'a Tiny, word: u64, now: u64) -> Spelled<'a> {
-        let Layout { stamp: bits, fixed_debt, .. } = tiny.terms.layout;
+        let Widths { stamp: bits, fixed_debt, .. } = tiny.terms.widths;
         let range = tiny.range();
         let (stored, stamp) = (i128::from(word >> bits), i128::from(word) % range);
         let (tick, now) = (i128::from(now), i128::from(now) % range);
         let reserved = word >= u64::MAX - 1;
-        let (capacity, floor) = (tiny.capacity, i128::from(tiny.terms.floor));
+        let (capacity, empty_level) = (tiny.capacity, i128::from(tiny.terms.empty_level));
         let passed = (now - stamp).rem_euclid(range);
         let (mut committed, mut lag, mut adopted, mut earned) = (now, 0, false, 0);
         let mut charged = tick - passed;
@@ -114,14 +114,25 @@ impl<'a> Spelled<'a> {
             (level, committed, lag, adopted) = (capacity, now, 0, false);
         }
         // The most debt: what was asked for, or one burst.
-        let debt = if fixed_debt { floor } else { floor.min(capacity - floor) };
-        let mark = ((charged << tiny.terms.layout.scale) - stored).rem_euclid(tiny.turn);
-        let lowest = floor - debt;
-        Spelled { tiny, now: tick, level, stamp: committed, lag, adopted, reserved, mark, floor, lowest }
+        let debt = if fixed_debt { empty_level } else { empty_level.min(capacity - empty_level) };
+        let empty_at = ((charged << tiny.terms.widths.scale) - stored).rem_euclid(tiny.turn);
+        let lowest = empty_level - debt;
+        Spelled {
+            tiny,
+            now: tick,
+            level,
+            stamp: committed,
+            lag,
+            adopted,
+            reserved,
+            empty_at,
+            empty_level,
+            lowest,
+        }
     }
 
     pub(super) fn word(&self, level: i128) -> u64 {
-        (level << self.tiny.terms.layout.stamp | self.stamp) as u64
+        (level << self.tiny.terms.widths.stamp | self.stamp) as u64
     }
 
     pub(super) fn takes(&self, taken: i128) -> Came {
@@ -131,22 +142,22 @@ impl<'a> Spelled<'a> {
     }
 
     pub(super) fn take(&self, need: i128) -> Came {
-        self.takes(if self.level - self.floor >= need { need } else { 0 })
+        self.takes(if self.level - self.empty_level >= need { need } else { 0 })
     }
 
-    pub(super) fn tokens_above(&self, floor: i128, most: i128) -> i128 {
+    pub(super) fn tokens_above(&self, empty_level: i128, most: i128) -> i128 {
         let token = self.tiny.units(1);
-        ((self.level - floor).max(0) / token * token).min(most)
+        ((self.level - empty_level).max(0) / token * token).min(most)
     }
 
     /// Ticks until all of `need` is earned.
     pub(super) fn delay(&self, need: i128) -> i128 {
-        let missing = need + self.floor - self.level;
+        let missing = need + self.empty_level - self.level;
         if missing <= 0 { 0 } else { self.tiny.ticks(self.now + self.lag, missing) + self.lag }
     }
 
-    pub(super) fn reserve(&self, need: i128, patience: i128) -> Came {
-        let promised = self.level - need >= self.lowest && self.delay(need) <= patience;
+    pub(super) fn reserve(&self, need: i128, max_wait: i128) -> Came {
+        let promised = self.level - need >= self.lowest && self.delay(need) <= max_wait;
         self.takes(if promised { need } else { 0 })
     }
 

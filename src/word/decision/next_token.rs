@@ -9,10 +9,10 @@
 use std::time::Duration;
 
 use super::{Granted, Wait};
-use crate::quota::layout::Numbers;
+use crate::quota::layout::RawQuota;
 use crate::quota::rate::Quota;
-use crate::time::tsc::counted_nanos;
-use crate::word::tick::TickClock;
+use crate::time::tsc::raw_to_nanos;
+use crate::word::tick::TickScale;
 
 impl Granted {
     /// Returns the time from the decision until the bucket has a token, if it has
@@ -22,7 +22,7 @@ impl Granted {
     /// by 2^-63 of the time to fill before it is rounded. Under a plan it is up to two ticks too long.
     #[cold]
     pub(crate) fn next_token(&self, quota: Quota) -> Duration {
-        let Numbers { tokens, nanos, burst } = quota.numbers();
+        let RawQuota { tokens, nanos, burst } = quota.numbers();
         if self.reset.clock.scale() > 0 {
             // A unit is a token.
             let units = self.reset.units.saturating_sub(burst - 1);
@@ -43,8 +43,8 @@ impl Wait {
     /// The most by which two waits lie closer than the tokens between them take, in nanoseconds.
     fn grain(self) -> u64 {
         // The tick, and the nanosecond or count, to which waits are rounded up.
-        let by_ticks = self.clock.gear & TickClock::BY_TICKS != 0;
+        let by_ticks = self.clock.packed & TickScale::BY_TICKS != 0;
         let tick = if by_ticks { self.clock.nanos_until(0, 1).saturating_add(1) } else { 0 };
-        if self.clock.is_counted() { counted_nanos(tick.max(1)) } else { tick }
+        if self.clock.is_counted() { raw_to_nanos(tick.max(1)) } else { tick }
     }
 }

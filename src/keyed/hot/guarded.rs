@@ -1,49 +1,49 @@
 //! A bucket's word, as it is while it is spread over certain cells, or over none.
 
-use super::seats::{Seat, Time};
-use crate::bucket::atomic::Word;
-use crate::fault::{Control, broken};
-use crate::keyed::id::Id;
+use super::slots::{HotSlot, Tenure};
+use crate::bucket::atomic::BucketRef;
+use crate::fault::{Fault, injected};
+use crate::keyed::id::BucketId;
 use crate::word::state::State;
 
 /// It reads as `SEALED` while it is spread otherwise than was found.
 #[derive(Clone, Copy)]
-pub(crate) struct Watched<'a, W> {
+pub(crate) struct Guarded<'a, W> {
     pub(crate) word: W,
-    pub(crate) seat: &'a Seat,
-    pub(crate) id: Id,
+    pub(crate) slot: &'a HotSlot,
+    pub(crate) id: BucketId,
     /// When it is spread.
-    pub(crate) time: Option<Time>,
+    pub(crate) time: Option<Tenure>,
 }
 
-impl<W> Watched<'_, W> {
+impl<W> Guarded<'_, W> {
     /// It is spread no more.
     pub(crate) fn leave(self) {
         if let Some(time) = self.time {
-            self.seat.leave(time);
+            self.slot.leave(time);
         }
     }
 }
 
-impl<W: Word> Word for Watched<'_, W> {
+impl<W: BucketRef> BucketRef for Guarded<'_, W> {
     #[inline]
     fn state(self) -> State {
         let state = self.word.state();
         // Looked at after the word was loaded.
         let same = match self.time {
-            None => self.seat.time_of(self.id).is_none(),
+            None => self.slot.time_of(self.id).is_none(),
             // One that is spread was charged.
-            Some(time) => self.seat.is_time(time) && state.is_level(),
+            Some(time) => self.slot.is_time(time) && state.is_level(),
         };
-        if same || broken(Control::NotWatched) { state } else { State::SEALED }
+        if same || injected(Fault::NotWatched) { state } else { State::SEALED }
     }
 
     #[inline]
     fn commit(self, state: State, next: State) -> Result<(), State> {
         // What was leased was looked at after the word: it may have been of the next bucket that has the cells.
         if let Some(time) = self.time
-            && !self.seat.is_time(time)
-            && !broken(Control::OthersLeases)
+            && !self.slot.is_time(time)
+            && !injected(Fault::OthersLeases)
         {
             return Err(State::SEALED);
         }

@@ -4,8 +4,8 @@ use std::sync::atomic::{self, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::lease::{Cells, Life};
-use crate::keyed::id::{Id, Tag, mixed};
+use crate::bucket::lease::{Generation, LeaseCells};
+use crate::keyed::id::{BucketId, EntryId, mix};
 use crate::sync::{AtomicU64, Ordering};
 
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
@@ -24,22 +24,22 @@ const WINDOW: u64 = 10_000_000;
 /// A bucket as it was found, and what it is known by.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<W> {
-    pub(crate) id: Id,
+    pub(crate) id: BucketId,
     pub(crate) word: W,
 }
 
 /// Cells, whose they are, and whose they may be next. The latter is a guess: it is of no consequence if races between those
 /// who note it are lost.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct HotSlot {
     /// Counts on: the seat is free, is being given to a bucket, is that bucket's, is free.
     step: AtomicU64,
     /// The bucket, and since when it is spread: for who finds the same step before and after.
     address: AtomicU64,
-    digest: AtomicU64,
+    fingerprint: AtomicU64,
     tag: AtomicU64,
     begun: AtomicU64,
-    pub(crate) cells: Cells,
+    pub(crate) cells: LeaseCells,
     candidate: atomic::AtomicU64,
     lost: atomic::AtomicU64,
     since: atomic::AtomicU64,
@@ -52,60 +52,61 @@ const GIVEN: u64 = 2;
 
 /// One time that a bucket is spread: the step of its seat meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Time(u64);
+pub(crate) struct Tenure(u64);
 
-impl Time {
-    pub(crate) fn life(self) -> Life {
-        Life::number(self.0 / STEPS)
+impl Tenure {
+    pub(crate) fn generation(self) -> Generation {
+        Generation::number(self.0 / STEPS)
     }
 }
 
-impl Seat {
-    fn new() -> Seat {
-        Seat {
+impl HotSlot {
+    fn new() -> HotSlot {
+        HotSlot {
             step: AtomicU64::new(FREE),
             address: AtomicU64::new(0),
-            digest: AtomicU64::new(0),
+            fingerprint: AtomicU64::new(0),
             tag: AtomicU64::new(0),
             begun: AtomicU64::new(0),
-            cells: Cells::one_a_core(),
+            cells: LeaseCells::one_a_core(),
             candidate: atomic::AtomicU64::new(0),
             lost: atomic::AtomicU64::new(0),
             since: atomic::AtomicU64::new(0),
         }
     }
 
-    fn given(step: u64) -> Option<Time> {
-        (step % STEPS == GIVEN).then_some(Time(step))
+    fn given(step: u64) -> Option<Tenure> {
+        (step % STEPS == GIVEN).then_some(Tenure(step))
     }
 
     /// Whose time it is.
     #[inline]
-    pub(crate) fn time(&self) -> Option<Time> {
-        Seat::given(self.step.load(Ordering::Acquire))
+    pub(crate) fn time(&self) -> Option<Tenure> {
+        HotSlot::given(self.step.load(Ordering::Acquire))
     }
 
-    /// As [`time`](Seat::time), as nobody can have changed it since: who takes the seat later sees what was done before.
-    pub(crate) fn latest(&self) -> Option<Time> {
-        Seat::given(self.step.fetch_add(0, Ordering::AcqRel))
+    /// As [`time`](HotSlot::time), as nobody can have changed it since: who takes the seat later sees what was done before.
+    pub(crate) fn latest(&self) -> Option<Tenure> {
+        HotSlot::given(self.step.fetch_add(0, Ordering::AcqRel))
     }
 
     /// When a bucket is spread there: now, or another time that is over, if it is just being spread.
     #[inline]
-    pub(crate) fn time_of(&self, id: Id) -> Option<Time> {
+    pub(crate) fn time_of(&self, id: BucketId) -> Option<Tenure> {
         self.time().filter(|_| self.address.load(Ordering::Acquire) == id.address)
     }
 
     #[inline]
-    pub(crate) fn is_time(&self, time: Time) -> bool {
+    pub(crate) fn is_time(&self, time: Tenure) -> bool {
         self.step.load(Ordering::Acquire) == time.0
     }
 
     /// The bucket that is spread at this time, and its tag in a map; unless that is over.
-    pub(crate) fn occupant(&self, time: Time) -> Option<(Id, Tag)> {
-        let (address, digest) = (self.address.load(Ordering::Acquire), self.digest.load(Ordering::Acquire));
+    pub(crate) fn tenant(&self, time: Tenure) -> Option<(BucketId, EntryId)> {
+        let (address, fingerprint) =
+            (self.address.load(Ordering::Acquire), self.fingerprint.load(Ordering::Acquire));
         let tag = self.tag.load(Ordering::Acquire);
-        self.is_time(time).then(|| (Id { address, digest }, Tag::unpack(tag)))
+        self.is_time(time).then(|| (BucketId { address, fingerprint }, EntryId::unpack(tag)))
     }
 
     /// Whether its cells have not been in demand for long.
@@ -114,32 +115,32 @@ impl Seat {
     }
 
     /// Gives a seat to a bucket, if it is free, and nobody is at its cells still.
-    pub(crate) fn give(&self, id: Id, tag: Tag, now: u64) -> Option<Time> {
+    pub(crate) fn give(&self, id: BucketId, tag: EntryId, now: u64) -> Option<Tenure> {
         let free = self.step.load(Ordering::Relaxed);
-        let time = Time(free + GIVEN);
+        let time = Tenure(free + GIVEN);
         if free % STEPS != FREE || !self.advance(free, free + 1) {
             return None;
         }
-        if !self.cells.open(time.life()) {
+        if !self.cells.open(time.generation()) {
             self.advance(free + 1, free + STEPS);
             return None;
         }
         self.address.store(id.address, Ordering::Release);
-        self.digest.store(id.digest, Ordering::Release);
+        self.fingerprint.store(id.fingerprint, Ordering::Release);
         self.tag.store(tag.packed(), Ordering::Release);
         self.begun.store(now, Ordering::Release);
         self.advance(free + 1, time.0).then_some(time)
     }
 
     /// The time is over; or was before, by somebody else.
-    pub(crate) fn leave(&self, time: Time) {
+    pub(crate) fn leave(&self, time: Tenure) {
         self.advance(time.0, time.0 + 1);
     }
 
     /// The same of a time in which nothing is leased, nor can be.
     #[cold]
-    pub(crate) fn drop_unused(&self, time: Time) {
-        if self.cells.close_unused(time.life()) {
+    pub(crate) fn drop_unused(&self, time: Tenure) {
+        if self.cells.close_unused(time.generation()) {
             self.leave(time);
         }
     }
@@ -149,7 +150,7 @@ impl Seat {
     }
 
     /// Notes that a race was lost on a bucket. True if that was often of late.
-    pub(crate) fn note_lost(&self, id: Id, now: u64) -> bool {
+    pub(crate) fn note_lost(&self, id: BucketId, now: u64) -> bool {
         let passed = now.saturating_sub(self.since.load(Relaxed));
         let same = self.candidate.load(Relaxed) == id.address;
         if passed > WINDOW || (!same && self.lost.load(Relaxed) == 0) {
@@ -168,25 +169,25 @@ impl Seat {
 }
 
 #[derive(Debug)]
-pub(crate) struct Seats(Box<[CachePadded<Seat>]>);
+pub(crate) struct HotSlots(Box<[CachePadded<HotSlot>]>);
 
-impl Seats {
-    pub(crate) fn new() -> Seats {
-        Seats((0..SEATS).map(|_| CachePadded::new(Seat::new())).collect())
+impl HotSlots {
+    pub(crate) fn new() -> HotSlots {
+        HotSlots((0..SEATS).map(|_| CachePadded::new(HotSlot::new())).collect())
     }
 
     /// Where a bucket would be.
     #[inline]
-    pub(crate) fn of(&self, id: Id) -> &Seat {
-        self.at(mixed(id.address) >> 48)
+    pub(crate) fn of(&self, id: BucketId) -> &HotSlot {
+        self.at(mix(id.address) >> 48)
     }
 
-    pub(crate) fn at(&self, number: u64) -> &Seat {
+    pub(crate) fn at(&self, number: u64) -> &HotSlot {
         // Below the number of seats.
         &self.0[(number % SEATS as u64) as usize]
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Seat> {
-        self.0.iter().map(|seat| &**seat)
+    pub(crate) fn all(&self) -> impl Iterator<Item = &HotSlot> {
+        self.0.iter().map(|slot| &**slot)
     }
 }
