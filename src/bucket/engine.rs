@@ -19,7 +19,7 @@
 //! The word itself needs no more than `bucket/atomic.rs` gives.
 
 use crate::bucket::atomic::{Advance, Bucket, BucketRef, FreshReading, Miss, Order, Read, ReadOnce, stop};
-use crate::bucket::live_terms::{LiveTerms, Source};
+use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::Receipt;
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, fence};
@@ -43,13 +43,13 @@ impl<P: Refill, S: Step> Advance<Reading<P>> for Run<S> {
 }
 
 /// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `initial_state` says, if it does.
-struct Charge<'a, R, S> {
-    engine: &'a Engine<R>,
+struct Charge<'a, S> {
+    engine: &'a Engine,
     initial_state: Option<State>,
     step: S,
 }
 
-impl<P: Refill, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
+impl<P: Refill, S: Step> Advance<Reading<P>> for Charge<'_, S> {
     type Out = Option<Outcome>;
 
     #[inline(always)]
@@ -71,14 +71,14 @@ impl<P: Refill, R: Source, S: Step> Advance<Reading<P>> for Charge<'_, R, S> {
 #[derive(Clone, Copy)]
 pub(crate) struct Now<T>(pub(crate) T);
 
-impl<R: Source> Read<Reading> for Now<&Engine<R>> {
+impl Read<Reading> for Now<&Engine> {
     #[inline(always)]
     fn read(&self, _: State) -> Reading {
         self.0.read()
     }
 }
 
-impl<R: Source> ReadOnce for Now<&Engine<R>> {
+impl ReadOnce for Now<&Engine> {
     #[inline(always)]
     fn count(&self) -> u64 {
         self.0.clock.raw()
@@ -196,8 +196,8 @@ impl IdleCheck {
 
 /// What all decisions of one limiter are made with.
 #[derive(Debug)]
-pub(crate) struct Engine<R = LiveTerms> {
-    pub(crate) source: R,
+pub(crate) struct Engine {
+    pub(crate) source: LiveTerms,
     pub(crate) clock: Clock,
     /// The most ticks in which a bucket fills under any plan; 0 if there is none.
     slowest_fill: AtomicU64,
@@ -205,15 +205,15 @@ pub(crate) struct Engine<R = LiveTerms> {
     initial: Option<u64>,
 }
 
-impl<R> Engine<R> {
+impl Engine {
     const_fn! {
-        pub(crate) const fn new(source: R, clock: Clock, initial: Option<u64>) -> Engine<R> {
+        pub(crate) const fn new(source: LiveTerms, clock: Clock, initial: Option<u64>) -> Engine {
             Engine { source, clock, slowest_fill: AtomicU64::new(0), initial }
         }
     }
 }
 
-impl<R: Source> Engine<R> {
+impl Engine {
     #[inline(always)]
     pub(crate) fn read(&self) -> Reading {
         self.source.read(&self.clock, None)

@@ -61,17 +61,6 @@ fn pending(number: u64) -> u64 {
     PENDING | if injected(Fault::Unnumbered) { 0 } else { number }
 }
 
-/// The terms that readings are made with: those in force or, in a model, some that never change.
-pub(crate) trait Source {
-    /// The terms and a reading of the clock that belong together, or a reading that was taken before.
-    fn read(&self, clock: &Clock, before: Option<u64>) -> Reading;
-    /// What was read, under the terms in force. It fits if they are not changing and the state admits it: if it is `counted`, as the
-    /// clock counts and just now; else in nanoseconds, whenever that was.
-    fn admitted(&self, state: State, count: u64, counted: bool) -> FreshReading;
-    /// The reading at which the terms came into force, if they are not the first.
-    fn changed(&self) -> Option<u64>;
-}
-
 /// How a quota differs from the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -95,6 +84,9 @@ pub(crate) struct LiveTerms {
     quota: AtomicCell<Quota>,
     /// Held by a setter.
     setting: Mutex<()>,
+    /// Terms that never change, for models of other parts.
+    #[cfg(all(test, any(loom, shuttle)))]
+    pub(crate) fixed: Option<Terms>,
 }
 
 /// What differs between regimes. What an attempt needs is on one line.
@@ -169,6 +161,8 @@ impl LiveTerms {
                 slots: [Version::new(&terms), Version::new(&terms)],
                 quota: AtomicCell::new(quota),
                 setting: Mutex::new(()),
+                #[cfg(all(test, any(loom, shuttle)))]
+                fixed: None,
             }
         }
     }
@@ -294,9 +288,14 @@ impl LiveTerms {
     }
 }
 
-impl Source for LiveTerms {
+impl LiveTerms {
+    /// The terms and a reading of the clock that belong together, or a reading that was taken before.
     #[inline(always)]
-    fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
+    pub(crate) fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
+        #[cfg(all(test, any(loom, shuttle)))]
+        if let Some(terms) = self.fixed {
+            return Reading::new(terms, before.unwrap_or_else(|| clock.nanos()));
+        }
         loop {
             let number = self.active_version.load(Ordering::Acquire);
             // The clock first: what is loaded before it would have to be kept in memory over the call.
@@ -319,8 +318,17 @@ impl Source for LiveTerms {
         }
     }
 
+    /// What was read, under the terms in force. It fits if they are not changing and the state admits it: if it is `counted`, as the
+    /// clock counts and just now; else in nanoseconds, whenever that was.
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64, counted: bool) -> FreshReading {
+    pub(crate) fn admitted(&self, state: State, count: u64, counted: bool) -> FreshReading {
+        #[cfg(all(test, any(loom, shuttle)))]
+        if let Some(terms) = self.fixed {
+            // A mock clock counts nanoseconds.
+            let reading = Reading::new(terms, count);
+            let (near, fits) = (terms.max_skew(), state.accepts_fresh(&reading, terms.mask / 2));
+            return FreshReading { reading, near, fits };
+        }
         let number = self.active_version.load(Ordering::Acquire);
         let slot = self.slot(number);
         let ticks = if counted { slot.counted() } else { slot.ticks() };
@@ -340,7 +348,12 @@ impl Source for LiveTerms {
         FreshReading { reading, near, fits: known && in_force && state.accepts_fresh(&reading, self.half) }
     }
 
-    fn changed(&self) -> Option<u64> {
+    /// The reading at which the terms came into force, if they are not the first.
+    pub(crate) fn changed(&self) -> Option<u64> {
+        #[cfg(all(test, any(loom, shuttle)))]
+        if self.fixed.is_some() {
+            return None;
+        }
         let number = self.active_version.load(Ordering::Acquire);
         let start = self.slot(number).start.load(Ordering::Acquire);
         // Another change is under way: that is as late as any.

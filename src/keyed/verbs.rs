@@ -5,7 +5,6 @@ use std::hash::Hash;
 use crate::bucket::atomic::{BucketRef, Miss, Order, Read, ReadOnce};
 use crate::bucket::engine::{Done, Entry};
 use crate::bucket::lease::{Spread, is_gone, thread_index};
-use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::{Ledger, Receipt};
 use crate::keyed::entry::KeyEntry;
 use crate::keyed::hot::{Guarded, HotKeys, Known, Mode};
@@ -228,7 +227,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         &'a self,
         hot: &'a HotKeys,
         known: Known<W>,
-        mut settle: impl FnMut(Mode<'a, W, LiveTerms>) -> Option<T>,
+        mut settle: impl FnMut(Mode<'a, W>) -> Option<T>,
     ) -> Option<T> {
         for _ in 0..MOST_ROUNDS {
             let done = self.with(hot, known, &mut settle);
@@ -243,7 +242,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         &'a self,
         hot: &'a HotKeys,
         Known { id, word }: Known<W>,
-        run: impl FnOnce(Mode<'a, W, LiveTerms>) -> Option<T>,
+        run: impl FnOnce(Mode<'a, W>) -> Option<T>,
     ) -> Option<T> {
         let bucket = hot.found(word, id, &self.engine);
         if bucket.is_none() {
@@ -262,7 +261,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Some(hot) => {
                 self.with_again(hot, known, |bucket| match bucket {
                     Mode::Spread(spread) if plan.is_none() => spread.refund(n).then_some(()),
-                    Mode::Spread(spread) => demoteed(hot, spread),
+                    Mode::Spread(spread) => demoted(hot, spread),
                     Mode::Plain(word) => engine.refund(word, n, plan).then_some(()),
                 });
             }
@@ -280,7 +279,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Some(hot) => {
                 self.with_again(hot, known, |bucket| match bucket {
                     Mode::Spread(spread) if receipt.plan.is_none() => spread.give_back(receipt).then_some(()),
-                    Mode::Spread(spread) => demoteed(hot, spread),
+                    Mode::Spread(spread) => demoted(hot, spread),
                     Mode::Plain(word) => engine.give_back(word, receipt).then_some(()),
                 });
             }
@@ -298,7 +297,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Some(hot) => {
                 self.with_again(hot, known, |bucket| match bucket {
                     Mode::Spread(spread) if receipt.plan.is_none() => spread.undo(receipt).then_some(()),
-                    Mode::Spread(spread) => demoteed(hot, spread),
+                    Mode::Spread(spread) => demoted(hot, spread),
                     Mode::Plain(word) => engine.undo(word, receipt).then_some(()),
                 });
             }
@@ -312,7 +311,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         let Some(hot) = &self.hot else { return engine.charge_later(known.word, n, plan).unwrap_or(0) };
         let charged = self.with_again(hot, known, |bucket| match bucket {
             Mode::Spread(spread) if plan.is_none() => spread.charge(n),
-            Mode::Spread(spread) => demoteed(hot, spread),
+            Mode::Spread(spread) => demoted(hot, spread),
             Mode::Plain(word) => engine.charge_later(word, n, plan),
         });
         charged.unwrap_or(0)
@@ -376,7 +375,7 @@ impl<K: Hash + Eq> Ledger for Keyspace<K> {
 }
 
 /// What is to be run on the bucket comes after it was folded back.
-fn demoteed<W: BucketRef, T>(hot: &HotKeys, spread: Spread<'_, Guarded<'_, W>>) -> Option<T> {
+fn demoted<W: BucketRef, T>(hot: &HotKeys, spread: Spread<'_, Guarded<'_, W>>) -> Option<T> {
     hot.demote(spread);
     None
 }

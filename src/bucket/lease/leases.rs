@@ -12,7 +12,6 @@ use super::claims::{Claim, Closing, Ended};
 use super::leased_terms::{LeasedReading, LeasedTerms};
 use crate::bucket::atomic::{Bucket, BucketRef, Read};
 use crate::bucket::engine::{Engine, Now};
-use crate::bucket::live_terms::{LiveTerms, Source};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::word::decision::{Granted, Wait};
@@ -113,22 +112,22 @@ impl LeaseCells {
 ///
 /// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread so: then nothing
 /// comes of what is run on it.
-pub(crate) struct Spread<'a, W = &'a Bucket, R = LiveTerms> {
+pub(crate) struct Spread<'a, W = &'a Bucket> {
     pub(crate) bucket: W,
-    pub(crate) engine: &'a Engine<R>,
+    pub(crate) engine: &'a Engine,
     pub(crate) cells: &'a LeaseCells,
     pub(crate) generation: Generation,
 }
 
-impl<W: Copy, R> Clone for Spread<'_, W, R> {
+impl<W: Copy> Clone for Spread<'_, W> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<W: Copy, R> Copy for Spread<'_, W, R> {}
+impl<W: Copy> Copy for Spread<'_, W> {}
 
-impl<'a, W: BucketRef, R: Source> Spread<'a, W, R> {
+impl<'a, W: BucketRef> Spread<'a, W> {
     fn all(self) -> impl Iterator<Item = &'a Cell> {
         self.cells.cells.iter().map(|cell| &**cell)
     }

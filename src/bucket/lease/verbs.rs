@@ -4,7 +4,6 @@ use super::leased_terms::{LeasedTerms, NoLeaseReading};
 use super::leases::{Spread, gone, is_gone};
 use crate::bucket::atomic::{BucketRef, Order, Read, ReadOnce};
 use crate::bucket::engine::Now;
-use crate::bucket::live_terms::Source;
 use crate::bucket::reservation::Receipt;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::{Outcome, State};
@@ -39,7 +38,7 @@ impl<S: Step> Step for IfThere<S> {
     }
 }
 
-impl<W: BucketRef, R: Source> Spread<'_, W, R> {
+impl<W: BucketRef> Spread<'_, W> {
     /// Takes `n` tokens that are not at hand in the cell. Nothing if the bucket is no longer there.
     #[inline(never)]
     pub(crate) fn acquire(self, own: usize, read: impl ReadOnce, n: u64) -> Option<Result<Granted, Denied>> {

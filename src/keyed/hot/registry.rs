@@ -5,7 +5,6 @@ use super::slots::{HotSlot, HotSlots, Tenure};
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::bucket::lease::Spread;
-use crate::bucket::live_terms::Source;
 use crate::fault::{Fault, injected};
 use crate::keyed::id::BucketId;
 use crate::keyed::id::EntryId;
@@ -18,9 +17,9 @@ pub(crate) struct HotKeys {
 }
 
 /// A bucket as it was found.
-pub(crate) enum Mode<'a, W, R> {
+pub(crate) enum Mode<'a, W> {
     /// Spread over cells.
-    Spread(Spread<'a, Guarded<'a, W>, R>),
+    Spread(Spread<'a, Guarded<'a, W>>),
     Plain(Guarded<'a, W>),
 }
 
@@ -42,12 +41,12 @@ impl HotKeys {
 
     /// A bucket as it is now. Nothing if that changes meanwhile.
     #[inline]
-    pub(crate) fn found<'a, W: BucketRef, R: Source>(
+    pub(crate) fn found<'a, W: BucketRef>(
         &'a self,
         word: W,
         id: BucketId,
-        engine: &'a Engine<R>,
-    ) -> Option<Mode<'a, W, R>> {
+        engine: &'a Engine,
+    ) -> Option<Mode<'a, W>> {
         let slot = self.slot(id);
         let Some(time) = slot.time_of(id) else { return Some(Mode::Plain(self.whole(word, id))) };
         let (tenant, _) = slot.tenant(time)?;
@@ -66,13 +65,13 @@ impl HotKeys {
     }
 
     /// A word while it is spread so.
-    pub(crate) fn spread<'a, W: BucketRef, R: Source>(
+    pub(crate) fn spread<'a, W: BucketRef>(
         &'a self,
         word: W,
         id: BucketId,
         time: Tenure,
-        engine: &'a Engine<R>,
-    ) -> Spread<'a, Guarded<'a, W>, R> {
+        engine: &'a Engine,
+    ) -> Spread<'a, Guarded<'a, W>> {
         let slot = self.slot(id);
         let bucket = Guarded { word, slot, id, time: Some(time) };
         Spread { bucket, engine, cells: &slot.cells, generation: time.generation() }
@@ -80,11 +79,11 @@ impl HotKeys {
 
     /// Seals a bucket of a map that has been full for the margin. As [`Engine::seal_if_idle`], but one that is spread stays: then it
     /// is neither sealed by this call nor was it before.
-    pub(crate) fn seal_if_idle<W: BucketRef, R: Source>(
+    pub(crate) fn seal_if_idle<W: BucketRef>(
         &self,
         word: W,
         id: BucketId,
-        engine: &Engine<R>,
+        engine: &Engine,
     ) -> Result<bool, u64> {
         if injected(Fault::SpreadEvicted) {
             return engine.seal_if_idle(word);
@@ -126,7 +125,7 @@ impl HotKeys {
     /// Spreads a bucket no more: what is at hand in its cells goes back to the word. Nothing comes of it if somebody else keeps a
     /// cell.
     #[cold]
-    pub(crate) fn demote<W: BucketRef, R: Source>(&self, spread: Spread<'_, Guarded<'_, W>, R>) {
+    pub(crate) fn demote<W: BucketRef>(&self, spread: Spread<'_, Guarded<'_, W>>) {
         if spread.close() {
             spread.bucket.leave();
         }

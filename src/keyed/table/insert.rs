@@ -7,7 +7,6 @@ use super::set::{LATCH, SLOTS, Slot, fingerprint};
 use super::two_choice::{KEYS_PER_SET, Table};
 use crate::bucket::atomic::{Bucket, BucketRef, Read, stop};
 use crate::bucket::engine::{Engine, Entry, IdleCheck};
-use crate::bucket::live_terms::Source;
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, fence, yield_now};
 use crate::word::state::{Outcome, State};
@@ -37,9 +36,9 @@ impl Table {
     ///
     /// The bucket is there at once with what the step leaves of it: one that was never charged would be like any other such one, and
     /// could be taken for that of the slot's next key. The clock is read when nobody else can make an entry for the key.
-    pub(crate) fn insert<'a, R: Source, P: Refill>(
+    pub(crate) fn insert<'a, P: Refill>(
         &self,
-        engine: &Engine<R>,
+        engine: &Engine,
         entry: impl Entry<'a>,
         hash: u64,
         read: impl Read<Reading<P>>,
@@ -83,10 +82,10 @@ impl Table {
 
     /// A slot for the key: an empty one, or one whose bucket may be forgotten. Else the clock reading at which one may be.
     /// None whose bucket `stays`, which is asked after its word was loaded.
-    pub(crate) fn claim<R: Source>(
+    pub(crate) fn claim(
         &self,
         hash: u64,
-        engine: &Engine<R>,
+        engine: &Engine,
         stays: impl Fn(&Bucket) -> bool,
     ) -> Result<Vacancy<'_>, u64> {
         loop {
@@ -115,8 +114,8 @@ impl Table {
 }
 
 /// What a step comes to on a bucket that begins with it, and what it leaves there: a level at this reading, always.
-fn born<R: Source, P: Refill>(
-    engine: &Engine<R>,
+fn born<P: Refill>(
+    engine: &Engine,
     initial_state: State,
     reading: &Reading<P>,
     step: impl Step,

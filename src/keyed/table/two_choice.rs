@@ -8,7 +8,6 @@ use super::memory::{self, Memory};
 use super::set::{LATCH, Set, Slot, SlotRef, fingerprint};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
-use crate::bucket::live_terms::Source;
 use crate::fault::{Fault, injected};
 use crate::keyed::id::mix;
 use crate::sync::Ordering;
@@ -100,9 +99,9 @@ impl Table {
     }
 
     /// Forgets all keys that `seal` seals; `sealed` is told of each before it is another's.
-    pub(crate) fn clear<R: Source>(
+    pub(crate) fn clear(
         &self,
-        engine: &Engine<R>,
+        engine: &Engine,
         seal: impl Fn(SlotRef<'_>) -> bool,
         sealed: impl Fn(&Bucket),
     ) {
@@ -139,7 +138,7 @@ impl Table {
     ///
     /// Within the margin nobody gets it: a key that did might have, at this very tick, the word that this one had, and be
     /// charged by who is still about to commit on that.
-    pub(crate) fn vacate<R: Source>(&self, SlotRef { slot, .. }: SlotRef<'_>, engine: &Engine<R>) {
+    pub(crate) fn vacate(&self, SlotRef { slot, .. }: SlotRef<'_>, engine: &Engine) {
         let Reading { refill, tick, .. } = engine.read();
         self.leave(
             slot,

@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use super::checker::thread;
 use super::explore;
-use super::regime::{FAST, Live, drain, earned, fast, regimes, set, slow, start, step, step_and_drain};
+use super::regime::{FAST, drain, earned, fast, regimes, set, slow, start, step, step_and_drain};
 use super::world::World;
 use crate::bucket::atomic::{BucketRef, Order};
-use crate::bucket::live_terms::Source;
 use crate::quota::rate::Quota;
 
-fn attempt(world: &Live, first: Order) {
+fn attempt(world: &World, first: Order) {
     if let Ok(done) = world.overflow.attempt(first, world.now(), FAST) {
         world.note(done);
     }
 }
 
-fn beside_a_change(name: &str, [from, to]: [Quota; 2], threads: [fn(&Live); 3], granted: fn(u64) -> u64) {
+fn beside_a_change(name: &str, [from, to]: [Quota; 2], threads: [fn(&World); 3], granted: fn(u64) -> u64) {
     explore(name, move || {
         let world = World::of(regimes(from, to));
         drain(&world);
@@ -26,10 +25,10 @@ fn beside_a_change(name: &str, [from, to]: [Quota; 2], threads: [fn(&Live); 3], 
     });
 }
 
-const BY_THE_CLOCK: fn(&Live) = |world| attempt(world, Order::ClockFirst);
-const BY_THE_WORD: fn(&Live) = |world| attempt(world, Order::WordFirst);
-const SLOW_DOWN: fn(&Live) = |world| set(world, slow());
-const SPEED_UP: fn(&Live) = |world| set(world, fast());
+const BY_THE_CLOCK: fn(&World) = |world| attempt(world, Order::ClockFirst);
+const BY_THE_WORD: fn(&World) = |world| attempt(world, Order::WordFirst);
+const SLOW_DOWN: fn(&World) = |world| set(world, slow());
+const SPEED_UP: fn(&World) = |world| set(world, fast());
 
 #[test]
 fn an_attempt_by_the_clock_and_a_slower_quota() {
@@ -58,7 +57,7 @@ fn a_first_reader_and_an_attempt() {
         let known = World::of(regimes(fast(), slow()));
         drain(&known);
         let state = known.overflow.state();
-        let read = move |world: &Live| {
+        let read = move |world: &World| {
             let once = world.engine.source.admitted(state, 1, true);
             let ticks = once.reading.refill.ticks;
             once.fits.then_some((ticks.multiplier_low, ticks.packed))

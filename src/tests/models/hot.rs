@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::checker::thread;
 use super::explore;
-use super::world::{Fixed, SECOND, fixed};
+use super::world::{SECOND, fixed};
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order};
 use crate::bucket::engine::{Engine, Now};
 use crate::keyed::hot::{HotKeys, Mode};
@@ -126,7 +126,7 @@ const OTHER: u64 = 6;
 struct World<S> {
     store: S,
     hot: HotKeys,
-    engine: Engine<Fixed>,
+    engine: Engine,
     mock: MockClock,
     overflow: Bucket,
     /// Since when at the earliest they are granted, and how many tokens.

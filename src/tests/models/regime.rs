@@ -10,14 +10,12 @@ use std::time::Duration;
 use super::checker::{Gate, thread};
 use super::explore;
 use super::world::{SECOND, World};
-use crate::bucket::live_terms::{LiveTerms, Source};
+use crate::bucket::live_terms::LiveTerms;
 use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::TakeUpTo;
-
-pub(super) type Live = World<LiveTerms>;
 
 const BURST: u64 = 100_000;
 const STEP: u64 = 20_000_000;
@@ -44,52 +42,52 @@ pub(super) fn regimes(first: Quota, secondary: Quota) -> LiveTerms {
 }
 
 /// An empty bucket under the fast quota, of which a burst was taken.
-fn world() -> Arc<Live> {
+fn world() -> Arc<World> {
     let world = World::of(regimes(fast(), slow()));
     drain(&world);
     world
 }
 
-pub(super) fn drain(world: &Live) {
+pub(super) fn drain(world: &World) {
     world.note(world.engine.run(&world.overflow, world.now(), TakeUpTo(BURST)));
 }
 
-pub(super) fn step(world: &Live) {
+pub(super) fn step(world: &World) {
     world.mock.advance(Duration::from_nanos(STEP));
 }
 
-pub(super) fn step_and_drain(world: &Live) {
+pub(super) fn step_and_drain(world: &World) {
     step(world);
     drain(world);
 }
 
-pub(super) fn set(world: &Live, quota: Quota) {
+pub(super) fn set(world: &World, quota: Quota) {
     world.engine.source.set(quota, &world.engine.clock).unwrap();
 }
 
-fn slow_down(world: &Live) {
+fn slow_down(world: &World) {
     set(world, slow());
 }
 
 /// As far as a setter comes that is stopped before it starts the regime.
-fn publish_slow(world: &Live) {
+fn publish_slow(world: &World) {
     world.engine.source.publish(0, slow(), &world.engine.clock).unwrap();
 }
 
 /// The setter goes on.
-fn go_on(world: &Live) {
+fn go_on(world: &World) {
     world.engine.source.activate_next(0, &world.engine.clock);
 }
 
 /// Steps until the last change.
-pub(super) fn start(world: &Live) -> u64 {
+pub(super) fn start(world: &World) -> u64 {
     let start = world.engine.source.changed().expect("the quota was changed");
     assert_eq!(start % STEP, 0, "the start is undecided");
     start / STEP
 }
 
 /// What was taken after the first burst.
-pub(super) fn earned(world: &Live) -> u64 {
+pub(super) fn earned(world: &World) -> u64 {
     world.granted() - BURST
 }
 
@@ -165,7 +163,7 @@ fn nobody_waits_for_a_setter_that_was_stopped() {
     });
 }
 
-fn two_setters(name: &str, meanwhile: fn(&Live)) {
+fn two_setters(name: &str, meanwhile: fn(&World)) {
     explore(name, move || {
         let world = world();
         world.run(&[slow_down, |world| set(world, medium()), meanwhile]);
@@ -196,7 +194,7 @@ fn a_taker_between_two_setters() {
 #[derive(Default)]
 struct Detour {
     readings: AtomicU64,
-    world: OnceLock<Weak<Live>>,
+    world: OnceLock<Weak<World>>,
     taker: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -339,7 +337,7 @@ fn a_plan_after_a_setter_that_was_stopped() {
         let world = World::of(regimes(fast(), slow()));
         step(&world);
         publish_slow(&world);
-        let plan = |world: &Live| world.engine.source.plan(0, slow(), &world.engine.clock).unwrap();
+        let plan = |world: &World| world.engine.source.plan(0, slow(), &world.engine.clock).unwrap();
         let (taker, maker) = (Arc::clone(&world), Arc::clone(&world));
         let taker = thread::spawn(move || drain(&taker));
         let made = Arc::new(std::sync::Mutex::new(None));

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::checker::thread;
 use super::explore;
-use super::world::{Fixed, SECOND, fixed};
+use super::world::{SECOND, fixed};
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Engine, Now};
 use crate::bucket::lease::{Generation, LeaseCells, Spread};
-use crate::bucket::live_terms::{Change, LiveTerms, Source};
+use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 
@@ -21,9 +21,9 @@ const SLOT: u64 = 10 * SECOND;
 /// Long enough to fill any bucket.
 const LONG: Duration = Duration::from_secs(100);
 
-struct Hot<R = Fixed> {
+struct Hot {
     bucket: Bucket,
-    engine: Engine<R>,
+    engine: Engine,
     mock: MockClock,
     cells: LeaseCells,
     /// Since when at the earliest they are granted, and how many tokens.
@@ -36,8 +36,8 @@ impl Hot {
     }
 }
 
-impl<R: Source + Send + Sync + 'static> Hot<R> {
-    fn of(source: R) -> Arc<Hot<R>> {
+impl Hot {
+    fn of(source: LiveTerms) -> Arc<Hot> {
         let (clock, mock) = Clock::mock();
         Arc::new(Hot {
             bucket: Bucket::new(),
@@ -48,7 +48,7 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
         })
     }
 
-    fn spread(&self) -> Spread<'_, &Bucket, R> {
+    fn spread(&self) -> Spread<'_, &Bucket> {
         Spread {
             bucket: &self.bucket,
             engine: &self.engine,
@@ -90,8 +90,8 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
         self.granted_from(0)
     }
 
-    fn run(self: &Arc<Hot<R>>, threads: &[fn(&Hot<R>)]) {
-        let spawn = |run: &fn(&Hot<R>)| {
+    fn run(self: &Arc<Hot>, threads: &[fn(&Hot)]) {
+        let spawn = |run: &fn(&Hot)| {
             let (hot, run) = (Arc::clone(self), *run);
             thread::spawn(move || run(&hot))
         };
@@ -101,7 +101,7 @@ impl<R: Source + Send + Sync + 'static> Hot<R> {
 }
 
 /// Less than a token's time.
-fn half_a_slot<R>(hot: &Hot<R>) {
+fn half_a_slot(hot: &Hot) {
     hot.mock.advance(Duration::from_secs(5));
 }
 
@@ -288,13 +288,7 @@ fn a_smaller_burst_holds_for_what_is_leased() {
 }
 
 /// Takers of a bucket whose burst is lowered: in the end no more tokens are left than that.
-fn a_lower_burst(
-    name: &str,
-    before: u64,
-    after: u64,
-    prepare: fn(&Hot<LiveTerms>),
-    taker: fn(&Hot<LiveTerms>),
-) {
+fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot), taker: fn(&Hot)) {
     explore(name, move || {
         let quota = Quota::every(Duration::from_secs(10)).burst(before);
         let hot = Hot::of(LiveTerms::new(quota, quota.layout()));
@@ -317,7 +311,7 @@ fn a_lower_burst(
 /// for the rest.
 #[test]
 fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
-    let prepare = |hot: &Hot<LiveTerms>| assert!(hot.take(0));
+    let prepare = |hot: &Hot| assert!(hot.take(0));
     a_lower_burst("a lower burst, a taker who leases", 6, 2, prepare, |hot| {
         hot.take(1);
     });
@@ -326,7 +320,7 @@ fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
 /// Tokens of the burst before go back while a lease of the new one is taken.
 #[test]
 fn a_lease_that_is_taken_while_others_end_mints_nothing() {
-    let prepare = |hot: &Hot<LiveTerms>| {
+    let prepare = |hot: &Hot| {
         assert!(hot.take(0) && hot.take(1));
         assert_eq!(hot.spread().at_hand(), 4);
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::checker::thread;
 use super::explore;
-use super::world::{Fixed, SECOND, assert_law, fixed};
+use super::world::{SECOND, assert_law, fixed};
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, Read};
 use crate::bucket::engine::{Done, Engine, Entry, Now};
 use crate::keyed::table::{Insertion, SlotRef, Table};
@@ -32,7 +32,7 @@ const BOB_TAKES: fn(&World) = |world| {
 };
 
 struct World {
-    engine: Engine<Fixed>,
+    engine: Engine,
     mock: MockClock,
     table: Table,
     hashes: [u64; 2],

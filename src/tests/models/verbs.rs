@@ -211,9 +211,9 @@ fn a_reading_from_before_mints_nothing() {
         let quota = Quota::every(Duration::from_secs(10)).burst(2);
         let world = World::of(LiveTerms::new(quota, quota.layout()));
         world.mock.advance(Duration::from_secs(100));
-        let at_once: fn(&World<LiveTerms>) = |world| world.take_alone();
+        let at_once: fn(&World) = |world| world.take_alone();
         at_once(&world);
-        let before: fn(&World<LiveTerms>) = |world| {
+        let before: fn(&World) = |world| {
             let at = At(&world.engine, Moment(99 * SECOND));
             world.note(world.engine.run(&world.overflow, at, Take(1)));
         };

@@ -6,16 +6,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Order, Read};
+use crate::bucket::atomic::{Bucket, BucketRef, Order, Read};
 use crate::bucket::engine::{Done, Engine, Entry, Now, is_removable};
-use crate::bucket::live_terms::Source;
+use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::{Ledger, Receipt, Reservation};
 use crate::keyed::removals::Shard;
 use crate::quota::layout::{LayoutOptions, RawQuota};
+use crate::quota::rate::Quota;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Granted;
-use crate::word::state::{Outcome, State};
+use crate::word::state::Outcome;
 use crate::word::terms::{Reading, Refill, Terms};
 use crate::word::verb::{Reserve, Step, Take};
 
@@ -23,31 +24,8 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// A tick of the models' slowest quota is shorter.
 const TICK: u64 = SECOND / 1000;
 
-/// Terms that never change.
-pub(super) struct Fixed(pub(super) Terms);
-
-impl Source for Fixed {
-    fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
-        Reading::new(self.0, before.unwrap_or_else(|| clock.nanos()))
-    }
-
-    // A mock clock counts nanoseconds.
-    fn admitted(&self, state: State, count: u64, _: bool) -> FreshReading {
-        let reading = Reading::new(self.0, count);
-        FreshReading {
-            reading,
-            near: self.0.max_skew(),
-            fits: state.accepts_fresh(&reading, self.0.mask / 2),
-        }
-    }
-
-    fn changed(&self) -> Option<u64> {
-        None
-    }
-}
-
-pub(super) struct World<R = Fixed> {
-    pub(super) engine: Engine<R>,
+pub(super) struct World {
+    pub(super) engine: Engine,
     pub(super) mock: MockClock,
     /// The bucket that the key shares while it has no entry; or, where there is no map, the only one.
     pub(super) overflow: Bucket,
@@ -89,19 +67,22 @@ pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
 }
 
 /// A token every so often, and a debt of 4.
-pub(super) fn fixed(nanos: u64, burst: u64) -> Fixed {
+pub(super) fn fixed(nanos: u64, burst: u64) -> LiveTerms {
     let numbers = RawQuota { tokens: 1, nanos, burst };
     let room = LayoutOptions { max_debt: Some(4), ..LayoutOptions::DEFAULT };
-    Fixed(Terms::compile(numbers, room).unwrap())
+    let terms = Terms::compile(numbers, room).unwrap();
+    let mut live = LiveTerms::new(Quota::per_second(1), Quota::per_second(1).layout());
+    live.fixed = Some(terms);
+    live
 }
 
-impl<R: Source + Send + Sync + 'static> World<R> {
-    pub(super) fn of(source: R) -> Arc<World<R>> {
+impl World {
+    pub(super) fn of(source: LiveTerms) -> Arc<World> {
         let (clock, mock) = Clock::mock();
         World::on(source, clock, mock)
     }
 
-    pub(super) fn on(source: R, clock: Clock, mock: MockClock) -> Arc<World<R>> {
+    pub(super) fn on(source: LiveTerms, clock: Clock, mock: MockClock) -> Arc<World> {
         Arc::new(World {
             engine: Engine::new(source, clock, None),
             mock,
@@ -114,7 +95,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         })
     }
 
-    pub(super) fn now(&self) -> Now<&Engine<R>> {
+    pub(super) fn now(&self) -> Now<&Engine> {
         Now(&self.engine)
     }
 
@@ -235,7 +216,7 @@ impl<R: Source + Send + Sync + 'static> World<R> {
         }
     }
 
-    pub(super) fn run(self: &Arc<World<R>>, threads: &[fn(&World<R>)]) {
+    pub(super) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
         let threads: Vec<_> = threads
             .iter()
             .map(|run| {
@@ -282,20 +263,20 @@ impl Ledger for World {
 }
 
 /// The place of the key in the map.
-struct Seat<'a, R> {
-    world: &'a World<R>,
+struct Seat<'a> {
+    world: &'a World,
     room: bool,
 }
 
-impl<R> Clone for Seat<'_, R> {
+impl Clone for Seat<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R> Copy for Seat<'_, R> {}
+impl Copy for Seat<'_> {}
 
-impl<'a, R: Source + Send + Sync + 'static> Entry<'a> for Seat<'a, R> {
+impl<'a> Entry<'a> for Seat<'a> {
     type BucketRef = &'a Bucket;
 
     fn get(self) -> Option<&'a Bucket> {
