@@ -28,28 +28,28 @@ use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::{Plan, Planned};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
-use crate::word::verb::{Give, Settle, Step, charge_up_to};
+use crate::word::verb::{Give, Take};
 
 /// A step on whatever state there is.
-struct Run<S>(S);
+struct Run(Take);
 
-impl<P: Refill, S: Step> Advance<Reading<P>> for Run<S> {
+impl<P: Refill> Advance<Reading<P>> for Run {
     type Out = Outcome;
 
     #[inline(always)]
     fn advance(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        self.0.run(state, reading)
+        self.0.apply(state, reading)
     }
 }
 
 /// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `initial_state` says, if it does.
-struct Charge<'a, S> {
+struct Charge<'a> {
     engine: &'a Engine,
     initial_state: Option<State>,
-    step: S,
+    step: Take,
 }
 
-impl<P: Refill, S: Step> Advance<Reading<P>> for Charge<'_, S> {
+impl<P: Refill> Advance<Reading<P>> for Charge<'_> {
     type Out = Option<Outcome>;
 
     #[inline(always)]
@@ -60,7 +60,7 @@ impl<P: Refill, S: Step> Advance<Reading<P>> for Charge<'_, S> {
             Some(start) if state == State::FULL => start,
             _ => return (None, None),
         };
-        let (outcome, next) = self.step.run(from, reading);
+        let (outcome, next) = self.step.apply(from, reading);
         // Refused at birth: the bucket has a level and a stamp from here on all the same.
         let born = (from != state).then_some(from);
         (Some(outcome), next.or(born))
@@ -137,7 +137,7 @@ pub(crate) trait Entry<'a>: Copy {
         self.get().is_some()
     }
     /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>>;
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>>;
     /// Whether a bucket of the store is spread over cores, and so stays.
     fn is_spread(self, _: &Bucket) -> bool {
         false
@@ -282,7 +282,7 @@ impl Engine {
         &self,
         bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> (Outcome, Reading<P>) {
         bucket.advance(read, Run(step))
     }
@@ -293,7 +293,7 @@ impl Engine {
         &self,
         entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Done<P> {
         let early = stop(Fault::ClockBeforeLookUp, read);
         let found = entry.get();
@@ -312,7 +312,7 @@ impl Engine {
         &self,
         entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Done<P> {
         for _ in 0..MOST_ROUNDS {
             let Some(bucket) = entry.get() else {
@@ -328,7 +328,7 @@ impl Engine {
             entry.remove_sealed();
         }
         let now = self.clock.nanos();
-        Err(Denied::full(step.most(), now, Some(now)))
+        Err(Denied::full(step.tokens(), now, Some(now)))
     }
 
     #[inline(always)]
@@ -337,7 +337,7 @@ impl Engine {
         bucket: impl BucketRef,
         initial_state: Option<State>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Option<(Outcome, Reading<P>)> {
         let (outcome, reading) = bucket.advance(read, Charge { engine: self, initial_state, step });
         outcome.map(|outcome| (outcome, reading))
@@ -350,7 +350,7 @@ impl Engine {
         bucket: impl BucketRef,
         overflow: &Bucket,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Option<(Outcome, Reading<P>)> {
         fence(Ordering::SeqCst);
         let initial_state = if injected(Fault::DebtsForgotten) { State::FULL } else { overflow.state() };
@@ -362,13 +362,13 @@ impl Engine {
         &self,
         bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> (Outcome, Reading<P>) {
         bucket.drive(
             |state| read.read(state),
             |state, reading| {
                 let from = self.initialized(state, reading);
-                let (outcome, next) = step.run(from, reading);
+                let (outcome, next) = step.apply(from, reading);
                 // Refused at first: it has a level and a stamp from here on all the same.
                 (outcome, next.or((from != state).then_some(from)))
             },
@@ -384,7 +384,7 @@ impl Engine {
         &self,
         entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Option<(Outcome, Reading<P>)> {
         let before = self.clock.nanos();
         if entry.is_present() {
@@ -403,7 +403,7 @@ impl Engine {
                 if state == State::SEALED {
                     return (None, None);
                 }
-                let (outcome, next) = charge_up_to(n, state, reading);
+                let (outcome, next) = Take::OnCredit(n).apply(state, reading);
                 (Some(reading.refill.terms().tokens(outcome.taken)), next)
             }
         }
@@ -421,7 +421,7 @@ impl Engine {
 
     /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
     pub(crate) fn refund(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> bool {
-        self.settle(bucket, plan, |_| Give(n))
+        self.settle(bucket, plan, |_| Give::Refund(n))
     }
 
     /// Gives back the tokens of a receipt, if none were taken since.
@@ -434,14 +434,9 @@ impl Engine {
         self.settle(bucket, receipt.plan, |plans| receipt.undoing(plans, 0))
     }
 
-    fn settle<S: Settle>(
-        &self,
-        bucket: impl BucketRef,
-        plan: Option<Plan>,
-        step: impl Fn(bool) -> S,
-    ) -> bool {
-        fn run<P: Refill>(step: impl Settle, state: State, reading: &Reading<P>) -> (bool, Option<State>) {
-            (state != State::SEALED, step.run(&reading.refill, state, reading.tick))
+    fn settle(&self, bucket: impl BucketRef, plan: Option<Plan>, step: impl Fn(bool) -> Give) -> bool {
+        fn run<P: Refill>(step: Give, state: State, reading: &Reading<P>) -> (bool, Option<State>) {
+            (state != State::SEALED, step.apply(&reading.refill, state, reading.tick))
         }
         let step = || step(self.has_plans());
         match plan {
@@ -457,7 +452,7 @@ impl Engine {
         &self,
         entry: impl Entry<'a>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> (Outcome, Reading<P>) {
         match entry.get().map(|bucket| self.look(bucket, read, step)) {
             Some(((true, outcome), reading)) => (outcome, reading),
@@ -473,11 +468,11 @@ impl Engine {
         &self,
         bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> ((bool, Outcome), Reading<P>) {
         let step = |state: State, reading: &_| {
             let from = if state == State::FULL { self.start(reading) } else { state };
-            ((state.is_level(), step.run(from, reading).0), None)
+            ((state.is_level(), step.apply(from, reading).0), None)
         };
         bucket.drive(|state| read.read(state), step)
     }

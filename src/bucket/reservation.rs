@@ -8,7 +8,7 @@ use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::plan::Plan;
 use crate::word::state::{Left, Origin, Outcome};
 use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{GiveBack, Undo};
+use crate::word::verb::Give;
 
 /// What was taken, and how the bucket was left.
 #[derive(Clone, Copy, Debug)]
@@ -63,15 +63,15 @@ impl Receipt {
         Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
     }
 
-    pub(crate) fn giving_back(&self, plans: bool) -> GiveBack {
-        GiveBack { units: self.units, left: self.left(plans) }
+    pub(crate) fn giving_back(&self, plans: bool) -> Give {
+        Give::Cancel { units: self.units, left: self.left(plans) }
     }
 
     /// How to undo it where the bucket has room for `less` units less: the room that leases take was
     /// not there before, either.
-    pub(crate) fn undoing(&self, plans: bool, less: u64) -> Undo {
+    pub(crate) fn undoing(&self, plans: bool, less: u64) -> Give {
         let Receipt { units, before, since, .. } = *self;
-        Undo { units, left: self.left(plans), before: before.saturating_sub(less), since }
+        Give::Undo { units, left: self.left(plans), before: before.saturating_sub(less), since }
     }
 
     /// For what nothing counted.

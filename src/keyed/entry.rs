@@ -20,7 +20,7 @@ use crate::word::decision::Denied;
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome, State};
 use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
-use crate::word::verb::Step;
+use crate::word::verb::Take;
 
 /// Keys of one hash that are held. papaya probes some 30 places at least and then moves to a larger table, for ever
 /// if that does not spread the keys.
@@ -67,7 +67,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         }
     }
 
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
         // A new reading: that of a reserved word is never one from before.
         let reading = read.read(State::FULL);
         if step.never_writes(&reading.refill) {
@@ -115,7 +115,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         MapStore { map, ring }: &MapStore<K>,
         guard: &LocalGuard<'_>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
         reading: Reading<P>,
     ) -> Option<Done<P>> {
         let (keyspace, KeyQuery { hash, key, .. }) = (self.keyspace, self.key);
@@ -164,7 +164,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         self,
         table: &Table,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
         reading: Reading<P>,
     ) -> Option<Done<P>> {
         match table.insert(&self.keyspace.engine, self, self.key.full, read, step) {
@@ -177,7 +177,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     fn without_room<P: Refill>(
         self,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
         reading: Reading<P>,
         due: Option<u64>,
     ) -> Option<Done<P>> {
@@ -194,12 +194,12 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
             }
             WhenFull::Share | WhenFull::Deny => {
                 keyspace.counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(step.most(), reading.nanos(), due)))
+                Some(Err(Denied::full(step.tokens(), reading.nanos(), due)))
             }
             WhenFull::Allow => {
                 keyspace.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
                 let (refill, terms) = (&reading.refill, reading.refill.terms());
-                let taken = terms.units(step.most()).min(refill.capacity() - terms.empty_level);
+                let taken = terms.units(step.tokens()).min(refill.capacity() - terms.empty_level);
                 let level = refill.capacity() - taken;
                 let outcome = Outcome { granted: true, taken, level, lag: 0, origin: Origin::Nowhere };
                 Some(Ok((outcome, reading)))

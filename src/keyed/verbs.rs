@@ -20,7 +20,7 @@ use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome, State};
 use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// Others who spread a key, or fold it back, send a call back to the start.
 const MOST_ROUNDS: usize = 1_000;
@@ -55,8 +55,8 @@ impl<K: Hash + Eq> Keyspace<K> {
                 Err(Miss::StaleReading) => break,
             }
         }
-        let (done, _) = self.run_hot(hot, self.entry(pin, key), read, Take(n));
-        done.and_then(|done| Take(n).decision(done))
+        let (done, _) = self.run_hot(hot, self.entry(pin, key), read, Take::Exactly(n));
+        done.and_then(|done| Take::Exactly(n).decision(done))
     }
 
     /// One attempt at a bucket as it was found.
@@ -73,7 +73,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Some(Mode::Plain(word)) => {
                 let done = word.attempt(Order::WordFirst, read, n)?;
                 self.demote_in_turn(hot, pin, done.1.nanos());
-                Ok(Take(n).decision(done))
+                Ok(Take::Exactly(n).decision(done))
             }
             Some(Mode::Spread(spread)) => {
                 let own = thread_index();
@@ -115,7 +115,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         hot: &HotKeys,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading>,
-        step: impl Step,
+        step: Take,
     ) -> (Done<Terms>, u64) {
         for _ in 0..MOST_ROUNDS {
             let Some(found) = entry.get() else {
@@ -141,7 +141,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             entry.remove_sealed();
         }
         let now = self.engine.clock.nanos();
-        (Err(Denied::full(step.most(), now, Some(now))), 0)
+        (Err(Denied::full(step.tokens(), now, Some(now))), 0)
     }
 
     /// As [`run_hot`](Keyspace::run_hot), under a plan: the key is spread no more for it.
@@ -150,7 +150,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         hot: &HotKeys,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Done<P> {
         for _ in 0..MOST_ROUNDS {
             let Some(found) = entry.get() else {
@@ -168,7 +168,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             entry.remove_sealed();
         }
         let now = self.engine.clock.nanos();
-        Err(Denied::full(step.most(), now, Some(now)))
+        Err(Denied::full(step.tokens(), now, Some(now)))
     }
 
     /// What a step would come to on the key's bucket, under no plan.
@@ -177,7 +177,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         hot: &HotKeys,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading>,
-        step: impl Step,
+        step: Take,
     ) -> (Outcome, Reading) {
         let seen = entry.get().and_then(|found| {
             self.with_again(hot, Known { id: found.id(), word: found }, |bucket| match bucket {
@@ -203,7 +203,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         hot: &HotKeys,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> (Outcome, Reading<P>) {
         for _ in 0..MOST_ROUNDS {
             let Some(found) = entry.get() else { break };

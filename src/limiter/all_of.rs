@@ -13,7 +13,7 @@ use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// So many tokens of one limit, for [`all_of`]: from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
 pub trait Limit: sealed::Limit {}
@@ -209,13 +209,13 @@ impl sealed::Limit for BucketLimit<'_> {
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let TokenBucket { extras, .. } = self.bucket;
-        let step = Take(self.n);
+        let step = Take::Exactly(self.n);
         let decision = step.decision(self.bucket.peek_at(At(self.bucket.engine(), now), step));
         extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        self.bucket.receive(self.n, Take(self.n))
+        self.bucket.receive(self.n, Take::Exactly(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
@@ -232,7 +232,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
         let inner = self.inner();
         let pin = inner.keyspace.store.pin();
         let ask = CallOptions { now: Some(now), ..self.ask() };
-        let decision = inner.look_at(&pin, self.key, ask, Take(self.n));
+        let decision = inner.look_at(&pin, self.key, ask, Take::Exactly(self.n));
         if inner.keyspace.engine.may_begin(&decision) && !inner.holds(&pin, self.key) {
             return Ok(());
         }
@@ -241,7 +241,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let inner = self.inner();
-        inner.receive(&inner.keyspace.store.pin(), self.key, self.ask(), Take(self.n))
+        inner.receive(&inner.keyspace.store.pin(), self.key, self.ask(), Take::Exactly(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {

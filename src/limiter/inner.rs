@@ -17,7 +17,7 @@ use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome};
 use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::{Begin, Reserve, Step, Take, TakeUpTo};
+use crate::word::verb::Take;
 
 pub(crate) struct Inner<K, S> {
     pub(crate) keyspace: Keyspace<K>,
@@ -56,9 +56,9 @@ trait Answer {
 }
 
 /// Makes the public decision of an outcome.
-struct Decide<T>(T);
+struct Decide(Take);
 
-impl<T: Step> Answer for Decide<T> {
+impl Answer for Decide {
     type Answer = Result<Granted, Denied>;
 
     #[inline]
@@ -68,7 +68,7 @@ impl<T: Step> Answer for Decide<T> {
 }
 
 /// Tells how many were taken, and makes the decision on the first.
-struct UpTo(TakeUpTo);
+struct UpTo(Take);
 
 impl Answer for UpTo {
     type Answer = (Granted, Result<Granted, Denied>);
@@ -82,9 +82,9 @@ impl Answer for UpTo {
 }
 
 /// Makes a decision, and a receipt for what was taken.
-struct Receive<T>(T);
+struct Receive(Take);
 
-impl<T: Step> Answer for Receive<T> {
+impl Answer for Receive {
     type Answer = (Result<Granted, Denied>, Option<Receipt>);
 
     fn of<P: Refill>(self, done: Done<P>, plan: Option<Plan>, leased: u64) -> Self::Answer {
@@ -168,14 +168,14 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 let guard = buckets.map.guard();
                 let attempt = attempt(buckets.map.get(&key, &guard), now, n);
                 if let Ok(done) = attempt {
-                    return Take(n).decision(done);
+                    return Take::Exactly(n).decision(done);
                 }
                 (StoreGuard::Map(buckets, guard), attempt)
             }
             Store::Table(table) => (StoreGuard::Table(table), attempt(table.find(key.full), now, n)),
         };
         match attempt {
-            Ok(done) => Take(n).decision(done),
+            Ok(done) => Take::Exactly(n).decision(done),
             Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
         }
     }
@@ -201,7 +201,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Granted, Denied> {
         let key = KeyQuery::new(&self.hasher, key);
         match self.attempt_at(pin, key, Now(&self.keyspace.engine), n) {
-            Ok(done) => Take(n).decision(done),
+            Ok(done) => Take::Exactly(n).decision(done),
             Err(missed) => self.try_acquire_anyhow(pin, key, missed, n),
         }
     }
@@ -242,7 +242,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             && let Some(done) =
                 self.keyspace.engine.attempt_again(bucket, missed, Now(&self.keyspace.engine), n)
         {
-            return Take(n).decision(done);
+            return Take::Exactly(n).decision(done);
         }
         self.decide(entry, n, CallOptions::NOW)
     }
@@ -272,7 +272,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         match self.attempt_at(pin, key, At(&self.keyspace.engine, now), n) {
-            Ok(done) => Take(n).decision(done),
+            Ok(done) => Take::Exactly(n).decision(done),
             Err(_) => self.decide(
                 self.keyspace.entry(pin, key),
                 n,
@@ -288,7 +288,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
         ask: CallOptions<'_>,
     ) -> Result<Granted, Denied> {
-        let step = Take(n);
+        let step = Take::Exactly(n);
         if let CallOptions { plan: None, now: Some(now) } = ask
             && let Some(hot) = &self.keyspace.hot
         {
@@ -310,7 +310,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
         ask: CallOptions<'_>,
     ) -> Granted {
-        let step = TakeUpTo(n);
+        let step = Take::UpTo(n);
         let (granted, decision) = self.take(self.entry(pin, key), ask, step, UpTo(step));
         self.extras.observe_up_to(n, granted, decision)
     }
@@ -334,7 +334,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: &Q,
         ask: CallOptions<'_>,
     ) -> Snapshot {
-        let looked = self.look_at(pin, key, ask, Take(0));
+        let looked = self.look_at(pin, key, ask, Take::Exactly(0));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
@@ -394,7 +394,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         &self,
         entry: KeyEntry<'_, K, Q>,
         ask: CallOptions<'_>,
-        step: impl Step,
+        step: Take,
         answer: A,
     ) -> A::Answer {
         let engine = &self.keyspace.engine;
@@ -417,7 +417,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         &self,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading>,
-        step: impl Step,
+        step: Take,
         answer: A,
     ) -> A::Answer {
         match &self.keyspace.hot {
@@ -435,7 +435,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         &self,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Done<P> {
         match &self.keyspace.hot {
             None => self.keyspace.engine.acquire(entry, read, step),
@@ -449,12 +449,12 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         pin: &StoreGuard<'_, K>,
         key: &Q,
         ask: CallOptions<'_>,
-        step: impl Step,
+        step: Take,
     ) -> Result<(Granted, Receipt), Denied> {
         let entry = self.entry(pin, key);
         let removals = self.keyspace.shard(pin, entry.key).latest();
         let (decision, receipt) = self.take(entry, ask, step, Receive(step));
-        let granted = self.extras.observe(step.most(), decision)?;
+        let granted = self.extras.observe(step.tokens(), decision)?;
         let receipt = receipt.unwrap_or_else(|| Receipt::void(self.keyspace.engine.clock.moment()));
         Ok((granted, receipt.counted_from(removals)))
     }
@@ -464,7 +464,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         &self,
         key: &Q,
         ask: CallOptions<'_>,
-        step: impl Step,
+        step: Take,
     ) -> Result<(Granted, Receipt), Denied> {
         let pin = self.keyspace.store.pin();
         let (granted, mut receipt) = self.receive(&pin, key, ask, step)?;
@@ -509,8 +509,8 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
     ) -> Reserved<'_> {
         // In shadow mode nobody waits, either.
         let (granted, receipt) = match max_wait == 0 || self.extras.is_shadow() {
-            true => self.receive_by_entry(key, ask, Take(n))?,
-            false => self.receive_by_entry(key, ask, Reserve { n, max_wait })?,
+            true => self.receive_by_entry(key, ask, Take::Exactly(n))?,
+            false => self.receive_by_entry(key, ask, Take::Reserve { n, max_wait })?,
         };
         Ok(Reservation::new(&self.keyspace, receipt, granted))
     }
@@ -523,8 +523,8 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
     ) -> Result<Hold<'_>, Denied> {
         let (granted, receipt) = match estimate {
             // There must be a bucket to settle with.
-            0 => self.receive_by_entry(key, ask, Begin)?,
-            n => self.receive_by_entry(key, ask, Take(n))?,
+            0 => self.receive_by_entry(key, ask, Take::Touch)?,
+            n => self.receive_by_entry(key, ask, Take::Exactly(n))?,
         };
         Ok(Hold::new(&self.keyspace, receipt, granted))
     }

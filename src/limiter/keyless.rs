@@ -11,7 +11,7 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::Reading;
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// A request for `n` tokens without a key.
 ///
@@ -33,12 +33,12 @@ impl<'a, K, S> NoKey<'a, K, S> {
     }
 
     fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
-        self.inner.keyspace.engine.run_shared(self.bucket(), read, Take(self.n))
+        self.inner.keyspace.engine.run_shared(self.bucket(), read, Take::Exactly(self.n))
     }
 
     /// Looks at the tokens that are there.
     pub(crate) fn peek(&self) -> Snapshot {
-        let looked = Take(0).decision(self.run(Now(&self.inner.keyspace.engine)));
+        let looked = Take::Exactly(0).decision(self.run(Now(&self.inner.keyspace.engine)));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
@@ -55,10 +55,10 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let engine = &self.inner.keyspace.engine;
         let read = At(engine, now);
-        let step = Take(self.n);
+        let step = Take::Exactly(self.n);
         let (outcome, reading) = self.bucket().drive(
             |state| read.read(state),
-            |state, reading: &Reading| (step.run(engine.initialized(state, reading), reading).0, None),
+            |state, reading: &Reading| (step.apply(engine.initialized(state, reading), reading).0, None),
         );
         let decision = step.decision((outcome, reading));
         if engine.may_begin(&decision) && self.bucket().state() == State::FULL {
@@ -69,7 +69,8 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let (outcome, reading) = self.run(Now(&self.inner.keyspace.engine));
-        let granted = self.inner.extras.observe(self.n, Take(self.n).decision((outcome, reading)))?;
+        let granted =
+            self.inner.extras.observe(self.n, Take::Exactly(self.n).decision((outcome, reading)))?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 

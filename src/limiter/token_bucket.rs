@@ -17,7 +17,7 @@ use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::state::{Origin, Outcome};
 use crate::word::terms::Reading;
-use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
+use crate::word::verb::Take;
 
 /// One token bucket, shared by reference between threads.
 ///
@@ -198,11 +198,11 @@ impl TokenBucket {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        let (outcome, reading) = self.run(Now(&self.engine), TakeUpTo(n));
+        let (outcome, reading) = self.run(Now(&self.engine), Take::UpTo(n));
         self.extras.observe_up_to(
             n,
             Granted::new(outcome, &reading),
-            TakeUpTo(n).decision((outcome, reading)),
+            Take::UpTo(n).decision((outcome, reading)),
         )
     }
 
@@ -282,8 +282,8 @@ impl TokenBucket {
     pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
         // In shadow mode nobody waits, either.
         let (granted, receipt) = match max_wait == 0 || self.extras.is_shadow() {
-            true => self.receive(n, Take(n))?,
-            false => self.receive(n, Reserve { n, max_wait })?,
+            true => self.receive(n, Take::Exactly(n))?,
+            false => self.receive(n, Take::Reserve { n, max_wait })?,
         };
         Ok(Reservation::new(self, receipt, granted))
     }
@@ -298,7 +298,7 @@ impl TokenBucket {
     ///
     /// See [`Hold`].
     pub fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied> {
-        let (granted, receipt) = self.receive(estimate, Take(estimate))?;
+        let (granted, receipt) = self.receive(estimate, Take::Exactly(estimate))?;
         Ok(Hold::new(self, receipt, granted))
     }
 
@@ -313,7 +313,7 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// ```
     pub fn peek(&self) -> Snapshot {
-        let (outcome, reading) = self.run(Now(&self.engine), Take(0));
+        let (outcome, reading) = self.run(Now(&self.engine), Take::Exactly(0));
         Granted::new(outcome, &reading).into()
     }
 
@@ -389,12 +389,12 @@ impl TokenBucket {
     }
 
     /// What a step would come to.
-    pub(crate) fn peek_at(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
+    pub(crate) fn peek_at(&self, read: impl Read<Reading>, step: Take) -> (Outcome, Reading) {
         if let Some(spread) = self.spread_over() {
             let (outcome, reading, _) = spread.look(read, step);
             return (outcome, reading);
         }
-        let step = |state, reading: &Reading| (step.run(state, reading).0, None);
+        let step = |state, reading: &Reading| (step.apply(state, reading).0, None);
         self.bucket.drive(|state| read.read(state), step)
     }
 
@@ -415,13 +415,13 @@ impl TokenBucket {
         Some(Spread { bucket: &self.bucket, engine: &self.engine, cells, generation: Generation::ONLY })
     }
 
-    fn run(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading) {
+    fn run(&self, read: impl Read<Reading>, step: Take) -> (Outcome, Reading) {
         let (outcome, reading, _) = self.run_beside(read, step);
         (outcome, reading)
     }
 
     /// Runs a step, and tells how many tokens were leased beside what it found.
-    fn run_beside(&self, read: impl Read<Reading>, step: impl Step) -> (Outcome, Reading, u64) {
+    fn run_beside(&self, read: impl Read<Reading>, step: Take) -> (Outcome, Reading, u64) {
         match self.spread_over() {
             None => {
                 let (outcome, reading) = self.engine.run(&*self.bucket, read, step);
@@ -435,7 +435,7 @@ impl TokenBucket {
     fn decide(&self, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
         let missed = match self.fast_path {
             true => match self.bucket.attempt(Order::ClockFirst, read, n) {
-                Ok(done) => return Take(n).decision(done),
+                Ok(done) => return Take::Exactly(n).decision(done),
                 Err(missed) => missed,
             },
             false => Miss::StaleReading,
@@ -467,12 +467,12 @@ impl TokenBucket {
     #[inline(never)]
     fn decide_again(&self, missed: Miss, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
         let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
-        let done = again.unwrap_or_else(|| self.run(read, Take(n)));
-        self.extras.observe(n, Take(n).decision(done))
+        let done = again.unwrap_or_else(|| self.run(read, Take::Exactly(n)));
+        self.extras.observe(n, Take::Exactly(n).decision(done))
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
-    pub(crate) fn receive(&self, n: u64, step: impl Step) -> Result<(Granted, Receipt), Denied> {
+    pub(crate) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
         let (outcome, reading, leased) = self.run_beside(Now(&self.engine), step);
         let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {

@@ -10,7 +10,7 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Granted, Reason};
 use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// Counts are told in nanoseconds rounded up, and none of them are none.
 #[test]
@@ -22,7 +22,7 @@ fn a_full_bucket_is_full_in_no_time_by_any_count() {
             let reading = Reading::new(terms, count);
             let full = State::pack(&terms, terms.capacity, reading.tick);
             for (n, is_full) in [(0, true), (1, false)] {
-                let (outcome, _) = Take(n).run(full, &reading);
+                let (outcome, _) = Take::Exactly(n).apply(full, &reading);
                 let reset = Granted::new(outcome, &reading).reset_after();
                 assert_eq!(
                     reset == Duration::ZERO,

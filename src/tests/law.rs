@@ -11,9 +11,7 @@ use super::verbs::{Bench, moved, room_of, rooms};
 use crate::bucket::reservation::Receipt;
 use crate::quota::layout::{Layout, Widths};
 use crate::quota::rate::Quota;
-use crate::word::state::{Outcome, State};
-use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{Step, Take, TakeUpTo, charge_up_to};
+use crate::word::verb::Take;
 
 #[derive(Clone, Debug)]
 enum Verb {
@@ -47,24 +45,6 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
         u32::from(refunds == 0) => (0..2_usize).prop_map(Verb::Undo),
     ];
     prop::collection::vec((moves, verbs, 0.0..1.0_f64), 1..160)
-}
-
-/// A token on credit, with a receipt for it.
-#[derive(Clone, Copy)]
-struct ChargeOne;
-
-impl Step for ChargeOne {
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        charge_up_to(1, state, reading)
-    }
-
-    fn most(self) -> u64 {
-        1
-    }
-
-    fn never_writes(self, _: &impl Refill) -> bool {
-        false
-    }
 }
 
 /// So many tokens, taken at one time and due at another.
@@ -144,12 +124,12 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) ->
         let event = |tokens, receipt, due| Event { made: stamp, due: stamp.max(due), tokens, receipt };
         match *verb {
             Verb::Take => {
-                if let (Ok(_), receipt) = bench.take(Take(n)) {
+                if let (Ok(_), receipt) = bench.take(Take::Exactly(n)) {
                     ledger.granted.push(event(n, receipt, now));
                 }
             }
             Verb::TakeUpTo => {
-                if let (Ok(granted), receipt) = bench.take(TakeUpTo(n)) {
+                if let (Ok(granted), receipt) = bench.take(Take::UpTo(n)) {
                     ledger.granted.push(event(granted.tokens(), receipt, now));
                 }
             }
@@ -163,7 +143,7 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) ->
             Verb::Charge => {
                 // Each token is due when it is earned.
                 for _ in 0..n.min(9) {
-                    if let (Ok(granted), receipt) = bench.take(ChargeOne) {
+                    if let (Ok(granted), receipt) = bench.take(Take::OnCredit(1)) {
                         ledger.granted.push(event(1, receipt, now + bench.delay(receipt, granted)));
                     }
                 }

@@ -14,7 +14,7 @@ use crate::time::tsc::raw_to_nanos;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// Takes most of a bucket at two times, such that no whole token is left, and returns the wait for the
 /// next one as headers have it, and as the refusal of one has it.
@@ -78,10 +78,10 @@ fn the_next_token_is_told_to_the_count() {
         for count in (0..2_000_u64).map(|step| step * 999_983) {
             let reading = Reading::new(terms, count);
             let full = State::pack(&terms, terms.capacity, reading.tick);
-            let (outcome, next) = Take(burst).run(full, &reading);
+            let (outcome, next) = Take::Exactly(burst).apply(full, &reading);
             let told = Granted::new(outcome, &reading).next_token(quota);
-            let (outcome, _) = Take(1).run(next.unwrap(), &reading);
-            let exact = Take(1).denied(outcome, reading).retry_after().unwrap();
+            let (outcome, _) = Take::Exactly(1).apply(next.unwrap(), &reading);
+            let exact = Take::Exactly(1).denied(outcome, reading).retry_after().unwrap();
             let most = exact + Duration::from_nanos(2 * raw_to_nanos(1));
             assert!(
                 (exact..=most).contains(&told),

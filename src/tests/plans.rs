@@ -11,7 +11,7 @@ use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
 use crate::word::state::State;
 use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -52,9 +52,9 @@ impl Pair {
 
     fn take(&self, state: &mut State, now: u64, n: u64) -> super::reference::Answer {
         let reading = self.reading(now);
-        let (outcome, next) = Take(n).run(*state, &reading);
+        let (outcome, next) = Take::Exactly(n).apply(*state, &reading);
         *state = next.unwrap_or(*state);
-        answer(Take(n).decision((outcome, reading)))
+        answer(Take::Exactly(n).decision((outcome, reading)))
     }
 }
 
@@ -271,7 +271,7 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     assert_eq!(gold.take(&mut state, now, 0).remaining, 700);
     // Its own quota is one of them.
     let reading = Reading::new(gold.terms, now);
-    let (outcome, next) = Take(650).run(state, &reading);
+    let (outcome, next) = Take::Exactly(650).apply(state, &reading);
     assert!(outcome.granted);
     state = next.unwrap();
     assert_eq!(gold.take(&mut state, now, 0).remaining, 50);
@@ -327,10 +327,10 @@ fn a_plan_earns_nothing_before_its_start() {
     let drained = |nanos| State::pack(&pair.terms, pair.terms.empty_level, pair.terms.tick(nanos));
     for behind in [0, 1, 3_000, 50_000_000, 10 * SECOND] {
         let now = start - behind;
-        let (outcome, next) = Take(1).run(drained(start - 20 * SECOND), &read(now));
+        let (outcome, next) = Take::Exactly(1).apply(drained(start - 20 * SECOND), &read(now));
         assert!(!outcome.granted && next.is_none(), "{behind} ns before: {outcome:?}");
-        let wait = answer(Take(1).decision((outcome, read(now)))).retry_after.unwrap();
-        let takes = |at| Take(1).run(drained(start - 20 * SECOND), &read(at)).0.granted;
+        let wait = answer(Take::Exactly(1).decision((outcome, read(now)))).retry_after.unwrap();
+        let takes = |at| Take::Exactly(1).apply(drained(start - 20 * SECOND), &read(at)).0.granted;
         assert!(takes(now + wait) && !takes(now + wait - 1), "{behind} ns before: {wait} ns");
         // A token's time, and a tick.
         assert!(

@@ -17,7 +17,7 @@ use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
 use crate::word::state::{Left, Outcome, State};
 use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::{Begin, Give, GiveBack, Reserve, Settle, Step, Take, TakeUpTo, Undo, charge_up_to};
+use crate::word::verb::{Give, Take};
 
 type Came = (Outcome, Option<State>);
 
@@ -47,8 +47,8 @@ impl Scene {
         self.reading.view(self.state).level
     }
 
-    fn run(&self, step: impl Step) -> Came {
-        step.run(self.state, &self.reading)
+    fn run(&self, step: Take) -> Came {
+        step.apply(self.state, &self.reading)
     }
 
     /// Every verb that takes, and the lowest level that it may leave.
@@ -56,10 +56,10 @@ impl Scene {
         let Scene { n, max_wait, .. } = *self;
         let (empty_level, lowest) = (self.terms().empty_level, self.refill().min_level());
         [
-            (self.run(Take(n)), empty_level),
-            (self.run(TakeUpTo(n)), empty_level),
-            (self.run(Reserve { n, max_wait }), lowest),
-            (charge_up_to(n, self.state, &self.reading), lowest),
+            (self.run(Take::Exactly(n)), empty_level),
+            (self.run(Take::UpTo(n)), empty_level),
+            (self.run(Take::Reserve { n, max_wait }), lowest),
+            (Take::OnCredit(n).apply(self.state, &self.reading), lowest),
         ]
     }
 
@@ -68,11 +68,11 @@ impl Scene {
         let (state, now) = (self.state, self.reading.tick);
         let units = self.terms().units(self.n).min(self.refill().capacity());
         let left = Left { empty_at: state.empty_at(self.terms(), now), stamp: Some(state.word()) };
-        let undo = Undo { units, left, before: self.level(), since: now.wrapping_sub(self.max_wait) };
+        let undo = Give::Undo { units, left, before: self.level(), since: now.wrapping_sub(self.max_wait) };
         [
-            Give(self.n).run(self.refill(), state, now),
-            GiveBack { units, left }.run(self.refill(), state, now),
-            undo.run(self.refill(), state, now),
+            Give::Refund(self.n).apply(self.refill(), state, now),
+            Give::Cancel { units, left }.apply(self.refill(), state, now),
+            undo.apply(self.refill(), state, now),
         ]
     }
 
@@ -172,7 +172,7 @@ proptest! {
 
     #[test]
     fn no_reserved_value_is_ever_committed(scene in scenes()) {
-        let begun = scene.run(Begin).1;
+        let begun = scene.run(Take::Touch).1;
         let taken = scene.takes().map(|((_, next), _)| next);
         // Nor a word that is one at another tick: the field of both is all ones.
         let stamp = scene.terms().widths.stamp;
@@ -206,7 +206,7 @@ proptest! {
             }
         }
         let Scene { n, max_wait, .. } = scene;
-        for (outcome, _) in [scene.run(Take(n)), scene.run(Reserve { n, max_wait })] {
+        for (outcome, _) in [scene.run(Take::Exactly(n)), scene.run(Take::Reserve { n, max_wait })] {
             prop_assert!(!outcome.granted || scene.terms().tokens(outcome.taken) == n, "all or nothing: {:?}", outcome);
         }
     }
@@ -229,9 +229,9 @@ proptest! {
     fn retry_after_is_exact(scene in scenes()) {
         let Scene { n, max_wait, .. } = scene;
         let n = 1 + n % scene.burst();
-        exact(scene, Take(n))?;
-        exact(scene, TakeUpTo(n))?;
-        exact(scene, Reserve { n, max_wait })?;
+        exact(scene, Take::Exactly(n))?;
+        exact(scene, Take::UpTo(n))?;
+        exact(scene, Take::Reserve { n, max_wait })?;
     }
 
     /// Panics if anything overflows: whatever is asked for, and whatever a word says.
@@ -239,18 +239,18 @@ proptest! {
     fn nothing_overflows(scene in scenes(), slowest_fill in 0.0..1.0_f64) {
         let Scene { n, max_wait, state, reading } = scene;
         let Reading { refill, at: nanos, .. } = reading;
-        fn durations(step: impl Step, scene: &Scene) {
+        fn durations(step: Take, scene: &Scene) {
             let outcome = scene.run(step).0;
             match step.decision((outcome, scene.reading)) {
                 Ok(granted) => drop(black_box((granted.reset_after(), granted.remaining()))),
                 Err(denied) => drop(black_box((denied.retry_after(), denied.remaining()))),
             }
         }
-        durations(Take(n), &scene);
-        durations(TakeUpTo(n), &scene);
-        durations(Reserve { n, max_wait }, &scene);
-        durations(Begin, &scene);
-        black_box(charge_up_to(n, state, &reading));
+        durations(Take::Exactly(n), &scene);
+        durations(Take::UpTo(n), &scene);
+        durations(Take::Reserve { n, max_wait }, &scene);
+        durations(Take::Touch, &scene);
+        black_box(Take::OnCredit(n).apply(state, &reading));
         black_box(scene.gives());
         black_box(state.accepts_stale(refill.terms(), reading.tick));
         let slowest_fill = ((scene.terms().mask / 64) as f64 * slowest_fill) as u64;
@@ -260,7 +260,7 @@ proptest! {
 }
 
 /// What is refused is granted when it said so, and not a nanosecond before.
-fn exact(scene: Scene, step: impl Step) -> Result<(), TestCaseError> {
+fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
     let (outcome, next) = scene.run(step);
     let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(()) };
     let wait = super::state::nanos(denied.retry_after().expect("no more than the burst"));

@@ -20,7 +20,7 @@ use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
+use crate::word::verb::Take;
 
 const DEBT: u64 = 50;
 
@@ -58,14 +58,14 @@ impl Hot {
         }
     }
 
-    fn run(&self, step: impl Step) -> Result<(Granted, Receipt), Denied> {
+    fn run(&self, step: Take) -> Result<(Granted, Receipt), Denied> {
         let (outcome, reading, leased) = self.spread().run(Now(&self.engine), step);
         let receipt = Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased));
         step.decision((outcome, reading)).map(|granted| (granted, receipt))
     }
 
     fn remaining(&self) -> u64 {
-        let (outcome, reading, _) = self.spread().look(Now(&self.engine), Take(0));
+        let (outcome, reading, _) = self.spread().look(Now(&self.engine), Take::Exactly(0));
         Granted::new(outcome, &reading).remaining()
     }
 
@@ -163,7 +163,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 }
             }
             Verb::UpTo(n) => {
-                if let Ok((some, _)) = hot.run(TakeUpTo(n)) {
+                if let Ok((some, _)) = hot.run(Take::UpTo(n)) {
                     granted(some.tokens(), false);
                 }
             }
@@ -173,7 +173,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 least.refund(n);
             }
             Verb::Reserve(n) => {
-                if hot.run(Reserve { n, max_wait: u64::MAX }).is_ok() {
+                if hot.run(Take::Reserve { n, max_wait: u64::MAX }).is_ok() {
                     granted(n, true);
                 }
             }
@@ -186,7 +186,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 let burst = (quota.capacity() * parts / 8).max(1);
                 // What has come, and what has no room any more, a plain bucket counts when it is next used.
                 let touch = || {
-                    if hot.run(Take(1)).is_ok() {
+                    if hot.run(Take::Exactly(1)).is_ok() {
                         hot.spread().refund(1);
                     }
                     for plain in [&most, &least] {
@@ -310,12 +310,12 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     let hot = Hot::new(Quota::per_second(1_000).burst(1_000), 2);
     hot.heat(2);
     let left = hot.remaining();
-    let (_, receipt) = hot.run(Take(100)).unwrap();
+    let (_, receipt) = hot.run(Take::Exactly(100)).unwrap();
     hot.spread().undo(&receipt);
     assert_eq!(hot.remaining(), left);
     // The bucket is as full as it gets beside what is leased; all of that is spent after the take.
     hot.advance(2_000_000_000);
-    let (_, receipt) = hot.run(Take(50)).unwrap();
+    let (_, receipt) = hot.run(Take::Exactly(50)).unwrap();
     hot.advance(50_000_000);
     let mut granted = 0;
     for own in 0..2 {
@@ -340,7 +340,7 @@ fn what_is_undone_beside_a_lease_comes_back() {
         hot.advance(60_000_000_000);
         let (left, leased) = (hot.remaining(), hot.spread().at_hand());
         assert!(leased > 0 && left + leased >= 10_000 - leased, "{leased} are leased, {left} left");
-        let (_, receipt) = hot.run(Take(taken)).unwrap();
+        let (_, receipt) = hot.run(Take::Exactly(taken)).unwrap();
         hot.advance(idle);
         hot.spread().undo(&receipt);
         assert_eq!(hot.remaining(), left, "of {taken} taken beside a lease of {leased}");

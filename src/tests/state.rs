@@ -9,7 +9,7 @@ use super::terms::{Asked, EXTREMES, TABLE, compile, quotas};
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// A bucket without an atomic: the state, and the step.
 #[derive(Clone, Copy)]
@@ -29,14 +29,14 @@ impl Plain {
 
     fn take(&mut self, now: u64, n: u64) -> Answer {
         let reading = self.reading(now);
-        let (outcome, next) = Take(n).run(self.state, &reading);
+        let (outcome, next) = Take::Exactly(n).apply(self.state, &reading);
         assert!(!outcome.granted || n == 0 || next.is_some_and(|next| next != self.state), "a grant commits");
         assert!(n > 0 || next.is_none(), "taking nothing commits nothing");
         if let Some(next) = next {
             assert!(next.is_level());
             self.state = next;
         }
-        answer(Take(n).decision((outcome, reading)))
+        answer(Take::Exactly(n).decision((outcome, reading)))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
 use crate::word::state::{Left, Origin, Outcome, State};
 use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::{Begin, Settle, Step, Undo};
+use crate::word::verb::{Give, Take};
 
 /// How a bucket earns: as its terms say, or as a plan does.
 #[derive(Clone, Copy, Debug)]
@@ -274,12 +274,13 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
                     let other = ((spelled.empty_at + 1).rem_euclid(tiny.turn)) as u64;
                     let left = Left { empty_at: other, stamp: None };
                     let owed = !spelled.reserved && spelled.level < spelled.empty_level;
-                    let ours = Undo { units, left, before, since }.run(&tiny.refill, state, now);
+                    let ours = Give::Undo { units, left, before, since }.apply(&tiny.refill, state, now);
                     assert_eq!(ours.map(State::word), theirs.filter(|_| !owed), "{}", at());
                     // Nor where it may have been used under another plan.
                     let stands = Left { empty_at: spelled.empty_at as u64, stamp: Some(state.word()) };
                     let moved = Left { stamp: Some(state.word() ^ 1), ..stands };
-                    let ours = |left| Undo { units, left, before, since }.run(&tiny.refill, state, now);
+                    let ours =
+                        |left| Give::Undo { units, left, before, since }.apply(&tiny.refill, state, now);
                     assert_eq!(ours(stands).map(State::word), theirs, "{}", at());
                     assert_eq!(ours(moved), None, "{}", at());
                     steps += 4;
@@ -297,7 +298,7 @@ fn every_beginning_is_the_one_spelled_out() {
         let nanos = tiny.terms.ticks.nanos_until(0, now);
         let reading = Reading::new(tiny.refill, nanos);
         assert_eq!(reading.tick, now);
-        let (outcome, next) = Begin.run(state, &reading);
+        let (outcome, next) = Take::Touch.apply(state, &reading);
         assert_eq!((outcome.granted, outcome.taken), (true, 0));
         assert_eq!((i128::from(outcome.level), i128::from(outcome.lag)), (spelled.level, spelled.lag));
         let begun = spelled.reserved.then(|| spelled.word(spelled.level));
@@ -343,7 +344,7 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
         for n in (0..4).filter(|_| ahead(terms.mask / 2)) {
             assert_eq!(
                 state.take_ahead(&reading, n),
-                crate::word::verb::Take(n).run(state, &reading),
+                crate::word::verb::Take::Exactly(n).apply(state, &reading),
                 "{state:?} {now} {n}"
             );
         }

@@ -21,7 +21,7 @@ use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{Reserve, Step, Take, TakeUpTo};
+use crate::word::verb::Take;
 
 /// One bucket on a clock that is told what to read.
 pub(super) struct Bench {
@@ -62,16 +62,16 @@ impl Bench {
         self.now = now;
     }
 
-    pub(super) fn take(&self, step: impl Step) -> (Result<Granted, Denied>, Receipt) {
+    pub(super) fn take(&self, step: Take) -> (Result<Granted, Denied>, Receipt) {
         let (decision, receipt, _) = self.take_by(Now(&self.engine), step);
         (decision, receipt)
     }
 
     /// Tells the reading that counted, too.
-    fn take_by(&self, read: impl Read<Reading>, step: impl Step) -> (Result<Granted, Denied>, Receipt, u64) {
+    fn take_by(&self, read: impl Read<Reading>, step: Take) -> (Result<Granted, Denied>, Receipt, u64) {
         fn told<P: Refill>(
             (outcome, reading): (Outcome, Reading<P>),
-            step: impl Step,
+            step: Take,
             plan: Option<Plan>,
         ) -> (Result<Granted, Denied>, Receipt, u64) {
             let receipt = Receipt::new(outcome, &reading, plan);
@@ -84,7 +84,7 @@ impl Bench {
     }
 
     pub(super) fn reserve(&self, n: u64, max_wait: Option<u64>) -> Reserved {
-        let (decision, receipt) = self.take(Reserve { n, max_wait: max_wait.unwrap_or(u64::MAX) });
+        let (decision, receipt) = self.take(Take::Reserve { n, max_wait: max_wait.unwrap_or(u64::MAX) });
         let granted = decision?;
         Ok((granted, receipt, self.delay(receipt, granted)))
     }
@@ -97,7 +97,7 @@ impl Bench {
     }
 
     pub(super) fn look(&self) -> Answer {
-        answer(self.take(Take(0)).0)
+        answer(self.take(Take::Exactly(0)).0)
     }
 
     /// Whether the bucket stands as a take has left it.
@@ -254,7 +254,7 @@ impl Pair {
         let slot = self.ideal.slot(now, n);
         match *verb {
             Verb::Take => {
-                let ((decision, receipt), committed) = bench.committed(|| bench.take(Take(n)));
+                let ((decision, receipt), committed) = bench.committed(|| bench.take(Take::Exactly(n)));
                 assert!(n == 0 || decision.is_err() || committed, "a grant commits");
                 let answer = answer(decision);
                 self.ideal.take(now, n, answer)?;
@@ -262,7 +262,7 @@ impl Pair {
                 Ok(answer.retry_after)
             }
             Verb::TakeUpTo => {
-                let (decision, receipt) = bench.take(TakeUpTo(n));
+                let (decision, receipt) = bench.take(Take::UpTo(n));
                 let taken = decision.map_or(0, |granted| granted.tokens());
                 let answer = answer(decision);
                 let slot = self.ideal.slot(now, taken);
@@ -272,7 +272,7 @@ impl Pair {
             }
             Verb::TakeAt(back) => {
                 let then = now.saturating_sub((back * self.token()) as u64);
-                let (decision, _, at) = bench.take_by(At(&bench.engine, Moment(then)), Take(n));
+                let (decision, _, at) = bench.take_by(At(&bench.engine, Moment(then)), Take::Exactly(n));
                 assert!(at == then || at == now);
                 self.ideal.take(at, n, answer(decision))?;
                 Ok(None)

@@ -1,34 +1,91 @@
-//! The verbs that take, each as a step on the word. Pure, as [`State`] is.
+//! The verbs, as data: each is one pure step on the word.
 
 use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::state::{Left, Outcome, State};
 use crate::word::terms::{Reading, Refill};
 
 /// A way to take tokens.
-pub(crate) trait Step: Copy {
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>);
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Take {
+    /// All of `n` tokens, now.
+    Exactly(u64),
+    /// As many of `n` tokens as are there.
+    UpTo(u64),
+    /// All of `n` tokens, if they are earned within `max_wait` nanoseconds.
+    Reserve { n: u64, max_wait: u64 },
+    /// Up to `n` tokens as far as the debt allows: they are used already, so there is no refusal.
+    OnCredit(u64),
+    /// No token. An uncharged bucket gets a level, so that a later settlement finds it.
+    Touch,
+}
 
-    /// What it takes if nothing counts it, in tokens.
-    fn most(self) -> u64;
+impl Take {
+    /// Returns the outcome on a state, and the state to commit, if any.
+    #[inline(always)]
+    pub(crate) fn apply<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        let Reading { refill, tick, .. } = reading;
+        let units = |n| refill.terms().units(n);
+        match self {
+            // Taking nothing is always granted.
+            Take::Exactly(0) | Take::UpTo(0) | Take::Reserve { n: 0, .. } => {
+                (reading.view(state).untouched(), None)
+            }
+            Take::Exactly(n) => state.take(refill, *tick, units(n)),
+            Take::UpTo(n) => state.take_up_to(refill, *tick, units(n)),
+            // More than there ever is: refused as a plain take is.
+            Take::Reserve { n, .. } if over_the_burst(n, refill) => state.take(refill, *tick, units(n)),
+            Take::Reserve { n, max_wait } => {
+                let patient =
+                    |ticks| max_wait == u64::MAX || Wait::of_ticks(ticks, reading).nanos() <= max_wait;
+                state.reserve(refill, *tick, units(n), patient)
+            }
+            Take::OnCredit(n) => state.charge_up_to(refill, *tick, units(n)),
+            Take::Touch => {
+                let outcome = reading.view(state).untouched();
+                let next = || State::pack(refill.terms(), outcome.level, *tick);
+                (outcome, (!state.is_level()).then(next))
+            }
+        }
+    }
 
-    /// Whether no bucket of this pace is ever changed by it: it asks for nothing, or for more than there ever is.
-    fn never_writes(self, refill: &impl Refill) -> bool;
+    /// The most tokens that it takes: those that count if nothing counts it.
+    pub(crate) fn tokens(self) -> u64 {
+        match self {
+            Take::Exactly(n) | Take::UpTo(n) | Take::Reserve { n, .. } | Take::OnCredit(n) => n,
+            Take::Touch => 0,
+        }
+    }
 
-    /// Why, and for how long, it was not granted: not one token is there.
-    fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        Denied::empty(1, outcome, &reading)
+    /// Whether it can never change a bucket: it asks for no token, or for more than the burst.
+    pub(crate) fn never_writes(self, refill: &impl Refill) -> bool {
+        match self {
+            Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || over_the_burst(n, refill),
+            Take::UpTo(n) | Take::OnCredit(n) => n == 0,
+            Take::Touch => false,
+        }
+    }
+
+    /// The reason and the wait of a refusal.
+    #[inline(always)]
+    pub(crate) fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
+        match self {
+            Take::Exactly(n) | Take::Reserve { n, .. } if over_the_burst(n, &reading.refill) => {
+                Denied::too_many(n, outcome, reading)
+            }
+            Take::Exactly(n) => Denied::empty(n, outcome, &reading),
+            Take::Reserve { n, max_wait } => Denied::in_debt(n, max_wait, outcome, &reading),
+            // Not one token is there.
+            Take::UpTo(_) | Take::OnCredit(_) | Take::Touch => Denied::empty(1, outcome, &reading),
+        }
     }
 
     #[inline(always)]
-    fn decision<P: Refill>(self, (outcome, reading): (Outcome, Reading<P>)) -> Result<Granted, Denied> {
+    pub(crate) fn decision<P: Refill>(
+        self,
+        (outcome, reading): (Outcome, Reading<P>),
+    ) -> Result<Granted, Denied> {
         if outcome.granted { Ok(Granted::new(outcome, &reading)) } else { Err(self.denied(outcome, reading)) }
     }
-}
-
-/// Nothing is always granted.
-#[inline]
-fn nothing<P: Refill>(state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-    (reading.view(state).untouched(), None)
 }
 
 #[inline]
@@ -37,168 +94,35 @@ fn over_the_burst(n: u64, refill: &impl Refill) -> bool {
     terms.units(n) > refill.nominal_capacity() - terms.empty_level
 }
 
-/// All of so many tokens, now.
-#[derive(Clone, Copy)]
-pub(crate) struct Take(pub(crate) u64);
-
-impl Step for Take {
-    #[inline(always)]
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        match self.0 {
-            0 => nothing(state, reading),
-            n => state.take(&reading.refill, reading.tick, reading.refill.terms().units(n)),
-        }
-    }
-
-    fn most(self) -> u64 {
-        self.0
-    }
-
-    fn never_writes(self, refill: &impl Refill) -> bool {
-        self.0 == 0 || over_the_burst(self.0, refill)
-    }
-
-    #[inline(always)]
-    fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        if over_the_burst(self.0, &reading.refill) {
-            return Denied::too_many(self.0, outcome, reading);
-        }
-        Denied::empty(self.0, outcome, &reading)
-    }
-}
-
-/// Nothing yet, of a bucket that is to be charged later: it has a level from here on.
-#[derive(Clone, Copy)]
-pub(crate) struct Begin;
-
-impl Step for Begin {
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        let (outcome, _) = nothing(state, reading);
-        let begun = || State::pack(reading.refill.terms(), outcome.level, reading.tick);
-        (outcome, (!state.is_level()).then(begun))
-    }
-
-    fn most(self) -> u64 {
-        0
-    }
-
-    fn never_writes(self, _: &impl Refill) -> bool {
-        false
-    }
-}
-
-/// As many of so many tokens as are there.
-#[derive(Clone, Copy)]
-pub(crate) struct TakeUpTo(pub(crate) u64);
-
-impl Step for TakeUpTo {
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        match self.0 {
-            0 => nothing(state, reading),
-            n => state.take_up_to(&reading.refill, reading.tick, reading.refill.terms().units(n)),
-        }
-    }
-
-    fn most(self) -> u64 {
-        self.0
-    }
-
-    fn never_writes(self, _: &impl Refill) -> bool {
-        self.0 == 0
-    }
-}
-
-/// So many tokens, as far as the debt allows: for what was used already, so nobody is refused.
-pub(crate) fn charge_up_to<P: Refill>(
-    n: u64,
-    state: State,
-    reading: &Reading<P>,
-) -> (Outcome, Option<State>) {
-    state.charge_up_to(&reading.refill, reading.tick, reading.refill.terms().units(n))
-}
-
-/// All of so many tokens, if they are earned within `max_wait` nanoseconds.
-#[derive(Clone, Copy)]
-pub(crate) struct Reserve {
-    pub(crate) n: u64,
-    pub(crate) max_wait: u64,
-}
-
-impl Step for Reserve {
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        let Reading { refill, .. } = reading;
-        if self.n == 0 {
-            return nothing(state, reading);
-        }
-        if over_the_burst(self.n, refill) {
-            // More than there ever is: refused as a take is.
-            return Take(self.n).run(state, reading);
-        }
-        let patient =
-            |ticks| self.max_wait == u64::MAX || Wait::of_ticks(ticks, reading).nanos() <= self.max_wait;
-        state.reserve(refill, reading.tick, refill.terms().units(self.n), patient)
-    }
-
-    fn most(self) -> u64 {
-        self.n
-    }
-
-    fn never_writes(self, refill: &impl Refill) -> bool {
-        self.n == 0 || over_the_burst(self.n, refill)
-    }
-
-    fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
-        if over_the_burst(self.n, &reading.refill) {
-            return Denied::too_many(self.n, outcome, reading);
-        }
-        Denied::in_debt(self.n, self.max_wait, outcome, &reading)
-    }
-}
-
 /// A way to give tokens back.
-pub(crate) trait Settle {
-    fn run(&self, refill: &impl Refill, state: State, now: u64) -> Option<State>;
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Give {
+    /// `n` tokens, as many as fit.
+    Refund(u64),
+    /// `units`, if the bucket stands as they left it.
+    Cancel { units: u64, left: Left },
+    /// The part of `units`, taken from `before` at the tick `since`, that the bucket would still have.
+    ///
+    /// Nothing of it where a later caller waits, whose time was promised on top of it. Nothing either
+    /// where the bucket was used since and may have been so under another plan: it spills at another
+    /// level then.
+    Undo { units: u64, left: Left, before: u64, since: u64 },
 }
 
-/// So many tokens, as many as fit.
-pub(crate) struct Give(pub(crate) u64);
-
-impl Settle for Give {
-    fn run(&self, refill: &impl Refill, state: State, now: u64) -> Option<State> {
-        state.give(refill, now, refill.terms().units(self.0))
-    }
-}
-
-/// `units`, if the bucket stands as they left it.
-pub(crate) struct GiveBack {
-    pub(crate) units: u64,
-    pub(crate) left: Left,
-}
-
-impl Settle for GiveBack {
-    fn run(&self, refill: &impl Refill, state: State, now: u64) -> Option<State> {
-        state.give_back(refill, now, self.units, self.left)
-    }
-}
-
-/// The part of `units`, taken from `before` at the tick `since`, that the bucket would still have.
-///
-/// Nothing of it where a later caller waits, whose time was promised on top of it. Nothing either where
-/// the bucket was used since and may have been so under another plan: it spills at another level then.
-pub(crate) struct Undo {
-    pub(crate) units: u64,
-    pub(crate) left: Left,
-    pub(crate) before: u64,
-    pub(crate) since: u64,
-}
-
-impl Settle for Undo {
-    fn run(&self, refill: &impl Refill, state: State, now: u64) -> Option<State> {
-        let in_debt = state.at(refill, now).level < refill.terms().empty_level;
-        let unsure = in_debt || self.left.stamp.is_some();
-        if unsure && !state.stands(refill.terms(), now, self.left) {
-            return None;
+impl Give {
+    /// Returns the state to commit, if any.
+    pub(crate) fn apply(self, refill: &impl Refill, state: State, now: u64) -> Option<State> {
+        match self {
+            Give::Refund(n) => state.give(refill, now, refill.terms().units(n)),
+            Give::Cancel { units, left } => state.give_back(refill, now, units, left),
+            Give::Undo { units, left, before, since } => {
+                let in_debt = state.at(refill, now).level < refill.terms().empty_level;
+                let unsure = in_debt || left.stamp.is_some();
+                if unsure && !state.stands(refill.terms(), now, left) {
+                    return None;
+                }
+                state.undo(refill, now, units, before, since)
+            }
         }
-        state.undo(refill, now, self.units, self.before, self.since)
     }
 }

@@ -2,13 +2,13 @@
 
 use super::leased_terms::{LeasedTerms, NoLeaseReading};
 use super::leases::{Spread, gone, is_gone};
-use crate::bucket::atomic::{BucketRef, Order, Read, ReadOnce};
+use crate::bucket::atomic::{Advance, BucketRef, Order, Read, ReadOnce};
 use crate::bucket::engine::Now;
 use crate::bucket::reservation::Receipt;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{Give, Settle, Step, Take, charge_up_to};
+use crate::word::verb::{Give, Take};
 
 /// How often cells are gathered for one decision: others may lease anew meanwhile.
 const MAX_ROUNDS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 4 };
@@ -21,20 +21,13 @@ fn done((outcome, reading): (Outcome, Reading<LeasedTerms>)) -> Done {
 }
 
 /// A step on a bucket, if it is still there.
-#[derive(Clone, Copy)]
-struct IfThere<S>(S);
+struct IfThere(Take);
 
-impl<S: Step> Step for IfThere<S> {
-    fn run<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        if state == State::SEALED { (gone(state, reading), None) } else { self.0.run(state, reading) }
-    }
+impl<P: Refill> Advance<Reading<P>> for IfThere {
+    type Out = Outcome;
 
-    fn most(self) -> u64 {
-        self.0.most()
-    }
-
-    fn never_writes(self, refill: &impl Refill) -> bool {
-        self.0.never_writes(refill)
+    fn advance(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+        if state == State::SEALED { (gone(state, reading), None) } else { self.0.apply(state, reading) }
     }
 }
 
@@ -65,7 +58,7 @@ impl<W: BucketRef> Spread<'_, W> {
         } else if leased > 0 && !is_gone(&outcome) {
             return self.acquire_anywhere(own, read, n);
         }
-        (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
+        (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// Takes of the word, as of a plain bucket while nothing is leased.
@@ -82,7 +75,7 @@ impl<W: BucketRef> Spread<'_, W> {
                 return (outcome, reading, 0);
             }
         }
-        done(engine.run(bucket, self.less(read), IfThere(Take(n))))
+        done(bucket.advance(self.less(read), IfThere(Take::Exactly(n))))
     }
 
     /// Takes what is in another cell, or in all of them together; or is refused.
@@ -96,19 +89,19 @@ impl<W: BucketRef> Spread<'_, W> {
         if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.generation, n)) {
             return Some(Ok(granted));
         }
-        let (outcome, reading, _) = self.run(read, Take(n));
-        (!is_gone(&outcome)).then(|| Take(n).decision((outcome, reading)))
+        let (outcome, reading, _) = self.run(read, Take::Exactly(n));
+        (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// Takes by a step: of the word, if as much is there; else of all that was gathered.
-    pub(crate) fn run(self, read: impl Read<Reading>, step: impl Step) -> Done {
-        let Spread { bucket, engine, .. } = self;
+    pub(crate) fn run(self, read: impl Read<Reading>, step: Take) -> Done {
+        let bucket = self.bucket;
         if self.is_leased() {
             let seen = self.look(read, step);
             if step.never_writes(&seen.1.refill) || is_gone(&seen.0) {
                 return seen;
             }
-            let all = done(engine.run(bucket, self.less(read), IfThere(Take(step.most()))));
+            let all = done(bucket.advance(self.less(read), IfThere(Take::Exactly(step.tokens()))));
             if all.0.granted {
                 return all;
             }
@@ -116,7 +109,7 @@ impl<W: BucketRef> Spread<'_, W> {
         let mut rounds = 0;
         loop {
             self.recall_all();
-            let last = done(engine.run(bucket, self.less(read), IfThere(step)));
+            let last = done(bucket.advance(self.less(read), IfThere(step)));
             rounds += 1;
             if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MAX_ROUNDS {
                 return last;
@@ -125,7 +118,7 @@ impl<W: BucketRef> Spread<'_, W> {
     }
 
     /// What a step would come to, of the word and the cells together.
-    pub(crate) fn look(self, read: impl Read<Reading>, step: impl Step) -> Done {
+    pub(crate) fn look(self, read: impl Read<Reading>, step: Take) -> Done {
         let less = self.less(read);
         let look = |state: State, reading: &Reading<LeasedTerms>| {
             let full = reading.in_full();
@@ -133,11 +126,11 @@ impl<W: BucketRef> Spread<'_, W> {
                 return (gone(state, &full), None);
             }
             if reading.refill.leased == 0 {
-                return (step.run(state, &full).0, None);
+                return (step.apply(state, &full).0, None);
             }
             let at_hand = full.refill.units(self.at_hand());
             let all = state.recalled(&reading.refill, reading.tick, at_hand, at_hand).unwrap_or(state);
-            (step.run(all, &full).0, None)
+            (step.apply(all, &full).0, None)
         };
         done(self.bucket.drive(|state| less.read(state), look))
     }
@@ -153,7 +146,7 @@ impl<W: BucketRef> Spread<'_, W> {
                     return (Some(false), None);
                 }
                 match fits || whatever_fits || refill.leased == 0 {
-                    true => (Some(true), Give(n).run(refill, state, *tick)),
+                    true => (Some(true), Give::Refund(n).apply(refill, state, *tick)),
                     false => (None, None),
                 }
             };
@@ -177,13 +170,13 @@ impl<W: BucketRef> Spread<'_, W> {
         self.settle(|refill, plans| receipt.undoing(plans, refill.nominal_capacity() - refill.capacity()))
     }
 
-    fn settle<S: Settle>(self, step: impl Fn(&LeasedTerms, bool) -> S) -> bool {
+    fn settle(self, step: impl Fn(&LeasedTerms, bool) -> Give) -> bool {
         let read = self.less(Now(self.engine));
         let settle = |state: State, reading: &Reading<LeasedTerms>| match state {
             State::SEALED => (false, None),
             state => {
                 let step = step(&reading.refill, self.engine.has_plans());
-                (true, step.run(&reading.refill, state, reading.tick))
+                (true, step.apply(&reading.refill, state, reading.tick))
             }
         };
         self.bucket.drive(|state| read.read(state), settle).0
@@ -197,7 +190,7 @@ impl<W: BucketRef> Spread<'_, W> {
             if state == State::SEALED {
                 return (None, None);
             }
-            let (outcome, next) = charge_up_to(n, state, reading);
+            let (outcome, next) = Take::OnCredit(n).apply(state, reading);
             (Some(reading.refill.terms.tokens(outcome.taken)), next)
         };
         self.bucket.drive(|state| read.read(state), charge).0

@@ -11,7 +11,7 @@ use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, fence, yield_now};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
-use crate::word::verb::Step;
+use crate::word::verb::Take;
 
 /// With fewer free slots than this in its home, a key goes to its other set if that has more.
 const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
@@ -42,7 +42,7 @@ impl Table {
         entry: impl Entry<'a>,
         hash: u64,
         read: impl Read<Reading<P>>,
-        step: impl Step,
+        step: Take,
     ) -> Insertion<P> {
         let early = stop(Fault::ClockBeforeLatch, read);
         let claim = match self.claim(hash, engine, |bucket| entry.is_spread(bucket)) {
@@ -118,10 +118,10 @@ fn born<P: Refill>(
     engine: &Engine,
     initial_state: State,
     reading: &Reading<P>,
-    step: impl Step,
+    step: Take,
 ) -> (Outcome, State) {
     let from = engine.initialized(initial_state, reading);
-    let (outcome, next) = step.run(from, reading);
+    let (outcome, next) = step.apply(from, reading);
     (outcome, next.unwrap_or_else(|| reading.view(from).initialized(reading.refill.terms())))
 }
 

@@ -56,7 +56,7 @@ fn a_stale_reading_never_refills() {
         let world = World::every(SECOND, 2);
         world.mock.advance(Duration::from_secs(100));
         let stale: fn(&World) = |world| {
-            world.note(world.engine.run(&world.overflow, Behind(world), Take(1)));
+            world.note(world.engine.run(&world.overflow, Behind(world), Take::Exactly(1)));
         };
         world.take_alone();
         world.run(&[stale, World::take_alone, |world| world.mock.advance(Duration::from_millis(500))]);
@@ -107,7 +107,7 @@ fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
         let (taker, looker) = (Arc::clone(&world), Arc::clone(&world));
         let taker = thread::spawn(move || take(&taker));
         let looker = thread::spawn(move || {
-            let (outcome, _) = looker.engine.run(&looker.overflow, looker.now(), Take(look));
+            let (outcome, _) = looker.engine.run(&looker.overflow, looker.now(), Take::Exactly(look));
             assert_eq!(outcome.lag, 0);
         });
         for thread in [ticker, taker, looker] {

@@ -206,7 +206,7 @@ impl<S: Store> World<S> {
             Ok((outcome, _)) => Some(outcome.granted),
             Err(Miss::LostRace) => None,
             Err(Miss::StaleReading) => {
-                let (outcome, _) = engine.first_charge(word, &self.overflow, now, Take(n))?;
+                let (outcome, _) = engine.first_charge(word, &self.overflow, now, Take::Exactly(n))?;
                 Some(outcome.granted)
             }
         }
@@ -257,7 +257,7 @@ impl World<Map> {
         let Some(bucket) = self.store.get() else { return false };
         let found = self.hot.found(bucket, BucketId::of(bucket), &self.engine);
         let Some(Mode::Spread(spread)) = found else { return false };
-        let granted = spread.run(Now(&self.engine), Take(1)).0.granted;
+        let granted = spread.run(Now(&self.engine), Take::Exactly(1)).0.granted;
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, 1));
         }

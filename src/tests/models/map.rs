@@ -12,7 +12,7 @@ use crate::bucket::reservation::Receipt;
 use crate::quota::rate::Quota;
 use crate::word::plan::Plan;
 use crate::word::state::State;
-use crate::word::verb::{Begin, Reserve};
+use crate::word::verb::Take;
 
 /// The time to fill the bucket, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
@@ -118,7 +118,7 @@ fn removing_a_key_races_with_its_takers() {
 /// Reserves a token of the key, and drops that.
 fn reserve_and_drop(world: &World) {
     let then = world.removals().latest();
-    let step = Reserve { n: 1, max_wait: u64::MAX };
+    let step = Take::Reserve { n: 1, max_wait: u64::MAX };
     let Ok((outcome, reading)) = world.acquire(step) else { return };
     let receipt = Receipt::new(outcome, &reading, None);
     if let Some(bucket) = world.find().filter(|_| outcome.granted) {
@@ -131,7 +131,7 @@ fn reserve_and_drop(world: &World) {
 fn a_receipt_of_a_removed_key_is_void() {
     explore("a reservation that is dropped, remove, a taker of the next bucket", || {
         let world = World::new(1);
-        let _ = world.acquire(Begin);
+        let _ = world.acquire(Take::Touch);
         world.run(&[
             reserve_and_drop,
             |world| {

@@ -15,7 +15,7 @@ use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::word::terms::EVICTION_GRACE;
-use crate::word::verb::TakeUpTo;
+use crate::word::verb::Take;
 
 const BURST: u64 = 100_000;
 const STEP: u64 = 20_000_000;
@@ -49,7 +49,7 @@ fn world() -> Arc<World> {
 }
 
 pub(super) fn drain(world: &World) {
-    world.note(world.engine.run(&world.overflow, world.now(), TakeUpTo(BURST)));
+    world.note(world.engine.run(&world.overflow, world.now(), Take::UpTo(BURST)));
 }
 
 pub(super) fn step(world: &World) {

@@ -15,7 +15,7 @@ use crate::keyed::table::{Insertion, SlotRef, Table};
 use crate::sync::yield_now;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{Step, Take};
+use crate::word::verb::Take;
 
 /// The time to earn a token, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
@@ -71,7 +71,8 @@ impl World {
             held.and_then(|held| self.engine.attempt_again(held, missed, now, 1))
         };
         let done = attempt.or_else(|missed| again(missed).ok_or(())).ok();
-        let done = done.or_else(|| self.engine.acquire(Seat { world: self, key }, now, Take(1)).ok());
+        let done =
+            done.or_else(|| self.engine.acquire(Seat { world: self, key }, now, Take::Exactly(1)).ok());
         let Some((outcome, reading)) = done else { return false };
         if outcome.granted {
             let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +143,7 @@ impl<'a> Entry<'a> for Seat<'a> {
         self.world.table.is_present(self.world.hashes[self.key])
     }
 
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
         let World { engine, table, hashes, .. } = self.world;
         match table.insert(engine, self, hashes[self.key], read, step) {
             Insertion::Decided(done) => Some(Ok(done)),

@@ -11,7 +11,7 @@ use crate::bucket::reservation::Receipt;
 use crate::quota::rate::Quota;
 use crate::time::clock::Moment;
 use crate::word::plan::Plan;
-use crate::word::verb::{Reserve, Take, TakeUpTo};
+use crate::word::verb::Take;
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;
@@ -96,11 +96,11 @@ fn a_slot_that_is_given_back_is_taken_once() {
 /// Takes a token of two buckets, all or nothing; what is granted of the first is noted.
 fn take_of_both(world: &World) {
     let [first, second, ..] = &world.buckets;
-    let held = world.engine.run(first, world.now(), Take(1));
+    let held = world.engine.run(first, world.now(), Take::Exactly(1));
     if !held.0.granted {
         return;
     }
-    let secondary = world.engine.run(second, world.now(), Take(1));
+    let secondary = world.engine.run(second, world.now(), Take::Exactly(1));
     if secondary.0.granted {
         world.note(held);
     } else {
@@ -113,7 +113,7 @@ fn take_of_the_first(world: &World) {
 }
 
 fn take_of_the_second(world: &World) {
-    let _ = world.engine.run(&world.buckets[1], world.now(), Take(1));
+    let _ = world.engine.run(&world.buckets[1], world.now(), Take::Exactly(1));
 }
 
 /// The tokens that are held of the first limit, while the second is asked, are earned by it again; given back on top of
@@ -151,7 +151,7 @@ fn what_is_there_is_taken_once() {
     explore("two who take up to 3 tokens, a taker", || {
         let world = World::new(4);
         let take_up_to_3: fn(&World) = |world| {
-            world.note(world.engine.run(&world.overflow, world.now(), TakeUpTo(3)));
+            world.note(world.engine.run(&world.overflow, world.now(), Take::UpTo(3)));
         };
         world.run(&[take_up_to_3, take_up_to_3, |world| {
             world.take_alone();
@@ -215,7 +215,7 @@ fn a_reading_from_before_mints_nothing() {
         at_once(&world);
         let before: fn(&World) = |world| {
             let at = At(&world.engine, Moment(99 * SECOND));
-            world.note(world.engine.run(&world.overflow, at, Take(1)));
+            world.note(world.engine.run(&world.overflow, at, Take::Exactly(1)));
         };
         world.run(&[before, at_once, |world| world.mock.advance(Duration::from_secs(9))]);
         before(&world);
@@ -242,7 +242,7 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
         let world = World::new(2);
         world.run(&[
             |world| {
-                let step = Reserve { n: 2, max_wait: u64::MAX };
+                let step = Take::Reserve { n: 2, max_wait: u64::MAX };
                 let (outcome, reading) = world.engine.run(&world.overflow, world.now(), step);
                 if outcome.granted {
                     world.engine.give_back(&world.overflow, &Receipt::new(outcome, &reading, None));
@@ -252,7 +252,7 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
                 let plan = fast_plan(world);
                 world.engine.admit_plan(plan.ticks_to_fill());
                 let read = Under(world.now(), plan);
-                world.note(world.engine.run(&world.overflow, read, Take(1)));
+                world.note(world.engine.run(&world.overflow, read, Take::Exactly(1)));
             },
             |world| world.mock.advance(Duration::from_secs(10)),
         ]);

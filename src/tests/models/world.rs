@@ -18,7 +18,7 @@ use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Granted;
 use crate::word::state::Outcome;
 use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::{Reserve, Step, Take};
+use crate::word::verb::Take;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// A tick of the models' slowest quota is shorter.
@@ -144,13 +144,13 @@ impl World {
     }
 
     pub(super) fn take_as<P: Refill>(&self, read: impl Read<Reading<P>>) {
-        if let Ok(done) = self.engine.acquire(Seat { world: self, room: true }, read, Take(1)) {
+        if let Ok(done) = self.engine.acquire(Seat { world: self, room: true }, read, Take::Exactly(1)) {
             self.note(done);
         }
     }
 
     /// Runs a step on the key's bucket, which it gets if it has none.
-    pub(super) fn acquire(&self, step: impl Step) -> Done<Terms> {
+    pub(super) fn acquire(&self, step: Take) -> Done<Terms> {
         self.engine.acquire(Seat { world: self, room: true }, self.now(), step)
     }
 
@@ -165,12 +165,13 @@ impl World {
 
     /// As [`take_alone`](World::take_alone), without an attempt ahead.
     pub(super) fn take_alone_at_length(&self) {
-        self.note(self.engine.run(&self.overflow, self.now(), Take(1)));
+        self.note(self.engine.run(&self.overflow, self.now(), Take::Exactly(1)));
     }
 
     /// Takes a token of the key, for which there is no room in the map.
     pub(super) fn take_without_room(&self) {
-        if let Ok(done) = self.engine.acquire(Seat { world: self, room: false }, self.now(), Take(1)) {
+        if let Ok(done) = self.engine.acquire(Seat { world: self, room: false }, self.now(), Take::Exactly(1))
+        {
             self.note(done);
         }
     }
@@ -182,7 +183,7 @@ impl World {
 
     pub(super) fn take_from(&self, bucket: &Bucket) {
         let done = self.attempt(Order::ClockFirst, bucket);
-        self.note(done.unwrap_or_else(|| self.engine.run(bucket, self.now(), Take(1))));
+        self.note(done.unwrap_or_else(|| self.engine.run(bucket, self.now(), Take::Exactly(1))));
     }
 
     /// The bucket of the key, if it has one.
@@ -233,7 +234,7 @@ impl World {
 impl World {
     /// Reserves a token where there is no map. What is dropped was not granted.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
-        let step = Reserve { n: 1, max_wait: u64::MAX };
+        let step = Take::Reserve { n: 1, max_wait: u64::MAX };
         let (outcome, reading) = self.engine.run(&self.overflow, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
@@ -283,7 +284,7 @@ impl<'a> Entry<'a> for Seat<'a> {
         self.world.find()
     }
 
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: impl Step) -> Option<Done<P>> {
+    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
         let engine = &self.world.engine;
         let done = match self.room {
             true => engine.first_charge(self.world.insert()?, self.overflow_bucket(), read, step),
