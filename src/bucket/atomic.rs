@@ -1,5 +1,5 @@
 //! The one atomic word, and the one compare-and-swap of the crate: in [an attempt](BucketRef::attempt), which most decisions are,
-//! and in [a loop](BucketRef::advance), which all others are.
+//! and in [a loop](BucketRef::update), which all others are.
 //!
 //! # Orderings
 //!
@@ -65,27 +65,10 @@ pub(crate) enum Miss {
     LostRace,
 }
 
-/// A step: what comes of a state and a reading, and the state to commit, if any.
-pub(crate) trait Advance<T> {
-    type Out;
-    fn advance(&self, state: State, reading: &T) -> (Self::Out, Option<State>);
-}
-
-/// A closure as a step or a reading.
-#[derive(Clone, Copy)]
-struct By<F>(F);
-
-impl<T, F: Fn(State) -> T + Copy> Read<T> for By<F> {
+/// A closure as a reading.
+impl<T, F: Fn(State) -> T + Copy> Read<T> for F {
     fn read(&self, state: State) -> T {
-        (self.0)(state)
-    }
-}
-
-impl<T, R, F: Fn(State, &T) -> (R, Option<State>)> Advance<T> for By<F> {
-    type Out = R;
-
-    fn advance(&self, state: State, reading: &T) -> (R, Option<State>) {
-        (self.0)(state, reading)
+        self(state)
     }
 }
 
@@ -126,18 +109,22 @@ pub(crate) trait BucketRef: Copy {
         }
     }
 
-    /// Advances by `step` on the state and a reading until what it returns is committed, or it returns nothing to
+    /// Updates by `step` on the state and a reading until what it returns is committed, or it returns nothing to
     /// commit; and tells that reading.
     ///
     /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
     /// reading that is older than the state, unless it is one that [`State::accepts_stale`].
     #[inline(always)]
-    fn advance<T: Copy, A: Advance<T>>(self, read: impl Read<T>, step: A) -> (A::Out, T) {
+    fn update<T: Copy, O>(
+        self,
+        read: impl Read<T>,
+        step: impl Fn(State, &T) -> (O, Option<State>),
+    ) -> (O, T) {
         let read = stop(Fault::NoRereadAfterRace, read);
         let mut state = self.state();
         loop {
             let reading = read.read(state);
-            let (result, next) = step.advance(state, &reading);
+            let (result, next) = step(state, &reading);
             match next {
                 None if self.still_has(state) => return (result, reading),
                 None => state = self.state(),
@@ -147,15 +134,6 @@ pub(crate) trait BucketRef: Copy {
                 },
             }
         }
-    }
-
-    /// As [`advance`](BucketRef::advance), by closures.
-    fn drive<T: Copy, R>(
-        self,
-        read: impl Fn(State) -> T + Copy,
-        step: impl Fn(State, &T) -> (R, Option<State>),
-    ) -> (R, T) {
-        self.advance(By(read), By(step))
     }
 }
 

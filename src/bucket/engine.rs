@@ -18,7 +18,7 @@
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket/atomic.rs` gives.
 
-use crate::bucket::atomic::{Advance, Bucket, BucketRef, FreshReading, Miss, Order, Read, ReadOnce, stop};
+use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Miss, Order, Read, ReadOnce, stop};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::Receipt;
 use crate::fault::{Fault, injected};
@@ -29,43 +29,6 @@ use crate::word::plan::{Plan, Planned};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
 use crate::word::verb::{Give, Take};
-
-/// A step on whatever state there is.
-struct Run(Take);
-
-impl<P: Refill> Advance<Reading<P>> for Run {
-    type Out = Outcome;
-
-    #[inline(always)]
-    fn advance(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        self.0.apply(state, reading)
-    }
-}
-
-/// A step on a bucket of a map, unless it is sealed. One that was never charged starts as `initial_state` says, if it does.
-struct Charge<'a> {
-    engine: &'a Engine,
-    initial_state: Option<State>,
-    step: Take,
-}
-
-impl<P: Refill> Advance<Reading<P>> for Charge<'_> {
-    type Out = Option<Outcome>;
-
-    #[inline(always)]
-    fn advance(&self, state: State, reading: &Reading<P>) -> (Self::Out, Option<State>) {
-        let from = match self.initial_state {
-            _ if state.is_level() => state,
-            Some(State::FULL) if state == State::FULL => self.engine.start(reading),
-            Some(start) if state == State::FULL => start,
-            _ => return (None, None),
-        };
-        let (outcome, next) = self.step.apply(from, reading);
-        // Refused at birth: the bucket has a level and a stamp from here on all the same.
-        let born = (from != state).then_some(from);
-        (Some(outcome), next.or(born))
-    }
-}
 
 /// A new reading each time.
 #[derive(Clone, Copy)]
@@ -284,7 +247,7 @@ impl Engine {
         read: impl Read<Reading<P>>,
         step: Take,
     ) -> (Outcome, Reading<P>) {
-        bucket.advance(read, Run(step))
+        bucket.update(read, |state, reading| step.apply(state, reading))
     }
 
     /// Runs a step on the bucket at `entry`, and tells the reading that counted.
@@ -339,7 +302,19 @@ impl Engine {
         read: impl Read<Reading<P>>,
         step: Take,
     ) -> Option<(Outcome, Reading<P>)> {
-        let (outcome, reading) = bucket.advance(read, Charge { engine: self, initial_state, step });
+        let charge = |state: State, reading: &Reading<P>| {
+            let from = match initial_state {
+                _ if state.is_level() => state,
+                Some(State::FULL) if state == State::FULL => self.start(reading),
+                Some(start) if state == State::FULL => start,
+                _ => return (None, None),
+            };
+            let (outcome, next) = step.apply(from, reading);
+            // Refused at birth: the bucket has a level and a stamp from here on all the same.
+            let born = (from != state).then_some(from);
+            (Some(outcome), next.or(born))
+        };
+        let (outcome, reading) = bucket.update(read, charge);
         outcome.map(|outcome| (outcome, reading))
     }
 
@@ -364,15 +339,12 @@ impl Engine {
         read: impl Read<Reading<P>>,
         step: Take,
     ) -> (Outcome, Reading<P>) {
-        bucket.drive(
-            |state| read.read(state),
-            |state, reading| {
-                let from = self.initialized(state, reading);
-                let (outcome, next) = step.apply(from, reading);
-                // Refused at first: it has a level and a stamp from here on all the same.
-                (outcome, next.or((from != state).then_some(from)))
-            },
-        )
+        bucket.update(read, |state, reading| {
+            let from = self.initialized(state, reading);
+            let (outcome, next) = step.apply(from, reading);
+            // Refused at first: it has a level and a stamp from here on all the same.
+            (outcome, next.or((from != state).then_some(from)))
+        })
     }
 
     /// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.
@@ -408,8 +380,8 @@ impl Engine {
             }
         }
         match plan {
-            None => bucket.drive(|_| self.read(), step(n)).0,
-            Some(plan) => bucket.drive(|_| self.read().under(plan), step(n)).0,
+            None => bucket.update(Now(self), step(n)).0,
+            Some(plan) => bucket.update(Under(Now(self), plan), step(n)).0,
         }
     }
 
@@ -440,9 +412,9 @@ impl Engine {
         }
         let step = || step(self.has_plans());
         match plan {
-            None => bucket.drive(|_| self.read(), |state, reading| run(step(), state, reading)).0,
+            None => bucket.update(Now(self), |state, reading| run(step(), state, reading)).0,
             Some(plan) => {
-                bucket.drive(|_| self.read().under(plan), |state, reading| run(step(), state, reading)).0
+                bucket.update(Under(Now(self), plan), |state, reading| run(step(), state, reading)).0
             }
         }
     }
@@ -474,7 +446,7 @@ impl Engine {
             let from = if state == State::FULL { self.start(reading) } else { state };
             ((state.is_level(), step.apply(from, reading).0), None)
         };
-        bucket.drive(|state| read.read(state), step)
+        bucket.update(read, step)
     }
 
     /// What decides when a bucket may be sealed, as of now. For states that were loaded before.
@@ -498,7 +470,7 @@ impl Engine {
                 wait => (Err(idle.due_at(wait)), None),
             }
         };
-        bucket.drive(|_| self.idle_check(), step).0
+        bucket.update(|_| self.idle_check(), step).0
     }
 
     /// Seals a bucket whatever it holds. False if it was sealed already.
@@ -515,7 +487,7 @@ impl Engine {
                 count();
             }
         };
-        let sealed = bucket.drive(read, |state, ()| (live(state), live(state).then_some(State::SEALED))).0;
+        let sealed = bucket.update(read, |state, ()| (live(state), live(state).then_some(State::SEALED))).0;
         if late {
             count();
         }

@@ -56,10 +56,9 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
         let engine = &self.inner.keyspace.engine;
         let read = At(engine, now);
         let step = Take::Exactly(self.n);
-        let (outcome, reading) = self.bucket().drive(
-            |state| read.read(state),
-            |state, reading: &Reading| (step.apply(engine.initialized(state, reading), reading).0, None),
-        );
+        let (outcome, reading) = self.bucket().update(read, |state, reading: &Reading| {
+            (step.apply(engine.initialized(state, reading), reading).0, None)
+        });
         let decision = step.decision((outcome, reading));
         if engine.may_begin(&decision) && self.bucket().state() == State::FULL {
             return Ok(());

@@ -395,7 +395,7 @@ impl TokenBucket {
             return (outcome, reading);
         }
         let step = |state, reading: &Reading| (step.apply(state, reading).0, None);
-        self.bucket.drive(|state| read.read(state), step)
+        self.bucket.update(read, step)
     }
 
     pub(crate) fn undo(&self, receipt: &Receipt) {

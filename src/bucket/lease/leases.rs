@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use super::cells::{Cell, Generation, IDLE, Lease};
 use super::claims::{Claim, Closing, Ended};
 use super::leased_terms::{LeasedReading, LeasedTerms};
-use crate::bucket::atomic::{Bucket, BucketRef, Read};
+use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, yield_now};
@@ -190,7 +190,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             let need = terms.units(n - was.left());
             state.lease(&reading.refill, reading.tick, need, size)
         };
-        let ((outcome, size), reading) = self.bucket.drive(|state| read.read(state), step);
+        let ((outcome, size), reading) = self.bucket.update(read, step);
         if !outcome.granted {
             cell.note_too_few();
             return None;
@@ -290,7 +290,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             let is_level = state.is_level();
             ((), is_level.then(|| state.recalled(&reading.refill, reading.tick, 0, 0)).flatten())
         };
-        self.bucket.drive(|state| read.read(state), cut);
+        self.bucket.update(read, cut);
     }
 
     /// Gives what is left in a cell back to the word, and ends its lease.
@@ -338,7 +338,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             let terms = &reading.refill.terms;
             ((), state.recalled(&reading.refill, reading.tick, terms.units(left), terms.units(size)))
         };
-        self.bucket.drive(|state| read.read(state), step);
+        self.bucket.update(read, step);
     }
 
     /// Ends all leases, and closes the cells: nothing is taken of them after it, nor put there. False, and they are open, if

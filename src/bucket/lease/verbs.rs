@@ -2,7 +2,7 @@
 
 use super::leased_terms::{LeasedTerms, NoLeaseReading};
 use super::leases::{Spread, gone, is_gone};
-use crate::bucket::atomic::{Advance, BucketRef, Order, Read, ReadOnce};
+use crate::bucket::atomic::{BucketRef, Order, Read, ReadOnce};
 use crate::bucket::engine::Now;
 use crate::bucket::reservation::Receipt;
 use crate::word::decision::{Denied, Granted};
@@ -21,13 +21,10 @@ fn done((outcome, reading): (Outcome, Reading<LeasedTerms>)) -> Done {
 }
 
 /// A step on a bucket, if it is still there.
-struct IfThere(Take);
-
-impl<P: Refill> Advance<Reading<P>> for IfThere {
-    type Out = Outcome;
-
-    fn advance(&self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
-        if state == State::SEALED { (gone(state, reading), None) } else { self.0.apply(state, reading) }
+fn if_there<P: Refill>(step: Take) -> impl Fn(State, &Reading<P>) -> (Outcome, Option<State>) {
+    move |state, reading| match state {
+        State::SEALED => (gone(state, reading), None),
+        state => step.apply(state, reading),
     }
 }
 
@@ -75,7 +72,7 @@ impl<W: BucketRef> Spread<'_, W> {
                 return (outcome, reading, 0);
             }
         }
-        done(bucket.advance(self.less(read), IfThere(Take::Exactly(n))))
+        done(bucket.update(self.less(read), if_there(Take::Exactly(n))))
     }
 
     /// Takes what is in another cell, or in all of them together; or is refused.
@@ -101,7 +98,7 @@ impl<W: BucketRef> Spread<'_, W> {
             if step.never_writes(&seen.1.refill) || is_gone(&seen.0) {
                 return seen;
             }
-            let all = done(bucket.advance(self.less(read), IfThere(Take::Exactly(step.tokens()))));
+            let all = done(bucket.update(self.less(read), if_there(Take::Exactly(step.tokens()))));
             if all.0.granted {
                 return all;
             }
@@ -109,7 +106,7 @@ impl<W: BucketRef> Spread<'_, W> {
         let mut rounds = 0;
         loop {
             self.recall_all();
-            let last = done(bucket.advance(self.less(read), IfThere(step)));
+            let last = done(bucket.update(self.less(read), if_there(step)));
             rounds += 1;
             if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MAX_ROUNDS {
                 return last;
@@ -132,7 +129,7 @@ impl<W: BucketRef> Spread<'_, W> {
             let all = state.recalled(&reading.refill, reading.tick, at_hand, at_hand).unwrap_or(state);
             (step.apply(all, &full).0, None)
         };
-        done(self.bucket.drive(|state| less.read(state), look))
+        done(self.bucket.update(less, look))
     }
 
     /// Gives back `n` tokens, as many as fit below the burst. False if the bucket is no longer there.
@@ -150,7 +147,7 @@ impl<W: BucketRef> Spread<'_, W> {
                     false => (None, None),
                 }
             };
-            self.bucket.drive(|state| read.read(state), step).0
+            self.bucket.update(read, step).0
         };
         give(false).unwrap_or_else(|| {
             self.recall_all();
@@ -179,7 +176,7 @@ impl<W: BucketRef> Spread<'_, W> {
                 (true, step.apply(&reading.refill, state, reading.tick))
             }
         };
-        self.bucket.drive(|state| read.read(state), settle).0
+        self.bucket.update(read, settle).0
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing if the bucket is no longer there.
@@ -193,6 +190,6 @@ impl<W: BucketRef> Spread<'_, W> {
             let (outcome, next) = Take::OnCredit(n).apply(state, reading);
             (Some(reading.refill.terms.tokens(outcome.taken)), next)
         };
-        self.bucket.drive(|state| read.read(state), charge).0
+        self.bucket.update(read, charge).0
     }
 }

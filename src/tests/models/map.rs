@@ -75,7 +75,7 @@ fn an_evictor_that_is_ahead_waits_for_the_margin() {
             |world| world.mock.advance(Duration::from_millis(9_900)),
             |world| {
                 let Some(bucket) = world.find() else { return };
-                let idle = bucket.drive(
+                let idle = bucket.update(
                     |_| world.engine.read(),
                     |state, reading| {
                         let terms = &reading.refill;
