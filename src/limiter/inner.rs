@@ -48,53 +48,31 @@ impl CallOptions<'_> {
     pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
 }
 
-/// An outcome on a key's bucket, with what the public answers are made of.
-trait Answer {
-    type Answer;
-    /// `plan` is the one the key is under; so many tokens were leased beside what was found.
-    fn of<P: Refill>(self, done: Done<P>, plan: Option<Plan>, leased: u64) -> Self::Answer;
+/// The answers to a take, of which each verb gives some.
+struct Taken {
+    decision: Result<Granted, Denied>,
+    /// The tokens that were taken: none, if the decision is a refusal.
+    granted: Granted,
+    /// For the tokens that were taken, if any may be given back.
+    receipt: Option<Receipt>,
 }
 
-/// Makes the public decision of an outcome.
-struct Decide(Take);
-
-impl Answer for Decide {
-    type Answer = Result<Granted, Denied>;
-
-    #[inline]
-    fn of<P: Refill>(self, done: Done<P>, _: Option<Plan>, _: u64) -> Result<Granted, Denied> {
-        done.and_then(|done| self.0.decision(done))
-    }
-}
-
-/// Tells how many were taken, and makes the decision on the first.
-struct UpTo(Take);
-
-impl Answer for UpTo {
-    type Answer = (Granted, Result<Granted, Denied>);
-
-    fn of<P: Refill>(self, done: Done<P>, _: Option<Plan>, _: u64) -> Self::Answer {
-        match done {
-            Ok((outcome, reading)) => (Granted::new(outcome, &reading), self.0.decision((outcome, reading))),
-            Err(denied) => (Granted::anyway(0, denied.remaining()), Err(denied)),
-        }
-    }
-}
-
-/// Makes a decision, and a receipt for what was taken.
-struct Receive(Take);
-
-impl Answer for Receive {
-    type Answer = (Result<Granted, Denied>, Option<Receipt>);
-
-    fn of<P: Refill>(self, done: Done<P>, plan: Option<Plan>, leased: u64) -> Self::Answer {
-        let receipt = |(outcome, reading): &(Outcome, Reading<P>)| {
-            let receipt =
-                || Receipt::new(*outcome, reading, plan).beside(reading.refill.terms().units(leased));
-            outcome.granted.then(receipt)
+impl Taken {
+    /// `plan` is the one that the key is under. `leased` tokens were out on lease beside the bucket.
+    fn new<P: Refill>(step: Take, done: Done<P>, plan: Option<Plan>, leased: u64) -> Taken {
+        let (outcome, reading) = match done {
+            Ok(done) => done,
+            Err(denied) => {
+                let granted = Granted::anyway(0, denied.remaining());
+                return Taken { decision: Err(denied), granted, receipt: None };
+            }
         };
-        let receipt = done.as_ref().ok().and_then(receipt);
-        (done.and_then(|done| self.0.decision(done)), receipt)
+        let receipt = || Receipt::new(outcome, &reading, plan).beside(reading.refill.terms().units(leased));
+        Taken {
+            receipt: outcome.granted.then(receipt),
+            granted: Granted::new(outcome, &reading),
+            decision: step.decision((outcome, reading)),
+        }
     }
 }
 
@@ -300,7 +278,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 n,
             );
         }
-        self.extras.observe(n, self.take(entry, ask, step, Decide(step)))
+        self.extras.observe(n, self.take(entry, ask, step).decision)
     }
 
     pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
@@ -311,8 +289,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         ask: CallOptions<'_>,
     ) -> Granted {
         let step = Take::UpTo(n);
-        let (granted, decision) = self.take(self.entry(pin, key), ask, step, UpTo(step));
-        self.extras.observe_up_to(n, granted, decision)
+        let taken = self.take(self.entry(pin, key), ask, step);
+        self.extras.observe_up_to(n, taken.granted, taken.decision)
     }
 
     pub(crate) fn refund<Q: ToKey<K> + ?Sized>(
@@ -390,57 +368,49 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     }
 
     /// Takes tokens of the key's bucket, under a plan and at a reading that was taken before if there are.
-    fn take<Q: ToKey<K> + ?Sized, A: Answer>(
+    fn take<Q: ToKey<K> + ?Sized>(
         &self,
         entry: KeyEntry<'_, K, Q>,
         ask: CallOptions<'_>,
         step: Take,
-        answer: A,
-    ) -> A::Answer {
+    ) -> Taken {
         let engine = &self.keyspace.engine;
         match (self.plan_of(entry, ask.plan), ask.now) {
-            (Ok(None), None) => self.answer(entry, Now(engine), step, answer),
-            (Ok(None), Some(now)) => self.answer(entry, At(engine, now), step, answer),
-            (Ok(Some(plan)), None) => {
-                answer.of(self.run(entry.under(&plan), Under(Now(engine), plan), step), Some(plan), 0)
-            }
-            (Ok(Some(plan)), Some(now)) => {
-                answer.of(self.run(entry.under(&plan), Under(At(engine, now), plan), step), Some(plan), 0)
-            }
-            (Err(denied), _) => answer.of::<Terms>(Err(denied), None, 0),
+            (Ok(None), None) => self.take_own(entry, Now(engine), step),
+            (Ok(None), Some(now)) => self.take_own(entry, At(engine, now), step),
+            (Ok(Some(plan)), None) => self.take_under(entry, Now(engine), plan, step),
+            (Ok(Some(plan)), Some(now)) => self.take_under(entry, At(engine, now), plan, step),
+            (Err(denied), _) => Taken::new::<Terms>(step, Err(denied), None, 0),
         }
     }
 
     /// Under no plan.
-    #[inline]
-    fn answer<Q: ToKey<K> + ?Sized, A: Answer>(
+    fn take_own<Q: ToKey<K> + ?Sized>(
         &self,
         entry: KeyEntry<'_, K, Q>,
         read: impl Read<Reading>,
         step: Take,
-        answer: A,
-    ) -> A::Answer {
-        match &self.keyspace.hot {
-            None => answer.of(self.keyspace.engine.acquire(entry, read, step), None, 0),
-            Some(hot) => {
-                let (done, leased) = self.keyspace.run_hot(hot, entry, read, step);
-                answer.of(done, None, leased)
-            }
-        }
+    ) -> Taken {
+        let (done, leased) = match &self.keyspace.hot {
+            None => (self.keyspace.engine.acquire(entry, read, step), 0),
+            Some(hot) => self.keyspace.run_hot(hot, entry, read, step),
+        };
+        Taken::new(step, done, None, leased)
     }
 
-    /// Under a plan.
-    #[inline]
-    fn run<Q: ToKey<K> + ?Sized, P: Refill>(
+    fn take_under<Q: ToKey<K> + ?Sized>(
         &self,
         entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading<P>>,
+        read: impl Read<Reading>,
+        plan: Plan,
         step: Take,
-    ) -> Done<P> {
-        match &self.keyspace.hot {
+    ) -> Taken {
+        let (entry, read) = (entry.under(&plan), Under(read, plan));
+        let done = match &self.keyspace.hot {
             None => self.keyspace.engine.acquire(entry, read, step),
             Some(hot) => self.keyspace.run_hot_under(hot, entry, read, step),
-        }
+        };
+        Taken::new(step, done, Some(plan), 0)
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
@@ -453,9 +423,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<(Granted, Receipt), Denied> {
         let entry = self.entry(pin, key);
         let removals = self.keyspace.shard(pin, entry.key).latest();
-        let (decision, receipt) = self.take(entry, ask, step, Receive(step));
-        let granted = self.extras.observe(step.tokens(), decision)?;
-        let receipt = receipt.unwrap_or_else(|| Receipt::void(self.keyspace.engine.clock.moment()));
+        let taken = self.take(entry, ask, step);
+        let granted = self.extras.observe(step.tokens(), taken.decision)?;
+        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(self.keyspace.engine.clock.moment()));
         Ok((granted, receipt.counted_from(removals)))
     }
 
