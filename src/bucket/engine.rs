@@ -1,33 +1,15 @@
-//! The protocol of one key: who may charge which bucket, while entries come and go.
-//!
-//! What it keeps true, whatever the interleaving:
-//!
-//! * a key has one live bucket. Evicting is sealing the word of a bucket that has been full for the
-//!   margin, then removing the entry; a sealed word is never charged again. Whoever still holds the
-//!   reference meets the seal, helps to remove the entry, and looks the key up again;
-//! * a bucket enters the map uncharged (`FULL`), and its first charge starts from what the key's overflow
-//!   bucket holds, which is full unless the limiter ran out of room. So a key that was limited outside of the
-//!   map stays limited inside, and evicting an uncharged bucket changes nothing;
-//! * a grant on the overflow bucket counts only if the key had no entry from before until after it.
-//!
-//! # Orderings
-//!
-//! Entering the map and charging the overflow bucket race: one thread inserts an entry, then reads the
-//! overflow bucket; another charges the overflow bucket, then looks for an entry. A `SeqCst` fence between
-//! the two steps of either makes at least one of them see the other. (Partner fences: in `first_charge` and
-//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
-//! The word itself needs no more than `bucket/atomic.rs` gives.
+//! The engine: the clock, the terms in force and the start level, and what is run with them on one bucket.
 
-use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Miss, Order, Read, ReadOnce, stop};
+use crate::bucket::atomic::{BucketRef, FreshReading, Miss, Order, Read, ReadOnce};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::Receipt;
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering, const_fn, fence};
+use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::{Plan, Planned};
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
+use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Give, Take};
 
 /// A new reading each time.
@@ -88,74 +70,11 @@ impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
     }
 }
 
-/// The place of one key in a store: papaya's map, a fixed table, or a stand-in that a model checker can follow.
-///
-/// It is passed by value, as all that is hot here: what a cold function has a reference to must be kept in memory.
-pub(crate) trait Entry<'a>: Copy {
-    type BucketRef: BucketRef;
-    /// The key's bucket, if it has an entry.
-    fn get(self) -> Option<Self::BucketRef>;
-    /// Whether it has an entry, or is just getting one.
-    fn is_present(self) -> bool {
-        self.get().is_some()
-    }
-    /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>>;
-    /// Whether a bucket of the store is spread over cores, and so stays.
-    fn is_spread(self, _: &Bucket) -> bool {
-        false
-    }
-    /// Lets who is about to make an entry for it go on.
-    fn back_off(self) {}
-    /// Removes the entry if its bucket is sealed, never by key alone.
-    fn remove_sealed(self);
-    /// The bucket it shares with others while it has no entry.
-    fn overflow_bucket(self) -> &'a Bucket;
-}
-
-/// Whether an entry may be removed: if its bucket is sealed, never by key alone.
-pub(crate) fn is_removable(bucket: impl BucketRef) -> bool {
-    bucket.state() == State::SEALED || injected(Fault::NoSeal) || injected(Fault::RemoveByKey)
-}
-
-/// Somebody else's insertion or eviction sends a call back to the start. So does a clock on which seconds pass between two
-/// readings of a call, for ever: then there is no room.
-const MOST_ROUNDS: usize = 1_000;
-
 /// Attempts before the whole way is gone.
 const MOST_ATTEMPTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 16 };
 
 /// An outcome and the reading that counted, or a refusal without a bucket.
 pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
-
-/// What decides when a bucket may be sealed: a reading, the slowest plan, and the last change of quota.
-#[derive(Clone, Copy)]
-pub(crate) struct IdleCheck {
-    reading: Reading,
-    slowest_fill: u64,
-    /// None that was charged is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its
-    /// ticks were worth is another matter. These are the nanoseconds that are left of it.
-    grace_left: u64,
-}
-
-impl IdleCheck {
-    /// In a wait: it is over no earlier than the margin is.
-    const GRACE: u64 = 1 << 63;
-
-    /// How long a bucket is to wait before it may be sealed: 0 if it may be now, less if it may be earlier.
-    pub(crate) fn ticks_until_idle(&self, state: State) -> u64 {
-        let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
-        let calm = self.grace_left == 0 || !state.is_level() || injected(Fault::NotCalm);
-        if calm { ticks } else { ticks | IdleCheck::GRACE }
-    }
-
-    /// The clock reading when a wait is over.
-    pub(crate) fn due_at(&self, wait: u64) -> u64 {
-        let now = self.reading.nanos();
-        let nanos = self.reading.refill.ticks.nanos_until(now, wait & !IdleCheck::GRACE);
-        now.saturating_add(if wait & IdleCheck::GRACE == 0 { nanos } else { nanos.max(self.grace_left) })
-    }
-}
 
 /// What all decisions of one limiter are made with.
 #[derive(Debug)]
@@ -188,6 +107,11 @@ impl Engine {
     /// the charge.
     pub(crate) fn admit_plan(&self, ticks: u64) {
         self.slowest_fill.fetch_max(if injected(Fault::PlansUnknown) { 0 } else { ticks }, Ordering::AcqRel);
+    }
+
+    /// The most ticks in which a bucket fills under any plan; 0 if there is none.
+    pub(crate) fn slowest_fill(&self) -> u64 {
+        self.slowest_fill.load(Ordering::Acquire)
     }
 
     /// The state of a bucket that nobody has used. The clock is read only if that depends on it.
@@ -250,52 +174,9 @@ impl Engine {
         bucket.update(read, |state, reading| step.apply(state, reading))
     }
 
-    /// Runs a step on the bucket at `entry`, and tells the reading that counted.
+    /// Runs a step on a bucket of a store, unless it is sealed. An uncharged one starts as `initial_state` says.
     #[inline(always)]
-    pub(crate) fn acquire<'a, P: Refill>(
-        &self,
-        entry: impl Entry<'a>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Done<P> {
-        let early = stop(Fault::ClockBeforeLookUp, read);
-        let found = entry.get();
-        let read = stop(Fault::NoRereadAfterSeal, early);
-        if let Some(bucket) = found
-            && let Some(done) = self.charge(bucket, None, read, step)
-        {
-            return Ok(done);
-        }
-        self.acquire_anyhow(entry, read, step)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn acquire_anyhow<'a, P: Refill>(
-        &self,
-        entry: impl Entry<'a>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Done<P> {
-        for _ in 0..MOST_ROUNDS {
-            let Some(bucket) = entry.get() else {
-                match entry.insert(read, step) {
-                    Some(done) => return done,
-                    None => entry.back_off(),
-                }
-                continue;
-            };
-            if let Some(done) = self.first_charge(bucket, entry.overflow_bucket(), read, step) {
-                return Ok(done);
-            }
-            entry.remove_sealed();
-        }
-        let now = self.clock.nanos();
-        Err(Denied::full(step.tokens(), now, Some(now)))
-    }
-
-    #[inline(always)]
-    fn charge<P: Refill>(
+    pub(crate) fn charge<P: Refill>(
         &self,
         bucket: impl BucketRef,
         initial_state: Option<State>,
@@ -318,22 +199,8 @@ impl Engine {
         outcome.map(|outcome| (outcome, reading))
     }
 
-    /// Runs a step on a bucket that may be uncharged. Nothing if it is sealed.
-    #[cold]
-    pub(crate) fn first_charge<P: Refill>(
-        &self,
-        bucket: impl BucketRef,
-        overflow: &Bucket,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Option<(Outcome, Reading<P>)> {
-        fence(Ordering::SeqCst);
-        let initial_state = if injected(Fault::DebtsForgotten) { State::FULL } else { overflow.state() };
-        self.charge(bucket, Some(initial_state), read, step)
-    }
-
     /// Runs a step on a bucket that is in no map, and so never sealed.
-    pub(crate) fn run_shared<P: Refill>(
+    pub(crate) fn run_overflow<P: Refill>(
         &self,
         bucket: impl BucketRef,
         read: impl Read<Reading<P>>,
@@ -345,27 +212,6 @@ impl Engine {
             // Refused at first: it has a level and a stamp from here on all the same.
             (outcome, next.or((from != state).then_some(from)))
         })
-    }
-
-    /// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.
-    ///
-    /// The decision is void, and tokens it took are lost to those who share the bucket, if the key has an
-    /// entry after it, or might have had one in between: one that came and went was there for the margin.
-    #[cold]
-    pub(crate) fn acquire_overflow<'a, P: Refill>(
-        &self,
-        entry: impl Entry<'a>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Option<(Outcome, Reading<P>)> {
-        let before = self.clock.nanos();
-        if entry.is_present() {
-            return None;
-        }
-        let done = self.run_shared(entry.overflow_bucket(), read, step);
-        fence(Ordering::SeqCst);
-        let absent = !entry.is_present() && self.clock.nanos().saturating_sub(before) < EVICTION_GRACE;
-        (absent || injected(Fault::NoVoidGrants)).then_some(done)
     }
 
     /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
@@ -388,7 +234,7 @@ impl Engine {
     /// Whether a key may be under a plan. To be asked after its word was loaded: a caller that charges
     /// under a plan does so after the plan was admitted.
     pub(crate) fn has_plans(&self) -> bool {
-        self.slowest_fill.load(Ordering::Acquire) > 0 && !injected(Fault::PlansUnmarked)
+        self.slowest_fill() > 0 && !injected(Fault::PlansUnmarked)
     }
 
     /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
@@ -419,22 +265,6 @@ impl Engine {
         }
     }
 
-    /// What a step would come to on the key's bucket, without taking it. Without an entry, that is its overflow bucket.
-    pub(crate) fn peek<'a, P: Refill>(
-        &self,
-        entry: impl Entry<'a>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> (Outcome, Reading<P>) {
-        match entry.get().map(|bucket| self.look(bucket, read, step)) {
-            Some(((true, outcome), reading)) => (outcome, reading),
-            _ => {
-                let ((_, outcome), reading) = self.look(entry.overflow_bucket(), read, step);
-                (outcome, reading)
-            }
-        }
-    }
-
     /// Whether a bucket was ever charged, and what a step would come to on it.
     pub(crate) fn look<P: Refill>(
         &self,
@@ -447,50 +277,5 @@ impl Engine {
             ((state.is_level(), step.apply(from, reading).0), None)
         };
         bucket.update(read, step)
-    }
-
-    /// What decides when a bucket may be sealed, as of now. For states that were loaded before.
-    pub(crate) fn idle_check(&self) -> IdleCheck {
-        let slowest_fill = self.slowest_fill.load(Ordering::Acquire);
-        let reading = self.read();
-        let calm = self.source.changed().map_or(0, |changed| changed.saturating_add(EVICTION_GRACE));
-        IdleCheck { reading, slowest_fill, grace_left: calm.saturating_sub(reading.nanos()) }
-    }
-
-    /// Seals a bucket that has been full for the margin; else tells the clock reading at which it may be.
-    ///
-    /// True if this call sealed it, false if it was sealed already.
-    pub(crate) fn seal_if_idle(&self, bucket: impl BucketRef) -> Result<bool, u64> {
-        let step = |state: State, idle: &IdleCheck| {
-            if state.is_claimed() {
-                return (Ok(false), None);
-            }
-            match idle.ticks_until_idle(state) {
-                0 => (Ok(true), (!injected(Fault::NoSeal)).then_some(State::SEALED)),
-                wait => (Err(idle.due_at(wait)), None),
-            }
-        };
-        bucket.update(|_| self.idle_check(), step).0
-    }
-
-    /// Seals a bucket whatever it holds. False if it was sealed already.
-    ///
-    /// `count` counts the removal: after each load of the word that is to be sealed, and before the seal.
-    pub(crate) fn seal(&self, bucket: impl BucketRef, count: impl Fn()) -> bool {
-        let live = |state| state != State::SEALED;
-        let (early, late) = (injected(Fault::RemovalCountedEarly), injected(Fault::RemovalCountedLate));
-        if early {
-            count();
-        }
-        let read = |_| {
-            if !early && !late {
-                count();
-            }
-        };
-        let sealed = bucket.update(read, |state, ()| (live(state), live(state).then_some(State::SEALED))).0;
-        if late {
-            count();
-        }
-        sealed
     }
 }

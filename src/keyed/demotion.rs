@@ -3,6 +3,7 @@
 use crate::bucket::atomic::Bucket;
 use crate::keyed::hot::{HotKeys, HotSlot, Mode};
 use crate::keyed::id::{BucketId, EntryId};
+use crate::keyed::idle;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::word::state::State;
@@ -56,7 +57,7 @@ impl<K: Eq> Keyspace<K> {
 
     /// Seals a bucket of a map that has been full for the margin, unless it is spread; else tells the clock reading at which it may be.
     pub(crate) fn seal_if_idle(&self, bucket: &Bucket, now: u64) -> Result<bool, u64> {
-        let Some(hot) = &self.hot else { return self.engine.seal_if_idle(bucket) };
+        let Some(hot) = &self.hot else { return idle::seal_if_idle(&self.engine, bucket) };
         let id = BucketId::of(bucket);
         let sealed = hot.seal_if_idle(bucket, id, &self.engine)?;
         if !sealed && bucket.state() != State::SEALED {

@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use papaya::LocalGuard;
 
 use crate::bucket::atomic::{Bucket, Read};
-use crate::bucket::engine::{Done, Entry, is_removable};
+use crate::bucket::engine::Done;
 use crate::keyed::id::BucketId;
 use crate::keyed::id::EntryId;
 use crate::keyed::key::{CollisionCount, EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::{OverflowSet, WhenFull};
+use crate::keyed::protocol;
+use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::Probe;
 use crate::keyed::store::{FoundBucket, MapStore, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
@@ -71,7 +73,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         // A new reading: that of a reserved word is never one from before.
         let reading = read.read(State::FULL);
         if step.never_writes(&reading.refill) {
-            return Some(Ok(self.keyspace.engine.peek(self, read, step)));
+            return Some(Ok(protocol::peek(&self.keyspace.engine, self, read, step)));
         }
         match self.pin {
             StoreGuard::Map(buckets, guard) => self.enter_map(buckets, guard, read, step, reading),
@@ -146,9 +148,10 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
         // While the ticket is held, the hand passes by.
         let done = match &keyspace.hot {
-            None => keyspace.engine.first_charge(bucket, self.overflow_bucket(), read, step),
+            None => protocol::charge_new(&keyspace.engine, bucket, self.overflow_bucket(), read, step),
             // Others may have charged it meanwhile, and often.
-            Some(hot) => keyspace.engine.first_charge(
+            Some(hot) => protocol::charge_new(
+                &keyspace.engine,
                 hot.whole(bucket, BucketId::of(bucket)),
                 self.overflow_bucket(),
                 read,
@@ -188,7 +191,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         let keyspace = self.keyspace;
         match keyspace.when_full {
             WhenFull::Share if self.overflow_set != OverflowSet::None => {
-                let (outcome, reading) = keyspace.engine.acquire_overflow(self, read, step)?;
+                let (outcome, reading) = protocol::acquire_overflow(&keyspace.engine, self, read, step)?;
                 keyspace.counters.shared.fetch_add(1, Ordering::Relaxed);
                 Some(Ok((Outcome { origin: Origin::Overflow(self.key.hash), ..outcome }, reading)))
             }

@@ -4,10 +4,11 @@ use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
 use crate::bucket::atomic::Bucket;
-use crate::bucket::engine::Entry;
 use crate::bucket::live_terms::Change;
+use crate::keyed::idle;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
+use crate::keyed::protocol::Entry;
 use crate::keyed::store::{FoundBucket, MapStore, Store, StoreGuard};
 use crate::keyed::table::SlotRef;
 use crate::quota::rate::{InvalidQuota, Quota};
@@ -27,7 +28,7 @@ impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
         let entry = self.entry(pin, key);
         let Some(found) = entry.get() else { return false };
-        let live = self.engine.seal(found, || self.shard(pin, entry.key).raise());
+        let live = idle::seal(found, || self.shard(pin, entry.key).raise());
         if live && let Some(hot) = &self.hot {
             hot.drop_leases(found.id());
         }
@@ -44,7 +45,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         match &self.store {
             Store::Map(MapStore { map, .. }) => {
                 let stays = |stored: &EntryKey<K>, bucket: &Bucket| {
-                    if self.engine.seal(bucket, || self.removals.of(stored.tag.hash).raise()) {
+                    if idle::seal(bucket, || self.removals.of(stored.tag.hash).raise()) {
                         self.sealed(bucket);
                     }
                     false
@@ -52,8 +53,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                 map.retain(stays, &map.guard());
             }
             Store::Table(table) => {
-                let seal =
-                    |held: SlotRef<'_>| self.engine.seal(held, || self.removals.of(held.hash()).raise());
+                let seal = |held: SlotRef<'_>| idle::seal(held, || self.removals.of(held.hash()).raise());
                 table.clear(&self.engine, seal, |bucket| self.sealed(bucket));
             }
         }

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use crate::bucket::atomic::{BucketRef, Miss, Order, Read, ReadOnce};
-use crate::bucket::engine::{Done, Entry};
+use crate::bucket::engine::Done;
 use crate::bucket::lease::{Spread, is_gone, thread_index};
 use crate::bucket::reservation::{Ledger, Receipt};
 use crate::keyed::entry::KeyEntry;
@@ -12,6 +12,8 @@ use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::OverflowSet;
+use crate::keyed::protocol;
+use crate::keyed::protocol::Entry;
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::hash_of;
@@ -131,7 +133,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                     (!is_gone(&outcome)).then_some(((outcome, reading), leased))
                 }
                 Mode::Plain(word) => {
-                    let done = self.engine.first_charge(word, entry.overflow_bucket(), read, step)?;
+                    let done = protocol::charge_new(&self.engine, word, entry.overflow_bucket(), read, step)?;
                     Some((done, 0))
                 }
             });
@@ -162,7 +164,8 @@ impl<K: Hash + Eq> Keyspace<K> {
             };
             self.demote(hot, found);
             let word = hot.whole(found, found.id());
-            if let Some(done) = self.engine.first_charge(word, entry.overflow_bucket(), read, step) {
+            if let Some(done) = protocol::charge_new(&self.engine, word, entry.overflow_bucket(), read, step)
+            {
                 return Ok(done);
             }
             entry.remove_sealed();

@@ -3,12 +3,14 @@
 use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::{BucketRef, Miss, Order, Read, ReadOnce};
-use crate::bucket::engine::{At, Done, Entry, Now, Under};
+use crate::bucket::engine::{At, Done, Now, Under};
 use crate::bucket::reservation::{Hold, Receipt, Reservation, Reserved};
 use crate::keyed::entry::KeyEntry;
 use crate::keyed::hot::Known;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
+use crate::keyed::protocol;
+use crate::keyed::protocol::Entry;
 use crate::keyed::store::FoundBucket;
 use crate::keyed::store::{Store, StoreGuard};
 use crate::limiter::observer::Extras;
@@ -342,13 +344,13 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             };
         }
         match (self.plan_of(entry, ask.plan)?, ask.now) {
-            (None, None) => step.decision(engine.peek(entry, Now(engine), step)),
-            (None, Some(now)) => step.decision(engine.peek(entry, At(engine, now), step)),
+            (None, None) => step.decision(protocol::peek(engine, entry, Now(engine), step)),
+            (None, Some(now)) => step.decision(protocol::peek(engine, entry, At(engine, now), step)),
             (Some(plan), None) => {
-                step.decision(engine.peek(entry.under(&plan), Under(Now(engine), plan), step))
+                step.decision(protocol::peek(engine, entry.under(&plan), Under(Now(engine), plan), step))
             }
             (Some(plan), Some(now)) => {
-                step.decision(engine.peek(entry.under(&plan), Under(At(engine, now), plan), step))
+                step.decision(protocol::peek(engine, entry.under(&plan), Under(At(engine, now), plan), step))
             }
         }
     }
@@ -392,7 +394,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         step: Take,
     ) -> Taken {
         let (done, leased) = match &self.keyspace.hot {
-            None => (self.keyspace.engine.acquire(entry, read, step), 0),
+            None => (protocol::acquire(&self.keyspace.engine, entry, read, step), 0),
             Some(hot) => self.keyspace.run_hot(hot, entry, read, step),
         };
         Taken::new(step, done, None, leased)
@@ -407,7 +409,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Taken {
         let (entry, read) = (entry.under(&plan), Under(read, plan));
         let done = match &self.keyspace.hot {
-            None => self.keyspace.engine.acquire(entry, read, step),
+            None => protocol::acquire(&self.keyspace.engine, entry, read, step),
             Some(hot) => self.keyspace.run_hot_under(hot, entry, read, step),
         };
         Taken::new(step, done, Some(plan), 0)

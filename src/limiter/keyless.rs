@@ -33,7 +33,7 @@ impl<'a, K, S> NoKey<'a, K, S> {
     }
 
     fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
-        self.inner.keyspace.engine.run_shared(self.bucket(), read, Take::Exactly(self.n))
+        self.inner.keyspace.engine.run_overflow(self.bucket(), read, Take::Exactly(self.n))
     }
 
     /// Looks at the tokens that are there.

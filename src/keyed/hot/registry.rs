@@ -8,6 +8,7 @@ use crate::bucket::lease::Spread;
 use crate::fault::{Fault, injected};
 use crate::keyed::id::BucketId;
 use crate::keyed::id::EntryId;
+use crate::keyed::idle;
 use crate::sync::{Ordering, fence};
 
 /// The keys that are spread.
@@ -86,9 +87,9 @@ impl HotKeys {
         engine: &Engine,
     ) -> Result<bool, u64> {
         if injected(Fault::SpreadEvicted) {
-            return engine.seal_if_idle(word);
+            return idle::seal_if_idle(engine, word);
         }
-        let sealed = engine.seal_if_idle(self.whole(word, id))?;
+        let sealed = idle::seal_if_idle(engine, self.whole(word, id))?;
         if sealed {
             // It may have been spread just before the seal, and has no leases then.
             self.drop_leases(id);

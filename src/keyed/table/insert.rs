@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::set::{LATCH, SLOTS, Slot, fingerprint};
 use super::two_choice::{KEYS_PER_SET, Table};
 use crate::bucket::atomic::{Bucket, BucketRef, Read, stop};
-use crate::bucket::engine::{Engine, Entry, IdleCheck};
+use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
+use crate::keyed::idle::IdleCheck;
+use crate::keyed::protocol::Entry;
 use crate::sync::{AtomicU64, Ordering, fence, yield_now};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
@@ -92,7 +94,7 @@ impl Table {
             let sets = self.sets(hash);
             let states = sets.map(|set| set.0.each_ref().map(|slot| slot.bucket.state()));
             // Read after them.
-            let idle = engine.idle_check();
+            let idle = IdleCheck::now(engine);
             let room =
                 |set: usize| Occupancy::of(&states[set], &idle, |index| stays(&sets[set].0[index].bucket));
             let [primary, secondary] = [room(0), room(1)];

@@ -16,6 +16,8 @@ use crate::bucket::engine::{Engine, Now};
 use crate::keyed::hot::{HotKeys, Mode};
 use crate::keyed::id::BucketId;
 use crate::keyed::id::EntryId;
+use crate::keyed::idle;
+use crate::keyed::protocol;
 use crate::keyed::table::{SlotRef, Table};
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::time::clock::{Clock, MockClock};
@@ -206,7 +208,7 @@ impl<S: Store> World<S> {
             Ok((outcome, _)) => Some(outcome.granted),
             Err(Miss::LostRace) => None,
             Err(Miss::StaleReading) => {
-                let (outcome, _) = engine.first_charge(word, &self.overflow, now, Take::Exactly(n))?;
+                let (outcome, _) = protocol::charge_new(engine, word, &self.overflow, now, Take::Exactly(n))?;
                 Some(outcome.granted)
             }
         }
@@ -245,7 +247,7 @@ impl<S: Store> World<S> {
 impl World<Map> {
     fn remove(&self) {
         if let Some(bucket) = self.store.get()
-            && self.engine.seal(bucket, || ())
+            && idle::seal(bucket, || ())
         {
             self.hot.drop_leases(BucketId::of(bucket));
         }
@@ -293,7 +295,7 @@ impl World<Map> {
 impl World<Inline> {
     fn remove(&self) {
         if let Some(held) = self.store.get()
-            && self.engine.seal(held, || ())
+            && idle::seal(held, || ())
         {
             self.hot.drop_leases(held.id());
             self.store.0.vacate(held, &self.engine);

@@ -9,6 +9,7 @@ use super::world::{SECOND, World};
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Under;
 use crate::bucket::reservation::Receipt;
+use crate::keyed::idle;
 use crate::quota::rate::Quota;
 use crate::word::plan::Plan;
 use crate::word::state::State;
@@ -103,7 +104,7 @@ fn removing_a_key_races_with_its_takers() {
             |world| {
                 world.mock.advance(Duration::from_secs(1));
                 if let Some(bucket) = world.find() {
-                    world.engine.seal(bucket, || ());
+                    idle::seal(bucket, || ());
                     world.remove_sealed();
                 }
             },
@@ -136,7 +137,7 @@ fn a_receipt_of_a_removed_key_is_void() {
             reserve_and_drop,
             |world| {
                 if let Some(bucket) = world.find() {
-                    world.engine.seal(bucket, || world.removals().raise());
+                    idle::seal(bucket, || world.removals().raise());
                     world.remove_sealed();
                 }
             },

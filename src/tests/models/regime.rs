@@ -11,6 +11,7 @@ use super::checker::{Gate, thread};
 use super::explore;
 use super::world::{SECOND, World};
 use crate::bucket::live_terms::LiveTerms;
+use crate::keyed::idle;
 use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
@@ -291,7 +292,7 @@ fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
             |world| {
                 let nanos = || world.engine.clock.nanos();
                 let (bucket, before) = (world.find().expect("nobody else evicts"), nanos());
-                if world.engine.seal_if_idle(bucket).is_ok() {
+                if idle::seal_if_idle(&world.engine, bucket).is_ok() {
                     let changed = world.engine.source.changed();
                     let calm =
                         changed.is_none_or(|start| before <= start || nanos() >= start + EVICTION_GRACE);
@@ -324,7 +325,7 @@ fn a_bucket_is_not_evicted_within_the_margin_after_two_changes() {
             |world| set(world, QUOTAS[2]),
             |world| {
                 let bucket = world.find().expect("nobody else evicts");
-                assert!(world.engine.seal_if_idle(bucket).is_err());
+                assert!(idle::seal_if_idle(&world.engine, bucket).is_err());
             },
         ]);
     });

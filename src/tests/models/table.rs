@@ -10,7 +10,10 @@ use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, assert_law, fixed};
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, Read};
-use crate::bucket::engine::{Done, Engine, Entry, Now};
+use crate::bucket::engine::{Done, Engine, Now};
+use crate::keyed::idle;
+use crate::keyed::protocol;
+use crate::keyed::protocol::Entry;
 use crate::keyed::table::{Insertion, SlotRef, Table};
 use crate::sync::yield_now;
 use crate::time::clock::{Clock, MockClock};
@@ -71,8 +74,9 @@ impl World {
             held.and_then(|held| self.engine.attempt_again(held, missed, now, 1))
         };
         let done = attempt.or_else(|missed| again(missed).ok_or(())).ok();
-        let done =
-            done.or_else(|| self.engine.acquire(Seat { world: self, key }, now, Take::Exactly(1)).ok());
+        let done = done.or_else(|| {
+            protocol::acquire(&self.engine, Seat { world: self, key }, now, Take::Exactly(1)).ok()
+        });
         let Some((outcome, reading)) = done else { return false };
         if outcome.granted {
             let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +110,7 @@ impl World {
 
     fn remove(&self, key: usize) {
         if let Some(held) = self.table.search(self.hashes[key])
-            && self.engine.seal(held, || ())
+            && idle::seal(held, || ())
         {
             self.table.vacate(held, &self.engine);
         }
@@ -148,7 +152,7 @@ impl<'a> Entry<'a> for Seat<'a> {
         match table.insert(engine, self, hashes[self.key], read, step) {
             Insertion::Decided(done) => Some(Ok(done)),
             Insertion::Already => None,
-            Insertion::NoRoom { .. } => engine.acquire_overflow(self, read, step).map(Ok),
+            Insertion::NoRoom { .. } => protocol::acquire_overflow(engine, self, read, step).map(Ok),
         }
     }
 
@@ -238,7 +242,7 @@ fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
         world.run(&[ADA_TAKES, |world| {
             world.take(ADA);
             world.pass();
-            world.table.evict_idle(|bucket| world.engine.seal_if_idle(bucket) == Ok(true));
+            world.table.evict_idle(|bucket| idle::seal_if_idle(&world.engine, bucket) == Ok(true));
         }]);
         world.drain(ADA);
         world.assert_law(1);
@@ -333,7 +337,7 @@ fn a_table_counts_what_it_holds() {
             },
             |world| {
                 world.pass();
-                world.table.evict_idle(|bucket| world.engine.seal_if_idle(bucket) == Ok(true));
+                world.table.evict_idle(|bucket| idle::seal_if_idle(&world.engine, bucket) == Ok(true));
             },
         ]);
         let held = [ADA, BOB].map(|key| usize::from(world.table.search(world.hashes[key]).is_some()));

@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
 use crate::bucket::atomic::{Bucket, BucketRef, Order, Read};
-use crate::bucket::engine::{Done, Engine, Entry, Now, is_removable};
+use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::{Ledger, Receipt, Reservation};
+use crate::keyed::idle;
+use crate::keyed::protocol;
+use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::removals::Shard;
 use crate::quota::layout::{LayoutOptions, RawQuota};
 use crate::quota::rate::Quota;
@@ -144,14 +147,16 @@ impl World {
     }
 
     pub(super) fn take_as<P: Refill>(&self, read: impl Read<Reading<P>>) {
-        if let Ok(done) = self.engine.acquire(Seat { world: self, room: true }, read, Take::Exactly(1)) {
+        if let Ok(done) =
+            protocol::acquire(&self.engine, Seat { world: self, room: true }, read, Take::Exactly(1))
+        {
             self.note(done);
         }
     }
 
     /// Runs a step on the key's bucket, which it gets if it has none.
     pub(super) fn acquire(&self, step: Take) -> Done<Terms> {
-        self.engine.acquire(Seat { world: self, room: true }, self.now(), step)
+        protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), step)
     }
 
     pub(super) fn removals(&self) -> Shard<'_> {
@@ -170,7 +175,8 @@ impl World {
 
     /// Takes a token of the key, for which there is no room in the map.
     pub(super) fn take_without_room(&self) {
-        if let Ok(done) = self.engine.acquire(Seat { world: self, room: false }, self.now(), Take::Exactly(1))
+        if let Ok(done) =
+            protocol::acquire(&self.engine, Seat { world: self, room: false }, self.now(), Take::Exactly(1))
         {
             self.note(done);
         }
@@ -211,7 +217,7 @@ impl World {
 
     pub(super) fn evict(&self) {
         if let Some(bucket) = self.find()
-            && self.engine.seal_if_idle(bucket).is_ok()
+            && idle::seal_if_idle(&self.engine, bucket).is_ok()
         {
             self.remove_sealed();
         }
@@ -287,8 +293,8 @@ impl<'a> Entry<'a> for Seat<'a> {
     fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
         let engine = &self.world.engine;
         let done = match self.room {
-            true => engine.first_charge(self.world.insert()?, self.overflow_bucket(), read, step),
-            false => engine.acquire_overflow(self, read, step),
+            true => protocol::charge_new(engine, self.world.insert()?, self.overflow_bucket(), read, step),
+            false => protocol::acquire_overflow(engine, self, read, step),
         };
         done.map(Ok)
     }

@@ -1,0 +1,81 @@
+//! When a bucket may be sealed, and the seal.
+
+use crate::bucket::atomic::BucketRef;
+use crate::bucket::engine::Engine;
+use crate::fault::{Fault, injected};
+use crate::word::state::State;
+use crate::word::terms::{EVICTION_GRACE, Reading};
+
+/// What decides when a bucket may be sealed: a reading, the slowest plan, and the last change of quota.
+#[derive(Clone, Copy)]
+pub(crate) struct IdleCheck {
+    reading: Reading,
+    slowest_fill: u64,
+    /// None that was charged is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its
+    /// ticks were worth is another matter. These are the nanoseconds that are left of it.
+    grace_left: u64,
+}
+
+impl IdleCheck {
+    /// What decides when a bucket may be sealed, as of now. For states that were loaded before.
+    pub(crate) fn now(engine: &Engine) -> IdleCheck {
+        let slowest_fill = engine.slowest_fill();
+        let reading = engine.read();
+        let calm = engine.source.changed().map_or(0, |changed| changed.saturating_add(EVICTION_GRACE));
+        IdleCheck { reading, slowest_fill, grace_left: calm.saturating_sub(reading.nanos()) }
+    }
+
+    /// In a wait: it is over no earlier than the margin is.
+    const GRACE: u64 = 1 << 63;
+
+    /// How long a bucket is to wait before it may be sealed: 0 if it may be now, less if it may be earlier.
+    pub(crate) fn ticks_until_idle(&self, state: State) -> u64 {
+        let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
+        let calm = self.grace_left == 0 || !state.is_level() || injected(Fault::NotCalm);
+        if calm { ticks } else { ticks | IdleCheck::GRACE }
+    }
+
+    /// The clock reading when a wait is over.
+    pub(crate) fn due_at(&self, wait: u64) -> u64 {
+        let now = self.reading.nanos();
+        let nanos = self.reading.refill.ticks.nanos_until(now, wait & !IdleCheck::GRACE);
+        now.saturating_add(if wait & IdleCheck::GRACE == 0 { nanos } else { nanos.max(self.grace_left) })
+    }
+}
+
+/// Seals a bucket that has been full for the margin; else tells the clock reading at which it may be.
+///
+/// True if this call sealed it, false if it was sealed already.
+pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<bool, u64> {
+    let step = |state: State, idle: &IdleCheck| {
+        if state.is_claimed() {
+            return (Ok(false), None);
+        }
+        match idle.ticks_until_idle(state) {
+            0 => (Ok(true), (!injected(Fault::NoSeal)).then_some(State::SEALED)),
+            wait => (Err(idle.due_at(wait)), None),
+        }
+    };
+    bucket.update(|_| IdleCheck::now(engine), step).0
+}
+
+/// Seals a bucket whatever it holds. False if it was sealed already.
+///
+/// `count` counts the removal: after each load of the word that is to be sealed, and before the seal.
+pub(crate) fn seal(bucket: impl BucketRef, count: impl Fn()) -> bool {
+    let live = |state| state != State::SEALED;
+    let (early, late) = (injected(Fault::RemovalCountedEarly), injected(Fault::RemovalCountedLate));
+    if early {
+        count();
+    }
+    let read = |_| {
+        if !early && !late {
+            count();
+        }
+    };
+    let sealed = bucket.update(read, |state, ()| (live(state), live(state).then_some(State::SEALED))).0;
+    if late {
+        count();
+    }
+    sealed
+}
