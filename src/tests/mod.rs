@@ -18,6 +18,8 @@ mod memory;
 mod models;
 #[cfg(all(feature = "http", not(any(loom, shuttle))))]
 mod next_token;
+#[cfg(all(feature = "tower", not(any(loom, shuttle))))]
+mod no_key;
 #[cfg(not(any(loom, shuttle)))]
 mod plans;
 #[cfg(not(any(loom, shuttle)))]

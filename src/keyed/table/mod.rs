@@ -36,7 +36,7 @@ mod set;
 mod two_choice;
 
 pub(crate) use insert::Insertion;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
 pub(crate) use set::Set;
 pub(crate) use set::{SlotRef, hash_of};
 pub(crate) use two_choice::Table;

@@ -1,0 +1,19 @@
+//! The bucket of requests without a key.
+
+use crate::limiter::all_of::sealed::Limit;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, Moment};
+use crate::word::decision::Reason;
+
+/// The bucket of requests without a key never has more than its burst, also before it is first
+/// used.
+#[test]
+fn more_than_the_burst_of_no_key_is_too_many_at_once() {
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).start_empty().clock(Clock::mock().0);
+    let limiter = limiter.build();
+    let denied = limiter.no_key(11).look(Moment(0)).unwrap_err();
+    assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
+    // It begins to earn when it is first taken from.
+    assert!(limiter.no_key(10).look(Moment(0)).is_ok());
+}
