@@ -239,8 +239,8 @@ pub(crate) enum End {
     Dropped,
 }
 
-/// The body of a response. `at_end` learns how it ended and its bytes; it is also told when the body
-/// is dropped.
+/// The body of a response. `at_end` learns how it ended and its bytes; it is also told when the
+/// body is dropped.
 pub(crate) struct Download<F: FnOnce(End, u64)> {
     body: Body,
     /// Bytes of the body that are read and not handed on.
@@ -273,7 +273,8 @@ impl<F: FnOnce(End, u64)> Download<F> {
         }
     }
 
-    /// Hands on short parts, and tells of their delivery: this response is one of several at a time.
+    /// Hands on short parts, and tells of their delivery: this response is one of several at a
+    /// time.
     pub(crate) fn among_others(&mut self) -> &Arc<Delivery> {
         self.longest_part = LONGEST_PART;
         &self.delivery

@@ -1,5 +1,5 @@
-//! The upstream that the proxy brings along: it answers with the head of a request as it arrived, or
-//! with its body if there is one.
+//! The upstream that the proxy brings along: it answers with the head of a request as it arrived,
+//! or with its body if there is one.
 
 use std::io;
 

@@ -119,7 +119,8 @@ impl Forward {
         forward
     }
 
-    /// Sends requests where these settings say from now on. Connections in use are used to their end.
+    /// Sends requests where these settings say from now on. Connections in use are used to their
+    /// end.
     pub(crate) fn replace(&self, settings: &Settings, demo: &Upstream) {
         let upstreams = match &*settings.upstreams {
             [] => std::slice::from_ref(demo),
@@ -410,7 +411,8 @@ impl Forward {
             self.counters.add(Event::Loop);
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
-        // A response without a body may tell the length that it would have for a GET; a 204 may not.
+        // A response without a body may tell the length that it would have for a GET; a 204 may
+        // not.
         let told = match response.body().size_hint().exact() {
             Some(0) if response.status() != StatusCode::NO_CONTENT => content_length(response.headers()),
             length => length.filter(|length| *length > 0),
@@ -448,7 +450,8 @@ impl Target {
             ReverseProxy::new_with_client("/", format!("http://{authority}"), client)
                 .with_policy(policy.clone())
         };
-        // There need not be more in all than requests under way: sockets are as many as they may be.
+        // There need not be more in all than requests under way: sockets are as many as they may
+        // be.
         let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
         let name = upstream.to_string().into();
         Target { name, pooled: through(idle), fresh: through(0), passed_over: AtomicU64::new(0) }
@@ -530,8 +533,8 @@ fn has_valid_target(request: &Request<Incoming>) -> bool {
     is_known && (uri.path() != "*" || request.method() == Method::OPTIONS)
 }
 
-/// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112, 3.2
-/// wants a 400.
+/// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112,
+/// 3.2 wants a 400.
 fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
     let host = match only_value(request.headers(), &header::HOST) {
         Some(host) => Some(Authority::try_from(host.as_bytes()).map_err(drop)?),

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::Authority;
 
-/// Headers of one connection (RFC 9110, 7.6.1), credentials for this proxy, and names with underscores
-/// that some servers take for a length of the body.
+/// Headers of one connection (RFC 9110, 7.6.1), credentials for this proxy, and names with
+/// underscores that some servers take for a length of the body.
 const OF_ONE_CONNECTION: [&str; 13] = [
     "connection",
     "content_length",
@@ -147,8 +147,8 @@ pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes one field line of the cookies, which a client of HTTP/2 may split, for an upstream of HTTP/1.1
-/// (RFC 9113, 8.2.3).
+/// Makes one field line of the cookies, which a client of HTTP/2 may split, for an upstream of
+/// HTTP/1.1 (RFC 9113, 8.2.3).
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let lines: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if lines.len() > 1 {

@@ -23,7 +23,8 @@ use super::counters::{Counters, Event};
 use super::paths::Prefixes;
 use super::settings::{Route, Settings};
 
-/// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for it.
+/// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
+/// it.
 const HEADROOM: [u64; 3] = [16, 4, 2];
 
 /// The client that is limited. A value of a header that looks like an address is not that address:
@@ -178,7 +179,8 @@ impl Limit {
         Limit { name: name.to_owned(), cost, limiter, layer, most, shadow }
     }
 
-    /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin anew.
+    /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin
+    /// anew.
     fn with_shadow(&self, shadow: bool, tally: &Arc<Tally>) -> Limit {
         Limit::over(self.limiter.clone(), self.most, &self.name, self.cost(), shadow, tally)
     }
@@ -310,8 +312,8 @@ impl Limits {
         Some(outcome)
     }
 
-    /// Puts the limits of these settings in force. A limit that stays, by its name, keeps its buckets
-    /// and its counts. Says each change in a line.
+    /// Puts the limits of these settings in force. A limit that stays, by its name, keeps its
+    /// buckets and its counts. Says each change in a line.
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<String> {
         let said = self.put_in_force(settings);
         said.iter().for_each(|_| self.counters.add(Event::LimitChanged));

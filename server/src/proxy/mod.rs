@@ -1,7 +1,7 @@
 //! A reverse proxy that limits each client.
 //!
-//! The order of a request: [`listen`] (PROXY header, TLS), [`serve`] (HTTP), [`limits`] (its limit),
-//! [`forward`] (a place, an upstream), and back through [`bodies`].
+//! The order of a request: [`listen`] (PROXY header, TLS), [`serve`] (HTTP), [`limits`] (its
+//! limit), [`forward`] (a place, an upstream), and back through [`bodies`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};

@@ -58,7 +58,8 @@ impl<K: Eq + Hash + Clone> Places<K> {
     pub(crate) async fn take(self: &Arc<Self>, key: K, most: usize, queue: usize) -> Option<Place<K>> {
         let mut place = self.wish(key, most);
         let semaphore = place.semaphore.clone()?;
-        // Two references for each place, be it held or waited for; those of the map and of this call.
+        // Two references for each place, be it held or waited for; those of the map and of this
+        // call.
         let others = (Arc::strong_count(&semaphore) - 3) / 2;
         if others >= most.saturating_add(queue) {
             return None;

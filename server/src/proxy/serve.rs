@@ -25,12 +25,12 @@ use super::log::Line;
 use super::places::{Place, Places};
 use super::settings::Settings;
 
-/// A connection may be silent for this long once the proxy stops, before it is closed. A client that
-/// keeps asking is told by its next response; to close at once would reset the connection under a
-/// request that is on its way.
+/// A connection may be silent for this long once the proxy stops, before it is closed. A client
+/// that keeps asking is told by its next response; to close at once would reset the connection
+/// under a request that is on its way.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The longest head of a request. With the rest of a connection it takes 65 KB: 10,000 connections whose
-/// heads never end take less than 700 MB.
+/// The longest head of a request. With the rest of a connection it takes 65 KB: 10,000 connections
+/// whose heads never end take less than 700 MB.
 const HEAD: usize = 48 << 10;
 /// Requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
@@ -357,7 +357,8 @@ fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
     tracing::warn!(upstream, "{fault}");
 }
 
-/// Counts the fault of a client for which its connection has ended. Most ends are a client that left.
+/// Counts the fault of a client for which its connection has ended. Most ends are a client that
+/// left.
 fn note(error: &(dyn std::error::Error + 'static), counters: &Counters) {
     let Some(error) = error.downcast_ref::<hyper::Error>() else { return };
     if error.is_parse_too_large() {

@@ -80,7 +80,8 @@ pub(crate) struct Bounds {
 /// The longest times. All are above zero.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Timeouts {
-    /// For a PROXY header, a TLS handshake, each request head; and between two requests of a connection.
+    /// For a PROXY header, a TLS handshake, each request head; and between two requests of a
+    /// connection.
     pub(crate) request_head: Duration,
     /// Between two parts of a request's body.
     pub(crate) request_body: Duration,

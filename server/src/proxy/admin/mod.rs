@@ -1,9 +1,9 @@
 //! The admin listener: metrics, health, and a page on which the limit can be changed.
 //!
-//! A foreign web page may make a browser on this host ask here. So a `POST` needs the `Origin` of this
-//! very address, and every request needs a `Host` that no name server has a say in, or one of
-//! `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell nothing that
-//! needs this. The page is in one piece; its `Content-Security-Policy` lets nothing else in, and no
+//! A foreign web page may make a browser on this host send requests here. So a `POST` needs the
+//! `Origin` of this very address, and every request needs a `Host` that no name server decides on, or
+//! one of `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell
+//! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing else in, and no
 //! other page frame it. Text from outside is put on it as text.
 
 use std::convert::Infallible;
@@ -106,8 +106,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Closes the connection that has asked for nothing for the longest time, if there is no place left:
-/// silent clients, and slow ones, do not keep others from `/metrics`.
+/// Closes the connection that has asked for nothing for the longest time, if there is no place
+/// left: silent clients, and slow ones, do not keep others from `/metrics`.
 fn make_room(conversations: &mut Vec<Conversation>) {
     conversations.retain(|conversation| !conversation.task.is_finished());
     if conversations.len() < PLACES {

@@ -86,7 +86,8 @@ pub(crate) fn load(options: &Options) -> Result<Settings, String> {
     }
 }
 
-/// Reads the file again: the new settings, and a line for each change and each that needs a restart.
+/// Reads the file again: the new settings, and a line for each change and each that needs a
+/// restart.
 ///
 /// A setting that the file does not name stays as it is. A file that is missing, or that [`load`]
 /// refuses, is an error. Without a file there is nothing to change.

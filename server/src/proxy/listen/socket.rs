@@ -61,8 +61,8 @@ impl Listener {
 
     /// Waits for a connection. May be dropped at any time without losing one.
     ///
-    /// The system ends a connection whose client leaves bytes unread for the time `unread`, also once
-    /// the proxy has closed it: until then the system keeps those bytes in memory.
+    /// The system ends a connection whose client leaves bytes unread for the time `unread`, also
+    /// once the proxy has closed it: until then the system keeps those bytes in memory.
     pub(crate) async fn accept(&self, unread: Duration) -> Socket {
         persist(|| self.accept_once(unread)).await
     }
