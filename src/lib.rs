@@ -108,7 +108,11 @@ pub use word::plan::Plan;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// So do those for who comes from governor.
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/guide.md")]
+pub mod _guide {}
+
+/// The programs for users of governor run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/from-governor.md")]
 mod from_governor {}
