@@ -14,26 +14,36 @@
 
 use std::{env, fs};
 
+use ::serde::Deserialize;
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, TokenBucket};
 
 use super::{IN_TABLE, InStore, Room};
-use crate::json::Json;
 use crate::reference::{Ideal, Unit};
 use crate::support::{Time, answer, nanos, ns};
 
+#[derive(Deserialize)]
 struct Case {
+    source: String,
     name: String,
+    #[serde(default)]
     tags: Vec<String>,
-    tokens: u64,
-    per_ns: u64,
+    rate: Rate,
     burst: u64,
     events: Vec<Event>,
+    #[serde(skip)]
     subject: Subject,
 }
 
+#[derive(Deserialize)]
+struct Rate {
+    tokens: u64,
+    per_ns: u64,
+}
+
 /// What cases are run on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum Subject {
+    #[default]
     Bucket,
     Spread,
     Key,
@@ -53,31 +63,25 @@ impl Tested {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 struct Event {
+    #[serde(rename = "t_ns")]
     t: u64,
     n: u64,
     allow: bool,
     remaining: u64,
+    #[serde(rename = "retry_after_ns")]
     retry_after: Option<u64>,
+    #[serde(default)]
     never: bool,
     /// How much earlier it would have been granted.
+    #[serde(rename = "slack_ns")]
     slack: Option<u64>,
 }
 
 impl Case {
-    fn read(case: &Json, subject: Subject) -> Case {
-        let field = |name| case.get(name).unwrap_or_else(|| panic!("no {name} in {case:?}"));
-        let tags = case.get("tags").map_or(&[][..], Json::list);
-        Case {
-            name: format!("{}: {}", field("source").text(), field("name").text()),
-            tags: tags.iter().map(|tag| tag.text().to_owned()).collect(),
-            tokens: field("rate").get("tokens").expect("a rate has tokens").whole(),
-            per_ns: field("rate").get("per_ns").expect("a rate has a period").whole(),
-            burst: field("burst").whole(),
-            events: field("events").list().iter().map(Event::read).collect(),
-            subject,
-        }
+    fn title(&self) -> String {
+        format!("{}: {}", self.source, self.name)
     }
 
     fn is(&self, tag: &str) -> bool {
@@ -85,7 +89,7 @@ impl Case {
     }
 
     fn quota(&self) -> Result<Quota, tollgate::InvalidQuota> {
-        Quota::try_per(self.tokens, ns(self.per_ns), self.burst)
+        Quota::try_per(self.rate.tokens, ns(self.rate.per_ns), self.burst)
     }
 
     /// A bucket after the first `events` of this case.
@@ -111,21 +115,6 @@ impl Case {
     }
 }
 
-impl Event {
-    fn read(event: &Json) -> Event {
-        let field = |name| event.get(name).unwrap_or_else(|| panic!("no {name} in {event:?}"));
-        Event {
-            t: field("t_ns").whole(),
-            n: field("n").whole(),
-            allow: field("allow").is_true(),
-            remaining: field("remaining").whole(),
-            retry_after: event.get("retry_after_ns").map(Json::whole),
-            never: event.get("never").is_some_and(Json::is_true),
-            slack: event.get("slack_ns").map(Json::whole),
-        }
-    }
-}
-
 /// One tick of a case's quota, as a span of time and in tokens.
 struct Tick<'a> {
     case: &'a Case,
@@ -135,15 +124,15 @@ struct Tick<'a> {
 impl Tick<'_> {
     /// Whether so many nanoseconds, themselves rounded up, are under one tick.
     fn is_over(&self, nanos: u64) -> bool {
-        let tick = u128::from(self.case.per_ns) << self.unit.scale;
-        (u128::from(nanos.saturating_sub(1)) * u128::from(self.case.tokens)) << self.unit.fraction < tick
+        let tick = u128::from(self.case.rate.per_ns) << self.unit.scale;
+        (u128::from(nanos.saturating_sub(1)) * u128::from(self.case.rate.tokens)) << self.unit.fraction < tick
     }
 
     /// Whole tokens that are there, at most, if they were earned in `nanos` and less than one more, and in a tick.
     fn most(&self, nanos: u64) -> u64 {
         let Unit { fraction, scale, .. } = self.unit;
-        let per = u128::from(self.case.per_ns);
-        let earned = ((u128::from(nanos) + 1) * u128::from(self.case.tokens)) << fraction;
+        let per = u128::from(self.case.rate.per_ns);
+        let earned = ((u128::from(nanos) + 1) * u128::from(self.case.rate.tokens)) << fraction;
         u64::try_from((earned + (per << scale)) / (per << fraction)).expect("a level is below 2^41")
     }
 }
@@ -168,18 +157,19 @@ fn table(subject: Subject) -> (Vec<Case>, bool) {
         Some(path) => fs::read_to_string(path).expect("TOLLGATE_CONFORMANCE names a file"),
         None => include_str!("../conformance.json").to_owned(),
     };
-    (Json::read(&text).list().iter().map(|case| Case::read(case, subject)).collect(), own.is_none())
+    let cases: Vec<Case> = serde_json::from_str(&text).expect("a list of cases");
+    (cases.into_iter().map(|case| Case { subject, ..case }).collect(), own.is_none())
 }
 
 fn hold(case: &Case, quota: Quota, tally: &mut Tally) {
-    let unit = Unit::choose(case.tokens, case.per_ns, case.burst).expect("a quota has a unit");
+    let unit = Unit::choose(case.rate.tokens, case.rate.per_ns, case.burst).expect("a quota has a unit");
     let tick = Tick { case, unit };
     let (bucket, mut time) = case.after(quota, 0);
-    let mut ideal = Ideal::new(case.tokens, case.per_ns, case.burst);
+    let mut ideal = Ideal::new(case.rate.tokens, case.rate.per_ns, case.burst);
     let mut same = true;
     for (index, event) in case.events.iter().enumerate() {
         let Event { t, n, .. } = *event;
-        let at = format!("{}, event {index}: {event:?}", case.name);
+        let at = format!("{}, event {index}: {event:?}", case.title());
         time.set(t);
         let decision = bucket.try_acquire_n(n);
         ideal.take(t, n, answer(decision)).unwrap_or_else(|wrong| panic!("{at}: {wrong}"));
@@ -256,7 +246,8 @@ fn agrees(
     }
     if remaining != event.remaining {
         // The level is short of n by what the wait earns.
-        let short = u128::from(theirs - 1) * u128::from(tick.case.tokens) / u128::from(tick.case.per_ns);
+        let short =
+            u128::from(theirs - 1) * u128::from(tick.case.rate.tokens) / u128::from(tick.case.rate.per_ns);
         let level = event.n - u64::try_from(short).expect("a level is below 2^41");
         assert!(remaining > event.remaining && remaining <= level + tick.most(0), "{at}: {remaining} remain");
         tally.remaining_differs.push(at.to_owned());
@@ -284,8 +275,8 @@ fn hold_all(subject: Subject) {
                 tally.cases += 1;
             }
             Err(error) => {
-                assert!(case.is("extreme") || case.is("zero-rate"), "{}: {error}", case.name);
-                tally.out_of_range.push(format!("{} ({error})", case.name));
+                assert!(case.is("extreme") || case.is("zero-rate"), "{}: {error}", case.title());
+                tally.out_of_range.push(format!("{} ({error})", case.title()));
             }
         }
     }

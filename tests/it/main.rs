@@ -16,7 +16,6 @@ mod hand;
 mod headers;
 mod hot;
 mod inline;
-mod json;
 mod map;
 mod quota;
 #[cfg(feature = "tower")]

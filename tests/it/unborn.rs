@@ -121,6 +121,10 @@ fn with_a_seal_left_behind() -> RateLimiter<Frail> {
 fn a_seal_that_was_left_behind_is_in_nobodys_way() {
     let one = || Frail(1);
     let limiter = with_a_seal_left_behind();
+    let taken = limiter.try_acquire(&one()).map(|granted| granted.remaining());
+    assert_eq!(taken, Ok(1), "a taker removes it");
+
+    let limiter = with_a_seal_left_behind();
     assert_eq!(limiter.peek(&one()).remaining(), 2);
     limiter.refund(&one(), 1);
     assert_eq!(limiter.try_acquire(&one()).map(|granted| granted.remaining()), Ok(1), "it has a new one");

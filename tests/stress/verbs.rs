@@ -117,7 +117,7 @@ fn setters_at_once_leave_one_quota() {
         let left = AtomicU64::new(2_000);
         oversubscribed(
             |index, goes_on| {
-                let mut random = Random::of(index + round);
+                let mut random = Random((index + round) as u64);
                 while goes_on() {
                     let tokens = 1 + random.below(1_000);
                     bucket.set_quota(Quota::per_second(tokens).burst(tokens)).unwrap();
@@ -158,7 +158,7 @@ fn places_in_line_are_disjoint() {
     let (start, promised, left) = (bucket.now(), Mutex::new(Vec::new()), AtomicU64::new(15_000));
     oversubscribed(
         |index, goes_on| {
-            let (mut random, mut mine) = (Random::of(index), Vec::new());
+            let (mut random, mut mine) = (Random(index as u64), Vec::new());
             while goes_on() {
                 let n = 1 + random.below(3);
                 match bucket.reserve(n) {
@@ -212,7 +212,7 @@ fn limits_that_are_taken_together_are_taken_all_or_none() {
         let (both, alone, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         oversubscribed(
             |index, goes_on| {
-                let mut random = Random::of(index + round);
+                let mut random = Random((index + round) as u64);
                 while goes_on() && done.load(Relaxed) < 8 {
                     if index % 2 == 0 {
                         match all_of((one.n(2), two.key(&7))).try_acquire() {

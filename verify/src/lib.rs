@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Nothing here waits for the real time. The clock is one that the threads move and disagree about.
+//! `tests/stress.rs` of the root package compiles the same files, and runs their smallest size.
 
-pub mod random;
+#[path = "../../tests/threads/mod.rs"]
 pub mod scenarios;
-pub mod skewed;
-pub mod watchdog;
+
+pub use scenarios::{random, skewed, watchdog};

@@ -1,5 +1,8 @@
 //! Random numbers, the same in every run.
 
+use std::thread;
+use std::time::Duration;
+
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
@@ -11,5 +14,15 @@ impl Random {
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// Lets others go first, now and then.
+    pub fn stumble(&mut self) {
+        match self.below(200) {
+            0..4 => thread::yield_now(),
+            4 => thread::park_timeout(Duration::from_micros(self.below(200))),
+            5 => thread::sleep(Duration::from_micros(self.below(100))),
+            _ => {}
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tollgate::Clock;
 
-use crate::random::Random;
+use super::random::Random;
 
 /// A thread yields once in so many readings.
 const STUMBLES: u64 = 32;
@@ -47,11 +47,11 @@ impl Skewed {
             if stumble == 0 {
                 thread::yield_now();
             }
-            let reading = shared.load(SeqCst).strict_add_signed(SKEW.get());
+            let reading = shared.load(SeqCst).checked_add_signed(SKEW.get());
             if stumble == 1 {
                 thread::yield_now();
             }
-            Duration::from_nanos(reading)
+            Duration::from_nanos(reading.expect("a clock is above every skew"))
         })
     }
 

@@ -1,14 +1,15 @@
 //! A bucket whose clock stands still grants exactly its burst, to however many.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
 
 use tollgate::{Quota, RateLimiter, TokenBucket};
 
+use super::random::Random;
+use super::skewed::Skewed;
 use super::target::{Key, Target};
-use super::{Size, Store, counters, together, warm};
-use crate::random::Random;
-use crate::skewed::Skewed;
+use super::{Over, Size, Store, counters, together, warm};
 
 const THREADS: usize = 16;
 const START: u64 = 1_000_000_000_000;
@@ -16,9 +17,9 @@ const START: u64 = 1_000_000_000_000;
 /// Runs it for small bursts and large ones.
 pub fn run(size: Size) {
     for (burst, rounds) in [
-        (1, size.choose(10, 200, 1_000)),
-        (5, size.choose(10, 200, 1_000)),
-        (1_200, size.choose(1, 50, 1_000)),
+        (1, size.choose(200, 400, 1_000)),
+        (5, size.choose(200, 400, 1_000)),
+        (1_200, size.choose(5, 50, 1_000)),
         (1_000_000, size.choose(0, 1, 10)),
     ] {
         let quota = Quota::per_second(100).burst(burst);
@@ -42,8 +43,24 @@ pub fn run(size: Size) {
         for (store, limiter) in &limiters {
             warm(limiter);
             let what = format!("a key ({store:?})");
-            drain(&what, rounds, burst, |round, _| u64::from(limiter.try_acquire(&(round as u64)).is_ok()));
+            swept(limiter, || {
+                drain(&what, rounds, burst, |round, _| {
+                    u64::from(limiter.try_acquire(&(round as u64)).is_ok())
+                });
+            });
         }
+
+        // A limiter a round: keys without room share what they have.
+        let outside: Vec<_> = (0..rounds)
+            .map(|_| RateLimiter::<u64>::builder(quota).clock(clock.clone()).max_keys(0).build())
+            .collect();
+        for limiter in &outside {
+            // It makes what they share, and is given back.
+            drop(limiter.reserve(&0, 1));
+        }
+        drain("a key without room", rounds, burst, |round, _| {
+            u64::from(outside[round].try_acquire(&(round as u64)).is_ok())
+        });
 
         // A debt of one burst is allowed, unless told otherwise.
         let mixed = buckets();
@@ -62,6 +79,21 @@ pub fn run(size: Size) {
             });
         }
     }
+}
+
+/// Runs `work` while another thread looks for idle keys, and finds none.
+fn swept(limiter: &RateLimiter<u64>, work: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                assert_eq!(limiter.evict_idle(), 0, "no time passes");
+                thread::yield_now();
+            }
+        });
+        let _over = Over(&done);
+        work();
+    });
 }
 
 /// Takes by any verb, and where that takes nothing, a single token. 0 means that no more can be owed, either.

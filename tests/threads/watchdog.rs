@@ -1,5 +1,6 @@
 //! A hang is a failure: it ends the process instead of holding it up for ever.
 
+use std::io::{self, Write};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,14 +18,15 @@ pub struct Watchdog {
 impl Watchdog {
     /// Watches `what` for so many seconds.
     #[must_use]
-    pub fn of(what: &'static str, seconds: u64) -> Watchdog {
+    pub fn of(what: &str, seconds: u64) -> Watchdog {
         let over = Arc::new(AtomicBool::new(false));
         let until = Instant::now() + Duration::from_secs(seconds);
-        let watched = Arc::clone(&over);
+        let (watched, what) = (Arc::clone(&over), what.to_owned());
         let thread = thread::spawn(move || {
             while !watched.load(Relaxed) {
                 let Some(left) = until.checked_duration_since(Instant::now()) else {
-                    eprintln!("{what} hangs: it was not over after {seconds} s");
+                    // Not by `eprintln`: the output of a test is kept until its end.
+                    let _ = writeln!(io::stderr(), "{what} hangs: it was not over after {seconds} s");
                     process::abort();
                 };
                 thread::park_timeout(left);

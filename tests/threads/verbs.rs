@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull, all_of};
 
+use super::random::Random;
+use super::skewed::{Skewed, set_skew, spread};
 use super::target::{Key, Target};
 use super::{Size, Store, counters, together, warm};
-use crate::random::Random;
-use crate::skewed::{Skewed, set_skew, spread};
 
 const THREADS: usize = 8;
 const START: u64 = 1_000_000_000_000;
