@@ -104,7 +104,7 @@ pub(crate) struct LiveTerms {
     /// Number of the version published last. Version `n` is in slot `n % 2`.
     published_version: AtomicU64,
     slots: [Version; 2],
-    /// Returns the quota that was set last.
+    /// Quota that was set last.
     quota: AtomicCell<Quota>,
     /// Mutex held by a setter.
     setting: Mutex<()>,
@@ -193,7 +193,7 @@ impl LiveTerms {
         }
     }
 
-    /// The quota that was set last.
+    /// Returns the quota that was set last.
     pub(crate) fn quota(&self) -> Quota {
         self.quota.load()
     }
