@@ -5,19 +5,20 @@
 //! The life of a lease, by the word of its cell:
 //!
 //! ```text
-//!             open                   claim            commit: word - batch
-//!   CLOSED ----------> size 0 ---------------> CLAIMED ---------------> size s, left s
-//!     ^    (a new        ^    leased += batch     ^                        |  take: left - n
-//!     |   generation)    |                        |                        |  (compare-and-swap)
-//!     |                  |                        |  claim, to refill,     v
-//!     |                  |                        +---- recall or close -- size s, left < s
-//!     |                  |                        |
-//!     |  close           |  recall                |  commit: word + left, then leased -= s
-//!     +------------------+------------------------+
+//!  step                   cell                   word         leased
+//!  -                      size 0                 -            -
+//!  claim                  CLAIMED                -            + batch
+//!  commit of the lease    CLAIMED                - n - s      -             (s <= batch)
+//!  settle                 size s, left s         -            - (batch - s)
+//!  take, any thread       size s, left - n       -            -             (again and again)
+//!  claim, to recall       CLAIMED                -            -
+//!  commit of the end      CLAIMED                + left       -
+//!  settle, or close       size 0, or CLOSED      -            - s
+//!  open (CLOSED only)     size 0, next generation
 //! ```
 //!
-//! A refill of a cell ends the old lease and begins the next in one commit. A claim that is dropped
-//! unsettled puts the old lease back.
+//! A refill of a cell that has a lease ends that lease and begins the next in one commit. A claim
+//! that is dropped unsettled, as when a clock panics, puts the old lease back.
 //!
 //! # Invariants
 //!
