@@ -38,8 +38,8 @@ pub(crate) trait ReadOnce: Read<Reading> {
     fn count(&self) -> u64;
     /// Returns `count` as a reading for a state.
     ///
-    /// A take by a reading from before the word was loaded may be at most `near` ticks from the
-    /// stamp.
+    /// A take by a reading from before the word was loaded may be ahead of the stamp by at most
+    /// `near` ticks.
     fn admitted(&self, state: State, count: u64) -> FreshReading;
 }
 
