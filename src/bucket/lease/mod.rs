@@ -26,8 +26,8 @@
 //!   compare-and-swap or with the claim of it.
 //! * *Invariant:* the word and the cells never hold more than the burst, because refill may fill
 //!   the word only up to the burst less the *whole* lease, however much of it is left. The time at
-//!   which tokens of a lease are spent is not known. With room for the spent ones, they could be
-//!   earned before they were spent, and the bucket be granted twice at once.
+//!   which tokens of a lease are spent is not known. With room for the spent ones, the time before
+//!   they were spent would earn tokens for that room, and the bucket be granted twice at once.
 //! * *Invariant:* no caller is refused a token that is in a cell, because a caller that finds too
 //!   few in the word takes from another cell, or recalls all. A token of a thread that was stopped
 //!   while it fills a cell is waited for, but not for ever.
