@@ -115,7 +115,7 @@ impl Engine {
         self.slowest_fill.load(Ordering::Acquire)
     }
 
-    /// Returns the state of a bucket that was never used. The clock is read only if the state needs
+    /// Returns the state of a bucket that was never used. Reads the clock only if the state needs
     /// it.
     pub(crate) fn initial(&self) -> State {
         if self.starts_full() { State::FULL } else { self.start(&self.read()) }
@@ -220,8 +220,9 @@ impl Engine {
         })
     }
 
-    /// Takes up to `n` tokens, on credit if need be, and returns the number taken; `None` if
-    /// sealed.
+    /// Takes up to `n` tokens, on credit if need be, and returns the number taken.
+    ///
+    /// Returns `None` if the bucket is sealed.
     pub(crate) fn charge_later(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> Option<u64> {
         fn step<P: Refill>(n: u64) -> impl Fn(State, &Reading<P>) -> (Option<u64>, Option<State>) {
             move |state, reading| {
@@ -256,8 +257,9 @@ impl Engine {
         self.settle(bucket, receipt.plan, |plans| receipt.giving_back(plans))
     }
 
-    /// Gives back the tokens that the bucket would still have without the take. Returns false if
-    /// sealed.
+    /// Gives back the tokens that the bucket would still have without the take.
+    ///
+    /// Returns false if the bucket is sealed.
     pub(crate) fn undo(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
         self.settle(bucket, receipt.plan, |plans| receipt.undoing(plans, 0))
     }
