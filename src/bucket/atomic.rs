@@ -119,7 +119,7 @@ pub(crate) trait BucketRef: Copy {
         }
     }
 
-    /// Repeats `step` until its next state is committed, or it has none; returns its result and
+    /// Repeats `step` until its next state is committed, or it has none; returns result and
     /// reading.
     ///
     /// The clock is read after the word is loaded, and again after every lost race: `step` never
@@ -180,8 +180,9 @@ impl Bucket {
     }
 }
 
-/// A bucket owned by one key (or one `TokenBucket`). It cannot pass to another key without being
-/// sealed first.
+/// A bucket owned by one key (or one `TokenBucket`).
+///
+/// It cannot pass to another key without being sealed first.
 impl BucketRef for &Bucket {
     #[inline(always)]
     fn state(self) -> State {
