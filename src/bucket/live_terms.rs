@@ -117,8 +117,7 @@ pub(crate) struct LiveTerms {
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Version {
-    /// `multiplier_low` and `packed` for raw readings of the limiter's clock; 0 until they are
-    /// known.
+    /// `multiplier_low` and `packed` for raw readings of the clock; 0 until they are known.
     raw_multiplier_low: AtomicU64,
     raw_packed: AtomicU64,
     base: AtomicU64,
@@ -162,8 +161,7 @@ impl Version {
         TickScale { multiplier_low: self.raw_multiplier_low.load(Ordering::Acquire), packed }
     }
 
-    /// Computes the raw tick scale and stores it by `put`, `raw_multiplier_low` before
-    /// `raw_packed`.
+    /// Computes the raw tick scale, and stores `raw_multiplier_low` before `raw_packed` by `put`.
     fn count(&self, ticks: TickScale, clock: &Clock, put: impl Fn(&AtomicU64, u64)) {
         let (whole, multiplier_low) = clock.nanos_per_raw();
         let TickScale { multiplier_low, packed } = ticks.counted(whole, multiplier_low);
@@ -320,8 +318,9 @@ impl LiveTerms {
 }
 
 impl LiveTerms {
-    /// Returns the terms with a clock reading that belongs to them, or with `before` if it is
-    /// given.
+    /// Returns the terms and a clock reading that belong together.
+    ///
+    /// The clock is not read if `before` is given.
     #[inline(always)]
     pub(crate) fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
         #[cfg(all(test, any(loom, shuttle)))]
