@@ -90,8 +90,7 @@ impl<W: BucketRef> Spread<'_, W> {
         (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
     }
 
-    /// Takes by a step: of the word, if it has enough; else of the word after all cells were
-    /// recalled.
+    /// Takes by a step: of the word, or of the word after all cells were recalled.
     pub(crate) fn run(self, read: impl Read<Reading>, step: Take) -> Done {
         let bucket = self.bucket;
         if self.is_leased() {
