@@ -37,8 +37,7 @@ impl<'a> Claim<'a> {
         })
     }
 
-    /// Counts in a coming lease of `size` tokens, of which the tokens of the old lease count
-    /// already.
+    /// Adds a coming lease of `size` tokens to `leased`; the tokens of the old lease count already.
     pub(super) fn count_in(&mut self, size: u64) {
         self.raised = size.saturating_sub(self.was.size());
         if self.raised > 0 {
@@ -91,8 +90,9 @@ pub(super) enum Ended<'a> {
     NotYet,
 }
 
-/// The first `closed` cells, which were closed. When dropped, as when a clock panics, they are
-/// reopened.
+/// The first `closed` cells, which were closed.
+///
+/// A drop before the end, as when a clock panics, opens them again.
 pub(super) struct Closing<'a> {
     pub(super) cells: &'a [CachePadded<Cell>],
     pub(super) generation: Generation,
