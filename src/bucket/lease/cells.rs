@@ -89,8 +89,7 @@ impl Lease {
     }
 }
 
-/// The demand on a cell: takes in quick succession up to `WARM_UP_TAKES`, plus the doublings of the
-/// lease.
+/// The demand on a cell: takes in quick succession up to `WARM_UP_TAKES`, then lease doublings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Demand(u64);
 
@@ -106,8 +105,7 @@ impl Demand {
         self.0.checked_sub(WARM_UP_TAKES).is_none()
     }
 
-    /// Returns the demand after the word was used again `gap` nanoseconds later, for leases of at
-    /// most `most`.
+    /// Returns the demand after a use of the word `gap` nanoseconds later; a lease may be `most`.
     fn after(self, gap: u64, most: u64) -> Demand {
         if MODEL {
             return self;
@@ -187,8 +185,9 @@ impl Cell {
         self.lease(Generation::ONLY).size()
     }
 
-    /// Loads the word by a read-modify-write, so that a thread that claims the cell later
-    /// synchronizes with this one.
+    /// Loads the word by a read-modify-write.
+    ///
+    /// A thread that claims the cell later synchronizes with this one.
     pub(crate) fn latest(&self, generation: Generation) -> Lease {
         Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ generation.0)
     }
