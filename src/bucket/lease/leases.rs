@@ -24,8 +24,9 @@ const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 const MOST_CELLS: usize = 64;
 /// Looks at a claimed cell before it is passed over.
 const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
-/// Looks by the setter of a lower burst, which waits for one cell and then claims all. (In a model
-/// one look: under loom a thread that yields waits until the others are done.)
+/// Looks by the setter of a lower burst, which waits for one cell and then claims all.
+///
+/// A model has one look: under loom a thread that yields waits until the others are done.
 const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
 const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
 /// All leases together are at most the burst divided by this.
