@@ -1,45 +1,51 @@
-//! The one atomic word, and the one compare-and-swap of the crate: in [an attempt](BucketRef::attempt), which most decisions are,
-//! and in [a loop](BucketRef::update), which all others are.
+//! The atomic word of a bucket, and the one compare-and-swap of the crate.
+//!
+//! Most decisions are [an attempt](BucketRef::attempt); all others are [a loop](BucketRef::update).
 //!
 //! # Orderings
 //!
-//! Callers may rely on: the steps of one bucket happen one after another, each on what the one before
-//! left. That much is the word's total modification order and would hold relaxed.
+//! Callers may rely on this: the steps of one bucket happen one after another, each on the state
+//! that the one before left. That much is the word's total modification order and would hold
+//! relaxed.
 //!
-//! Loads are `Acquire` and commits `Release` for the clock's sake: a clock kept in memory (mock, coarse)
-//! that was read before a commit is never read as earlier after that commit was seen, so such a clock
-//! is never behind the stamp. A hardware counter may be read early by the processor, by
-//! nanoseconds; the jitter window of [`State`] covers that.
-//! Partner: every step on the same word. Checked by `a_clock_in_memory_is_never_behind_the_stamp` and
-//! `a_clock_in_memory_is_not_behind_after_a_lost_race` in `src/tests/models/`, which fail with any of these relaxed.
+//! *Release: each commit pairs with the Acquire load of each later step on the same word, so that a
+//! clock kept in memory (mock, coarse) is never behind the stamp: read before a commit, it is never
+//! read as earlier after that commit was seen; models:
+//! `a_clock_in_memory_is_never_behind_the_stamp` and
+//! `a_clock_in_memory_is_not_behind_after_a_lost_race` in `src/tests/models/`, which fail with any
+//! of these relaxed.* The processor may read a hardware counter early, by nanoseconds; the jitter
+//! window of [`State`] covers that.
 //!
-//! A grant gives no other synchronisation: it does not publish the caller's data to whoever is granted next.
+//! A grant gives no other synchronisation: it does not publish the caller's data to the next caller
+//! that is granted.
 
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::Reading;
 
-// What is hot is a type of its own below, since a closure cannot be told to be inlined, and as a function it passes
-// its reading through memory: 30 instructions more.
+// The hot readings are types of their own, below: a closure cannot be told to be inlined, and as a
+// function it passes its reading through memory, which is 30 instructions more.
 
-/// Where a reading comes from, for a state that was loaded before.
+/// The source of a reading, for a state that was loaded before.
 pub(crate) trait Read<T>: Copy {
     fn read(&self, state: State) -> T;
 }
 
-/// Where the reading of an attempt comes from.
+/// The source of the reading of an attempt.
 pub(crate) trait ReadOnce: Read<Reading> {
-    /// As the clock counts, or from before.
+    /// Returns a raw reading of the clock, or an earlier reading.
     fn count(&self) -> u64;
-    /// What was read, as a reading for a state. A take by a reading from before the word was loaded goes `near` the stamp
-    /// only.
+    /// Returns `count` as a reading for a state.
+    ///
+    /// A take by a reading from before the word was loaded may be ahead of the stamp by at most
+    /// `near` ticks.
     fn admitted(&self, state: State, count: u64) -> FreshReading;
 }
 
-/// A reading, and by how many ticks a take may be ahead of the stamp if the clock was read before the word was loaded.
+/// A reading, and the ticks by which a take may be ahead of the stamp if the clock was read first.
 ///
-/// Not an option of one: whoever takes that apart looks for its tag among the terms, at run time.
+/// Not an `Option`: the compiler places the discriminant inside `Terms` and tests it at run time.
 pub(crate) struct FreshReading {
     pub(crate) reading: Reading,
     pub(crate) near: u64,
@@ -47,21 +53,21 @@ pub(crate) struct FreshReading {
     pub(crate) fits: bool,
 }
 
-/// What an attempt does first.
+/// The first act of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// It reads the clock: the word is not held over that, so fewer races are lost.
+    /// Reads the clock first: the word is not held over that, so fewer races are lost.
     ClockFirst,
-    /// It loads the word: the reading is good for any stamp that is behind it.
+    /// Loads the word first: the reading is good for any stamp that is behind it.
     WordFirst,
 }
 
-/// Why nothing came of an attempt.
+/// The reason why an attempt came to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
     /// The state does not admit the reading.
     StaleReading,
-    /// Somebody else committed.
+    /// Another thread committed.
     LostRace,
 }
 
@@ -72,21 +78,25 @@ impl<T, F: Fn(State) -> T + Copy> Read<T> for F {
     }
 }
 
-/// The word of a bucket, as one caller has found it: what steps are run on.
+/// The word of a bucket, as one caller has found it. Steps are run on it.
 pub(crate) trait BucketRef: Copy {
-    /// What it holds. [`State::SEALED`] if it is no longer the bucket that was found.
+    /// Returns the state; [`State::SEALED`] if this is no longer the bucket that was found.
     fn state(self) -> State;
 
-    /// Puts the next state in place of this one; else tells what is there.
+    /// Replaces `state` by `next`, or returns the state that is there.
     fn commit(self, state: State, next: State) -> Result<(), State>;
 
-    /// Whether the bucket held this state, which was loaded before, all the time since: what is not committed is decided by that.
+    /// Returns whether the bucket still holds `state`, and has held it since it was loaded.
+    ///
+    /// A decision that commits nothing (a refusal) is only valid if this is true.
     fn still_has(self, state: State) -> bool;
 
-    /// Takes `n` tokens in one attempt. Nothing comes of it if the state does not admit the reading, or if somebody else
-    /// commits meanwhile.
+    /// Takes `n` tokens in one attempt, or returns why nothing came of it.
     ///
-    /// Nearly every decision is this one. With no loop, little is kept over the call of the clock: that is 6 ns.
+    /// It fails if the state does not admit the reading, or if another thread commits meanwhile.
+    ///
+    /// Nearly every decision is an attempt. With no loop, few values are kept over the call of the
+    /// clock: that saves 6 ns.
     #[inline(always)]
     fn attempt(self, first: Order, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Miss> {
         let early = if first == Order::ClockFirst { read.count() } else { 0 };
@@ -109,11 +119,11 @@ pub(crate) trait BucketRef: Copy {
         }
     }
 
-    /// Updates by `step` on the state and a reading until what it returns is committed, or it returns nothing to
-    /// commit; and tells that reading.
+    /// Repeats `step` until its next state is committed, or it has none; returns result and
+    /// reading.
     ///
-    /// The clock is read after the word is loaded, again after every lost race: `step` never sees a
-    /// reading that is older than the state, unless it is one that [`State::accepts_stale`].
+    /// The clock is read after the word is loaded, and again after every lost race: `step` never
+    /// sees a reading that is older than the state, unless it is one that [`State::accepts_stale`].
     #[inline(always)]
     fn update<T: Copy, O>(
         self,
@@ -145,7 +155,7 @@ plain_bytes! {
 
 impl Bucket {
     const_fn! {
-        /// A bucket that was never charged.
+        /// Creates a bucket that was never charged.
         pub(crate) const fn new() -> Bucket {
             Bucket::from_state(State::FULL)
         }
@@ -162,13 +172,17 @@ impl Bucket {
         State::from_word(self.0.load(Ordering::Acquire))
     }
 
-    /// Gives it a state, whatever it had. Of a bucket that is sealed, by who sealed it: nobody else changes it then.
+    /// Overwrites the state.
+    ///
+    /// Of a sealed bucket, only the thread that sealed it may do so: no other thread writes to it.
     pub(crate) fn set(&self, state: State) {
         self.0.store(state.word(), Ordering::Release);
     }
 }
 
-/// A bucket that is nobody else's: from the one that was found nobody can take it away but by sealing it.
+/// A bucket owned by one key (or one `TokenBucket`).
+///
+/// It cannot pass to another key without being sealed first.
 impl BucketRef for &Bucket {
     #[inline(always)]
     fn state(self) -> State {
@@ -182,14 +196,14 @@ impl BucketRef for &Bucket {
         commit(&self.0, next, swap).map(drop).map_err(State::from_word)
     }
 
-    // What it refuses on was its own.
+    // A refusal needs no validation: the bucket belongs to this key.
     #[inline(always)]
     fn still_has(self, _: State) -> bool {
         true
     }
 }
 
-/// A commit, or a store of what is sealed if that is broken.
+/// Commits by `swap`; under the fault, seals by a store.
 #[inline(always)]
 fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>) -> Result<u64, u64> {
     if injected(Fault::SealByStore) && next == State::SEALED {
@@ -199,14 +213,14 @@ fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>
     swap()
 }
 
-/// A reading, for a whole call if that is broken.
+/// Returns `read` as it is.
 #[cfg(not(control))]
 #[inline(always)]
 pub(crate) fn stop<T, R: Read<T>>(_: Fault, read: R) -> R {
     read
 }
 
-/// A reading, for a whole call if that is broken.
+/// Returns `read`; under the fault, with one reading for the whole call.
 #[cfg(control)]
 pub(crate) fn stop<T: Copy, R: Read<T>>(control: Fault, read: R) -> Stopped<T, R> {
     let now = injected(control).then(|| read.read(State::FULL));

@@ -1,4 +1,5 @@
-//! The engine: the clock, the terms in force and the start level, and what is run with them on one bucket.
+//! The engine: the clock, the terms in force and the start level, and the steps run with them on
+//! one bucket.
 
 use crate::bucket::atomic::{BucketRef, FreshReading, Miss, Order, Read, ReadOnce};
 use crate::bucket::live_terms::LiveTerms;
@@ -12,7 +13,7 @@ use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Give, Take};
 
-/// A new reading each time.
+/// The source of a new reading each time.
 #[derive(Clone, Copy)]
 pub(crate) struct Now<T>(pub(crate) T);
 
@@ -35,7 +36,7 @@ impl ReadOnce for Now<&Engine> {
     }
 }
 
-/// A reading that was taken before, where it may decide; else a new one.
+/// The source of an earlier reading, where it may decide; else of a new one.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a>(pub(crate) &'a Engine, pub(crate) Moment);
 
@@ -60,7 +61,7 @@ impl ReadOnce for At<'_> {
     }
 }
 
-/// A reading for a key that is under a plan.
+/// The source of a reading for a key that is under a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Under<T>(pub(crate) T, pub(crate) Plan);
 
@@ -70,18 +71,18 @@ impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
     }
 }
 
-/// Attempts before the whole way is gone.
+/// Attempts before the loop is run instead.
 const MOST_ATTEMPTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 16 };
 
 /// An outcome and the reading that counted, or a refusal without a bucket.
 pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
 
-/// What all decisions of one limiter are made with.
+/// The clock, the terms and the start level of one limiter, for all of its decisions.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) source: LiveTerms,
     pub(crate) clock: Clock,
-    /// The most ticks in which a bucket fills under any plan; 0 if there is none.
+    /// Most ticks in which a bucket fills under any plan; 0 if there is none.
     slowest_fill: AtomicU64,
     /// Tokens that a new bucket starts with, if not full.
     initial: Option<u64>,
@@ -101,20 +102,21 @@ impl Engine {
         self.source.read(&self.clock, None)
     }
 
-    /// There is a plan under which a bucket fills in so many ticks.
+    /// Records a plan under which an empty bucket needs `ticks` to fill.
     ///
-    /// Whoever charges under it does so after this; an evictor loads it after the word, and so sees it if it sees
-    /// the charge.
+    /// A caller charges under the plan only after this. An evictor loads the value after the word,
+    /// so an evictor that sees the charge sees the plan.
     pub(crate) fn admit_plan(&self, ticks: u64) {
         self.slowest_fill.fetch_max(if injected(Fault::PlansUnknown) { 0 } else { ticks }, Ordering::AcqRel);
     }
 
-    /// The most ticks in which a bucket fills under any plan; 0 if there is none.
+    /// Returns the most ticks in which a bucket fills under any plan; 0 if there is none.
     pub(crate) fn slowest_fill(&self) -> u64 {
         self.slowest_fill.load(Ordering::Acquire)
     }
 
-    /// The state of a bucket that nobody has used. The clock is read only if that depends on it.
+    /// Returns the state of a bucket that was never used. Reads the clock only if the state needs
+    /// it.
     pub(crate) fn initial(&self) -> State {
         if self.starts_full() { State::FULL } else { self.start(&self.read()) }
     }
@@ -123,7 +125,7 @@ impl Engine {
         self.initial.is_none()
     }
 
-    /// Whether a look at a bucket that was never used refuses a take that would be granted later.
+    /// Returns whether a look at an unused bucket refuses a take that would be granted later.
     ///
     /// A bucket that does not start full earns from its first take on, so looks alone would refuse
     /// it for ever.
@@ -131,12 +133,12 @@ impl Engine {
         !self.starts_full() && matches!(look, Err(denied) if denied.reason() == Reason::Empty)
     }
 
-    /// The state of a bucket that may never have been charged.
+    /// Returns `state`, or the first state of a bucket that was never charged.
     pub(crate) fn initialized<P: Refill>(&self, state: State, reading: &Reading<P>) -> State {
         if state == State::FULL { self.start(reading) } else { state }
     }
 
-    /// What a bucket that was never charged starts from.
+    /// Returns the first state of a bucket that was never charged.
     pub(crate) fn start<P: Refill>(&self, reading: &Reading<P>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };
         let terms = reading.refill.terms();
@@ -144,8 +146,10 @@ impl Engine {
         State::pack(terms, level, reading.tick)
     }
 
-    /// Attempts again what came to nothing: the word first if the reading was unfit, the clock first if a race was lost.
-    /// Nothing if it is unfit again, or lost too often.
+    /// Attempts again a take that came to nothing.
+    ///
+    /// The word is loaded first if the reading was unfit, the clock first if a race was lost.
+    /// Returns `None` if the reading is unfit again, or `MOST_ATTEMPTS` were lost.
     pub(crate) fn attempt_again(
         &self,
         bucket: impl BucketRef,
@@ -174,7 +178,9 @@ impl Engine {
         bucket.update(read, |state, reading| step.apply(state, reading))
     }
 
-    /// Runs a step on a bucket of a store, unless it is sealed. An uncharged one starts as `initial_state` says.
+    /// Runs a step on a bucket of a store, unless it is sealed.
+    ///
+    /// An uncharged bucket starts from `initial_state`.
     #[inline(always)]
     pub(crate) fn charge<P: Refill>(
         &self,
@@ -191,7 +197,7 @@ impl Engine {
                 _ => return (None, None),
             };
             let (outcome, next) = step.apply(from, reading);
-            // Refused at birth: the bucket has a level and a stamp from here on all the same.
+            // Even after a refusal the bucket has a level and a stamp from here on.
             let born = (from != state).then_some(from);
             (Some(outcome), next.or(born))
         };
@@ -209,12 +215,14 @@ impl Engine {
         bucket.update(read, |state, reading| {
             let from = self.initialized(state, reading);
             let (outcome, next) = step.apply(from, reading);
-            // Refused at first: it has a level and a stamp from here on all the same.
+            // Even after a refusal the bucket has a level and a stamp from here on.
             (outcome, next.or((from != state).then_some(from)))
         })
     }
 
-    /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing of a bucket that is sealed.
+    /// Takes up to `n` tokens, on credit if need be, and returns the number taken.
+    ///
+    /// Returns `None` if the bucket is sealed.
     pub(crate) fn charge_later(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> Option<u64> {
         fn step<P: Refill>(n: u64) -> impl Fn(State, &Reading<P>) -> (Option<u64>, Option<State>) {
             move |state, reading| {
@@ -231,23 +239,27 @@ impl Engine {
         }
     }
 
-    /// Whether a key may be under a plan. To be asked after its word was loaded: a caller that charges
-    /// under a plan does so after the plan was admitted.
+    /// Returns whether a key may be under a plan.
+    ///
+    /// The caller has loaded the word before: a caller that charges under a plan does so after the
+    /// plan was admitted.
     pub(crate) fn has_plans(&self) -> bool {
         self.slowest_fill() > 0 && !injected(Fault::PlansUnmarked)
     }
 
-    /// Gives back `n` tokens, as many as fit. False if the bucket is sealed, as in the two below.
+    /// Gives back the part of `n` tokens that fits. Returns false if the bucket is sealed.
     pub(crate) fn refund(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> bool {
         self.settle(bucket, plan, |_| Give::Refund(n))
     }
 
-    /// Gives back the tokens of a receipt, if none were taken since.
+    /// Gives back the tokens of a receipt, if none were taken since. Returns false if sealed.
     pub(crate) fn give_back(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
         self.settle(bucket, receipt.plan, |plans| receipt.giving_back(plans))
     }
 
-    /// Gives back what the bucket would still have, had it not been taken.
+    /// Gives back the tokens that the bucket would still have without the take.
+    ///
+    /// Returns false if the bucket is sealed.
     pub(crate) fn undo(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
         self.settle(bucket, receipt.plan, |plans| receipt.undoing(plans, 0))
     }
@@ -265,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// Whether a bucket was ever charged, and what a step would come to on it.
+    /// Returns whether the bucket was ever charged, and the outcome that a step would have on it.
     pub(crate) fn look<P: Refill>(
         &self,
         bucket: impl BucketRef,

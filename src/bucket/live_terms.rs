@@ -1,38 +1,62 @@
-//! The terms in force, and how they change under those who read them.
+//! The terms in force, and how they change while other threads read them.
 //!
-//! A regime is a quota with the clock of ticks that it is counted by. There are two slots, for the regime in force
-//! and the next. A change writes the next slot and publishes it, without a start: the first reading of the
-//! clock that is taken after the publication becomes the start. Whoever meets an unstarted regime, setter or
-//! reader, starts it: agrees on the start by a compare-and-swap, works out from it the tick at which the new clock
-//! takes over (so that ticks go on where they were), agrees on that by another, and lets it be read. Nobody waits for
-//! a setter that was stopped half-way.
+//! A version is a quota compiled to terms, with the tick scale that it is counted by. Two slots
+//! hold the version in force and the next one: version `n` is in slot `n % 2`.
 //!
-//! What it keeps true: a reading is of one regime, and its clock was read while no later one was published. (Ticks of
-//! a fast clock, counted after a slow one took over, would be earned by every bucket they are committed to.)
+//! ```text
+//!  published  active   slot n % 2             slot (n + 1) % 2
+//!  n          n        version n, in force    free (version n - 1)
+//!                                               | the setter writes the terms,
+//!                                               | start and base are pending(n + 1)
+//!  n + 1      n        version n              published: no reading is of it yet
+//!                                               | compare-and-swap: start = clock reading
+//!  n + 1      n        version n              start agreed, base pending
+//!                                               | compare-and-swap: base = tick of n at
+//!                                               | start, less tick of n + 1 at start
+//!  n + 1      n        version n              start and base agreed
+//!                                               | compare-and-swap: active_version
+//!  n + 1      n + 1    free                   version n + 1, in force
+//! ```
+//!
+//! The three compare-and-swaps are `activate_next`. Any thread that meets a published version which
+//! is not active runs it, setter or reader, so no thread waits for a setter that was stopped
+//! half-way. The start is a clock reading that is taken after the publication. The base makes the
+//! ticks continue from the tick that the version before had reached.
+//!
+//! *Invariant:* a reading is of one version, and its clock was read while no later version was
+//! published. Otherwise ticks of a fast version, counted after a slow one took over, would be
+//! earned by each bucket that they are committed to.
 //!
 //! # Orderings
 //!
-//! A reader loads `active_version`, then the clock (or that before), and the slot, then `published_version`; a setter stores to a slot only after
-//! `published_version` has left it. Each slot's word is stored with `Release` and loaded with `Acquire`: who sees a later
-//! regime's word sees, after it, that `published_version` has moved, and starts over.
+//! A reader loads `active_version`, then the clock (or uses an earlier reading), then the slot,
+//! then `published_version`. A setter stores to a slot only after `published_version` has left it.
+//! *Release: each word of a slot pairs with its Acquire load, so that a reader that loads a later
+//! version's word then sees that `published_version` has moved, and starts over.*
 //!
-//! The last load and the publication are `SeqCst`, as is the mock clock: in the one order of these, either the reader
-//! sees the publication, or its reading is no later than the start. This rests on the argument: loom takes `SeqCst`
-//! accesses for `AcqRel`, so its models cannot tell. A coarse clock, or one of the user's, may be
-//! kept with weaker orderings. There the fence before the start is read makes up for it, on
-//! machines that read `SeqCst` in order after such a clock; model:
-//! `a_start_on_a_relaxed_clock_is_not_before_a_reading_of_the_old_quota`, in which a `SeqCst` load
-//! has a fence before it. A
-//! hardware counter may be read late or early by the processor, by less than a microsecond, and counters of cores may
-//! differ: who is ahead by so much may earn that time at the faster rate, once a change.
+//! The last load and the publication are `SeqCst`, as is the mock clock. In their single order,
+//! either the reader sees the publication, or its reading is no later than the start. This rests on
+//! the argument: loom treats `SeqCst` accesses as `AcqRel`, so its models cannot tell.
 //!
-//! The counts of the first regime are worked out by its first reader: the part is stored before the gear, and loaded after it, so who
-//! sees the gear has the part.
+//! A coarse clock, or a clock of the user, may be kept with weaker orderings. The fence before the
+//! start is read makes up for that, on machines that run `SeqCst` loads in order after such a
+//! clock. Model: `a_start_on_a_relaxed_clock_is_not_before_a_reading_of_the_old_quota`, in which a
+//! `SeqCst` load has a fence before it.
 //!
-//! What is undecided is marked by a number of its regime, so that no helper that was stopped can decide for a
-//! later one. Partner: the other helpers.
-//! Checked by `a_taker_and_a_change_of_quota` and its kin, and by `an_attempt_by_the_clock_and_a_faster_quota` and its, in
-//! `src/tests/models/`; docs/verification.md says which fail with which ordering relaxed.
+//! The processor may read a hardware counter early or late by less than a microsecond, and the
+//! counters of cores may differ. A thread that is ahead by that time may earn it at the faster
+//! rate, once per change.
+//!
+//! The first reader computes the raw tick scale of version 0. *Release: the store of `raw_packed`,
+//! after that of `raw_multiplier_low`, pairs with the Acquire in `counted`, so that a reader that
+//! sees `raw_packed` has the multiplier.*
+//!
+//! A pending value has the number of its version, so that a helper thread that was stopped cannot
+//! decide for a later version. Partner: the other helper threads.
+//!
+//! Checked by `a_taker_and_a_change_of_quota` and its kin, and by
+//! `an_attempt_by_the_clock_and_a_faster_quota` and its kin, in `src/tests/models/`;
+//! docs/verification.md lists which of them fail with which ordering relaxed.
 
 use std::sync::PoisonError;
 
@@ -49,19 +73,19 @@ use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
 use crate::word::tick::TickScale;
 
-/// Set in what is undecided; the regime's number is beside it. A reading and a base are below.
+/// The bit that marks a pending start or base; the number of the version is in the bits below.
 const PENDING: u64 = 1 << 63;
 
-/// Says that a branch is one to be kept.
+/// Marks a branch as unlikely, so that the compiler keeps it a branch.
 #[cold]
 fn rarely() {}
 
-/// What stands for a value of this regime that is not agreed on yet.
+/// Returns the placeholder for a start or base of version `number` that is not agreed on yet.
 fn pending(number: u64) -> u64 {
     PENDING | if injected(Fault::Unnumbered) { 0 } else { number }
 }
 
-/// How a quota differs from the one before.
+/// The difference between a quota and the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     LowerBurst,
@@ -71,29 +95,29 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct LiveTerms {
     widths: Widths,
-    /// `2^stamp - 1`, half of it, and the floor, as the terms have them.
+    /// `2^stamp - 1`, half of that, and the empty level, all as in [`Terms`].
     mask: u64,
     half: u64,
     empty_level: u64,
-    /// Number of the regime that is read.
+    /// Number of the version in force.
     active_version: AtomicU64,
-    /// Number of the latest. Regime `n` is in slot `n % 2`.
+    /// Number of the version published last. Version `n` is in slot `n % 2`.
     published_version: AtomicU64,
     slots: [Version; 2],
-    /// That was set last.
+    /// Quota that was set last.
     quota: AtomicCell<Quota>,
-    /// Held by a setter.
+    /// Mutex held by a setter.
     setting: Mutex<()>,
     /// Terms that never change, for models of other parts.
     #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fixed: Option<Terms>,
 }
 
-/// What differs between regimes. What an attempt needs is on one line.
+/// The part of the terms that differs between versions. An attempt needs one cache line of it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Version {
-    /// `multiplier_low` and `packed` by the counts of the limiter's clock; 0 until they are known.
+    /// `multiplier_low` and `packed` for raw readings of the clock; 0 until they are known.
     raw_multiplier_low: AtomicU64,
     raw_packed: AtomicU64,
     base: AtomicU64,
@@ -130,14 +154,14 @@ impl Version {
         }
     }
 
-    /// In the gear 0, they are not known yet.
+    /// Returns the raw tick scale. It is not known yet if `packed` is 0.
     #[inline(always)]
     fn counted(&self) -> TickScale {
         let packed = self.raw_packed.load(Ordering::Acquire);
         TickScale { multiplier_low: self.raw_multiplier_low.load(Ordering::Acquire), packed }
     }
 
-    /// Works out the ticks of a clock's counts, the part before the gear. `put` stores it.
+    /// Computes the raw tick scale, and stores `raw_multiplier_low` before `raw_packed` by `put`.
     fn count(&self, ticks: TickScale, clock: &Clock, put: impl Fn(&AtomicU64, u64)) {
         let (whole, multiplier_low) = clock.nanos_per_raw();
         let TickScale { multiplier_low, packed } = ticks.counted(whole, multiplier_low);
@@ -148,7 +172,7 @@ impl Version {
 
 impl LiveTerms {
     const_fn! {
-        /// A quota that the frame holds.
+        /// Creates the terms of a quota that fits the layout.
         pub(crate) const fn new(quota: Quota, layout: Layout) -> LiveTerms {
             let terms = Terms::in_layout(quota.numbers(), layout);
             LiveTerms {
@@ -167,12 +191,12 @@ impl LiveTerms {
         }
     }
 
-    /// The quota that was set last.
+    /// Returns the quota that was set last.
     pub(crate) fn quota(&self) -> Quota {
         self.quota.load()
     }
 
-    /// Puts another quota into force, if the frame can hold it.
+    /// Puts another quota into force, if the layout can hold it.
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<Change, QuotaError> {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
@@ -184,8 +208,9 @@ impl LiveTerms {
         Ok(if lower { Change::LowerBurst } else { Change::Other })
     }
 
-    /// Publishes a quota, if the frame can hold it, as the regime after this one, which is the latest. The caller holds
-    /// the mutex.
+    /// Publishes a quota as version `number + 1`, if the layout can hold it.
+    ///
+    /// `number` is the latest version, and the caller holds the mutex.
     pub(crate) fn publish(&self, number: u64, quota: Quota, clock: &Clock) -> Result<(), QuotaError> {
         let layout = self.layout();
         layout.check(quota.numbers())?;
@@ -194,7 +219,8 @@ impl LiveTerms {
         let slot = self.slot(next);
         slot.multiplier_low.store(terms.ticks.multiplier_low, Ordering::Release);
         slot.packed.store(terms.ticks.packed, Ordering::Release);
-        // Swapped: of a store that races with that of the first reader, loom may take either for the later one.
+        // Swapped, not stored: of a store that races with the first reader's, loom may take either
+        // for the later one.
         slot.count(terms.ticks, clock, |word, value| {
             word.swap(value, Ordering::AcqRel);
         });
@@ -207,8 +233,10 @@ impl LiveTerms {
         Ok(())
     }
 
-    /// The regime that was published last, which is started. (Its setter has done so, unless the user's clock panicked.)
-    /// Called by who holds the mutex, so none is published meanwhile.
+    /// Returns the number of the version published last, after making it active.
+    ///
+    /// Its setter has done that already, unless the user's clock panicked. The caller holds the
+    /// mutex, so no version is published meanwhile.
     fn latest(&self, clock: &Clock) -> u64 {
         let number = self.active_version.load(Ordering::Acquire);
         if self.published_version.load(Ordering::SeqCst) == number {
@@ -218,7 +246,7 @@ impl LiveTerms {
         number + 1
     }
 
-    /// A plan on top of the quota in force.
+    /// Compiles a plan on top of the quota in force.
     pub(crate) fn plan(&self, limiter: u64, quota: Quota, clock: &Clock) -> Result<Plan, QuotaError> {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
@@ -228,14 +256,14 @@ impl LiveTerms {
         Plan::compile(limiter, quota, self.quota(), &terms, since)
     }
 
-    /// That of the word, which no change of quota touches.
+    /// Returns the layout of the word, which no change of quota touches.
     fn layout(&self) -> Layout {
         Layout { widths: self.widths, debt: self.empty_level >> self.widths.fraction }
     }
 
     #[inline(always)]
     fn slot(&self, number: u64) -> &Version {
-        // A branch, which is predicted, and no index, which would have to be loaded first: 2 ns.
+        // A predicted branch, and not an index, which would have to be loaded first: saves 2 ns.
         if number.is_multiple_of(2) {
             &self.slots[0]
         } else {
@@ -258,7 +286,7 @@ impl LiveTerms {
         }
     }
 
-    /// Whether the counts of the latest regime are its own.
+    /// Returns whether the raw tick scale of the latest version matches its tick scale.
     #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fn counts_as_it_ticks(&self, clock: &Clock) -> bool {
         let slot = self.slot(self.published_version.load(Ordering::SeqCst));
@@ -266,7 +294,7 @@ impl LiveTerms {
         slot.counted() == slot.ticks().counted(whole, multiplier_low)
     }
 
-    /// Starts the regime after this one, if it is published and nobody else does.
+    /// Makes version `number + 1` active, if it is published and no other thread has done so.
     #[cold]
     pub(crate) fn activate_next(&self, number: u64, clock: &Clock) {
         let (old, next) = (self.slot(number), number + 1);
@@ -275,12 +303,13 @@ impl LiveTerms {
             word.compare_exchange(pending(next), value, Ordering::AcqRel, Ordering::Acquire)
                 .map_or_else(|decided| decided, |_| value)
         };
-        // Read after the publication was seen, whatever memory the clock is kept in.
+        // The clock is read after the publication was seen, whatever memory the clock is kept in.
         if !injected(Fault::Unfenced) {
             fence(Ordering::SeqCst);
         }
         let start = agree(&slot.start, clock.nanos());
-        // If somebody has gone further meanwhile, the slot may be a later regime's: then nothing of this is agreed on.
+        // If another thread has gone further, the slot may be of a later version. Then no swap
+        // succeeds.
         let tick = old.base.load(Ordering::Acquire).wrapping_add(old.ticks().tick(start));
         let base = tick.wrapping_sub(slot.ticks().tick(start)) & !PENDING;
         agree(&slot.base, base);
@@ -289,7 +318,9 @@ impl LiveTerms {
 }
 
 impl LiveTerms {
-    /// The terms and a reading of the clock that belong together, or a reading that was taken before.
+    /// Returns the terms and a clock reading that belong together.
+    ///
+    /// The clock is not read if `before` is given.
     #[inline(always)]
     pub(crate) fn read(&self, clock: &Clock, before: Option<u64>) -> Reading {
         #[cfg(all(test, any(loom, shuttle)))]
@@ -298,11 +329,12 @@ impl LiveTerms {
         }
         loop {
             let number = self.active_version.load(Ordering::Acquire);
-            // The clock first: what is loaded before it would have to be kept in memory over the call.
+            // The clock first: a value loaded before it would have to be kept in memory over the
+            // call.
             let nanos = before.unwrap_or_else(|| clock.nanos());
             let refill = self.terms(number);
             if number == 0 && self.slots[0].raw_packed.load(Ordering::Acquire) == 0 {
-                // Never in place of a later regime's: neither word of those is 0.
+                // The swap never replaces a value of a later version: neither word of those is 0.
                 let unless_known = |word: &AtomicU64, value| {
                     if injected(Fault::CountedAnyway) {
                         return word.store(value, Ordering::Release);
@@ -318,8 +350,11 @@ impl LiveTerms {
         }
     }
 
-    /// What was read, under the terms in force. It fits if they are not changing and the state admits it: if it is `counted`, as the
-    /// clock counts and just now; else in nanoseconds, whenever that was.
+    /// Returns `count` as a reading under the terms in force, and whether it fits.
+    ///
+    /// A reading fits if the terms are not changing and the state admits it. If `counted`, `count`
+    /// is a raw reading that was taken just now; else it is in nanoseconds, taken at any earlier
+    /// time.
     #[inline(always)]
     pub(crate) fn admitted(&self, state: State, count: u64, counted: bool) -> FreshReading {
         #[cfg(all(test, any(loom, shuttle)))]
@@ -337,18 +372,19 @@ impl LiveTerms {
         let near = if counted { slot.near.load(Ordering::Acquire) } else { u64::MAX };
         let known = !counted || ticks.packed != 0;
         let in_force = self.published_version.load(Ordering::SeqCst) == number || injected(Fault::NoRecheck);
-        // What never changes comes last, and the layout by its fields: so each is loaded where it is needed, if it is. Loaded
-        // before the rest they were kept in memory, and the layout as a whole was taken apart again: 9 instructions.
+        // Constants come last, and the layout by its fields, so that each is loaded only where it
+        // is needed. Loaded earlier they were kept in memory, and the whole layout was taken apart
+        // again: 9 instructions.
         let Widths { fraction, scale, stamp, fixed_debt } = self.widths;
         let widths = Widths { fraction, scale, stamp, fixed_debt };
         let (mask, empty_level) = (self.mask, self.empty_level);
-        // Whatever is admitted is below the horizon.
+        // Each admitted reading is below the horizon.
         let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from: mask };
         let reading = Reading::new(refill, count);
         FreshReading { reading, near, fits: known && in_force && state.accepts_fresh(&reading, self.half) }
     }
 
-    /// The reading at which the terms came into force, if they are not the first.
+    /// Returns the clock reading at which the terms came into force, if they are not the first.
     pub(crate) fn changed(&self) -> Option<u64> {
         #[cfg(all(test, any(loom, shuttle)))]
         if self.fixed.is_some() {
@@ -356,7 +392,7 @@ impl LiveTerms {
         }
         let number = self.active_version.load(Ordering::Acquire);
         let start = self.slot(number).start.load(Ordering::Acquire);
-        // Another change is under way: that is as late as any.
+        // Another change is under way: the latest possible time stands for it.
         if number == 0 { None } else { Some(if start < PENDING { start } else { u64::MAX }) }
     }
 }

@@ -1,4 +1,4 @@
-//! One bucket: its atomic word, the terms in force, and what is run on it.
+//! One bucket: its atomic word, the terms in force, and the steps that are run on it.
 
 pub(crate) mod atomic;
 pub(crate) mod engine;

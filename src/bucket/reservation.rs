@@ -1,4 +1,5 @@
-//! Tokens that were taken before they are used: reservations, which may be given back, and holds, which are settled.
+//! Tokens taken before they are used: reservations, which may be given back, and holds, which are
+//! settled.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,21 +11,21 @@ use crate::word::state::{Left, Origin, Outcome};
 use crate::word::terms::{Reading, Refill};
 use crate::word::verb::Give;
 
-/// What was taken, and how the bucket was left.
+/// A record of one take: the units, and the bucket before and after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
     pub(crate) origin: Origin,
     pub(crate) plan: Option<Plan>,
     pub(crate) units: u64,
-    /// Where the bucket stood after it.
+    /// Tick at which the bucket would be empty, after the take.
     pub(crate) empty_at: u64,
-    /// What was there before it.
+    /// Units in the bucket before the take.
     pub(crate) before: u64,
-    /// The tick it was taken at.
+    /// Tick of the take.
     pub(crate) since: u64,
-    /// The removals of its key's shard before it was taken.
+    /// Number of removals in the key's shard before the take.
     pub(crate) removals: u64,
-    /// Until all of it is earned.
+    /// Time from the take until all of its tokens are earned.
     delay: Duration,
     made: Moment,
 }
@@ -33,7 +34,7 @@ impl Receipt {
     pub(crate) fn new<P: Refill>(outcome: Outcome, reading: &Reading<P>, plan: Option<Plan>) -> Receipt {
         let Outcome { taken, level, lag, origin, .. } = outcome;
         let (refill, since) = (&reading.refill, reading.tick.wrapping_add(lag));
-        // Nothing is due at once, whoever waits for the rest.
+        // A take of 0 is due immediately, even if the bucket is in debt.
         let due = if taken > 0 { refill.terms().empty_level } else { 0 };
         Receipt {
             origin,
@@ -48,17 +49,19 @@ impl Receipt {
         }
     }
 
-    /// Beside what was there, so many units were leased.
+    /// Adds the `leased` units that were out on lease to the recorded level.
     pub(crate) fn beside(self, leased: u64) -> Receipt {
         Receipt { before: self.before + leased, ..self }
     }
 
-    /// The same for a key of a shard that had this count of removals before.
+    /// Sets the number of removals that the key's shard had before the take.
     pub(crate) fn counted_from(self, removals: u64) -> Receipt {
         Receipt { removals, ..self }
     }
 
-    /// How the bucket was left. Of a limiter with plans the mark alone does not tell.
+    /// Returns the bucket as the take left it.
+    ///
+    /// In a limiter with plans `empty_at` alone does not identify that, so the stamp is added.
     pub(crate) fn left(&self, plans: bool) -> Left {
         Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
     }
@@ -67,14 +70,15 @@ impl Receipt {
         Give::Cancel { units: self.units, left: self.left(plans) }
     }
 
-    /// How to undo it where the bucket has room for `less` units less: the room that leases take was
-    /// not there before, either.
+    /// Returns the undo step for a bucket whose capacity leases reduce by `less` units.
+    ///
+    /// The same reduction is applied to the level before the take: leases had that room then, too.
     pub(crate) fn undoing(&self, plans: bool, less: u64) -> Give {
         let Receipt { units, before, since, .. } = *self;
         Give::Undo { units, left: self.left(plans), before: before.saturating_sub(less), since }
     }
 
-    /// For what nothing counted.
+    /// Returns the receipt of a take that was not counted.
     pub(crate) fn void(made: Moment) -> Receipt {
         let delay = Duration::ZERO;
         Receipt {
@@ -91,30 +95,31 @@ impl Receipt {
     }
 }
 
-/// What takes back, and charges later, by receipt.
+/// A limiter that gives back and charges by receipt.
 pub(crate) trait Ledger {
-    /// Gives back all of it, if nobody has taken since.
+    /// Gives back the whole take, if no tokens were taken since.
     fn give_back(&self, receipt: &Receipt);
-    /// Gives back `n` tokens of it.
+    /// Gives back `n` tokens of the take.
     fn refund(&self, receipt: &Receipt, n: u64);
-    /// Takes up to `n` tokens more, on credit if need be, and tells how many.
+    /// Takes up to `n` tokens more, on credit if need be, and returns the number taken.
     fn charge(&self, receipt: &Receipt, n: u64) -> u64;
 }
 
-/// Tokens that are yours at a time to come, from [`reserve`](crate::TokenBucket::reserve).
+/// Tokens that are promised for a future time, from [`reserve`](crate::TokenBucket::reserve).
 ///
-/// Wait for [`delay`](Reservation::delay), then [`commit`](Reservation::commit). The time is promised: nobody
-/// who comes later is before you, and a change of quota does not move it.
+/// Wait for [`delay`](Reservation::delay), then [`commit`](Reservation::commit). The time is
+/// promised: no later caller is served first, and a change of quota does not move it.
 ///
-/// **Dropped** without a commit it gives all of its tokens back if it is still the last in line, that is if nobody
-/// has taken or given back since (or has given back just what was taken since). Otherwise it gives nothing back: those behind were promised their times on top of it, and
-/// the bucket would be granted twice.
+/// **Dropped** without a commit, a reservation gives all of its tokens back if it is still the last
+/// in line. It is the last if no tokens were taken or given back since, or if all that were taken
+/// since came back. Otherwise it gives nothing back: later reservations were promised their times
+/// on top of it, and the bucket would be granted twice.
 ///
-/// * A limiter with plans gives nothing back once the key was used at a later time, also where those
-///   tokens came back. Under another plan the bucket may stand where it stood, and hold less.
-/// * A key that was [removed](crate::RateLimiter::remove) gets nothing back: its next bucket is full.
-///   Two or more removals of other keys may void a reservation as well, if all of them fall into the
-///   same one of 1,024 shards by hash.
+/// * A limiter with plans gives nothing back once the key was used at a later time, even if those
+///   tokens came back. Under another plan the bucket may have the same empty time and hold less.
+/// * A key that was [removed](crate::RateLimiter::remove) gets nothing back: its next bucket is
+///   full. Two or more removals of other keys may void a reservation as well, if all of them fall
+///   into the same one of 1,024 shards by hash.
 ///
 /// # Examples
 ///
@@ -152,19 +157,19 @@ impl<'a> Reservation<'a> {
         Reservation { ledger, receipt, granted }
     }
 
-    /// From the making of the reservation until its tokens are earned; zero if they were there.
+    /// Returns the time from the reservation to its tokens being earned; zero if they were there.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.receipt.delay
     }
 
-    /// When its tokens are earned, on the limiter's clock.
+    /// Returns the moment at which the tokens are earned, on the limiter's clock.
     #[must_use]
     pub fn ready_at(&self) -> Moment {
         Moment(self.receipt.made.0.saturating_add(nanos_of(self.receipt.delay)))
     }
 
-    /// Uses the tokens. It does not wait: they count from [`ready_at`](Reservation::ready_at) on.
+    /// Uses the tokens, without waiting: they count from [`ready_at`](Reservation::ready_at) on.
     pub fn commit(mut self) -> Granted {
         self.receipt.origin = Origin::Nowhere;
         self.granted
@@ -188,10 +193,11 @@ impl fmt::Debug for Reservation<'_> {
     }
 }
 
-/// Tokens taken for what is only estimated, from [`hold`](crate::TokenBucket::hold): bytes of a response, tokens of a
-/// model.
+/// Tokens taken for an estimated cost, from [`hold`](crate::TokenBucket::hold).
 ///
-/// Dropped without [`settle`](Hold::settle) it stays as it was estimated.
+/// The cost may be the bytes of a response, or the tokens of a model.
+///
+/// A hold that is dropped without [`settle`](Hold::settle) stays charged as estimated.
 ///
 /// # Examples
 ///
@@ -226,18 +232,20 @@ impl<'a> Hold<'a> {
         Hold { ledger, receipt, granted }
     }
 
-    /// The decision on the estimate.
+    /// Returns the decision on the estimate.
     pub fn granted(&self) -> Granted {
         self.granted
     }
 
-    /// Counts `actual` tokens instead of the estimate. What was too much is refunded (lost, if the key
-    /// [shares](crate::WhenFull::Share) its bucket); what was too little is taken, on credit up to the bound on debt. Returns the
-    /// rest, which is not counted.
+    /// Counts `actual` tokens instead of the estimate, and returns the tokens that are not counted.
     ///
-    /// On a key that was forgotten meanwhile nothing changes: its bucket had been full for 2 s. What
-    /// was too little is then the rest. (If it is back, in the very place it had, it is settled with its new bucket. A key
-    /// that was [removed](crate::RateLimiter::remove) is not.)
+    /// An excess is refunded; it is lost if the key [shares](crate::WhenFull::Share) its bucket. A
+    /// shortfall is taken, on credit up to the bound on debt. The part beyond that bound is
+    /// returned.
+    ///
+    /// On a key that was forgotten meanwhile nothing changes: its bucket had been full for 2 s. The
+    /// whole shortfall is then returned. If the key is back in the same entry, the hold is settled
+    /// with its new bucket, unless the key was [removed](crate::RateLimiter::remove).
     pub fn settle(self, actual: u64) -> u64 {
         let estimate = self.granted.tokens();
         match actual.checked_sub(estimate) {
@@ -257,5 +265,5 @@ impl fmt::Debug for Hold<'_> {
     }
 }
 
-/// What a waiting verb resolves to before it waits.
+/// The reservation of a waiting verb, before the wait.
 pub(crate) type Reserved<'a> = Result<Reservation<'a>, Denied>;

@@ -1,16 +1,17 @@
-//! What one core has at hand of a bucket that is spread: tokens that were taken from its word already, a lease.
+//! A cell: the lease of one core, tokens that were taken from the word of a spread bucket already.
 //!
-//! | bits    | field     | meaning                                                      |
-//! |---------|-----------|--------------------------------------------------------------|
-//! | `63`    | `CLAIMED` | one thread fills or ends the lease: nothing is left for others |
-//! | `62`    | `CLOSED`  | nobody fills it any more in this life                         |
-//! | `32..62`| life      | which of the buckets that have the cell one after another     |
-//! | `16..32`| size      | tokens that were put here when it was filled                  |
-//! | `0..16` | left      | those of them that are still here                             |
+//! | bits    | field      | meaning                                                        |
+//! |---------|------------|----------------------------------------------------------------|
+//! | `63`    | `CLAIMED`  | one thread fills or ends the lease: no token is left for others |
+//! | `62`    | `CLOSED`   | no thread fills it any more in this generation                 |
+//! | `32..62`| generation | which of the buckets that have the cell one after another      |
+//! | `16..32`| size       | tokens that were put here when it was filled                   |
+//! | `0..16` | left       | tokens of the size that are still here                         |
 //!
-//! A word with the claim is changed by nobody but the thread that has it. To who asks for another life a cell reads as claimed.
-//! What else is in a cell are notes, which may be of different moments: nothing rests on them but how much is leased next, and
-//! what is told of the bucket.
+//! A claimed word is changed only by the thread that has the claim. To a caller of another
+//! generation a cell reads as claimed. All other fields are statistics and may be mutually
+//! inconsistent. They only influence the size of the next lease and the `remaining` reported to
+//! callers.
 
 use std::cell;
 use std::sync::atomic::{self, AtomicUsize};
@@ -29,28 +30,28 @@ const SIZE: u64 = LEFT << SIZE_AT;
 const SIZE_AT: u32 = 16;
 const LEFT: u64 = u16::MAX as u64;
 
-/// The largest lease, in tokens: what a core uses in a few microseconds.
+/// Largest lease, in tokens: the use of a core in a few microseconds.
 pub(crate) const MAX_LEASE: u64 = if MODEL { 2 } else { 512 };
-/// Takes in quick succession before there is a lease.
+/// Takes in quick succession before the first lease.
 const WARM_UP_TAKES: u64 = if MODEL { 0 } else { 32 };
-/// What the bucket of a new cell may have left, as far as that knows.
+/// Tokens assumed to be left in the bucket of a new cell.
 const UNKNOWN: u64 = if MODEL { MAX_LEASE } else { 0 };
-/// A cell that is filled so soon again is to have twice as much, in nanoseconds.
+/// Nanoseconds between two fills, up to which the next lease is doubled.
 const QUICK: u64 = 4_000;
-/// One that is filled so late is to have half.
+/// Nanoseconds between two fills, above which the next lease is halved.
 const SLOW: u64 = 4 * QUICK;
-/// And one that is filled so late is idle: nothing.
+/// Nanoseconds between two fills, above which the cell is idle and gets no lease.
 pub(crate) const IDLE: u64 = 1_000_000;
 
-/// Which of the buckets that have a cell one after another.
+/// The number of one of the buckets that have a cell one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
 impl Generation {
-    /// Of a bucket that has its cells for good.
+    /// Generation of a bucket that has its cells for good.
     pub(crate) const ONLY: Generation = Generation(0);
 
-    /// One of so many that a thread would have to be stopped for years to see it again.
+    /// Returns generation `number`, which repeats only after years.
     pub(crate) fn number(number: u64) -> Generation {
         const LIVES: u64 = LIFE >> 32;
         let number = if injected(Fault::LivesAlike) { 0 } else { number };
@@ -58,12 +59,12 @@ impl Generation {
     }
 }
 
-/// The word of a cell, as who asks for a life has loaded it: any other life is a claim.
+/// The word of a cell as loaded for one generation: any other generation reads as a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease(u64);
 
 impl Lease {
-    /// All of `size` tokens, which are at most [`MAX_LEASE`].
+    /// Returns a full lease of `size` tokens, at most [`MAX_LEASE`].
     pub(crate) fn of(size: u64) -> Lease {
         Lease(size << SIZE_AT | size)
     }
@@ -77,7 +78,7 @@ impl Lease {
         self.0 & LEFT
     }
 
-    /// Whether the cell is closed, or another life's.
+    /// Returns whether the cell is closed, or of another generation.
     pub(crate) fn is_over(self) -> bool {
         self.0 & (CLOSED | LIFE) > 0
     }
@@ -88,23 +89,23 @@ impl Lease {
     }
 }
 
-/// How much a cell is in demand: takes in quick succession up to `WARM_UP_TAKES`, and the doublings of the lease above.
+/// The demand on a cell: takes in quick succession up to `WARM_UP_TAKES`, then lease doublings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Demand(u64);
 
 impl Demand {
-    /// Tokens of the next lease, if it is 2 or more.
+    /// Returns the tokens of the next lease; 1 means no lease.
     fn batch(self) -> u64 {
-        // At most MOST, as `after` has it.
+        // At most `MAX_LEASE`: `after` sees to that.
         self.0.checked_sub(WARM_UP_TAKES).map_or(1, |doublings| 2 << doublings)
     }
 
-    /// No lease yet.
+    /// Returns whether the demand is too low for a lease.
     fn is_cold(self) -> bool {
         self.0.checked_sub(WARM_UP_TAKES).is_none()
     }
 
-    /// When the word was used again after `gap` nanoseconds, and a lease may be `most`.
+    /// Returns the demand after a use of the word `gap` nanoseconds later; a lease may be `most`.
     fn after(self, gap: u64, most: u64) -> Demand {
         if MODEL {
             return self;
@@ -120,17 +121,17 @@ impl Demand {
     }
 }
 
-/// What is at hand of one core.
+/// The lease of one core, and statistics on it.
 #[derive(Debug)]
 pub(crate) struct Cell {
     lease: AtomicU64,
-    /// Tokens that the bucket itself had left when this cell last took of it, and when it would be full.
+    /// Tokens that the word had left when this cell last took from it, and when it would be full.
     rest: AtomicU64,
     reset: AtomicU64,
-    /// When that was.
+    /// Time at which this cell last took from the word, in nanoseconds.
     seen: AtomicU64,
     heat: AtomicU64,
-    /// Counts what is taken of the bucket itself.
+    /// Number of takes from the word.
     turn: AtomicU64,
 }
 
@@ -146,12 +147,12 @@ impl Cell {
         }
     }
 
-    /// Takes `n` tokens, above 0, of those that are here. Nothing if they are fewer.
+    /// Takes `n` tokens, above 0, of those left here, or returns `None` if there are fewer.
     #[inline(always)]
     pub(crate) fn take(&self, generation: Generation, n: u64) -> Option<Granted> {
         let mut lease = self.lease(generation);
         loop {
-            // Nothing is left of one that is claimed, but by another life.
+            // A claimed cell has `left == 0`, unless it was claimed in another generation.
             if n.wrapping_sub(1) >= lease.left() || (generation != Generation::ONLY && lease.is_claimed()) {
                 return None;
             }
@@ -184,18 +185,20 @@ impl Cell {
         self.lease(Generation::ONLY).size()
     }
 
-    /// The word as nobody can have changed it since: whoever claims it later sees what was done before.
+    /// Loads the word by a read-modify-write.
+    ///
+    /// A thread that claims the cell later synchronizes with this one.
     pub(crate) fn latest(&self, generation: Generation) -> Lease {
         Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ generation.0)
     }
 
-    /// Claims it, if it is still `lease`. What is left of that is the thread's then.
+    /// Claims the cell, if it still has `lease`. The tokens left in it are then the thread's.
     pub(crate) fn claim(&self, generation: Generation, lease: Lease) -> bool {
         let (from, to) = (lease.0 ^ generation.0, (CLAIMED | (lease.0 & !LEFT)) ^ generation.0);
         self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a claim.
+    /// Ends a claim and stores `lease`.
     pub(crate) fn put(&self, generation: Generation, lease: Lease) {
         self.lease.store(lease.0 ^ generation.0, Ordering::Release);
     }
@@ -205,7 +208,7 @@ impl Cell {
         self.put(generation, Lease(CLOSED));
     }
 
-    /// Opens a cell that was closed, if it still is in that life: the next may have begun.
+    /// Opens a closed cell, if it is still of that generation: the next may have begun.
     pub(crate) fn reopen(&self, generation: Generation) {
         let (from, to) = (CLOSED ^ generation.0, Lease::of(0).0 ^ generation.0);
         if injected(Fault::ReopenedAnyway) {
@@ -214,13 +217,15 @@ impl Cell {
         let _ = self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Claims it for a new life, whatever life it is of, and whatever was left: that bucket is gone. False if somebody has it.
+    /// Claims the cell for a new generation; returns false if another thread has it claimed.
+    ///
+    /// The tokens left are dropped: their bucket is gone.
     pub(crate) fn claim_anew(&self, generation: Generation) -> bool {
         let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED ^ generation.0);
         self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
     }
 
-    /// As new, for a life. By who has claimed it.
+    /// Resets and opens the cell for a generation. The caller has claimed it.
     pub(crate) fn open(&self, generation: Generation) {
         for note in [&self.reset, &self.seen, &self.heat, &self.turn] {
             note.store(0, Ordering::Relaxed);
@@ -229,7 +234,7 @@ impl Cell {
         self.put(generation, Lease::of(0));
     }
 
-    /// Tokens that the next lease is to have.
+    /// Returns the tokens that the next lease is to have.
     pub(crate) fn batch(&self) -> u64 {
         Demand(self.heat.load(Ordering::Relaxed)).batch()
     }
@@ -238,7 +243,7 @@ impl Cell {
         self.rest.load(Ordering::Relaxed)
     }
 
-    /// The bucket has too few.
+    /// Notes that the word has too few tokens.
     pub(crate) fn note_too_few(&self) {
         self.rest.store(0, Ordering::Relaxed);
     }
@@ -247,8 +252,9 @@ impl Cell {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Notes that tokens were taken of the bucket itself, of which `rest` are left; a lease of it may be `most`.
-    /// Tells how often that was.
+    /// Notes a take from the word that left `rest` tokens, and returns the number of such takes.
+    ///
+    /// `most` is the largest lease that the bucket allows.
     pub(crate) fn note(&self, now: u64, rest: u64, most: u64) -> u64 {
         let gap = now.saturating_sub(self.seen());
         let heat = Demand(self.heat.load(Ordering::Relaxed)).after(gap, most);
@@ -269,7 +275,7 @@ thread_local! {
     static PLACE: cell::Cell<usize> = const { cell::Cell::new(usize::MAX) };
 }
 
-/// A number of the thread's own, for as long as it lives: they are dealt in turn.
+/// Returns the index of this thread, the same for its whole life; indexes are dealt in turn.
 #[inline(always)]
 pub(crate) fn thread_index() -> usize {
     PLACE.with(|place| match place.get() {

@@ -1,4 +1,4 @@
-//! Cells that one thread has to itself, for a moment or for good.
+//! Claimed cells: one thread has them to itself, for a moment or for good.
 
 use crossbeam_utils::CachePadded;
 
@@ -6,20 +6,21 @@ use super::cells::{Cell, Generation, Lease};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 
-/// A cell that this thread alone may change. Dropped before it is settled, as when a clock panics, it puts back
-/// what was there.
+/// A cell that this thread alone may change.
+///
+/// A claim that is dropped before it is settled, as when a clock panics, puts the old lease back.
 pub(super) struct Claim<'a> {
     cell: &'a Cell,
     generation: Generation,
     leased: &'a AtomicU64,
     pub(super) was: Lease,
-    /// By this thread, for the next lease.
+    /// Tokens that this thread has added to `leased` for the next lease.
     pub(super) raised: u64,
     settled: bool,
 }
 
 impl<'a> Claim<'a> {
-    /// Claims a cell, if it is still so.
+    /// Claims a cell, if it still has the lease `was`.
     pub(super) fn new(
         cell: &'a Cell,
         generation: Generation,
@@ -36,7 +37,7 @@ impl<'a> Claim<'a> {
         })
     }
 
-    /// A lease of `size` tokens is to come, of which those of the old one count already.
+    /// Adds a coming lease of `size` tokens to `leased`; the tokens of the old lease count already.
     pub(super) fn count_in(&mut self, size: u64) {
         self.raised = size.saturating_sub(self.was.size());
         if self.raised > 0 {
@@ -44,7 +45,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// The old lease is over; there is one of `size` tokens, at most what it was raised for.
+    /// Ends the old lease and stores one of `size` tokens, at most the size that was counted in.
     pub(super) fn settle(mut self, size: u64) {
         self.settled = true;
         if !injected(Fault::LoweredEarly) {
@@ -53,7 +54,7 @@ impl<'a> Claim<'a> {
         self.cell.put(self.generation, Lease::of(size));
     }
 
-    /// The old lease is over, and with it that life of the cell.
+    /// Ends the old lease and closes the cell for this generation.
     pub(super) fn close(mut self) {
         if injected(Fault::FoldedOpen) {
             return self.settle(0);
@@ -79,17 +80,19 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// What became of the end of a lease.
+/// The result of ending the lease of a cell.
 pub(super) enum Ended<'a> {
-    /// The claim is to be settled, after the commit that ends the lease.
+    /// A lease was ended: the claim is to be settled after the commit that ends the lease.
     Lease(Claim<'a>),
-    /// There was none, or the cell is closed.
+    /// There was no lease, or the cell is closed.
     Nothing(Lease),
-    /// Somebody else has the cell.
+    /// Another thread has the cell.
     NotYet,
 }
 
-/// Cells that were closed, the first so many. Dropped, as when a clock panics, it opens them again.
+/// The first `closed` cells, which were closed.
+///
+/// A drop before the end, as when a clock panics, opens them again.
 pub(super) struct Closing<'a> {
     pub(super) cells: &'a [CachePadded<Cell>],
     pub(super) generation: Generation,

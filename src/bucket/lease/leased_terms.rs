@@ -1,4 +1,4 @@
-//! Terms in which what is leased has no room.
+//! Terms in which leased tokens have no room.
 
 use crate::bucket::atomic::{FreshReading, Read, ReadOnce};
 use crate::fault::{Fault, injected};
@@ -7,7 +7,7 @@ use crate::word::state::State;
 use crate::word::terms::{Reading, Refill, Terms};
 use crate::word::tick::TickScale;
 
-/// A bucket's terms, with room for less.
+/// The terms of a bucket, with its capacity reduced by the leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeasedTerms {
     pub(super) terms: Terms,
@@ -50,39 +50,40 @@ impl Refill for LeasedTerms {
 }
 
 impl Reading<LeasedTerms> {
-    /// As if nothing were leased.
+    /// Returns the same reading as if no token were leased.
     pub(super) fn in_full(self) -> Reading {
         Reading { refill: self.refill.terms, at: self.at, tick: self.tick }
     }
 }
 
-/// A reading that counts with what is leased.
+/// The source of a reading that counts with the leased tokens.
 #[derive(Clone, Copy)]
 pub(super) struct LeasedReading<'a, T> {
     pub(super) read: T,
     pub(super) leased: &'a AtomicU64,
-    /// Tokens by which the reader has raised it, and has not taken yet.
+    /// Tokens that the reader has added to `leased`, and has not taken yet.
     pub(super) raised: u64,
-    /// The word is cut to the room there is, whatever was in it before.
+    /// Whether the word is cut to the room there is, whatever its level was before.
     pub(super) cut: bool,
 }
 
 impl<T: Read<Reading>> Read<Reading<LeasedTerms>> for LeasedReading<'_, T> {
     #[inline]
     fn read(&self, state: State) -> Reading<LeasedTerms> {
-        // No underflow: what the reader has raised it by is in it.
+        // No underflow: `raised` is part of `leased`.
         let leased = self.leased.load(Ordering::Acquire) - self.raised;
         let leased = if injected(Fault::LeasesUncounted) { 0 } else { leased };
         let Reading { refill: terms, at, tick } = self.read.read(state);
-        // More is leased than there is room for only where the burst was lowered.
+        // The leases exceed the room only after the burst was lowered.
         let room = terms.capacity.saturating_sub(terms.units(leased)).max(terms.empty_level);
-        // What was there at the last commit has room beside all that is leased; `leased` may already be higher than that.
+        // The stored level never has to shrink: at its commit, level plus leases fitted the burst,
+        // and leases counted since were taken from it.
         let kept = if self.cut { 0 } else { state.stored(&terms).min(terms.capacity) };
         Reading { refill: LeasedTerms { terms, capacity: room.max(kept), leased }, at, tick }
     }
 }
 
-/// A reading for an attempt, while nothing is leased.
+/// The source of a reading for an attempt, while no token is leased.
 #[derive(Clone, Copy)]
 pub(super) struct NoLeaseReading<'a, T>(pub(super) T, pub(super) &'a AtomicU64);
 

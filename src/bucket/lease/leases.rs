@@ -1,4 +1,4 @@
-//! How leases come and go.
+//! Leases: how they begin, how they end, and the cells that they are in.
 
 use std::num::NonZero;
 use std::slice;
@@ -20,54 +20,57 @@ use crate::word::terms::{Reading, Refill, Terms};
 
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
-/// Cells of one bucket, at most.
+/// Largest number of cells of one bucket.
 const MOST_CELLS: usize = 64;
-/// How often a claimed cell is looked at before it is passed over.
+/// Looks at a claimed cell before it is passed over.
 const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
-/// And by the setter of a lower burst, which waits for one cell and then claims all. (In a model
-/// one look: under loom a thread that yields waits until the others are done.)
+/// Looks by the setter of a lower burst, which waits for one cell and then claims all.
+///
+/// A model has one look: under loom a thread that yields waits until the others are done.
 const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
 const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
-/// All leases together are at most one in so many parts of the burst.
+/// All leases together are at most the burst divided by this.
 const LEASED_SHARE: u64 = if MODEL { 1 } else { 4 };
-/// A cell in demand looks for idle ones each time it is filled so often.
+/// Fills of a cell after which it looks for an idle one.
 const FILLS_A_LOOK: u64 = 16;
 
 /// The cells of a bucket, or of several one after another.
 #[derive(Debug)]
 pub(crate) struct LeaseCells {
     cells: Box<[CachePadded<Cell>]>,
-    /// Tokens of all leases, or more.
+    /// Tokens of all leases together, or more.
     leased: CachePadded<AtomicU64>,
 }
 
 impl LeaseCells {
-    /// One for each core that the process had when it first asked.
+    /// Returns cells for the cores of the process, counted once and rounded up to a power of two.
     pub(crate) fn one_a_core() -> LeaseCells {
-        // The system takes some 25 us to tell, and a limiter has 16 of these.
+        // The system needs some 25 us to answer, and a limiter has 16 of these.
         static CORES: LazyLock<usize> =
             LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MOST_CELLS));
         LeaseCells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
     }
 
-    /// So many, a power of two.
+    /// Creates `cells` cells, a power of two.
     pub(crate) fn new(cells: usize) -> LeaseCells {
         let cells = (0..cells).map(|_| CachePadded::new(Cell::new())).collect();
         LeaseCells { cells, leased: CachePadded::new(AtomicU64::new(0)) }
     }
 
-    /// The cell of the thread that has this number.
+    /// Returns the cell of the thread with index `own`.
     #[inline(always)]
     pub(crate) fn of(&self, own: usize) -> &Cell {
         &self.cells[own & (self.cells.len() - 1)]
     }
 
-    /// Opens all cells for a new life. Whoever they were of is gone, or has no leases. False if somebody has one still.
+    /// Opens all cells for a new generation, and returns false if a thread still has one claimed.
+    ///
+    /// The bucket that had the cells before is gone, or has no leases.
     pub(crate) fn open(&self, generation: Generation) -> bool {
         let mut cells = self.cells.iter();
         let open = cells.all(|cell| cell.claim_anew(generation));
         if open {
-            // Raised and lowered only by who has claimed a cell.
+            // Only a thread that has claimed a cell raises or lowers it.
             self.leased.store(0, Ordering::Relaxed);
             self.cells.iter().for_each(|cell| cell.open(generation));
         } else {
@@ -77,7 +80,7 @@ impl LeaseCells {
         open
     }
 
-    /// Closes all cells whose claim, of an ended lease, the caller gets; or none.
+    /// Closes all cells, or none: `claim` returns the claim of a cell after its lease has ended.
     fn close_by<'a>(
         &'a self,
         generation: Generation,
@@ -93,7 +96,7 @@ impl LeaseCells {
         true
     }
 
-    /// Closes all cells, if none has a lease, nor anybody one of them.
+    /// Closes all cells, if none has a lease or is claimed.
     pub(crate) fn close_unused(&self, generation: Generation) -> bool {
         let none = Lease::of(0);
         let unused = |cell: &Cell| cell.lease(generation) == none;
@@ -102,16 +105,16 @@ impl LeaseCells {
         })
     }
 
-    /// Whether no core has taken ahead within so many nanoseconds, nor is about to: each is idle, or takes at leisure.
+    /// Returns whether no core has leased within `idle` nanoseconds, nor is about to.
     pub(crate) fn is_at_leisure(&self, now: u64, idle: u64) -> bool {
         self.cells.iter().all(|cell| cell.batch() == 1 || now.saturating_sub(cell.seen()) > idle)
     }
 }
 
-/// A bucket, and the cells that it is spread over in this life.
+/// A bucket, and the cells that it is spread over in this generation.
 ///
-/// Where the word is a key's, it reads as `SEALED` when the bucket is no longer that, or no longer spread so: then nothing
-/// comes of what is run on it.
+/// The word of a key reads as `SEALED` when the bucket is no longer that key's, or no longer spread
+/// in this generation. A step on it then changes nothing.
 pub(crate) struct Spread<'a, W = &'a Bucket> {
     pub(crate) bucket: W,
     pub(crate) engine: &'a Engine,
@@ -140,7 +143,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         &self.cells.leased
     }
 
-    /// A reading that counts with what is leased.
+    /// Returns a reading that counts with the leased tokens.
     pub(super) fn less<T>(self, read: T) -> LeasedReading<'a, T> {
         LeasedReading { read, leased: self.leased(), raised: 0, cut: false }
     }
@@ -149,19 +152,20 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         self.leased().load(Ordering::Acquire) > 0
     }
 
-    /// Tokens that are at hand in cells.
+    /// Returns the tokens at hand in cells.
     pub(crate) fn at_hand(self) -> u64 {
         let leases = self.all().map(|cell| cell.lease(self.generation));
         leases.filter(|lease| !lease.is_claimed()).map(Lease::left).sum()
     }
 
-    /// The largest lease under these terms.
+    /// Returns the largest lease under these terms, in tokens.
     pub(super) fn most(self, terms: &Terms) -> u64 {
         terms.available(terms.capacity) / (LEASED_SHARE * self.cells.cells.len() as u64)
     }
 
-    /// Takes `n` tokens of the word and a batch on top, which is at hand then. Nothing if there are fewer than `n`, or if
-    /// somebody else has the cell.
+    /// Takes `n` tokens of the word, and leases a batch on top.
+    ///
+    /// Returns `None` if there are fewer than `n`, or if another thread has the cell.
     pub(super) fn refill(self, own: usize, batch: u64, n: u64) -> Option<Granted> {
         let cell = self.cells.of(own);
         let (was, seen) = (cell.lease(self.generation), cell.seen());
@@ -177,7 +181,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             let terms = reading.refill.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
             let size = |spare| {
-                // Nobody takes more ahead than half of what each would have of it.
+                // A lease is at most half of this core's even share of the spare tokens.
                 let shares = if MODEL { 1 } else { 2 * self.cells.cells.len() as u64 };
                 let share = terms.tokens(spare) / shares;
                 let size = batch.min(self.most(&terms)).min(share);
@@ -215,7 +219,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         Claim::new(cell, self.generation, self.leased(), was)
     }
 
-    /// Gives what is left in each cell back to the word, and ends the leases.
+    /// Gives the tokens left in each cell back to the word, and ends the leases.
     #[cold]
     pub(super) fn recall_all(self) {
         if self.is_leased() {
@@ -223,25 +227,26 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         }
     }
 
-    /// Ends all leases after a change to a lower burst: tokens that have no room under it are gone.
+    /// Ends all leases after a change to a lower burst: tokens without room under it are dropped.
     ///
-    /// Invariant: the word and the cells hold at most the burst in force, because no lease outlives
-    /// this call that was taken under the burst before. A higher burst keeps that by itself, so no
-    /// other change gathers or cuts.
+    /// *Invariant:* the word and the cells hold at most the burst in force, because no lease taken
+    /// under the burst before outlives this call. A higher burst keeps that by itself, so no other
+    /// change recalls or cuts.
     ///
     /// All cells are claimed before one commit ends their leases. Meanwhile no lease is taken, so
-    /// `leased` is the sum of those that end, and only tokens above the burst are lost. (Ended one
-    /// by one they mint. A lease that is taken between two of them has no room of its own while
-    /// `leased` is above the new burst.)
+    /// `leased` is the sum of the leases that end, and only tokens above the burst are lost. (Ended
+    /// one by one, leases mint tokens: a lease taken between two of them has no room of its own
+    /// while `leased` is above the new burst.)
     ///
     /// A thread that was stopped may keep a cell for longer than this call waits. Its lease may be
-    /// of the burst before, so the word is cut to the room beside it. Only then tokens may be lost,
+    /// of the burst before, so the word is cut to the room beside it. Only then may tokens be lost:
     /// those that the thread is about to take.
     ///
-    /// Each setter of a lower burst gathers by itself. The mutex of setters says which one that is.
+    /// Each setter of a lower burst recalls by itself. The mutex of setters decides which setter
+    /// that is.
     #[cold]
     pub(crate) fn recall_after_a_lower_burst(self) {
-        // By one at first: for as long as this waits, other cells serve their takers.
+        // One by one at first: while this waits, other cells serve their takers.
         self.all().for_each(|cell| drop(self.seize(cell, MOST_LOOKS_AFTER_A_CHANGE)));
         let mut claims = Vec::with_capacity(self.cells.cells.len());
         let mut kept = false;
@@ -263,8 +268,9 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         }
     }
 
-    /// Claims a cell, with a lease or without. A thread that claims it later sees the quota in
-    /// force. `Nothing` if it is closed.
+    /// Claims a cell, with a lease or without; returns `Nothing` if it is closed.
+    ///
+    /// A thread that claims the cell later sees the quota in force.
     fn seize(self, cell: &'a Cell, looks: usize) -> Ended<'a> {
         for look in 0..looks {
             if look > 0 {
@@ -293,14 +299,14 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         self.bucket.update(read, cut);
     }
 
-    /// Gives what is left in a cell back to the word, and ends its lease.
+    /// Gives the tokens left in a cell back to the word, and ends its lease.
     pub(super) fn recall(self, cell: &'a Cell) {
         if let Ended::Lease(claim) = self.end(cell) {
             claim.settle(0);
         }
     }
 
-    /// Ends the lease of a cell, if there is one, and gives what is left of it back to the word.
+    /// Ends the lease of a cell, if there is one, and gives the tokens left in it back to the word.
     fn end(self, cell: &'a Cell) -> Ended<'a> {
         for _ in 0..MOST_LOOKS {
             let was = cell.lease(self.generation);
@@ -321,8 +327,9 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         Ended::NotYet
     }
 
-    /// Makes the commit that ends leases, and gives the tokens left in them back to the word. They
-    /// are to be settled.
+    /// Commits the end of the claimed leases, and gives the tokens left in them back to the word.
+    ///
+    /// The caller settles the claims after it.
     fn end_leases(self, claims: &[Claim<'_>]) {
         let tokens = |part: fn(Lease) -> u64| claims.iter().map(|claim| part(claim.was)).sum::<u64>();
         let (left, size) = (tokens(Lease::left), tokens(Lease::size));
@@ -332,7 +339,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         if injected(Fault::LoweredEarly) {
             claims.iter().for_each(|claim| claim.count_out(claim.was.size()));
         }
-        // The clock is read after the claims: tokens of the leases were spent before.
+        // The clock is read after the claims: all spent tokens of the leases were spent before.
         let read = self.less(Now(self.engine));
         let step = |state: State, reading: &Reading<LeasedTerms>| {
             let terms = &reading.refill.terms;
@@ -341,8 +348,9 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         self.bucket.update(read, step);
     }
 
-    /// Ends all leases, and closes the cells: nothing is taken of them after it, nor put there. False, and they are open, if
-    /// somebody else keeps one claimed.
+    /// Ends all leases and closes the cells: no token is taken from them or put there afterwards.
+    ///
+    /// Returns false, with the cells open, if another thread keeps one claimed.
     #[cold]
     pub(crate) fn close(self) -> bool {
         self.cells.close_by(self.generation, |cell| {
@@ -360,7 +368,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         })
     }
 
-    /// Looks at one other cell, each time at the next, and ends its lease if nobody has filled it for long.
+    /// Looks at one other cell, the next at each turn, and ends its lease if the cell is idle.
     pub(super) fn recall_idle(self, own: usize, turn: u64, now: u64) {
         let others = self.cells.cells.len() as u64 - 1;
         if others == 0 || !self.is_leased() {
@@ -373,12 +381,12 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     }
 }
 
-/// What comes of a step on a bucket that is no longer there.
+/// Returns the outcome of a step on a bucket that is no longer there.
 pub(super) fn gone<P: Refill>(state: State, reading: &Reading<P>) -> Outcome {
     Outcome { granted: false, origin: Origin::Nowhere, ..reading.view(state).untouched() }
 }
 
-/// Whether an outcome is that.
+/// Returns whether the outcome is that of a bucket that is no longer there.
 pub(crate) fn is_gone(outcome: &Outcome) -> bool {
     outcome.origin == Origin::Nowhere
 }

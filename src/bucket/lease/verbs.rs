@@ -1,4 +1,4 @@
-//! What is asked of a bucket that is spread.
+//! The verbs on a spread bucket.
 
 use super::leased_terms::{LeasedTerms, NoLeaseReading};
 use super::leases::{Spread, gone, is_gone};
@@ -10,17 +10,17 @@ use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
 use crate::word::verb::{Give, Take};
 
-/// How often cells are gathered for one decision: others may lease anew meanwhile.
+/// Recalls of all cells for one decision, at most: other threads may lease anew meanwhile.
 const MAX_ROUNDS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 4 };
 
-/// What came of a step, the reading that counted, and the tokens that were leased then.
+/// The outcome of a step, the reading that counted, and the tokens that were leased then.
 pub(crate) type Done = (Outcome, Reading, u64);
 
 fn done((outcome, reading): (Outcome, Reading<LeasedTerms>)) -> Done {
     (outcome, reading.in_full(), reading.refill.leased)
 }
 
-/// A step on a bucket, if it is still there.
+/// Returns the step, which does nothing if the bucket is no longer there.
 fn if_there<P: Refill>(step: Take) -> impl Fn(State, &Reading<P>) -> (Outcome, Option<State>) {
     move |state, reading| match state {
         State::SEALED => (gone(state, reading), None),
@@ -29,13 +29,13 @@ fn if_there<P: Refill>(step: Take) -> impl Fn(State, &Reading<P>) -> (Outcome, O
 }
 
 impl<W: BucketRef> Spread<'_, W> {
-    /// Takes `n` tokens that are not at hand in the cell. Nothing if the bucket is no longer there.
+    /// Takes `n` tokens that are not at hand in the cell; `None` if the bucket is no longer there.
     #[inline(never)]
     pub(crate) fn acquire(self, own: usize, read: impl ReadOnce, n: u64) -> Option<Result<Granted, Denied>> {
         let cell = self.cells.of(own);
         let batch = cell.batch();
         if batch == 1 {
-            // It is in demand no more.
+            // The cell is no longer in demand.
             if cell.lease(self.generation).size() > 0 {
                 self.recall(cell);
             }
@@ -58,7 +58,7 @@ impl<W: BucketRef> Spread<'_, W> {
         (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
     }
 
-    /// Takes of the word, as of a plain bucket while nothing is leased.
+    /// Takes `n` tokens of the word, as of a plain bucket while no token is leased.
     #[inline]
     fn take(self, read: impl ReadOnce, n: u64) -> Done {
         let Spread { bucket, engine, .. } = self;
@@ -75,7 +75,7 @@ impl<W: BucketRef> Spread<'_, W> {
         done(bucket.update(self.less(read), if_there(Take::Exactly(n))))
     }
 
-    /// Takes what is in another cell, or in all of them together; or is refused.
+    /// Takes `n` tokens of another cell, or of all of them together; or is refused.
     #[cold]
     fn acquire_anywhere(
         self,
@@ -90,7 +90,7 @@ impl<W: BucketRef> Spread<'_, W> {
         (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
     }
 
-    /// Takes by a step: of the word, if as much is there; else of all that was gathered.
+    /// Takes by a step: of the word, or of the word after all cells were recalled.
     pub(crate) fn run(self, read: impl Read<Reading>, step: Take) -> Done {
         let bucket = self.bucket;
         if self.is_leased() {
@@ -114,7 +114,7 @@ impl<W: BucketRef> Spread<'_, W> {
         }
     }
 
-    /// What a step would come to, of the word and the cells together.
+    /// Returns the outcome that a step would have on the word and the cells together.
     pub(crate) fn look(self, read: impl Read<Reading>, step: Take) -> Done {
         let less = self.less(read);
         let look = |state: State, reading: &Reading<LeasedTerms>| {
@@ -132,7 +132,9 @@ impl<W: BucketRef> Spread<'_, W> {
         done(self.bucket.update(less, look))
     }
 
-    /// Gives back `n` tokens, as many as fit below the burst. False if the bucket is no longer there.
+    /// Gives back the part of `n` tokens that fits below the burst.
+    ///
+    /// Returns false if the bucket is no longer there.
     pub(crate) fn refund(self, n: u64) -> bool {
         let give = |whatever_fits: bool| {
             let read = self.less(Now(self.engine));
@@ -155,14 +157,16 @@ impl<W: BucketRef> Spread<'_, W> {
         })
     }
 
-    /// Gives back what a receipt is for, if nobody has taken since, nor leased.
-    /// False if the bucket is no longer there.
+    /// Gives back the tokens of a receipt, if none were taken or leased since.
+    ///
+    /// Returns false if the bucket is no longer there.
     pub(crate) fn give_back(self, receipt: &Receipt) -> bool {
         self.settle(|_, plans| receipt.giving_back(plans))
     }
 
-    /// Gives back what the bucket would still have, had it not been taken.
-    /// False if the bucket is no longer there.
+    /// Gives back the tokens that the bucket would still have without the take.
+    ///
+    /// Returns false if the bucket is no longer there.
     pub(crate) fn undo(self, receipt: &Receipt) -> bool {
         self.settle(|refill, plans| receipt.undoing(plans, refill.nominal_capacity() - refill.capacity()))
     }
@@ -179,7 +183,9 @@ impl<W: BucketRef> Spread<'_, W> {
         self.bucket.update(read, settle).0
     }
 
-    /// Takes up to `n` tokens, on credit if need be, and tells how many. Nothing if the bucket is no longer there.
+    /// Takes up to `n` tokens, on credit if need be, and returns the number taken.
+    ///
+    /// Returns `None` if the bucket is no longer there.
     pub(crate) fn charge(self, n: u64) -> Option<u64> {
         self.recall_all();
         let read = self.less(Now(self.engine));
