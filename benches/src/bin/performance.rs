@@ -1,4 +1,4 @@
-//! Measures everything and writes `docs/performance.md` with its plots.
+//! Measures everything and writes a report with its plots into `benches/target/report`.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/Cargo.toml --bin performance             # all
@@ -68,10 +68,10 @@ fn options() -> Result<Options, String> {
 
 fn run(options: &Options) -> io::Result<()> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the project");
-    // A quick run is for whoever looks; it does not replace what is published.
+    // A run replaces no published file: docs/performance.md is written by hand.
     let (kept, docs) = match options.quick {
         true => (project.join("benches/target/quick.json"), project.join("benches/target/quick")),
-        false => (project.join("benches/target/performance.json"), project.join("docs")),
+        false => (project.join("benches/target/performance.json"), project.join("benches/target/report")),
     };
     let mut results = match options.page || !options.only.is_empty() {
         true => serde_json::from_reader(io::BufReader::new(std::fs::File::open(&kept)?))?,

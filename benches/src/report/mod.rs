@@ -1,4 +1,4 @@
-//! The page of a run: `docs/performance.md` and its plots, written whole from what was measured.
+//! The page of a run and its plots, written whole from what was measured.
 
 mod compare;
 mod found;
