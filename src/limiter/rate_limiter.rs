@@ -18,9 +18,9 @@ use crate::word::plan::Plan;
 /// A token bucket for each key, in a lock-free map, all under one quota.
 ///
 /// A key's bucket starts full when the key is first seen. Its memory is bounded: at most
-/// [`max_keys`](Builder::max_keys) buckets (1,048,576 by default) are held, of about 43 bytes and the key each.
+/// [`max_keys`](crate::Builder::max_keys) buckets (1,048,576 by default) are held, of about 43 bytes and the key each.
 /// Room for new keys is made by evicting buckets that have been full for 2 s. A full bucket says the
-/// same as none (where keys [start full](Builder::initial_tokens)), so that changes no decision, and nobody can reset a limit
+/// same as none (where keys [start full](crate::Builder::initial_tokens)), so that changes no decision, and nobody can reset a limit
 /// by pushing keys out. If no bucket
 /// can be evicted, [`WhenFull`](crate::WhenFull) decides. (It does for a ninth key that agrees with eight others in 32 bits of its hash,
 /// too: with a sound hasher that does not happen.) No thread is needed for any of this.
@@ -221,7 +221,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// Evicts every bucket that has been full for 2 s, and tells how many. Looks at every entry.
     ///
     /// Not needed for the bound on keys; it gives memory of idle keys back earlier. It evicts none of a limiter whose keys
-    /// do [not start full](Builder::initial_tokens): they would start anew, with less.
+    /// do [not start full](crate::Builder::initial_tokens): they would start anew, with less.
     ///
     /// # Examples
     ///
@@ -270,7 +270,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// # Errors
     ///
     /// [`InvalidQuota`] if the words, as they were built, cannot hold it; it names the bound. See
-    /// [`headroom`](Builder::headroom).
+    /// [`headroom`](crate::Builder::headroom).
     ///
     /// # Examples
     ///
@@ -291,7 +291,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// # Errors
     ///
     /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth more than
-    /// 1/128 of it, or it fills in more than 1/64 of the words' time range. [`headroom`](Builder::headroom) makes room.
+    /// 1/128 of it, or it fills in more than 1/64 of the words' time range. [`headroom`](crate::Builder::headroom) makes room.
     ///
     /// # Examples
     ///

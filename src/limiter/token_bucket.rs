@@ -100,7 +100,7 @@ impl TokenBucket {
     /// * The other verbs work on the whole: where what they ask for is not there, they call in all leases. A
     ///   bucket that is mostly used by them gains nothing, nor does one with a burst of less than some eight tokens a core.
     ///
-    /// A bucket with a [hook](BucketBuilder::on_decision) or in [shadow mode](BucketBuilder::shadow) stays plain.
+    /// A bucket with a [hook](crate::BucketBuilder::on_decision) or in [shadow mode](crate::BucketBuilder::shadow) stays plain.
     ///
     /// # Examples
     ///
@@ -239,7 +239,7 @@ impl TokenBucket {
     /// Takes `n` tokens that are there or will be: the bucket goes into debt, and who comes later waits longer. Each
     /// reservation has a slot of time of its own, in order of arrival.
     ///
-    /// The debt is bounded by [`max_debt`](BucketBuilder::max_debt), one burst by default. (For a few quotas above 10^11
+    /// The debt is bounded by [`max_debt`](crate::BucketBuilder::max_debt), one burst by default. (For a few quotas above 10^11
     /// tokens a second, or of bursts that take decades to fill, the word has no room for any.) Plain takes never go into debt.
     /// Reserving 0 always succeeds, due at once.
     ///
@@ -337,7 +337,7 @@ impl TokenBucket {
     /// # Errors
     ///
     /// [`InvalidQuota`] if the word, as it was built, cannot hold it; it names the bound. See
-    /// [`headroom`](BucketBuilder::headroom).
+    /// [`headroom`](crate::BucketBuilder::headroom).
     ///
     /// # Examples
     ///
@@ -378,7 +378,7 @@ impl TokenBucket {
         self.engine.source.quota()
     }
 
-    /// What [shadow mode](BucketBuilder::shadow) has granted of what would have been denied, in decisions.
+    /// What [shadow mode](crate::BucketBuilder::shadow) has granted of what would have been denied, in decisions.
     #[must_use]
     pub fn overruled(&self) -> u64 {
         self.extras.overruled()
