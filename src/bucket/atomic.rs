@@ -216,26 +216,26 @@ fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>
 /// Returns `read` as it is.
 #[cfg(not(control))]
 #[inline(always)]
-pub(crate) fn stop<T, R: Read<T>>(_: Fault, read: R) -> R {
+pub(crate) fn stop<T, C: Read<T>>(_: Fault, read: C) -> C {
     read
 }
 
 /// Returns `read`; under the fault, with one reading for the whole call.
 #[cfg(control)]
-pub(crate) fn stop<T: Copy, R: Read<T>>(control: Fault, read: R) -> Stopped<T, R> {
+pub(crate) fn stop<T: Copy, C: Read<T>>(control: Fault, read: C) -> Stopped<T, C> {
     let now = injected(control).then(|| read.read(State::FULL));
     Stopped { read, now }
 }
 
 #[cfg(control)]
 #[derive(Clone, Copy)]
-pub(crate) struct Stopped<T, R> {
-    read: R,
+pub(crate) struct Stopped<T, C> {
+    read: C,
     now: Option<T>,
 }
 
 #[cfg(control)]
-impl<T: Copy, R: Read<T>> Read<T> for Stopped<T, R> {
+impl<T: Copy, C: Read<T>> Read<T> for Stopped<T, C> {
     fn read(&self, state: State) -> T {
         self.now.unwrap_or_else(|| self.read.read(state))
     }

@@ -62,9 +62,9 @@ impl<F> Limited<'_, F> {
     /// # Errors
     ///
     /// [`Denied`] says when to come back. The function was not called.
-    pub fn try_call<A, R>(&self, argument: A) -> Result<R, Denied>
+    pub fn try_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
-        F: Fn(A) -> R,
+        F: Fn(A) -> T,
     {
         let _ = self.gate.reserve(0)?.commit();
         Ok((self.action)(argument))
@@ -75,9 +75,9 @@ impl<F> Limited<'_, F> {
     /// # Errors
     ///
     /// [`Denied`] at once, without a wait or a call, if as much is promised already.
-    pub fn blocking_call<A, R>(&self, argument: A) -> Result<R, Denied>
+    pub fn blocking_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
-        F: Fn(A) -> R,
+        F: Fn(A) -> T,
     {
         let _ = self.gate.block()?;
         Ok((self.action)(argument))

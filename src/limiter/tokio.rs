@@ -287,9 +287,9 @@ impl<F> Limited<'_, F> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn call<A, R: Future>(&self, argument: A) -> Result<R::Output, Denied>
+    pub async fn call<A, T: Future>(&self, argument: A) -> Result<T::Output, Denied>
     where
-        F: Fn(A) -> R,
+        F: Fn(A) -> T,
     {
         let reservation = self.gate.reserve(NO_LIMIT)?;
         let wait = self.gate.wait(&reservation);
