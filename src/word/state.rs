@@ -1,15 +1,16 @@
 //! The word of a bucket, and its steps. Pure: no atomics, no clock.
 //!
-//! | bits             | field  | meaning                                                          |
-//! |------------------|--------|------------------------------------------------------------------|
-//! | `S..64`          | tokens | the level at the stamp, in units of `2^-fraction` tokens, above the deepest debt |
-//! | `0..S`           | stamp  | the tick at which the level was committed, modulo `2^S`           |
-//! | all ones         | `FULL` | never charged                                                     |
-//! | all ones less 1  | `SEALED` | evicted: never charged again; its key may have another bucket   |
-//! | all ones less 2  | `INSERTING` | a table slot that a thread is giving to a key                |
-//! | `S..64` all ones | tombstone | a table slot without a key since the stamp                     |
+//! | bits             | field       | meaning                                                   |
+//! |------------------|-------------|-----------------------------------------------------------|
+//! | `S..64`          | tokens      | level at the stamp, in units above the deepest debt       |
+//! | `0..S`           | stamp       | tick at which the level was committed, modulo `2^S`       |
+//! | all ones         | `FULL`      | never charged                                             |
+//! | all ones less 1  | `SEALED`    | evicted: its key may have another bucket                  |
+//! | all ones less 2  | `INSERTING` | a table slot that a thread is giving to a key             |
+//! | `S..64` all ones | tombstone   | a table slot without a key since the stamp                |
 //!
-//! The tokens field of the reserved words is all ones, which is above every level.
+//! A unit is `2^-fraction` tokens. The tokens field of the reserved words is all ones, which is
+//! above every level.
 //!
 //! Let `d = (now - stamp) mod 2^S`. There are three windows:
 //!
