@@ -5,7 +5,7 @@
 //! | `S..64`          | tokens      | level at the stamp, in units above the deepest debt       |
 //! | `0..S`           | stamp       | tick at which the level was committed, modulo `2^S`       |
 //! | all ones         | `FULL`      | never charged                                             |
-//! | all ones less 1  | `SEALED`    | evicted: its key may have another bucket                  |
+//! | all ones less 1  | `SEALED`    | evicted, never charged again: its key may have another    |
 //! | all ones less 2  | `INSERTING` | a table slot that a thread is giving to a key             |
 //! | `S..64` all ones | tombstone   | a table slot without a key since the stamp                |
 //!
