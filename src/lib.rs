@@ -22,11 +22,11 @@
 //!
 //! On [`TokenBucket`], and on [`RateLimiter`] with a key:
 //!
-//! [`try_acquire`](TokenBucket::try_acquire), [`try_acquire_n`](TokenBucket::try_acquire_n): now or
-//!   never. [`acquire_up_to`](TokenBucket::acquire_up_to) takes the tokens that are there, up to
+//! * [`try_acquire`](TokenBucket::try_acquire), [`try_acquire_n`](TokenBucket::try_acquire_n): now
+//!   or never. [`acquire_up_to`](TokenBucket::acquire_up_to) takes the tokens that are there, up to
 //!   `n`. [`try_acquire_at`](TokenBucket::try_acquire_at) decides at a given clock reading.
 //!   [`peek`](TokenBucket::peek) only looks, [`refund`](TokenBucket::refund) gives back;
-//! [`reserve`](TokenBucket::reserve): tokens that will be earned later, in order of arrival. The
+//! * [`reserve`](TokenBucket::reserve): tokens that will be earned later, in order of arrival. The
 //!   verbs that wait use it: [`blocking_acquire`](TokenBucket::blocking_acquire),
 //!   `acquire().await`, [`paced`](TokenBucket::paced), and [`limited`](TokenBucket::limited) for
 //!   outgoing calls;
@@ -35,7 +35,7 @@
 //! * [`set_quota`](TokenBucket::set_quota): another rate and burst, for all keys at once.
 //!   [`plan`](RateLimiter::plan): another for some keys;
 //! * [`all_of`]: several limits, all or nothing;
-//! [`shadow`](Builder::shadow): decide and count, but never refuse.
+//! * [`shadow`](Builder::shadow): decide and count, but never refuse.
 //!   [`on_decision`](Builder::on_decision): a hook that sees every decision.
 //!
 //! # Features
@@ -51,10 +51,10 @@
 //!
 //! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
 //!
-//! at most `burst + rate * T` tokens and one tick's worth are granted, under any interleaving of
+//! * at most `burst + rate * T` tokens and one tick's worth are granted, under any interleaving of
 //!   threads;
-//! every take that the ideal token bucket grants is granted; where a tick is worth several tokens,
-//!   at most one tick later.
+//! * every take that the ideal token bucket grants is granted; where a tick is worth several
+//!   tokens, at most one tick later.
 //!
 //! For ordinary quotas a tick is 2^-16 to 1 of the time that a token takes. Only for very fast
 //! rates or very large bursts is it several tokens' time, at most 1/128 of the bucket.
@@ -62,16 +62,16 @@
 //!
 //! # Limits
 //!
-//! The state is local to one process.
-//! A clock that is set back costs or delays tokens but mints none, in two cases: by 4 s to an hour
-//!   more than the latest decision, or by a bucket's whole time range (13 days at the least for
-//!   ordinary quotas). A clock that is set back by more than that refills the bucket once. The
+//! * The state is local to one process.
+//! * A clock that is set back costs or delays tokens but mints none, in two cases: by 4 s to an
+//!   hour more than the latest decision, or by a bucket's whole time range (13 days at the least
+//!   for ordinary quotas). A clock that is set back by more than that refills the bucket once. The
 //!   processor's counter does neither.
 //! * The counter does not count the time a machine is suspended.
-//! The layout of a word is fixed when it is built. A quota or a plan that is much larger or faster
-//!   needs [`headroom`](Builder::headroom); one that does not fit is an [`InvalidQuota`].
-//! At most [`max_debt`](Builder::max_debt) tokens can be promised to waiting callers, one burst by
-//!   default.
+//! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
+//!   faster needs [`headroom`](Builder::headroom); one that does not fit is an [`InvalidQuota`].
+//! * At most [`max_debt`](Builder::max_debt) tokens can be promised to waiting callers, one burst
+//!   by default.
 
 mod bucket;
 mod fault;

@@ -14,16 +14,16 @@ use crate::time::tsc::Tsc;
 ///
 /// A limiter has one clock and reads it in every decision. A clone is the same clock.
 ///
-/// [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's
+/// * [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's
 ///   monotonic clock where the counter is not reliable. All such clocks are one, calibrated once in
 ///   a process, at the first use. That takes 10 to 200 ms: [`warm`](Clock::warm) does it ahead of
 ///   the first request. The counter does not count the time a machine is suspended. Counters of
 ///   different cores may differ; readings that are up to 4 s behind the latest decision of their
 ///   bucket neither earn nor lose anything.
-/// [`Clock::coarse`] reads the last reading that a thread stored: a load instead of a counter's
+/// * [`Clock::coarse`] reads the last reading that a thread stored: a load instead of a counter's
 ///   reading.
 /// * [`Clock::mock`] stands still until it is moved.
-/// [`Clock::from_fn`] reads a function of the user.
+/// * [`Clock::from_fn`] reads a function of the user.
 ///
 /// # Examples
 ///

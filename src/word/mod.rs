@@ -26,7 +26,8 @@
 //! | next stamp: now               | next stamp: now   | stamp stays    |
 //! ```
 //!
-//! The window of jitter is 4 s, that of a clock set back 1 h more. `state` has the steps.
+//! The window of jitter is 4 s, and that of a clock that was set back is 1 h. Both are clamped to a
+//! part of the range: see `terms`. The steps are in `state`.
 
 pub(crate) mod decision;
 pub(crate) mod plan;

@@ -59,8 +59,9 @@ impl TickScale {
         TickScale { multiplier_low: quotient as u64, packed: whole << 16 | (scale as u64) << 8 | shift }
     }
 
-    /// Returns the scale from raw readings to the same ticks. A raw unit is `whole + multiplier_low
-    /// / 2^64` nanoseconds. Neither word of the result is 0.
+    /// Returns the scale from raw readings to the same ticks. Neither word of the result is 0.
+    ///
+    /// A raw unit is `whole + multiplier_low / 2^64` nanoseconds.
     ///
     /// The result is ahead of the ticks of those nanoseconds, which are rounded down, by at most
     /// the ticks of one nanosecond.
@@ -108,8 +109,9 @@ impl TickScale {
         nanos.wrapping_mul(self.packed >> 16).wrapping_add(multiplier_low) >> self.shift()
     }
 
-    /// Returns the part of its tick that has passed at a reading, exact in units of `2^-(64 +
-    /// shift)` ticks.
+    /// Returns the part of its tick that has passed at a reading.
+    ///
+    /// The part is exact, in units of `2^-(64 + shift)` ticks.
     const fn into(&self, nanos: u64) -> u128 {
         (nanos as u128).wrapping_mul(self.multiplier()) & (u128::MAX >> (64 - self.shift()))
     }
