@@ -51,8 +51,8 @@
 //!
 //! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
 //!
-//! * at most `burst + rate * T` tokens and one tick's worth are granted, under any interleaving of
-//!   threads;
+//! * at most `burst + rate * T` tokens and one tick's worth are granted: never more, under any
+//!   interleaving of threads, however long the limiter runs;
 //! * every take that the ideal token bucket grants is granted; where a tick is worth several
 //!   tokens, at most one tick later.
 //!
@@ -69,7 +69,8 @@
 //!   processor's counter does neither.
 //! * The counter does not count the time a machine is suspended.
 //! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
-//!   faster needs [`headroom`](Builder::headroom); one that does not fit is an [`InvalidQuota`].
+//!   faster than the first quota needs [`headroom`](Builder::headroom); one that does not fit is an
+//!   [`InvalidQuota`].
 //! * At most [`max_debt`](Builder::max_debt) tokens can be promised to waiting callers, one burst
 //!   by default.
 

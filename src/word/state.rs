@@ -303,8 +303,8 @@ impl State {
         if possible { view.took(terms, need) } else { view.refused(terms) }
     }
 
-    /// Gives back `units`, as far as they fit. Returns `None` if none fit: a reserved word is full
-    /// or owned by a thread.
+    /// Gives back `units`, as far as they fit. Returns `None` if there is nothing to commit: none
+    /// fit and the stamp stays, or the word is reserved.
     pub(crate) fn give(self, refill: &impl Refill, now: u64, units: u64) -> Option<State> {
         let view = self.at(refill, now);
         // The sum is below 2^59.

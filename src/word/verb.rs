@@ -107,8 +107,8 @@ pub(crate) enum Give {
     /// tick `since`, when the level was `before`.
     ///
     /// No unit is given back where a later caller waits, because the time of that reservation was
-    /// computed on top of this take. Neither is any where the bucket was used since and may have
-    /// been so under another plan, which spills at another level.
+    /// computed on top of this take. The same holds where the bucket may have been used since under
+    /// another plan, because that plan spills at another level.
     Undo { units: u64, left: Left, before: u64, since: u64 },
 }
 
