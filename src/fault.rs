@@ -1,113 +1,115 @@
-//! Deliberate breaks of the protocol, by which the models are seen to fail: one at a time, under `--cfg control`.
+//! Faults: deliberate breaks of the protocol that the models must detect. One at a time is
+//! injected, under `--cfg control`.
 //!
-//! Without it nothing is broken, and none of this is left in the program.
+//! Without that `cfg` no fault is injected, and the compiled program contains none of this code.
 
-/// What is broken.
+/// A break of one rule of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// An evictor removes a bucket that is full, and does not seal it.
+    /// The evictor removes a full bucket without sealing it.
     NoSeal,
-    /// It stores the seal.
+    /// The evictor writes the seal by a plain store.
     SealByStore,
-    /// What is removed is what the key has now.
+    /// The evictor removes the present entry of the key, not the one that it sealed.
     RemoveByKey,
     /// The clock is read before the bucket is looked up.
     ClockBeforeLookUp,
-    /// A reading from before the look-up is used, whatever the bucket was charged at meanwhile.
+    /// A reading from before the look-up decides, even if the bucket was charged meanwhile.
     Unadmitted,
-    /// One reading is used before and after a seal was met.
+    /// The same reading is used before and after a seal was met.
     NoRereadAfterSeal,
-    /// One reading is used before and after a race was lost.
+    /// The same reading is used before and after a lost race.
     NoRereadAfterRace,
     /// A reading behind the stamp sets it back.
     StampMovesBack,
-    /// Whatever the stamp's difference to the clock is, has passed.
+    /// Any difference between clock and stamp counts as time that passed.
     Unclamped,
     /// A bucket may be evicted as soon as it is full.
     NoMargin,
     /// A bucket may be evicted right after a change of quota.
     NotCalm,
-    /// An evictor knows of no plans.
+    /// The evictor ignores plans.
     PlansUnknown,
-    /// A key enters the map full, whatever its overflow bucket holds.
+    /// A key enters the map full, without the debt of its overflow bucket.
     DebtsForgotten,
-    /// A grant on the overflow bucket counts, whether or not the key has an entry.
+    /// A grant on the overflow bucket stands even if the key has an entry.
     NoVoidGrants,
-    /// A reservation is given back though others came after it.
+    /// A reservation is given back although later takes stand on it.
     Unmarked,
-    /// It is given back by its mark alone, also where a key is used under plans.
+    /// A reservation is given back by its mark alone, also where a key is used under plans.
     PlansUnmarked,
-    /// All of a take is undone, and what it earned meanwhile is there too.
+    /// An undo gives back the whole take, although refill filled part of it meanwhile.
     AllUndone,
-    /// A removal is counted before the word is loaded that is sealed.
+    /// A removal is counted before the load of the word that is sealed.
     RemovalCountedEarly,
     /// A removal is counted after the seal.
     RemovalCountedLate,
-    /// A receipt does not look whether its key was removed.
+    /// A receipt does not check whether its key was removed.
     RemovalUnseen,
-    /// What is given is committed, to a sealed bucket too.
+    /// A refund is committed even to a sealed bucket.
     SealedIsGiven,
-    /// Readers do not look whether the quota has changed.
+    /// Readers do not check whether the quota has changed.
     NoRecheck,
-    /// The first reader of the first regime works out the counts of whatever regime has the slot.
+    /// The first reader of version 0 stores its raw-counter scale into the slot of any version.
     CountedAnyway,
-    /// A helper decides for whatever regime has the slot.
+    /// A helper thread decides for any version that has the slot.
     Unnumbered,
-    /// The start of a regime is read without a fence after its publication.
+    /// The start of a version is read without a fence after its publication.
     Unfenced,
-    /// Nobody looks whose slot it is after its word was loaded.
+    /// The reader does not check the slot's fingerprint after the load of its word.
     NoSecondLook,
-    /// Nobody looks whether a word is still there that he refuses on.
+    /// The reader does not check that the word on which it refuses is still there.
     NoThirdLook,
-    /// Newcomers of a set of a table do not exclude each other.
+    /// Inserting threads of one table set do not exclude each other.
     NoLatch,
-    /// A newcomer of a table has read the clock before he excludes others.
+    /// An inserting thread reads the clock before it takes the latch.
     ClockBeforeLatch,
-    /// A slot that was removed may be had at once.
+    /// A removed slot reads as never charged, so it may be reused at once.
     RemovedAtOnce,
-    /// What is leased leaves its room to what is earned.
+    /// Leased tokens leave their room to refill.
     LeasesUncounted,
-    /// A lease counts from after the commit that took its tokens.
+    /// A lease is counted only after the commit that took its tokens.
     LeaseCountedLate,
-    /// A lease counts no more before the commit that ends it.
+    /// A lease is no longer counted before the commit that ends it.
     LoweredEarly,
-    /// That commit is made only if it gives something back.
+    /// The commit that ends a lease is made only if it gives tokens back.
     NotStampedAnew,
-    /// What is taken of a lease is stored.
+    /// A take from a lease is a plain store.
     LeaseByStore,
-    /// After a change to a lower burst each lease ends by a commit of its own, and its cell is open
-    /// again at once.
+    /// After a change to a lower burst each lease ends by a commit of its own, and its cell reopens
+    /// at once.
     RecalledApart,
-    /// After such a change the word is not cut beside a cell that a stopped thread keeps.
+    /// After such a change the word is not reduced for a cell that a stopped thread keeps.
     Uncut,
-    /// An evictor does not look whether a key is spread.
+    /// The evictor does not check whether a key is promoted.
     SpreadEvicted,
-    /// Nobody looks whether a key is spread after its word was loaded.
+    /// The reader does not check whether the key is promoted after the load of its word.
     NotWatched,
-    /// Cells of a key that is spread no more are open.
+    /// The cells of a demoted key stay open.
     FoldedOpen,
-    /// A key is spread though it was sealed just before.
+    /// A key is promoted although it was sealed just before.
     GhostSpread,
-    /// A key that is removed leaves its cells to the next.
+    /// The cells of a removed key pass to the next key.
     LeasesInherited,
-    /// Who finds cells at his slot takes them for his.
+    /// A thread that finds cells at its hot slot uses them without checking their owner.
     OthersCells,
-    /// The cells of one bucket are those of the next that has them.
+    /// All generations of a cell have the same number.
     LivesAlike,
-    /// Who commits does not look whether the leases he counted with were of his bucket.
+    /// A committing thread does not check that the leases it counted were of its bucket.
     OthersLeases,
-    /// Who could not close all cells opens those that he did, whatever has become of them.
+    /// A cell is reopened whatever its state is now, not only if its generation still has it
+    /// closed.
     ReopenedAnyway,
 }
 
-/// Whether this is broken.
+/// Returns whether this fault is injected: always false without `--cfg control`.
 #[cfg(not(control))]
 #[inline(always)]
 pub(crate) const fn injected(_: Fault) -> bool {
     false
 }
 
-/// Whether this is broken: what `TOLLGATE_CONTROL` names. Says so when it first matters.
+/// Returns whether `TOLLGATE_CONTROL` names this fault. Prints its name at the first use.
 #[cfg(control)]
 pub(crate) fn injected(control: Fault) -> bool {
     use std::sync::{LazyLock, Once};

@@ -4,8 +4,8 @@
 //! * [`RateLimiter`]: a limit for each key, in a lock-free map of bounded size.
 //! * [`Quota`]: a rate and a burst, checked when it is made.
 //!
-//! A decision loads one word, reads the clock, and commits a grant by one compare-and-swap. A refusal
-//! writes nothing. Nobody waits for a lock, and no background thread is needed.
+//! A decision loads one word, reads the clock, and commits a grant by one compare-and-swap. A
+//! refusal writes nothing. No thread waits for a lock, and no background thread is needed.
 //!
 //! ```
 //! use tollgate::{Quota, TokenBucket};
@@ -22,48 +22,57 @@
 //!
 //! On [`TokenBucket`], and on [`RateLimiter`] with a key:
 //!
-//! * [`try_acquire`](TokenBucket::try_acquire), [`try_acquire_n`](TokenBucket::try_acquire_n): now or never.
-//!   [`acquire_up_to`](TokenBucket::acquire_up_to) takes what is there, [`try_acquire_at`](TokenBucket::try_acquire_at) decides
-//!   at a reading of the clock that you have, [`peek`](TokenBucket::peek) looks, [`refund`](TokenBucket::refund) gives back;
-//! * [`reserve`](TokenBucket::reserve): tokens that will have been earned later, in order of arrival. On it stand
-//!   [`blocking_acquire`](TokenBucket::blocking_acquire), `acquire().await`, [`paced`](TokenBucket::paced), and
-//!   [`limited`](TokenBucket::limited) for outgoing calls;
-//! * [`hold`](TokenBucket::hold) and [`settle`](Hold::settle): an estimate first, the cost when it is known;
+//! * [`try_acquire`](TokenBucket::try_acquire), [`try_acquire_n`](TokenBucket::try_acquire_n): now
+//!   or never. [`acquire_up_to`](TokenBucket::acquire_up_to) takes the tokens that are there, up to
+//!   `n`. [`try_acquire_at`](TokenBucket::try_acquire_at) decides at a given clock reading.
+//!   [`peek`](TokenBucket::peek) only looks, [`refund`](TokenBucket::refund) gives back;
+//! * [`reserve`](TokenBucket::reserve): tokens that will be earned later, in order of arrival. The
+//!   verbs that wait use it: [`blocking_acquire`](TokenBucket::blocking_acquire),
+//!   `acquire().await`, [`paced`](TokenBucket::paced), and [`limited`](TokenBucket::limited) for
+//!   outgoing calls;
+//! * [`hold`](TokenBucket::hold) and [`settle`](Hold::settle): an estimate first, the cost when it
+//!   is known;
 //! * [`set_quota`](TokenBucket::set_quota): another rate and burst, for all keys at once.
 //!   [`plan`](RateLimiter::plan): another for some keys;
 //! * [`all_of`]: several limits, all or nothing;
-//! * [`shadow`](Builder::shadow) and [`on_decision`](Builder::on_decision): look on, and refuse nothing.
+//! * [`shadow`](Builder::shadow): decide and count, but never refuse.
+//!   [`on_decision`](Builder::on_decision): a hook that sees every decision.
 //!
 //! # Features
 //!
-//! None by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a stream. `http`: who asks, and what
-//! a response says. `ipnet`: proxies to trust by network. `tower`: a layer over HTTP and gRPC. `metrics`: its statistics through
-//! the facade of that name. `tracing`: faults of a layer's setup as events, which are lines on
-//! stderr otherwise. `huge-pages`: a large table of [`Builder::inline`] on those, where Linux has
-//! them to give.
+//! None is on by default. `serde`: a [`Quota`] in its text form. `tokio`: waiting in tasks, and a
+//! stream. `http`: keys from requests, and headers of responses. `ipnet`: trusted proxies by
+//! network. `tower`: a layer over HTTP and gRPC. `metrics`: the layer's statistics through the
+//! facade of that name. `tracing`: faults of a layer's setup as events; without it they are lines
+//! on stderr. `huge-pages`: huge pages for a large table of [`Builder::inline`], where Linux has
+//! them.
 //!
 //! # The law
 //!
 //! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
 //!
-//! * at most `burst + rate * T` tokens are granted, and one tick's worth: never more, under any
-//!   interleaving of threads, however long it runs;
-//! * whatever the ideal token bucket would grant is granted; where a tick is worth several tokens, by at most one
-//!   tick later.
+//! * at most `burst + rate * T` tokens and one tick's worth are granted: never more, under any
+//!   interleaving of threads, however long the limiter runs;
+//! * every take that the ideal token bucket grants is granted; where a tick is worth several
+//!   tokens, at most one tick later.
 //!
-//! A tick is 2^-16 to 1 of the time a token takes for ordinary quotas, and several tokens' time only for very fast
-//! rates or very large bursts, at most 1/128 of the bucket. `docs/design.md` derives this.
+//! For ordinary quotas a tick is 2^-16 to 1 of the time that a token takes. Only for very fast
+//! rates or very large bursts is it several tokens' time, at most 1/128 of the bucket.
+//! `docs/design.md` derives this.
 //!
 //! # Limits
 //!
-//! * The state is that of one process.
-//! * A clock that is set back by 4 s to an hour more than the latest decision, or by a bucket's whole time range
-//!   (13 days at the least for ordinary quotas), costs or delays tokens but mints none; one set back by more than
-//!   that refills the bucket once. The processor's counter does not do this.
+//! * The state is local to one process.
+//! * A clock that is set back costs or delays tokens but mints none, in two cases: by 4 s to an
+//!   hour more than the latest decision, or by a bucket's whole time range (13 days at the least
+//!   for ordinary quotas). A clock that is set back by more than that refills the bucket once. The
+//!   processor's counter does neither.
 //! * The counter does not count the time a machine is suspended.
-//! * A word is laid out once. A quota or a plan that is much larger or faster than the one it was built for needs
-//!   [`headroom`](Builder::headroom); what does not fit is an [`InvalidQuota`].
-//! * As many tokens can be waited for as [`max_debt`](Builder::max_debt) says, one burst by default.
+//! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
+//!   faster than the first quota needs [`headroom`](Builder::headroom); one that does not fit is an
+//!   [`InvalidQuota`].
+//! * At most [`max_debt`](Builder::max_debt) tokens can be promised to waiting callers, one burst
+//!   by default.
 
 mod bucket;
 mod fault;

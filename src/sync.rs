@@ -1,10 +1,13 @@
-//! The atomics of the crate, and its mutex: `std`'s, or loom's or shuttle's in a model run.
+//! The atomics and the mutex of the crate: those of `std`, or of loom or shuttle in a model run.
 //!
-//! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the same
-//! atomic (its issues 166 and 392). Under `--cfg rmw_loads` a load is a read-modify-write of its own,
-//! which makes loom try them all. A store is one too, then: where it races with a read-modify-write, loom leaves open
-//! which of them is later, even if that one took the value from before the store. A `SeqCst` load is one always: loom takes it for an `Acquire` one, which may
-//! return what was there before another `SeqCst` store; a read-modify-write returns the latest.
+//! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the
+//! same atomic (its issues 166 and 392). Under `--cfg rmw_loads` every load is a read-modify-write,
+//! which makes loom explore them all. Stores become swaps as well: loom does not order a plain
+//! store against a concurrent read-modify-write that read the value preceding the store.
+//!
+//! A `SeqCst` load is always a read-modify-write. loom treats a `SeqCst` load as `Acquire`, which
+//! may return the value before another `SeqCst` store; a read-modify-write returns the latest
+//! value.
 
 #[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) use std::{
@@ -35,7 +38,8 @@ pub(crate) use loom::{
     thread::yield_now,
 };
 
-/// Declares a `const fn`; loom's atomics cannot be made in one, so a model run gets a plain `fn`.
+/// Declares a `const fn`. In a loom run it is a plain `fn`: loom's atomics have no `const`
+/// constructor.
 macro_rules! const_fn {
     ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)*) => {
         #[cfg(not(all(test, loom)))]
@@ -72,9 +76,9 @@ mod model {
         static BY_FENCES: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs a model in which a `SeqCst` load is a fence and an `Acquire` load. As a
-    /// read-modify-write it would order the reads of its thread before it, for every thread that
-    /// changes the atomic after it.
+    /// Runs a model in which a `SeqCst` load is a fence and an `Acquire` load. A read-modify-write
+    /// would be stronger: it orders the thread's earlier reads before every later change of the
+    /// atomic.
     pub(crate) fn seq_cst_by_fences(run: impl FnOnce()) {
         BY_FENCES.set(true);
         run();

@@ -1,15 +1,16 @@
-//! What fits into a word: the bounds of quotas, and the widths of the fields.
+//! The bounds of quotas, and the widths of a word's fields.
 //!
-//! One token is `2^fraction` units, and one tick is the time that earns `2^scale` units, so refilling
-//! a bucket is adding ticks. `scale` is above 0 only for quotas so fast and large that no finer tick
-//! leaves room for the stamp; `fraction` is 0 then.
+//! One token is `2^fraction` units, and one tick is the time that earns `2^scale` units, so
+//! refilling a bucket is adding ticks. `scale` is above 0 only for quotas so fast and large that no
+//! finer tick leaves room for the stamp; `fraction` is 0 then.
 //!
-//! What holds of every frame, for every quota it takes:
+//! Invariants of every layout, for every quota that it accepts:
 //!
 //! * the fields fill the word: `whole token bits + fraction + stamp bits = 64`;
-//! * a level is at most `(burst + debt) << fraction`, and the field's all-ones value is above every level;
-//! * the stamp's range is at least 2^46 ns, and at least 64 times the time to fill the bucket from its deepest debt
-//!   or 2^62 ns.
+//! * a level is at most `(burst + debt) << fraction`, and the field's all-ones value is above every
+//!   level;
+//! * the stamp's range is at least 2^46 ns, and at least 64 times the time to fill the bucket from
+//!   its deepest debt or 2^62 ns.
 
 /// A burst is at most 2^40 tokens.
 pub(crate) const MAX_BURST: u64 = 1 << 40;
@@ -18,7 +19,7 @@ pub(crate) const MAX_TOKENS_PER_NANO: u64 = 1_000;
 /// A period, and the time to fill a bucket, are at most 2^62 ns (146 years).
 pub(crate) const MAX_NANOS: u64 = 1 << 62;
 
-/// Why a quota cannot be held.
+/// The reason why a quota cannot be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuotaError {
     NoTokens,
@@ -57,7 +58,7 @@ pub(crate) enum QuotaError {
         tokens: u64,
         nanos: u64,
     },
-    /// A tick of a layout that is fixed is worth too many tokens.
+    /// A tick of a word whose layout is fixed is worth too many tokens.
     TickTooCoarse {
         burst: u64,
         least: u64,
@@ -85,7 +86,7 @@ pub(crate) struct RawQuota {
 }
 
 impl RawQuota {
-    /// The bounds of every quota, whatever the word.
+    /// Checks the bounds of every quota, independent of the word.
     const fn check(self) -> Result<(), QuotaError> {
         let RawQuota { tokens, nanos, burst } = self;
         if tokens == 0 {
@@ -109,7 +110,7 @@ impl RawQuota {
         self.fills(burst)
     }
 
-    /// Whether a bucket of so many tokens, below 2^42, fills in time.
+    /// Checks that a bucket of `burst` tokens, below 2^42, fills within `MAX_NANOS`.
     const fn fills(self, burst: u64) -> Result<(), QuotaError> {
         let RawQuota { tokens, nanos, .. } = self;
         // Below 2^104 and 2^126.
@@ -124,12 +125,13 @@ impl RawQuota {
     }
 }
 
-/// What a word is to hold beside its quota.
+/// The options of a layout beside its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LayoutOptions {
-    /// A quota that it may be changed to.
+    /// A quota that the word may be changed to.
     pub(crate) headroom: Option<RawQuota>,
-    /// Tokens that may be promised ahead; by default one burst, where the word has room for it.
+    /// Tokens that may be promised to waiting callers. The default is one burst, where the word has
+    /// room for it.
     pub(crate) max_debt: Option<u64>,
 }
 
@@ -141,10 +143,10 @@ impl LayoutOptions {
 const YEARS: u32 = 56;
 const DAYS: u32 = 50;
 const HOURS: u32 = 46;
-/// A tick is worth at most this part of a bucket.
+/// Least number of ticks in a bucket: a tick is worth at most 1/128 of it.
 const COARSEST: u64 = 128;
 
-/// The widths of the word's fields. They fit into a register, which the hot path is glad of.
+/// The widths of the word's fields, small enough for one register on the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Widths {
     /// Bits of a token's fraction.
@@ -153,11 +155,11 @@ pub(crate) struct Widths {
     pub(crate) scale: u8,
     /// Bits of the stamp; the tokens have the rest.
     pub(crate) stamp: u8,
-    /// The most debt was asked for; else it is one burst, whatever the quota becomes.
+    /// True if the caller chose the bound on debt. Otherwise it is one burst of the present quota.
     pub(crate) fixed_debt: bool,
 }
 
-/// What is fixed for the life of a bucket.
+/// The widths and the debt that are fixed as long as a bucket exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) widths: Widths,
@@ -166,7 +168,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The frame of a word for a quota, and for what else it is to hold.
+    /// Returns the layout of a word for a quota and its options.
     pub(crate) const fn of(quota: RawQuota, room: LayoutOptions) -> Result<Layout, QuotaError> {
         if let Err(flaw) = quota.check() {
             return Err(flaw);
@@ -203,8 +205,8 @@ impl Layout {
         let Some(widths) = Widths::choose(fast.tokens, fast.nanos, burst, least) else {
             return Err(fast.no_layout(burst));
         };
-        // The unit is chosen for the burst. Room for as much debt is at the cost of the stamp's range, never of the
-        // unit; if the range is too short for that there is none.
+        // The unit is chosen for the burst. Room for a debt of one burst shortens the stamp's
+        // range, never the unit. If the range gets too short there is no room for debt.
         let wide = Widths { stamp: Widths::stamp_bits(2 * burst) - widths.fraction, ..widths };
         let head = match room.headroom {
             Some(head) => head,
@@ -218,13 +220,13 @@ impl Layout {
         }
     }
 
-    /// The largest burst that fits into the tokens field.
+    /// Returns the largest burst that fits into the tokens field.
     pub(crate) const fn most_burst(&self) -> u64 {
         // The field's all-ones value is above every level.
         (((u64::MAX >> self.widths.stamp) - 1) >> self.widths.fraction) - self.debt
     }
 
-    /// Whether a quota can be held, by a word that has this frame already.
+    /// Checks that a word which has this layout already can hold a quota.
     pub(crate) const fn check(&self, quota: RawQuota) -> Result<(), QuotaError> {
         let (Widths { scale, fixed_debt, .. }, RawQuota { tokens, nanos, burst }) = (self.widths, quota);
         if let Err(flaw) = quota.check() {
@@ -249,7 +251,8 @@ impl Layout {
 }
 
 impl Widths {
-    /// The finest unit that leaves the stamp its range, for levels up to `burst`, where none is smaller than `least`.
+    /// Returns the finest unit that leaves the stamp its range, for levels up to `burst`, where no
+    /// burst is below `least`.
     const fn choose(tokens: u64, nanos: u64, burst: u64, least: u64) -> Option<Widths> {
         match Widths::fine(tokens, nanos, burst, YEARS) {
             None => {}
@@ -259,7 +262,7 @@ impl Widths {
             None => {}
             found => return found,
         }
-        // A tick is worth several tokens, but at most this part of the bucket.
+        // A tick is worth several tokens, at most this part of the bucket.
         match Widths::coarse(tokens, nanos, burst, DAYS, least / 256) {
             None => {}
             found => return found,
@@ -274,7 +277,7 @@ impl Widths {
         Widths { fraction, scale, stamp, fixed_debt: false }
     }
 
-    /// A tick that is a token's fraction, as fine as the range allows.
+    /// Returns widths whose tick is a token's fraction, as fine as the range allows.
     const fn fine(tokens: u64, nanos: u64, burst: u64, range: u32) -> Option<Widths> {
         let mut fraction = 16;
         loop {
@@ -289,7 +292,8 @@ impl Widths {
         }
     }
 
-    /// A tick that is worth several tokens, as few as the range allows, and at most so many.
+    /// Returns widths whose tick is worth several tokens, as few as the range allows, at most
+    /// `most`.
     const fn coarse(tokens: u64, nanos: u64, burst: u64, range: u32, most: u64) -> Option<Widths> {
         let mut scale = 1;
         while 1 << scale <= most {
@@ -302,12 +306,12 @@ impl Widths {
         None
     }
 
-    /// What whole tokens leave of the word: 22 bits at least.
+    /// Returns the bits that whole tokens leave of the word: at least 22.
     const fn stamp_bits(burst: u64) -> u8 {
         (burst + 1).leading_zeros() as u8
     }
 
-    /// Whether the stamp's range is at least `2^range` ns, and 64 fill times or 2^62 ns.
+    /// Returns whether the stamp's range is at least `2^range` ns, and 64 fill times or 2^62 ns.
     const fn holds(&self, tokens: u64, nanos: u64, burst: u64, range: u32) -> bool {
         // The range is 2^(stamp + scale - fraction) token times of nanos / tokens each, and
         // the bucket fills in `burst` of them, at most 2^41.
@@ -318,7 +322,7 @@ impl Widths {
     }
 }
 
-/// `nanos * 2^exponent >= tokens`, without overflow.
+/// Returns whether `nanos * 2^exponent >= tokens`, without overflow.
 const fn at_least(nanos: u64, tokens: u64, exponent: i32) -> bool {
     // At most 16: a stamp has 62 bits or less, and the least range is 2^46 ns.
     if exponent >= 0 {

@@ -1,4 +1,4 @@
-//! What a user asks for, and how it fits into 64 bits.
+//! Quotas, and their layout in 64 bits.
 
 pub(crate) mod layout;
 pub(crate) mod rate;

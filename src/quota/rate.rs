@@ -7,27 +7,29 @@ use std::time::Duration;
 
 use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, QuotaError, RawQuota};
 
-/// How fast tokens come, and how many can be saved up.
+/// A rate of tokens, and a burst: the tokens that can be saved up.
 ///
 /// A quota of `tokens` every `period` fills a bucket of `burst` tokens evenly, one token at a time:
-/// `per_second(100)` earns a token every 10 ms. Over any time `T` at most `burst + rate * T` tokens are
-/// granted, and one tick's worth (a fraction of a token, but for the very fastest quotas).
+/// `per_second(100)` earns a token every 10 ms. Over any time `T` at most `burst + rate * T` tokens
+/// are granted, and one tick's worth. A tick is a fraction of a token for all but the very fastest
+/// quotas.
 ///
 /// # Bounds
 ///
-/// A `Quota` that exists can be held; these bounds are checked when it is made:
+/// These bounds are checked when a `Quota` is made, so every `Quota` can be held:
 ///
 /// * at least 1 token, a period of at least 1 ns, a burst of at least 1;
-/// * at most 10^12 tokens a second, a burst of at most 2^40, a period of at most 2^62 ns (146 years);
+/// * at most 10^12 tokens a second, a burst of at most 2^40, a period of at most 2^62 ns (146
+///   years);
 /// * an empty bucket is full again within 2^62 ns;
 /// * a few quotas above 5 * 10^11 tokens a second cannot be packed into one word.
 ///
 /// # Text
 ///
-/// A quota is written `100/s burst 200`, and read from the same text: a count, `/`, a period and, unless
-/// the burst is the count, `burst` and a count. A period is a unit or a number of them: `100/s`, `3/250ms`,
-/// `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us ms s m h d` and
-/// their words (`millisecond`, `seconds`, `min`, ...).
+/// A quota is written `100/s burst 200`, and read from the same text: a count, `/`, a period and,
+/// unless the burst is the count, `burst` and a count. A period is a unit or a number of them:
+/// `100/s`, `3/250ms`, `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us
+/// ms s m h d` and their words (`millisecond`, `seconds`, `min`, ...).
 ///
 /// # Examples
 ///
@@ -51,18 +53,18 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// `tokens` every second, and a burst of as many.
+    /// Returns a quota of `tokens` every second, with a burst of `tokens`.
     ///
     /// # Panics
     ///
-    /// If the quota is out of [bounds](Quota#bounds); in a constant that is an error at compile time.
-    /// For numbers that come in at run time there is [`try_per`](Quota::try_per).
+    /// Panics if the quota is out of [bounds](Quota#bounds); in a constant that is an error at
+    /// compile time. [`try_per`](Quota::try_per) is for numbers that come in at run time.
     #[must_use]
     pub const fn per_second(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(1))
     }
 
-    /// `tokens` every minute, and a burst of as many.
+    /// Returns a quota of `tokens` every minute, with a burst of `tokens`.
     ///
     /// # Panics
     ///
@@ -72,7 +74,7 @@ impl Quota {
         Quota::per(tokens, Duration::from_secs(60))
     }
 
-    /// `tokens` every hour, and a burst of as many.
+    /// Returns a quota of `tokens` every hour, with a burst of `tokens`.
     ///
     /// # Panics
     ///
@@ -82,7 +84,7 @@ impl Quota {
         Quota::per(tokens, Duration::from_secs(3_600))
     }
 
-    /// `tokens` every 24 hours, and a burst of as many.
+    /// Returns a quota of `tokens` every 24 hours, with a burst of `tokens`.
     ///
     /// # Panics
     ///
@@ -92,7 +94,7 @@ impl Quota {
         Quota::per(tokens, Duration::from_secs(86_400))
     }
 
-    /// `tokens` every `period`, and a burst of as many.
+    /// Returns a quota of `tokens` every `period`, with a burst of `tokens`.
     ///
     /// # Panics
     ///
@@ -111,7 +113,7 @@ impl Quota {
         Quota::held(tokens, period, tokens).0
     }
 
-    /// One token every `period`, and a burst of 1.
+    /// Returns a quota of one token every `period`, with a burst of 1.
     ///
     /// # Panics
     ///
@@ -121,7 +123,7 @@ impl Quota {
         Quota::per(1, period)
     }
 
-    /// The same rate with another burst: all the tokens a full bucket has.
+    /// Returns the same rate with another burst: the tokens of a full bucket.
     ///
     /// # Panics
     ///
@@ -131,7 +133,8 @@ impl Quota {
         Quota::held(self.tokens, self.period(), tokens).0
     }
 
-    /// `tokens` every `period` with a burst of `burst`, for numbers that come in at run time.
+    /// Returns a quota of `tokens` every `period` with a burst of `burst`, for numbers that come in
+    /// at run time.
     ///
     /// # Errors
     ///
@@ -154,19 +157,19 @@ impl Quota {
         Ok(Quota::check(tokens, period, burst)?.0)
     }
 
-    /// The tokens that come every [`period`](Quota::period).
+    /// Returns the tokens that come every [`period`](Quota::period).
     #[must_use]
     pub const fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// The time in which [`tokens`](Quota::tokens) come.
+    /// Returns the time in which [`tokens`](Quota::tokens) come.
     #[must_use]
     pub const fn period(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
 
-    /// The tokens of a full bucket: the burst.
+    /// Returns the tokens of a full bucket: the burst.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.burst
@@ -176,7 +179,7 @@ impl Quota {
         RawQuota { tokens: self.tokens, nanos: self.nanos, burst: self.burst }
     }
 
-    /// The frame of a word for it; every quota has one.
+    /// Returns the layout of a word for this quota; every quota has one.
     pub(crate) const fn layout(&self) -> Layout {
         Quota::held(self.tokens, self.period(), self.burst).1
     }
@@ -193,7 +196,7 @@ impl Quota {
         }
     }
 
-    /// A quota that is known to be one, or else a panic.
+    /// Returns a quota and its layout, or panics.
     const fn held(tokens: u64, period: Duration, burst: u64) -> (Quota, Layout) {
         match Quota::check(tokens, period, burst) {
             Ok(held) => held,
@@ -212,7 +215,7 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// The text form, with the burst always said: `100/s burst 100`.
+/// Writes the text form, always with the burst: `100/s burst 100`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, nanos) = UNITS
@@ -240,7 +243,7 @@ impl FromStr for Quota {
         };
 
         let count = |text: &str| {
-            // A sign, which `parse` takes, is no digit.
+            // `parse` takes a sign; the text form does not.
             let digits = text.bytes().all(|byte| byte.is_ascii_digit());
             let read = if digits { text.parse().ok() } else { None };
             read.ok_or_else(|| unread("a whole number under 2^64", text))
@@ -275,7 +278,8 @@ fn unit_nanos(word: &str) -> Option<u64> {
     UNITS.into_iter().find(|(unit, _)| *unit == short).map(|(_, nanos)| nanos)
 }
 
-/// A quota that cannot be held, or a text that is none. The message names what was given and the bound.
+/// A quota that cannot be held, or a text that is no quota. The message names the given value and
+/// the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidQuota(Cause);
@@ -353,7 +357,7 @@ impl fmt::Display for InvalidQuota {
 }
 
 impl QuotaError {
-    /// What is wrong, without the numbers: all that a panic in a constant can say.
+    /// Returns the fault without its numbers: the only text that a panic in a constant can have.
     const fn sentence(self) -> &'static str {
         match self {
             QuotaError::NoTokens => "a quota of 0 tokens grants nothing: the least is 1",
@@ -363,7 +367,7 @@ impl QuotaError {
             QuotaError::LargeBurst { .. } => "a burst is at most 2^40 tokens",
             QuotaError::FastRate { .. } => "a rate is at most 10^12 tokens a second",
             QuotaError::SlowFill { .. } => "a bucket must fill within 2^62 ns (146 years)",
-            // The rest is said of words that were built, not of quotas.
+            // The other errors are of words that were built, not of quotas.
             _ => "this burst at this rate does not fit into one word",
         }
     }

@@ -7,14 +7,14 @@ use ::serde::ser::{Serialize, Serializer};
 
 use crate::quota::rate::Quota;
 
-/// The [text form](Quota#text).
+/// Writes the [text form](Quota#text).
 impl Serialize for Quota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// From the [text form](Quota#text). The error names what was given and the bound.
+/// Reads the [text form](Quota#text). The error names the given value and the bound.
 impl<'de> Deserialize<'de> for Quota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Quota, D::Error> {
         struct Text;

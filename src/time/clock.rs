@@ -12,16 +12,18 @@ use crate::time::tsc::Tsc;
 
 /// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
 ///
-/// A limiter has one and reads it in every decision. A clone is the same clock.
+/// A limiter has one clock and reads it in every decision. A clone is the same clock.
 ///
-/// * [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's monotonic
-///   clock where there is none to rely on. All such clocks are one, calibrated once in a process, at the
-///   first use, which takes 10 to 200 ms: [`warm`](Clock::warm) does it ahead of the first request.
-///   It does not count the time a machine is suspended. Counters of different cores may differ;
-///   readings that are up to 4 s behind the latest decision of their bucket neither earn nor lose anything.
-/// * [`Clock::coarse`] reads what a thread noted last: a load instead of a counter's reading.
+/// * [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's
+///   monotonic clock where the counter is not reliable. All such clocks are one, calibrated once in
+///   a process, at the first use. That takes 10 to 200 ms: [`warm`](Clock::warm) does it ahead of
+///   the first request. The counter does not count the time a machine is suspended. Counters of
+///   different cores may differ; readings that are up to 4 s behind the latest decision of their
+///   bucket neither earn nor lose anything.
+/// * [`Clock::coarse`] reads the last reading that a thread stored: a load instead of a counter's
+///   reading.
 /// * [`Clock::mock`] stands still until it is moved.
-/// * [`Clock::from_fn`] is whatever you say.
+/// * [`Clock::from_fn`] reads a function of the user.
 ///
 /// # Examples
 ///
@@ -51,24 +53,26 @@ enum ClockSource {
 }
 
 impl Clock {
-    /// The processor's counter. Costs nothing until it is read.
+    /// Returns a clock that reads the processor's counter. It costs nothing until it is read.
     #[must_use]
     pub const fn new() -> Clock {
         Clock(ClockSource::Tsc)
     }
 
-    /// A clock that stands at 0 until its [`MockClock`] moves it.
+    /// Returns a clock that stands at 0 until its [`MockClock`] moves it.
     #[must_use]
     pub fn mock() -> (Clock, MockClock) {
         let nanos = Arc::new(AtomicU64::new(0));
         (Clock(ClockSource::Mock(Arc::clone(&nanos))), MockClock(nanos))
     }
 
-    /// What a thread of this clock noted last, every `interval`, of the processor's counter.
+    /// Returns a clock that reads the processor's counter as a thread stored it last, every
+    /// `interval`.
     ///
-    /// Decisions see time pass in steps of about `interval`, so tokens come up to that much later, never
-    /// earlier. The thread stops when the last clone is dropped. An interval below 1 us is taken as 1 us.
-    /// If no thread can be started the clock reads the counter itself: dearer, not wrong.
+    /// Decisions see time pass in steps of about `interval`, so tokens come up to that much later,
+    /// never earlier. The thread stops when the last clone is dropped. An interval below 1 us is
+    /// taken as 1 us. If no thread can be started the clock reads the counter itself, which is
+    /// slower but right.
     ///
     /// # Examples
     ///
@@ -93,8 +97,10 @@ impl Clock {
         }
     }
 
-    /// A clock of your own: how long ago some fixed moment was, of which 2^63 - 1 ns (292 years) count at most. It should
-    /// never go back, nor block, nor use a limiter that is on it.
+    /// Returns a clock that reads `now`: the time since some fixed moment.
+    ///
+    /// Times above 2^63 - 1 ns (292 years) count as that. `now` should never go back, nor block,
+    /// nor use a limiter that is on this clock.
     ///
     /// # Examples
     ///
@@ -118,7 +124,8 @@ impl Clock {
         Clock(ClockSource::Custom(Arc::new(now)))
     }
 
-    /// Calibrates the processor's counter, if that was not done before: 10 to 200 ms, once in a process.
+    /// Calibrates the processor's counter, if that was not done before. It takes 10 to 200 ms, once
+    /// in a process.
     ///
     /// # Examples
     ///
@@ -129,7 +136,7 @@ impl Clock {
         self.nanos();
     }
 
-    /// Nanoseconds since some fixed moment.
+    /// Returns the nanoseconds since some fixed moment.
     #[inline(always)]
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
@@ -139,7 +146,7 @@ impl Clock {
         }
     }
 
-    // Apart, so that those that are nearly always meant cost one comparison or two.
+    // Out of line, so that the common sources cost one or two comparisons.
     #[inline(never)]
     fn other_nanos(&self) -> u64 {
         match &self.0 {
@@ -150,7 +157,7 @@ impl Clock {
         }
     }
 
-    /// A reading as it comes from its source: in nanoseconds, or as the processor counts.
+    /// Returns a reading as its source has it: in nanoseconds, or in raw counter units.
     #[inline(always)]
     pub(crate) fn raw(&self) -> u64 {
         match &self.0 {
@@ -160,7 +167,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds a [count](Clock::count): whole ones, and 2^-64ths of one.
+    /// Returns the nanoseconds per unit of [`raw`](Clock::raw): whole ones, and 2^-64ths of one.
     pub(crate) fn nanos_per_raw(&self) -> (u64, u64) {
         match self.0 {
             ClockSource::Tsc => (Tsc::get().whole, Tsc::get().part),
@@ -172,7 +179,7 @@ impl Clock {
         Moment(self.nanos())
     }
 
-    /// Whether both read the same: one reading serves both.
+    /// Returns whether both clocks read the same source, so that one reading serves both.
     pub(crate) fn is_same(&self, other: &Clock) -> bool {
         match (&self.0, &other.0) {
             (ClockSource::Tsc, ClockSource::Tsc) => true,
@@ -202,7 +209,7 @@ impl fmt::Debug for Clock {
 }
 
 /// A reading of a limiter's clock, from [`TokenBucket::now`](crate::TokenBucket::now) or
-/// [`RateLimiter::now`](crate::RateLimiter::now). It means something to limiters on the same clock only.
+/// [`RateLimiter::now`](crate::RateLimiter::now). It is valid for limiters on the same clock only.
 ///
 /// # Examples
 ///
@@ -220,17 +227,18 @@ impl fmt::Debug for Clock {
 pub struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// The time since an earlier moment; zero if it is later.
+    /// Returns the time since an earlier moment; zero if that moment is later.
     #[must_use]
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The last reading: the highest bit has another use in `bucket/live_terms.rs`. (The counter takes 292 years to it.)
+/// The largest reading: the highest bit has another use in `bucket/live_terms.rs`. (The counter
+/// takes 292 years to reach it.)
 const MAX_READING: u64 = (1 << 63) - 1;
 
-/// Moves the [`Clock`] it was made with, for tests. A clone moves the same clock.
+/// A handle, for tests, that moves the [`Clock`] it was made with. A clone moves the same clock.
 ///
 /// # Examples
 ///
@@ -256,7 +264,7 @@ impl MockClock {
         self.set(|nanos| nanos.saturating_add(nanos_of(by)));
     }
 
-    /// Moves the clock back, to 0 at most.
+    /// Moves the clock back, at most to 0.
     pub fn rewind(&self, by: Duration) {
         self.set(|nanos| nanos.saturating_sub(nanos_of(by)));
     }

@@ -1,11 +1,12 @@
-//! A random time on top of a wait, so that those who were told the same do not come back together.
+//! Jitter: a random time on top of a wait, so that callers with the same wait do not come back
+//! together.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::time::clock::nanos_of;
 
-/// A random time, up to a bound, that is added to waits. It never shortens one.
+/// A random time, up to a bound, that is added to waits. Jitter never shortens a wait.
 ///
 /// # Examples
 ///
@@ -24,23 +25,24 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// Adds nothing.
+    /// Jitter that adds nothing.
     pub const NONE: Jitter = Jitter { most: Duration::ZERO };
 
-    /// Adds from nothing up to `most`, all alike.
+    /// Returns jitter that adds from nothing up to `most`, all times equally likely.
     #[must_use]
     pub const fn up_to(most: Duration) -> Jitter {
         Jitter { most }
     }
 
-    /// A wait and a random time; the sum saturates.
+    /// Returns the wait plus a random time; the sum saturates.
     #[must_use]
     pub fn added_to(self, wait: Duration) -> Duration {
         let most = nanos_of(self.most);
         if most == 0 {
             return wait;
         }
-        // Each `RandomState` of a thread has keys of its own; the hash of nothing under them is random enough.
+        // Each `RandomState` of a thread has keys of its own; under them the hash of `()` is random
+        // enough.
         let random = RandomState::new().hash_one(());
         // `random / 2^64` of `most + 1` nanoseconds, so at most `most`.
         let extra = (u128::from(random) * (u128::from(most) + 1)) >> 64;

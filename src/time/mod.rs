@@ -1,4 +1,4 @@
-//! Where the time comes from.
+//! Clocks, jitter, and a periodic thread.
 
 pub(crate) mod clock;
 pub(crate) mod jitter;

@@ -1,4 +1,4 @@
-//! A thread that does something every so often, until it is dropped.
+//! A thread that runs a task at every interval, until its handle is dropped.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct PeriodicThread {
-    /// Dropped first: its end wakes the thread.
+    /// Sender that is dropped first: the closed channel wakes the thread.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -31,7 +31,7 @@ impl PeriodicThread {
     }
 }
 
-/// Wakes the thread and waits until it is gone. A task that is under way is finished first.
+/// Wakes the thread and joins it. A task that is under way is finished first.
 impl Drop for PeriodicThread {
     fn drop(&mut self) {
         self.alive = None;

@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-/// The process's calibrated counter.
+/// The calibrated counter of the process.
 pub(crate) struct Tsc {
     quanta: quanta::Clock,
     origin: u64,
-    /// Nanoseconds a count: whole ones, and 2^-64ths of one.
+    /// Whole nanoseconds per raw unit; `part` has the rest, in 2^-64ths of one.
     pub(crate) whole: u64,
     pub(crate) part: u64,
 }
@@ -17,10 +17,12 @@ impl Tsc {
         static COUNTER: OnceLock<Tsc> = OnceLock::new();
         COUNTER.get_or_init(|| {
             let quanta = quanta::Clock::new();
-            // Some 20 minutes back, so that a core whose counter is behind this one's does not read as 0.
+            // The origin is some 20 minutes back, so that a core whose counter is behind this one's
+            // does not read as 0.
             let origin = quanta.raw().saturating_sub(1 << 42);
-            // quanta's own scale, to 2^-52 of it, for counters of 250 kHz and more. One multiplication by it takes 3 ns less
-            // than quanta's, which shifts a product of 128 bits by what it does not know when it is compiled.
+            // quanta's own scale, to 2^-52 of it, for counters of 250 kHz and more. One
+            // multiplication by it takes 3 ns less than quanta's, which shifts a product of 128
+            // bits by a number that is not known at compile time.
             let scale = quanta.delta_as_nanos(0, 1 << 52);
             Tsc { quanta, origin, whole: scale >> 52, part: scale << 12 }
         })
@@ -43,7 +45,7 @@ impl Tsc {
     }
 }
 
-/// Counts of the processor's counter in nanoseconds, rounded up: 0 for no count.
+/// Returns raw counter units in nanoseconds, rounded up: 0 for 0 units.
 #[cold]
 pub(crate) fn raw_to_nanos(count: u64) -> u64 {
     if count == 0 { 0 } else { Tsc::get().to_nanos(count).saturating_add(1) }

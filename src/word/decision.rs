@@ -1,4 +1,4 @@
-//! What a decision says. Plain values: durations are computed when asked for.
+//! Results of a decision. Plain values: durations are computed when asked for.
 
 #[cfg(feature = "http")]
 mod next_token;
@@ -12,7 +12,7 @@ use crate::word::state::Outcome;
 use crate::word::terms::{Reading, Refill};
 use crate::word::tick::TickScale;
 
-/// Until some units are earned, from a clock reading on.
+/// The wait until some units are earned, from a clock reading on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     units: u64,
@@ -39,7 +39,7 @@ impl Wait {
         Wait { units: nanos, from, clock: TickScale::NANOS }
     }
 
-    /// Until the bucket has `goal` units, from what it has after an outcome.
+    /// Returns the wait until the bucket has `goal` units, from the level after an outcome.
     #[inline]
     pub(crate) fn until<P: Refill>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
         let (units, clock) = reading.refill.wait(reading.tick, goal, level, lag);
@@ -78,58 +78,62 @@ impl Granted {
         Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
     }
 
-    /// What was not taken from a bucket: granted by shadow mode, by no limit at all, or none of it.
+    /// Returns a grant that took nothing from a bucket: by shadow mode, without a limit, or of 0
+    /// tokens.
     pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
         Granted { tokens, remaining, reset: Wait::of_nanos(0, 0) }
     }
 
-    /// Taken of a lease, when `remaining` were known to be left: it takes at most so many nanoseconds to fill the bucket.
+    /// Returns a grant from a lease, when `remaining` tokens were known to be left. The bucket is
+    /// full in at most `nanos` nanoseconds.
     #[inline(always)]
     pub(crate) fn leased(tokens: u64, remaining: u64, nanos: u64) -> Granted {
         Granted { tokens, remaining, reset: Wait::of_nanos(nanos, 0) }
     }
 
-    /// The tokens that were taken: what was asked for, but for
-    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to), which may get less.
+    /// Returns the tokens that were taken: the number asked for.
+    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to) may take fewer.
     #[inline]
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// Whole tokens left in the bucket after this decision, at its moment.
+    /// Returns the whole tokens left in the bucket after this decision, at its moment.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// From the decision until the bucket is full, if nobody takes more; 0 if it is full.
+    /// Returns the time from the decision until the bucket is full, if no more is taken; 0 if it is
+    /// full.
     ///
-    /// At most the time to fill an empty bucket, but for a clock reading that was behind, which adds by
-    /// how much.
+    /// The time is at most that to fill an empty bucket, plus the lag of a clock reading that was
+    /// behind.
     pub fn reset_after(&self) -> Duration {
         self.reset.duration()
     }
 }
 
-/// What is in a bucket, from [`peek`](crate::TokenBucket::peek). Nothing was taken.
+/// The content of a bucket, from [`peek`](crate::TokenBucket::peek). No token was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Snapshot(pub(crate) Granted);
 
 impl Snapshot {
-    /// Whole tokens in the bucket.
+    /// Returns the whole tokens in the bucket.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.0.remaining
     }
 
-    /// From the moment of the look until the bucket is full, if nobody takes more; 0 if it is full.
+    /// Returns the time from the look until the bucket is full, if no more is taken; 0 if it is
+    /// full.
     pub fn reset_after(&self) -> Duration {
         self.0.reset_after()
     }
 }
 
-/// Taking nothing is always granted, and a look.
+/// A take of 0 tokens is always granted and serves as a look.
 impl From<Granted> for Snapshot {
     fn from(granted: Granted) -> Snapshot {
         Snapshot(granted)
@@ -169,7 +173,7 @@ pub struct Denied {
     retry: Option<Wait>,
 }
 
-/// Why tokens were [`Denied`].
+/// The reason why tokens were [`Denied`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -180,7 +184,7 @@ pub enum Reason {
     /// The key is new, and the limiter has no room for it
     /// (only with [`WhenFull::Deny`](crate::WhenFull::Deny)).
     Full,
-    /// As many tokens are promised to those who wait as the bound on debt allows.
+    /// The debt to waiting callers has no room for these tokens under its bound.
     Debt,
     /// The tokens would come later than the caller is ready to wait.
     Deadline,
@@ -205,7 +209,8 @@ impl Denied {
         Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }
 
-    /// A reservation of `n` that came too early for the debt, or for the patience of who asked.
+    /// Returns the refusal of a reservation of `n` tokens that exceeds the bound on debt, or the
+    /// caller's `max_wait`.
     pub(crate) fn in_debt<P: Refill>(
         n: u64,
         max_wait: u64,
@@ -221,7 +226,7 @@ impl Denied {
         Denied { reason, remaining: terms.available(outcome.level), asked: n, retry }
     }
 
-    /// No room; there may be some at the clock reading `due`, if ever.
+    /// Returns the refusal of a new key. Room may come at the clock reading `due`, if ever.
     pub(crate) fn full(asked: u64, from: u64, due: Option<u64>) -> Denied {
         let wait = |due: u64| Wait::of_nanos(due.saturating_sub(from), from);
         Denied { reason: Reason::Full, remaining: 0, asked, retry: due.map(wait) }
@@ -235,29 +240,31 @@ impl Denied {
         Denied { reason: Reason::TooManyLimits, remaining: 0, asked: 0, retry: None }
     }
 
-    /// How long after the decision the same request is granted, if nobody takes tokens in between.
+    /// Returns the time after which the same request is granted, if no tokens are taken in between.
     ///
-    /// Exact on the limiter's clock: one nanosecond earlier it is refused. `None` if it can never be
-    /// granted. With [`Reason::Full`] it is when room for a new key may be due, at the earliest: zero until the
-    /// limiter has looked at all of its keys in vain, of which each such call does 64.
+    /// The time is from the decision, and exact on the limiter's clock: one nanosecond earlier the
+    /// request is refused. `None` if it can never be granted.
+    ///
+    /// With [`Reason::Full`] it is the earliest time at which room for a new key may be due. It is
+    /// zero until the limiter has looked at all of its keys in vain; each such call looks at 64.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry.map(Wait::duration)
     }
 
-    /// Why.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Whole tokens in the bucket; 0 if there is none.
+    /// Returns the whole tokens in the bucket; 0 if there is no bucket.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// The tokens that were asked for; 0 if it was no bucket that refused them.
+    /// Returns the tokens that were asked for; 0 if the refusal was not a bucket's.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked

@@ -1,9 +1,9 @@
-//! A quota of some keys, counted in the ticks of the limiter's own.
+//! Plans: quotas of some keys, counted in the ticks of the limiter's own quota.
 //!
-//! A tick of the limiter earns `k` units under a plan. What a plan earned until a tick is `floor(tick * k)`, with the
-//! tick counted from the beginning, and what comes between two ticks is the difference of these: nothing is ever
-//! rounded twice, so the error stays under one unit, for ever. (The floor of `elapsed * k`, added up, lost 5 % of a
-//! plan's rate in a test.)
+//! A tick of the limiter earns `k` units under a plan. A plan has earned `floor(tick * k)` units by
+//! a tick, with the tick counted from the beginning. The units between two ticks are the difference
+//! of these two numbers. Nothing is rounded twice, so the error stays under one unit. (The floor of
+//! `elapsed * k`, added up, lost 5 % of a plan's rate in a test.)
 
 use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
@@ -11,31 +11,35 @@ use crate::word::terms::{Reading, Refill, Terms};
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
 ///
-/// It is `Copy`, and a plain value: nothing is registered, so a key is under whatever plan a call names, keeps its
-/// tokens as it moves from plan to plan, and what it earned since its last use counts at the plan of the call that looks.
+/// A plan is a plain value and `Copy`: nothing is registered. A key is under the plan that a call
+/// names, and keeps its tokens from plan to plan. Tokens earned since the key's last use count at
+/// the plan of the present call.
 ///
-/// It counts in ticks of the limiter, and is right to one of them and to one unit of its own, a small fraction of a token.
+/// A plan counts in ticks of the limiter. It is right to one tick and to one unit of its own, a
+/// small fraction of a token.
 ///
-/// A plan is kept as a ratio to the quota that was in force when it was made, and a later
-/// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays. A plan made after
-/// a change counts from that change on: the time before it earns nothing under the plan, also by a
-/// reading of the clock that is behind the change.
+/// A plan is a ratio to the quota that was in force when the plan was made. A later
+/// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays.
+///
+/// A plan made after a change counts from that change on. The time before the change earns nothing
+/// under the plan, also at a clock reading that is behind the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The limiter it was made for.
+    /// The number of the limiter that the plan was made for.
     pub(crate) limiter: u64,
     quota: Quota,
-    /// A tick earns `factor / 2^shift` units, the factor rounded up to 64 significant bits.
+    /// Units that a tick earns, times `2^shift`, rounded up to 64 significant bits.
     factor: u64,
     shift: u32,
     capacity: u64,
-    /// From when on the plan earns; `None` if no other quota has gone before.
+    /// Start from which the plan earns; `None` if the limiter had no other quota before.
     since: Option<PlanStart>,
     /// The set of overflow buckets of its keys, as the limiter numbers them.
     pub(crate) overflow_set: u8,
 }
 
-/// The start of the quota that a plan was made beside: a clock reading in nanoseconds, and its tick.
+/// The start of the quota beside which a plan was made: a clock reading in nanoseconds, and its
+/// tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanStart {
     pub(crate) nanos: u64,
@@ -43,7 +47,7 @@ pub(crate) struct PlanStart {
 }
 
 impl Plan {
-    /// `own` is what the limiter's ticks count, `terms` how.
+    /// Compiles a plan. `own` is the quota that the limiter's ticks count, by `terms`.
     pub(crate) fn compile(
         limiter: u64,
         quota: Quota,
@@ -63,7 +67,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// A plan whatever a tick is worth, as a tiny layout that is tried in full has it.
+    /// Compiles a plan without a bound on a tick's worth, for a tiny layout that a test enumerates.
     pub(crate) fn however_coarse(
         limiter: u64,
         quota: Quota,
@@ -78,7 +82,7 @@ impl Plan {
             return Err(QuotaError::BurstTooWide { burst, most });
         }
         let own = own.numbers();
-        // Units a tick, below 2^126 over below 2^126, times 2^scale.
+        // Units per tick, below 2^126 over below 2^126, times 2^scale.
         let up = u128::from(tokens) * u128::from(own.nanos);
         let down = u128::from(own.tokens) * u128::from(nanos);
         let Some((factor, shift)) = ratio(up, down, widths.scale.into()) else {
@@ -103,18 +107,18 @@ impl Plan {
         Plan { overflow_set, ..self }
     }
 
-    /// The quota it was made of.
+    /// Returns the quota that the plan was made of.
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.quota
     }
 
-    /// Ticks in which a bucket surely fills from its lowest level.
+    /// Returns the ticks in which a bucket surely fills from its lowest level.
     pub(crate) fn ticks_to_fill(&self) -> u64 {
         self.ticks(0, self.capacity)
     }
 
-    /// The least number of ticks after `tick` that earn `units`; or many, if it is more than a plan may need.
+    /// Returns the least number of ticks after `tick` that earn `units`; `LONG` if it does not fit.
     fn ticks(&self, tick: i64, units: u64) -> u64 {
         let into = self.product(tick).cast_unsigned() & ((1 << self.shift) - 1);
         let goal = u128::from(units).checked_mul(1 << self.shift);
@@ -122,7 +126,7 @@ impl Plan {
         ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(LONG)
     }
 
-    /// Rounded down, also below 0.
+    /// Returns the units earned by a tick, rounded down, also below 0.
     fn earned_until(&self, tick: i64) -> i128 {
         self.product(tick) >> self.shift
     }
@@ -136,8 +140,10 @@ impl Plan {
 /// Stands for any number of ticks that no plan needs.
 const LONG: u64 = u64::MAX >> 2;
 
-/// `up / down * 2^scale` as `factor / 2^shift`, the factor rounded up to 64 bits; the shift is below 128. Nothing if
-/// it is too small for that, or 2^64 and more. The terms are from 1 to below 2^126.
+/// Returns `up / down * 2^scale` as `factor / 2^shift`, the factor rounded up to 64 bits.
+///
+/// The shift is below 128. Returns `None` if the ratio is too small for that, or is 2^64 or more.
+/// `up` and `down` are from 1 to below 2^126.
 fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
     let (mut quotient, mut rest) = (up / down, up % down);
     let mut shift = 0_u32;
@@ -153,14 +159,17 @@ fn ratio(up: u128, down: u128, scale: u32) -> Option<(u64, u32)> {
     let factor = quotient + u128::from(rest > 0);
     let (factor, shift) = match u64::try_from(factor) {
         Ok(factor) => (factor, shift),
-        // Rounded up to 2^64, unless it had so many bits from the beginning.
+        // Rounded up to 2^64, unless the quotient had 65 bits or more from the beginning.
         Err(_) => (1 << 63, shift.checked_sub(1)?),
     };
     Some((factor, shift.checked_sub(scale)?)).filter(|(_, shift)| *shift < 128)
 }
 
-/// A tick since the beginning, which is known modulo 2^63, as the base of a change is. After a change to a faster quota
-/// a reading that is behind it may be before the beginning. (Ticks wrap where a nanosecond has more than one.)
+/// Returns a tick since the beginning, with a sign. It is known modulo 2^63, as the base of a
+/// change is.
+///
+/// After a change to a faster quota a reading behind the change may be before the beginning. (Ticks
+/// wrap where a nanosecond has more than one.)
 fn signed(tick: u64) -> i64 {
     (tick << 1).cast_signed() >> 1
 }
@@ -183,7 +192,7 @@ impl Reading {
         Reading { refill, at: self.at, tick: self.tick }
     }
 
-    /// Ticks since a start; negative if the reading is behind it.
+    /// Returns the ticks since a start; negative if the reading is behind it.
     fn age(&self, PlanStart { nanos, tick }: PlanStart) -> i64 {
         let ahead = signed(self.tick.wrapping_sub(tick));
         let wraps = self.refill.ticks.may_count(self.nanos().saturating_sub(nanos), 1 << 62);
@@ -193,7 +202,8 @@ impl Reading {
 }
 
 impl Planned {
-    /// Ticks from the plan's start to the tick `now`, which is the reading's or ahead of it.
+    /// Returns the ticks from the plan's start to the tick `now`, which is the reading's or ahead
+    /// of it.
     fn age(&self, now: u64) -> i64 {
         // A lag is below 2^57 ticks.
         self.age.saturating_add_unsigned(now.wrapping_sub(self.tick))
@@ -214,7 +224,7 @@ impl Refill for Planned {
     }
 
     fn earned(&self, now: u64, passed: u64) -> u64 {
-        // Nothing before the plan's start: those ticks are of another quota.
+        // The ticks before the plan's start are of another quota and earn nothing.
         let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
         let now = signed(now);
         // No overflow: `passed` is below 2^62, as a stamp's range is.

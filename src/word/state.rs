@@ -1,20 +1,25 @@
-//! The word of a bucket, and the steps it takes. Pure: no atomics, no clock.
+//! The word of a bucket, and its steps. Pure: no atomics, no clock.
 //!
-//! | bits             | field  | meaning                                                          |
-//! |------------------|--------|------------------------------------------------------------------|
-//! | `S..64`          | tokens | the level at the stamp, in units of `2^-fraction` tokens, above the deepest debt |
-//! | `0..S`           | stamp  | the tick at which the level was committed, modulo `2^S`           |
-//! | all ones         | `FULL`   | never charged                                                   |
-//! | all ones less 1  | `SEALED` | evicted: never charged again; its key has, or may have, another |
-//! | all ones less 2  | `INSERTING` | of a slot of a table: its key is just getting it             |
-//! | `S..64` all ones | vacant | nobody's since the stamp                                         |
+//! | bits             | field       | meaning                                                   |
+//! |------------------|-------------|-----------------------------------------------------------|
+//! | `S..64`          | tokens      | level at the stamp, in units above the deepest debt       |
+//! | `0..S`           | stamp       | tick at which the level was committed, modulo `2^S`       |
+//! | all ones         | `FULL`      | never charged                                             |
+//! | all ones less 1  | `SEALED`    | evicted, never charged again: its key may have another    |
+//! | all ones less 2  | `INSERTING` | a table slot that a thread is giving to a key             |
+//! | `S..64` all ones | tombstone   | a table slot without a key since the stamp                |
 //!
-//! The tokens field of the reserved words is all ones, which is above every level.
+//! A unit is `2^-fraction` tokens. The tokens field of the reserved words is all ones, which is
+//! above every level.
 //!
-//! Let `d = (now - stamp) mod 2^S`. From `jitter` on, `d` is a reading that is behind the stamp (cores
-//! whose counters differ): no time has passed, and the stamp stays. From `backward_from` on, it is a clock
-//! that was set back, or a wrap after a very long idle time: no time has passed, and the stamp moves to
-//! now, so that the bucket heals at once and earns nothing by it. Below, it is the time that passed.
+//! Let `d = (now - stamp) mod 2^S`. There are three windows:
+//!
+//! * `d < backward_from`: `d` ticks have passed.
+//! * `backward_from <= d < jitter_from`: the clock was set back, or the stamp wrapped after a very
+//!   long idle time. No time has passed, and the stamp moves to `now`: the bucket recovers at once
+//!   and earns nothing.
+//! * `jitter_from <= d`: the reading is behind the stamp, because the counters of cores differ. No
+//!   time has passed, and the stamp stays.
 
 use crate::fault::{Fault, injected};
 use crate::word::terms::{Reading, Refill, Terms, ticks_until};
@@ -31,20 +36,20 @@ pub(crate) struct Balance {
     stamp: u64,
     /// Ticks by which the reading is behind the stamp.
     pub(crate) lag: u64,
-    /// The clock was set back: even a refusal commits the new stamp.
+    /// True if the clock was set back: even a refusal commits the new stamp.
     adopt: bool,
 }
 
-/// How a take left its bucket.
+/// The bucket as a take left it, by which a later step tells whether it was used since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The [mark](State::empty_at) of the bucket.
     pub(crate) empty_at: u64,
-    /// The tick of the stamp that only the very word still has; `None` where the mark tells enough.
+    /// The stamp that the word must still have; `None` where the mark is sufficient.
     pub(crate) stamp: Option<u64>,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) granted: bool,
@@ -54,33 +59,33 @@ pub(crate) struct Outcome {
     pub(crate) level: u64,
     /// Ticks by which the reading is behind the stamp.
     pub(crate) lag: u64,
-    /// Where it came to that.
+    /// The bucket that the step was taken on.
     pub(crate) origin: Origin,
 }
 
-/// Whose bucket it was.
+/// The origin of an outcome: the bucket that it was taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The only one, or the key's own.
+    /// A `TokenBucket`, or the key's own bucket.
     Own,
-    /// The key's own, by the number that its store knows the entry by.
+    /// The key's own bucket, by the number of its entry in the store.
     Entry(u64),
-    /// The key's own, known by its hash.
+    /// The key's own bucket in the table, by the key's hash.
     Inline(u64),
-    /// One that keys without room share, by hash.
+    /// An overflow bucket, shared by keys without an entry, by hash.
     Overflow(u32),
-    /// Nobody's: nothing was counted.
+    /// No bucket: nothing was counted.
     Nowhere,
 }
 
 impl Balance {
-    /// Nothing was asked of it.
+    /// Returns the outcome of a take of 0 tokens, which is always granted.
     #[inline]
     pub(crate) fn untouched(self) -> Outcome {
         Outcome { granted: true, taken: 0, level: self.level, lag: self.lag, origin: Origin::Own }
     }
 
-    /// The state of a bucket that is first seen so.
+    /// Packs this balance as the first committed state of a bucket.
     pub(crate) fn initialized(self, terms: &Terms) -> State {
         State::pack(terms, self.level, self.stamp)
     }
@@ -121,30 +126,31 @@ impl State {
         State(level << terms.widths.stamp | stamp & terms.mask)
     }
 
-    /// Nobody's, since a tick (or one of the three before it, which would make it another reserved word).
+    /// Returns a tombstone stamped with tick `now`. The top three stamps are avoided, because they
+    /// would make a reserved word.
     pub(crate) const fn tombstone(terms: &Terms, now: u64) -> State {
         let stamp = now & terms.mask;
         State(!terms.mask | if stamp < terms.mask - 2 { stamp } else { terms.mask - 3 })
     }
 
-    /// Neither `FULL` nor `SEALED` nor `INSERTING`: a level and a stamp.
+    /// Returns whether this is a level and a stamp: neither `FULL` nor `SEALED` nor `INSERTING`.
     #[inline]
     pub(crate) const fn is_level(self) -> bool {
         self.0 < State::INSERTING.0
     }
 
-    /// Of a slot that is somebody's who will give it another state.
+    /// Returns whether a thread owns the slot exclusively (`SEALED` or `INSERTING`).
     pub(crate) const fn is_claimed(self) -> bool {
         self.0 == State::SEALED.0 || self.0 == State::INSERTING.0
     }
 
-    /// Ticks from the stamp to a reading, modulo the range.
+    /// Returns the ticks from the stamp to a reading, modulo the range.
     #[inline]
     const fn passed(self, terms: &Terms, now: u64) -> u64 {
         now.wrapping_sub(self.0) & terms.mask
     }
 
-    /// The bucket at tick `now`. A reserved word reads as full.
+    /// Returns the bucket at tick `now`. A reserved word reads as full.
     #[inline(always)]
     pub(crate) fn at(self, refill: &impl Refill, now: u64) -> Balance {
         let terms = refill.terms();
@@ -156,17 +162,18 @@ impl State {
         }
     }
 
-    /// As [`at`](State::at), at a reading that [it admits](State::accepts_fresh): all of the difference has passed.
+    /// Returns the bucket at a reading that [`accepts_fresh`](State::accepts_fresh): the whole
+    /// difference to the stamp has passed.
     #[inline(always)]
     fn ahead(self, refill: &impl Refill, now: u64) -> Balance {
         let terms = refill.terms();
-        // No overflow: what is earned is below 2^63, and the tokens field has 58 bits at the most. A reserved word's field is
-        // above the capacity: it reads as full.
+        // No overflow: the units earned are below 2^63, and the tokens field has at most 58 bits.
+        // The field of a reserved word is above the capacity, so the word reads as full.
         let level = (self.0 >> terms.widths.stamp) + refill.earned(now, self.passed(terms, now));
         Balance { level: level.min(refill.capacity()), stamp: now & terms.mask, lag: 0, adopt: false }
     }
 
-    // By value: a reference to them would keep the terms in memory in the paths that are hot.
+    // By value: a reference would force the terms into memory on the hot path.
     #[cold]
     fn at_an_earlier_time(self, refill: impl Refill, now: u64, passed: u64) -> Balance {
         let terms = refill.terms();
@@ -180,23 +187,26 @@ impl State {
         }
     }
 
-    /// Whether a reading is surely not behind the stamp, of a bucket that was charged: it is within `half` the range ahead.
+    /// Returns whether a reading is surely not behind the stamp: a charged bucket's stamp is at
+    /// most `half` ticks, half the range, before it.
     #[inline(always)]
     pub(crate) fn accepts_fresh(self, reading: &Reading, half: u64) -> bool {
         (self.is_level() && self.passed(&reading.refill, reading.tick) <= half) || injected(Fault::Unadmitted)
     }
 
-    /// Whether a reading that the state admits may take though it is from before the word was loaded: it is ahead of the
-    /// stamp by no more than a clock may be ahead of another.
+    /// Returns whether an accepted reading from before the load of the word may take: it is at most
+    /// `near` ticks ahead of the stamp, the skew between two clocks.
     ///
-    /// If the clock was set back since, further ahead would be time that did not pass. Within that it is earned once, as that
-    /// of a core whose counter is ahead. (A refusal takes nothing: with less time passed it is one all the more.)
+    /// If the clock was set back since the reading, more than `near` ticks would be time that did
+    /// not pass. Up to `near`, the time is earned once, as by a core whose counter is ahead. (A
+    /// refusal based on too much elapsed time is still a refusal with less.)
     #[inline(always)]
     pub(crate) fn within_skew(self, reading: &Reading, near: u64) -> bool {
         self.passed(&reading.refill, reading.tick) <= near || injected(Fault::Unadmitted)
     }
 
-    /// Whether a reading from before the word was loaded may decide: it is jitter, or surely later than the stamp.
+    /// Returns whether a reading from before the load of the word may decide: it is jitter, or
+    /// surely later than the stamp.
     pub(crate) fn accepts_stale(self, terms: &Terms, now: u64) -> bool {
         let passed = self.passed(terms, now);
         self.is_level() && (passed <= terms.mask / 2 || passed >= terms.jitter_from())
@@ -208,7 +218,8 @@ impl State {
         self.at(refill, now).take(refill.terms(), need)
     }
 
-    /// As [`Take`](crate::word::verb::Take), at a reading that [it admits](State::accepts_fresh).
+    /// Takes `n` tokens as [`Take`](crate::word::verb::Take) does, at a reading that
+    /// [`accepts_fresh`](State::accepts_fresh).
     #[inline(always)]
     pub(crate) fn take_ahead(self, reading: &Reading, n: u64) -> (Outcome, Option<State>) {
         let (terms, view) = (&reading.refill, self.ahead(&reading.refill, reading.tick));
@@ -218,7 +229,8 @@ impl State {
         }
     }
 
-    /// Takes `need` units and, of what is left above that, as many tokens on top as `size` says. Tells how many those are.
+    /// Takes `need` units and, on top, a lease of `size(spare)` tokens, where `spare` is the units
+    /// left above `need`. Returns the outcome and the tokens of the lease.
     pub(crate) fn lease(
         self,
         refill: &impl Refill,
@@ -236,23 +248,27 @@ impl State {
         ((outcome, size), next)
     }
 
-    /// Ends a lease of `size` units, of which `left` come back. Stamped anew even if none do: what is earned from now on
-    /// has room for all of them. Nothing to commit if it is no longer anybody's.
+    /// Ends a lease of `size` units, of which `left` come back. Returns `None` if the bucket is
+    /// sealed.
+    ///
+    /// The new stamp is committed even when `left` is 0, because from this tick on the bucket may
+    /// refill up to its full capacity again.
     pub(crate) fn recalled(self, refill: &impl Refill, now: u64, left: u64, size: u64) -> Option<State> {
         let view = self.at(refill, now);
-        // The sums are below 2^59. The lease is not in the room there is.
+        // The sums are below 2^59. The capacity is already reduced by the lease.
         let level = (view.level + left).min(refill.capacity() + size).min(refill.nominal_capacity());
         let stamped = self != State::SEALED && (left > 0 || !injected(Fault::NotStampedAnew));
         stamped.then(|| State::pack(refill.terms(), level, view.stamp))
     }
 
-    /// The level in the word, whatever was earned since; of a reserved word, more than any.
+    /// Returns the level in the word, without refill since; for a reserved word, more than any
+    /// level.
     #[inline]
     pub(crate) fn stored(self, terms: &Terms) -> u64 {
         self.0 >> terms.widths.stamp
     }
 
-    /// Takes up to `most` units in whole tokens: those that are there.
+    /// Takes the whole tokens that are there, up to `most` units.
     pub(crate) fn take_up_to(self, refill: &impl Refill, now: u64, most: u64) -> (Outcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         match terms.units(terms.available(view.level)).min(most) {
@@ -261,7 +277,7 @@ impl State {
         }
     }
 
-    /// Takes up to `most` units in whole tokens, on credit if need be.
+    /// Takes up to `most` units in whole tokens, on credit as far as the debt allows.
     pub(crate) fn charge_up_to(self, refill: &impl Refill, now: u64, most: u64) -> (Outcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         let left = terms.units(terms.tokens(view.level.saturating_sub(refill.min_level())));
@@ -271,8 +287,8 @@ impl State {
         }
     }
 
-    /// Takes `need` units that are there or will be, if the debt stays bounded and `patient` allows the ticks until
-    /// they are all earned.
+    /// Takes `need` units that are there or will be earned. The debt must stay within its bound,
+    /// and `patient` must accept the ticks until all are earned.
     pub(crate) fn reserve(
         self,
         refill: &impl Refill,
@@ -287,8 +303,8 @@ impl State {
         if possible { view.took(terms, need) } else { view.refused(terms) }
     }
 
-    /// Gives back `units`, as far as they fit. Nothing to commit if none do: a reserved word is full, or is no
-    /// longer anybody's.
+    /// Gives back `units`, as far as they fit. Returns `None` if there is nothing to commit: none
+    /// fit and the stamp stays, or the word is reserved.
     pub(crate) fn give(self, refill: &impl Refill, now: u64, units: u64) -> Option<State> {
         let view = self.at(refill, now);
         // The sum is below 2^59.
@@ -297,20 +313,21 @@ impl State {
         (fits || injected(Fault::SealedIsGiven)).then(|| State::pack(refill.terms(), level, view.stamp))
     }
 
-    /// Gives back `units` to a bucket that still stands as they left it.
+    /// Gives back `units` to a bucket that still stands as its take left it.
     pub(crate) fn give_back(self, refill: &impl Refill, now: u64, units: u64, left: Left) -> Option<State> {
         if self.stands(refill.terms(), now, left) { self.give(refill, now, units) } else { None }
     }
 
-    /// Whether no tokens were taken since a bucket was left so, beyond those that came back.
+    /// Returns whether no tokens were taken since the take that left the bucket so, beyond those
+    /// that came back.
     pub(crate) fn stands(self, terms: &Terms, now: u64, Left { empty_at, stamp }: Left) -> bool {
         let same_stamp = |stamp: u64| (self.0 ^ stamp) & terms.mask == 0;
         let same = self.empty_at(terms, now) == empty_at && stamp.is_none_or(same_stamp);
         self.is_level() && (same || injected(Fault::Unmarked))
     }
 
-    /// Undoes a take of `need` units, which found `before` of them at the tick `since`: gives back what of it the
-    /// bucket would still have, had they not been taken.
+    /// Undoes a take of `need` units made at tick `since` when the level was `before`. Gives back
+    /// the units that the bucket would still hold had the take not happened.
     pub(crate) fn undo(
         self,
         refill: &impl Refill,
@@ -320,7 +337,7 @@ impl State {
         since: u64,
     ) -> Option<State> {
         let terms = refill.terms();
-        // The bucket is as it was at its stamp, if the reading is behind that.
+        // A reading behind the stamp counts as the stamp's own tick.
         let then = now.wrapping_add(self.at(refill, now).lag);
         let passed = then.wrapping_sub(since) & terms.mask;
         let earned = if passed < terms.backward_from { refill.earned(then, passed) } else { 0 };
@@ -330,11 +347,11 @@ impl State {
         self.give(refill, now, need.saturating_sub(spilt))
     }
 
-    /// A number that takes and refunds move, and time does not: what the bucket has earned by the tick
-    /// at which it is next empty of debt.
+    /// Returns the virtual time at which the bucket is next empty of debt, in units earned by then.
+    /// Only takes and refunds change it; refilling does not.
     ///
-    /// It holds at the pace of the terms. A take under a plan may leave it where it was: a plan earns
-    /// more, or less, in the same ticks.
+    /// The virtual time is that of the terms' own rate. A take under a plan may leave it unchanged,
+    /// because a plan earns more or less in the same ticks.
     pub(crate) fn empty_at(self, terms: &Terms, now: u64) -> u64 {
         let passed = self.passed(terms, now);
         let stamp = if passed >= terms.jitter_from() {
@@ -345,18 +362,20 @@ impl State {
         terms.empty_at(stamp, self.0 >> terms.widths.stamp)
     }
 
-    /// Ticks until the bucket has been full for the margin and may be evicted; 0 if it may be now, as one that
-    /// was never charged may be at any time. It is full, whatever plan it is under, `longest` ticks after its stamp
-    /// (0 if there are no plans).
+    /// Returns the ticks until the bucket has been full for the eviction grace and may be evicted;
+    /// 0 if it may be now.
+    ///
+    /// A bucket that was never charged may be evicted at any time. Under any plan a bucket is full
+    /// `longest` ticks after its stamp (0 if there are no plans).
     pub(crate) fn evictable_in(self, terms: &Terms, now: u64, longest: u64) -> u64 {
         if !self.is_level() {
             return 0;
         }
         let passed = self.passed(terms, now);
-        // Whatever plan there is, it is not of a vacant one.
+        // A tombstone has no plan, so `longest` does not apply.
         let longest = if self.0 >= !terms.mask { 0 } else { longest };
         let level = (self.0 >> terms.widths.stamp).min(terms.capacity);
-        // Ticks to fill are below 2^58, the margin below 2^62 + 1, a lag below 2^57.
+        // Ticks to fill are below 2^58, the eviction grace is at most 2^62, a lag is below 2^57.
         let margin = if injected(Fault::NoMargin) { 0 } else { terms.grace() };
         let due = terms.ticks_for(now, terms.capacity - level).max(longest) + margin;
         if passed < terms.backward_from { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
@@ -364,7 +383,7 @@ impl State {
 }
 
 impl<P: Refill> Reading<P> {
-    /// The bucket at this reading.
+    /// Returns the bucket at this reading.
     #[inline]
     pub(crate) fn view(&self, state: State) -> Balance {
         state.at(&self.refill, self.tick)

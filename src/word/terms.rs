@@ -1,7 +1,9 @@
-//! What a [`Quota`](crate::Quota) is compiled to, once, in the frame of its word; and how buckets earn by it.
+//! Terms: a [`Quota`](crate::Quota) compiled once for the layout of its word; and the refill of
+//! buckets.
 //!
-//! A bucket may be in debt to those who wait. Its field holds what is in it and the most debt together, so
-//! that it is never negative; the [`empty_level`](Terms::empty_level) is where it is empty.
+//! A bucket may be in debt to waiting callers. Its tokens field holds the level above the deepest
+//! debt, so the field is never negative; at [`empty_level`](Terms::empty_level) the bucket is
+//! empty.
 //!
 //! No sum or shift of the hot path overflows (proofs at the lines).
 
@@ -11,11 +13,12 @@ use crate::quota::layout::{LayoutOptions, QuotaError};
 use crate::time::tsc::raw_to_nanos;
 use crate::word::tick::TickScale;
 
-/// Readings that are behind the stamp by up to this much are jitter between cores: 4 s.
+/// Largest lag of a reading behind the stamp that is jitter between cores, in nanoseconds: 4 s.
 const JITTER_NANOS: u64 = 4_000_000_000;
-/// Readings that are behind by up to this much more are a clock that jumped back: 1 h.
+/// Largest lag beyond that which is a clock that jumped back, in nanoseconds: 1 h.
 const JUMP_NANOS: u64 = 3_600_000_000_000;
-/// How long a bucket has been full before it may be evicted: 2 s, in case the evictor's clock is ahead.
+/// Eviction grace in nanoseconds, 2 s: the time that a bucket must be full before eviction, because
+/// the evictor's clock may be ahead.
 pub(crate) const EVICTION_GRACE: u64 = 2_000_000_000;
 
 /// A compiled quota.
@@ -23,15 +26,16 @@ pub(crate) const EVICTION_GRACE: u64 = 2_000_000_000;
 pub(crate) struct Terms {
     pub(crate) widths: Widths,
     pub(crate) ticks: TickScale,
-    /// Added to the clock's ticks: what its rate was before makes a difference for ever.
+    /// Offset added to every tick, so that ticks stay continuous across quota changes.
     pub(crate) base: u64,
     /// `2^stamp - 1`.
     pub(crate) mask: u64,
     /// The level of an empty bucket, in units. Below it the bucket is in debt.
     pub(crate) empty_level: u64,
-    /// The level of a full bucket.
+    /// The level of a full bucket, in units.
     pub(crate) capacity: u64,
-    /// From this many ticks on, a difference to the stamp is not time that passed: the clock is back.
+    /// Least difference to the stamp, in ticks, that is not time that passed: the clock is behind
+    /// the stamp or was set back.
     pub(crate) backward_from: u64,
 }
 
@@ -44,7 +48,7 @@ impl Terms {
         }
     }
 
-    /// The terms in a given frame: the one of the word, or a tiny one that a test enumerates.
+    /// Returns the terms in a given layout: that of the word, or a tiny one that a test enumerates.
     pub(crate) const fn in_layout(quota: RawQuota, Layout { widths, debt }: Layout) -> Terms {
         let RawQuota { tokens, nanos, burst } = quota;
         let range = 1_u64 << widths.stamp;
@@ -63,35 +67,38 @@ impl Terms {
         terms
     }
 
-    /// These terms where a faster rate has gone before. Its stamps may be ahead by the jitter of its clock, which is
-    /// many ticks of a slow one: whatever the range can spare is a clock that was set back.
+    /// Returns the same terms after a change from a faster quota.
+    ///
+    /// Stamps of the faster quota may be ahead by its jitter, which is many ticks at the slower
+    /// rate. The backward window is therefore widened to the whole spare range.
     pub(crate) const fn after_others(self) -> Terms {
         Terms { backward_from: self.jitter_from() - self.mask.div_ceil(64), ..self }
     }
 
-    /// So many ticks a clock may be ahead of another: 4 s, or the 4096th part of the stamp's range.
+    /// Returns the ticks by which a clock may be ahead of another: 4 s, at most 1/4096 of the
+    /// stamp's range, and at least 2.
     pub(crate) const fn max_skew(&self) -> u64 {
         self.mask + 1 - self.jitter_from()
     }
 
-    /// From this many ticks on, a difference to the stamp is jitter.
+    /// Returns the least difference to the stamp, in ticks, that is jitter.
     pub(crate) const fn jitter_from(&self) -> u64 {
         let range = self.mask + 1;
         range - at_least_2(self.ticks.ticks_in(JITTER_NANOS), range.div_ceil(4096))
     }
 
-    /// How long, in ticks, a bucket stays after it is full.
+    /// Returns the ticks of the eviction grace.
     pub(crate) const fn grace(&self) -> u64 {
         self.ticks.ticks_in(EVICTION_GRACE) + 1
     }
 
-    /// The lowest level that a debt may leave.
+    /// Returns the lowest level that a debt may leave, in units.
     pub(crate) const fn min_level(&self) -> u64 {
         let burst = self.capacity - self.empty_level;
         if self.widths.fixed_debt { 0 } else { self.empty_level.saturating_sub(burst) }
     }
 
-    /// The tick at a clock reading, modulo 2^64.
+    /// Returns the tick at a clock reading, modulo 2^64.
     #[inline]
     pub(crate) const fn tick(&self, nanos: u64) -> u64 {
         self.base.wrapping_add(self.ticks.tick(nanos))
@@ -101,7 +108,8 @@ impl Terms {
         Layout { widths: self.widths, debt: self.empty_level >> self.widths.fraction }
     }
 
-    /// The units of `n` tokens. More than any bucket holds cost more than any bucket holds.
+    /// Returns the units of `n` tokens. `n` is clamped to `MAX_TOKENS`, which is more than any
+    /// bucket holds.
     #[inline]
     pub(crate) const fn units(&self, n: u64) -> u64 {
         // At most 2^41 * 2^16.
@@ -109,52 +117,54 @@ impl Terms {
         n << self.widths.fraction
     }
 
-    /// Whole tokens in `units`.
+    /// Returns the whole tokens in `units`.
     #[inline]
     pub(crate) const fn tokens(&self, units: u64) -> u64 {
         units >> self.widths.fraction
     }
 
-    /// The units earned when a bucket is next empty of debt: a number that takes and refunds alone move.
+    /// Returns the virtual time at which the bucket is next empty of debt, in units earned by then.
+    /// Only takes and refunds change it; refilling does not.
     pub(crate) const fn empty_at(&self, stamp: u64, level: u64) -> u64 {
-        // Stamps are known modulo the range, so marks are as well.
+        // Stamps are known modulo the range, so this time is as well.
         (stamp << self.widths.scale).wrapping_sub(level) & (((self.mask + 1) << self.widths.scale) - 1)
     }
 
-    /// Whole tokens that a plain take finds at a level.
+    /// Returns the whole tokens that a plain take finds at a level.
     #[inline]
     pub(crate) const fn available(&self, level: u64) -> u64 {
         self.tokens(level.saturating_sub(self.empty_level))
     }
 }
 
-/// As many tokens as fill any bucket from its deepest debt; more than any burst, fewer than would overflow.
+/// Tokens that fill any bucket from its deepest debt; more than any burst, fewer than would
+/// overflow.
 const MAX_TOKENS: u64 = 2 * MAX_BURST;
 
-/// At most `most`, but rounded to nothing a window would vanish for slow quotas.
+/// Clamps to `2..=most`. The lower bound keeps the window from vanishing for slow quotas.
 const fn at_least_2(ticks: u64, most: u64) -> u64 {
     let ticks = if ticks > most { most } else { ticks };
     if ticks < 2 { 2 } else { ticks }
 }
 
-/// How a bucket earns: as its [`Terms`] say, or as a plan on top of them.
+/// The refill of a bucket: that of its [`Terms`], or of a plan on top of them.
 pub(crate) trait Refill: Copy {
     fn terms(&self) -> &Terms;
-    /// The level of a full bucket.
+    /// Returns the level of a full bucket, in units.
     fn capacity(&self) -> u64;
-    /// That of one that nothing is leased of: more than that is never taken at once.
+    /// Returns the capacity when nothing is leased: the largest amount a single take can ask for.
     #[inline]
     fn nominal_capacity(&self) -> u64 {
         self.capacity()
     }
-    /// The lowest level that a debt may leave.
+    /// Returns the lowest level that a debt may leave, in units.
     fn min_level(&self) -> u64;
-    /// The units that came in the `passed` ticks until the tick `now`.
+    /// Returns the units earned in the `passed` ticks until the tick `now`.
     fn earned(&self, now: u64, passed: u64) -> u64;
-    /// The least number of ticks, from the tick `now` on, that earn `units`.
+    /// Returns the least number of ticks, from the tick `now` on, that earn `units`.
     fn ticks_for(&self, now: u64, units: u64) -> u64;
-    /// What is to be earned, from the tick `now` on, until a level is `goal`, and the clock by which it is. A stamp is `lag`
-    /// ticks ahead of now.
+    /// Returns the units to earn from the tick `now` until a level is `goal`, and the scale that
+    /// converts them to time. The stamp is `lag` ticks ahead of `now`.
     #[inline]
     fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
         (ticks_until(self, now, goal, level, lag), self.terms().ticks.by_ticks())
@@ -188,7 +198,7 @@ impl Refill for Terms {
         (units + (1 << self.widths.scale) - 1) >> self.widths.scale
     }
 
-    // Ticks are left to whoever asks how long that takes.
+    // The conversion to ticks is left to the caller that asks for the time.
     #[inline(always)]
     fn wait(&self, _: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
         // Below 2^58 and 2^62.
@@ -197,11 +207,12 @@ impl Refill for Terms {
     }
 }
 
-/// A clock reading, and how buckets earn at it.
+/// A clock reading, and the refill of buckets at it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<P = Terms> {
     pub(crate) refill: P,
-    /// In nanoseconds or, where [a clock's counts](TickScale::counted) are asked for ticks, in those.
+    /// Clock reading in nanoseconds, or raw where the scale [is made for raw
+    /// readings](TickScale::counted).
     pub(crate) at: u64,
     pub(crate) tick: u64,
 }
@@ -217,7 +228,8 @@ impl<P: Refill> Reading<P> {
     }
 }
 
-/// Ticks until a bucket that has `level` units, `lag` ticks after `now`, has `goal`.
+/// Returns the ticks after `now` until a bucket has `goal` units. It has `level` units at its
+/// stamp, `lag` ticks after `now`.
 #[inline]
 pub(crate) fn ticks_until(refill: &impl Refill, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
     if goal <= level { 0 } else { refill.ticks_for(now.wrapping_add(lag), goal - level) + lag }

@@ -1,31 +1,33 @@
-//! The clock that counts time in what it earns.
+//! The scale from clock readings to ticks, in fixed point.
 
-/// The clock that counts ticks: `tick = (ns * multiplier) >> (64 + shift)`, the multiplier rounded up.
+/// The scale from nanoseconds to ticks: `tick = (ns * multiplier) >> (64 + shift)`, the multiplier
+/// rounded up.
 ///
-/// The multiplier is `whole * 2^64 + multiplier_low` and has at least 64 significant bits: either `shift` is 0
-/// (at least half a tick a nanosecond) or the multiplier is at least 2^63. Rounding it up makes a whole
-/// token's time count at least a whole token, so nobody is late; the excess is under a quarter of a
-/// tick in 2^62 ns.
+/// The multiplier is `whole * 2^64 + multiplier_low` and has at least 64 significant bits: either
+/// `shift` is 0 (at least half a tick a nanosecond) or the multiplier is at least 2^63.
+///
+/// The multiplier is rounded up so that a whole token's time counts at least a whole token: no
+/// token is late. The excess is under a quarter of a tick in 2^62 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickScale {
     pub(crate) multiplier_low: u64,
-    /// `whole * 2^16 + scale * 2^8 + shift`, and the flags below: one word, so that a change of quota
-    /// has few to store. A tick earns `2^scale` units.
+    /// `whole * 2^16 + scale * 2^8 + shift`, and the flags below: one word, so that a change of
+    /// quota stores few words. A tick earns `2^scale` units.
     pub(crate) packed: u64,
 }
 
 impl TickScale {
-    /// In the gear of a clock that was made for counts: it is never 0.
+    /// Flag in `packed`: the raw-counter scale has been computed, so that `packed` is non-zero.
     const COMPUTED: u64 = 1 << 7;
-    /// Those counts are not nanoseconds.
+    /// Flag in `packed`: readings are raw counter units, not nanoseconds.
     const RAW: u64 = 1 << 6;
-    /// In the gear of a clock [by ticks](TickScale::by_ticks).
+    /// Flag in `packed`: the scale is [by ticks](TickScale::by_ticks).
     pub(crate) const BY_TICKS: u64 = 1 << 15;
 
     /// One tick a nanosecond.
     pub(crate) const NANOS: TickScale = TickScale { multiplier_low: 0, packed: 1 << 16 };
 
-    /// `tokens * 2^(fraction - scale)` ticks every `nanos`.
+    /// Returns the scale with `tokens * 2^(fraction - scale)` ticks every `nanos`.
     pub(crate) const fn new(tokens: u64, nanos: u64, fraction: u32, scale: u32) -> Self {
         // Long division, one bit of the quotient at a time. `rest < nanos <= 2^62`, so doubling it
         // stays in 63 bits; the quotient stays under 2^(64 + 13).
@@ -51,14 +53,18 @@ impl TickScale {
         if rest > 0 {
             quotient += 1;
         }
-        // At most 1,000 * 2^3 ticks a nanosecond (a faster tick leaves no range): `whole` has 13 bits.
+        // At most 1,000 * 2^3 ticks a nanosecond (a faster tick leaves no range): `whole` has 13
+        // bits.
         let whole = (quotient >> 64) as u64;
         TickScale { multiplier_low: quotient as u64, packed: whole << 16 | (scale as u64) << 8 | shift }
     }
 
-    /// The same ticks, by a counter that has so many nanoseconds a count: `whole + multiplier_low / 2^64`. Neither word of it is 0.
+    /// Returns the scale from raw readings to the same ticks. Neither word of the result is 0.
     ///
-    /// It is ahead of the ticks of those nanoseconds, which are rounded down, by those of a nanosecond at most.
+    /// A raw unit is `whole + multiplier_low / 2^64` nanoseconds.
+    ///
+    /// The result is ahead of the ticks of those nanoseconds, which are rounded down, by at most
+    /// the ticks of one nanosecond.
     pub(crate) const fn counted(&self, whole: u64, multiplier_low: u64) -> TickScale {
         // At most 13 and 12 bits above the 64.
         let (more, less) = ((self.packed >> 16) as u128, self.multiplier_low as u128);
@@ -67,11 +73,11 @@ impl TickScale {
         let (above, below) = ((product >> 64) as u64, product as u64);
         let counted = if whole == 1 && multiplier_low == 0 { 0 } else { TickScale::RAW };
         let packed = above << 16 | self.packed & 0xffff | TickScale::COMPUTED | counted;
-        // A 2^-64th of a tick a count makes no difference to whole ones.
+        // A 2^-64th of a tick per raw unit makes no difference to whole ticks.
         TickScale { multiplier_low: if below == 0 { 1 } else { below }, packed }
     }
 
-    /// Whether what it is asked for is not nanoseconds, but counts of the processor.
+    /// Returns whether readings are raw counter values rather than nanoseconds.
     pub(crate) const fn is_counted(&self) -> bool {
         self.packed & TickScale::RAW != 0
     }
@@ -80,7 +86,8 @@ impl TickScale {
         (self.packed >> 8 & 63) as u32
     }
 
-    /// Of the same ticks, each worth one unit. A token may come within one.
+    /// Returns the scale with the same ticks, each worth one unit. A token may come within one
+    /// tick.
     pub(crate) const fn by_ticks(&self) -> TickScale {
         TickScale { multiplier_low: self.multiplier_low, packed: self.packed & !0xff00 | TickScale::BY_TICKS }
     }
@@ -93,42 +100,46 @@ impl TickScale {
         ((self.packed >> 16) as u128) << 64 | self.multiplier_low as u128
     }
 
-    /// The tick at a clock reading, modulo 2^64.
+    /// Returns the tick at a clock reading, modulo 2^64.
     ///
-    /// Where `shift` is above 0 nothing wraps: the product is then below 2^126.
+    /// No product wraps where `shift` is above 0: it is then below 2^126.
     #[inline]
     pub(crate) const fn tick(&self, nanos: u64) -> u64 {
         let multiplier_low = ((nanos as u128 * self.multiplier_low as u128) >> 64) as u64;
         nanos.wrapping_mul(self.packed >> 16).wrapping_add(multiplier_low) >> self.shift()
     }
 
-    /// How far into its tick a reading is, exact in units of `2^-(64 + shift)` ticks.
+    /// Returns the part of its tick that has passed at a reading.
+    ///
+    /// The part is exact, in units of `2^-(64 + shift)` ticks.
     const fn into(&self, nanos: u64) -> u128 {
         (nanos as u128).wrapping_mul(self.multiplier()) & (u128::MAX >> (64 - self.shift()))
     }
 
-    /// Whether a span may have `ticks` ticks.
+    /// Returns whether a span of `nanos` may have `ticks` ticks.
     pub(crate) const fn may_count(&self, nanos: u64, ticks: u128) -> bool {
         nanos as u128 * ((self.multiplier() >> 64) + 1) >= ticks
     }
 
-    /// A span in whole ticks, rounded up.
+    /// Returns a span in whole ticks, rounded up.
     pub(crate) const fn ticks_in(&self, nanos: u64) -> u64 {
         // The multiplier is less than 1 too large, the product less than `nanos`.
         self.tick(nanos) + (self.into(nanos) >= nanos as u128) as u64
     }
 
-    /// As [`nanos_until`](TickScale::nanos_until), by the units that the ticks earn: at most 2^63.
+    /// Returns the least time after the reading `nanos` at which the ticks earn `units` more, at
+    /// most 2^63 of them. See [`nanos_until`](TickScale::nanos_until).
     pub(crate) fn nanos_for(&self, nanos: u64, units: u64) -> u64 {
         self.nanos_until(nanos, (units + ((1 << self.scale()) - 1)) >> self.scale())
     }
 
-    /// The least time after the reading `nanos` at which `ticks` more ticks have passed: one
-    /// nanosecond earlier they have not.
+    /// Returns the least time after the reading `nanos` at which `ticks` more ticks have passed:
+    /// one nanosecond earlier they have not.
     pub(crate) fn nanos_until(&self, nanos: u64, ticks: u64) -> u64 {
         let bits = 64 + self.shift();
-        // A wait is a fill time and a jitter window at most, well below 2^63 ns of 2^64 units each; but what was owed before
-        // a change to a slow quota may take longer, and is told as the longest there is.
+        // A wait is at most a fill time and a jitter window, well below 2^63 ns of 2^64 units each.
+        // A debt from before a change to a slow quota may take longer; the result is then the
+        // longest wait.
         let goal = match u128::from(ticks).checked_shl(bits) {
             Some(goal) if goal >> bits == u128::from(ticks) => goal,
             _ => return u64::MAX,

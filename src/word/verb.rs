@@ -9,11 +9,12 @@ use crate::word::terms::{Reading, Refill};
 pub(crate) enum Take {
     /// All of `n` tokens, now.
     Exactly(u64),
-    /// As many of `n` tokens as are there.
+    /// Up to `n` tokens: those that are there.
     UpTo(u64),
     /// All of `n` tokens, if they are earned within `max_wait` nanoseconds.
     Reserve { n: u64, max_wait: u64 },
-    /// Up to `n` tokens as far as the debt allows: they are used already, so there is no refusal.
+    /// Up to `n` tokens as far as the debt allows. The tokens are used already, so there is no
+    /// refusal.
     OnCredit(u64),
     /// No token. An uncharged bucket gets a level, so that a later settlement finds it.
     Touch,
@@ -26,13 +27,13 @@ impl Take {
         let Reading { refill, tick, .. } = reading;
         let units = |n| refill.terms().units(n);
         match self {
-            // Taking nothing is always granted.
+            // A take of 0 tokens is always granted.
             Take::Exactly(0) | Take::UpTo(0) | Take::Reserve { n: 0, .. } => {
                 (reading.view(state).untouched(), None)
             }
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
             Take::UpTo(n) => state.take_up_to(refill, *tick, units(n)),
-            // More than there ever is: refused as a plain take is.
+            // A take of more than the burst is refused as a plain take is.
             Take::Reserve { n, .. } if over_the_burst(n, refill) => state.take(refill, *tick, units(n)),
             Take::Reserve { n, max_wait } => {
                 let patient =
@@ -48,7 +49,7 @@ impl Take {
         }
     }
 
-    /// The most tokens that it takes: those that count if nothing counts it.
+    /// Returns the most tokens that this takes: the tokens of the grant where no bucket counts it.
     pub(crate) fn tokens(self) -> u64 {
         match self {
             Take::Exactly(n) | Take::UpTo(n) | Take::Reserve { n, .. } | Take::OnCredit(n) => n,
@@ -56,7 +57,8 @@ impl Take {
         }
     }
 
-    /// Whether it can never change a bucket: it asks for no token, or for more than the burst.
+    /// Returns whether this can never change a bucket: it asks for no token, or for more than the
+    /// burst.
     pub(crate) fn never_writes(self, refill: &impl Refill) -> bool {
         match self {
             Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || over_the_burst(n, refill),
@@ -65,7 +67,7 @@ impl Take {
         }
     }
 
-    /// The reason and the wait of a refusal.
+    /// Returns the refusal, with its reason and its wait.
     #[inline(always)]
     pub(crate) fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         match self {
@@ -74,7 +76,7 @@ impl Take {
             }
             Take::Exactly(n) => Denied::empty(n, outcome, &reading),
             Take::Reserve { n, max_wait } => Denied::in_debt(n, max_wait, outcome, &reading),
-            // Not one token is there.
+            // No token is there, so the wait is for one.
             Take::UpTo(_) | Take::OnCredit(_) | Take::Touch => Denied::empty(1, outcome, &reading),
         }
     }
@@ -97,15 +99,16 @@ fn over_the_burst(n: u64, refill: &impl Refill) -> bool {
 /// A way to give tokens back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Give {
-    /// `n` tokens, as many as fit.
+    /// Up to `n` tokens, as far as they fit.
     Refund(u64),
-    /// `units`, if the bucket stands as they left it.
+    /// `units`, if the bucket stands as their take left it.
     Cancel { units: u64, left: Left },
-    /// The part of `units`, taken from `before` at the tick `since`, that the bucket would still have.
+    /// The part of `units` that the bucket would still hold without their take. They were taken at
+    /// tick `since`, when the level was `before`.
     ///
-    /// Nothing of it where a later caller waits, whose time was promised on top of it. Nothing either
-    /// where the bucket was used since and may have been so under another plan: it spills at another
-    /// level then.
+    /// No unit is given back where a later caller waits, because the time of that reservation was
+    /// computed on top of this take. The same holds where the bucket may have been used since under
+    /// another plan, because that plan spills at another level.
     Undo { units: u64, left: Left, before: u64, since: u64 },
 }
 

@@ -1,8 +1,9 @@
-//! The wait for the next token, of a decision that left none. It is worked out when it is told, so
+//! The wait for the next token, after a decision that left none. It is computed when asked for, so
 //! that decisions do not pay for it.
 //!
-//! The wait for a full bucket is known. All tokens but one come after the next one, so their time is
-//! taken off. Of a lease it is known when the bucket is full at the latest, so the wait may be longer.
+//! The wait for a full bucket is known. All tokens but one come after the next one, so their time
+//! is subtracted. For a lease only the latest time of a full bucket is known, so the wait may be
+//! longer.
 //!
 //! Checked by `tests::next_token`, and through headers by `tests/it/headers.rs`.
 
@@ -19,7 +20,8 @@ impl Granted {
     /// [none](Granted::remaining). `quota` is that of the decision.
     ///
     /// Exact to a nanosecond or, by the processor's counter, to a count and one: too long, or short
-    /// by 2^-63 of the time to fill before it is rounded. Under a plan it is up to two ticks too long.
+    /// by 2^-63 of the time to fill before it is rounded. Under a plan it is up to two ticks too
+    /// long.
     #[cold]
     pub(crate) fn next_token(&self, quota: Quota) -> Duration {
         let RawQuota { tokens, nanos, burst } = quota.numbers();
@@ -28,10 +30,11 @@ impl Granted {
             let units = self.reset.units.saturating_sub(burst - 1);
             return Wait { units, ..self.reset }.duration();
         }
-        // The other tokens take `X` ns. With `A` the ideal time until the bucket is full, and a clock
-        // that is ahead by the factor `1 + d`, the waits for all tokens and for one are
-        // `ceil(A / (1 + d))` and `ceil((A - X) / (1 + d))`. So the second is at most the first less
-        // `floor(X)`; or 1 ns more for `A` less than `A * d` above a whole number: `d < 2^-63`.
+        // The other tokens take `X` ns. With `A` the ideal time until the bucket is full, and a
+        // clock that is ahead by the factor `1 + d`, the waits for all tokens and for one are
+        // `ceil(A / (1 + d))` and `ceil((A - X) / (1 + d))`. So the second is at most the first
+        // less `floor(X)`; or 1 ns more for `A` less than `A * d` above a whole number: `d <
+        // 2^-63`.
         let others = u128::from(burst - 1) * u128::from(nanos) / u128::from(tokens);
         let others = u64::try_from(others).expect("a bucket fills within 2^62 ns");
         let wait = self.reset.nanos().saturating_sub(others);
