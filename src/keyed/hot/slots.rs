@@ -35,7 +35,7 @@ pub(crate) struct Known<W> {
 pub(crate) struct HotSlot {
     /// A counter of steps: free, being given to a bucket, that bucket's, free again.
     step: AtomicU64,
-    /// The address of the bucket. Valid, as the next three fields, if `step` is the same before and after.
+    /// The address of the bucket. Valid, as the next three, if `step` is the same before and after.
     address: AtomicU64,
     fingerprint: AtomicU64,
     tag: AtomicU64,

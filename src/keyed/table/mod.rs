@@ -7,8 +7,8 @@
 //! |-------------|-------------|----------------------------------------------------------------|
 //! | 0           | `FULL`      | empty                                                          |
 //! | of a key    | a level     | held by that key                                               |
-//! | 0           | a tombstone | [vacated](two_choice::Table::vacate): empty after the eviction grace |
-//! | any         | `SEALED`    | owned by a thread that gives the slot to another key, or empties it |
+//! | 0           | a tombstone | [vacated](two_choice::Table::vacate), then empty after a wait |
+//! | any         | `SEALED`    | owned by a thread that empties the slot or gives it a key |
 //! | of a key    | `INSERTING` | owned by a thread that gives the slot to that key              |
 //!
 //! The life of a slot:
@@ -26,30 +26,30 @@
 //!   tombstone <--- Table::vacate --- sealed (by remove, clear)
 //! ```
 //!
-//! The lowest bit of a set's first fingerprint is the latch of the set; no fingerprint has that bit.
-//! (The sets of a key depend on all bits of its hash.)
+//! The lowest bit of a set's first fingerprint is the latch of the set; no fingerprint has that
+//! bit. (The sets of a key depend on all bits of its hash.)
 //!
 //! # Invariants
 //!
-//! * *Invariant:* a slot changes hands only by a compare-and-swap of its word to `SEALED`, from empty
-//!   or from a level that has been full for the eviction grace. The thread of that compare-and-swap
-//!   owns the slot: only that thread writes its fingerprint, then its word.
-//! * *Invariant:* a loaded word is the key's if the fingerprint, loaded after the word, is the key's
-//!   and the word is then unchanged, because a level never comes back in a slot: the stamp of the next
-//!   key's level is later by the eviction grace. So a commit on a slot that has changed hands fails,
-//!   and a refusal is [checked again](crate::bucket::atomic::BucketRef::still_has).
-//! * *Invariant:* a key is in one slot, because an inserting thread holds the latch of the key's home
-//!   from before its second search until the word is stored. A thread that finds its key never waits
-//!   for a latch; an inserting thread [waits for a bounded time](two_choice::Table::latch).
+//! * *Invariant:* a slot changes hands only by a compare-and-swap of its word to `SEALED`, from
+//!   empty or from a level that has been full for the eviction grace. The thread of that
+//!   compare-and-swap owns the slot: only that thread writes its fingerprint, then its word.
+//! * *Invariant:* a loaded word is the key's if the fingerprint, loaded after the word, is the
+//!   key's and the word is then unchanged, because a level never comes back in a slot: the stamp of
+//!   the next key's level is later by the eviction grace. So a commit on a slot that has changed
+//!   hands fails, and a refusal is [checked again](crate::bucket::atomic::BucketRef::still_has).
+//! * *Invariant:* a key is in one slot, because an inserting thread holds the latch of the key's
+//!   home from before its second search until the word is stored. A thread that finds its key never
+//!   waits for a latch; an inserting thread [waits for a bounded time](two_choice::Table::latch).
 //!
 //! # Orderings
 //!
 //! * *Release:* a fingerprint is stored after the seal and before the word; the word is stored with
-//!   Release too. Both pair with the Acquire loads of the fingerprint before and after the word. So a
-//!   thread that sees a key's fingerprint sees the seal of the key before, and a thread that sees a
-//!   word sees its fingerprint, or a later one. Partner: any two calls on one slot.
-//! * *Release:* giving back a latch pairs with the Acquire that takes it, so that the next holder sees
-//!   the entries of the holder before. Partner: any two inserting threads of one home.
+//!   Release too. Both pair with the Acquire loads of the fingerprint before and after the word. So
+//!   a thread that sees a key's fingerprint sees the seal of the key before, and a thread that sees
+//!   a word sees its fingerprint, or a later one. Partner: any two calls on one slot.
+//! * *Release:* giving back a latch pairs with the Acquire that takes it, so that the next holder
+//!   sees the entries of the holder before. Partner: any two inserting threads of one home.
 //!
 //! Checked by the models in `src/tests/models/table.rs`.
 
