@@ -1,4 +1,25 @@
-//! Many buckets: where they are kept, and how keys come and go.
+//! Many buckets: their stores, and how keys come and go.
+//!
+//! The life of a key in the map (a table slot has a [picture of its own](table)):
+//!
+//! ```text
+//!   no entry <--------------------------------------------- removed
+//!      |                                                       ^
+//!      | KeyEntry::enter_map                                   | KeyEntry::remove_sealed,
+//!      v                                                       | Keyspace::clear, evict_idle
+//!   uncharged --- seal_if_idle, seal -----------------------> sealed
+//!      |                                                       ^ ^
+//!      | protocol::charge_new                                  | |
+//!      v                                                       | |
+//!   charged ----- seal (remove, clear) ------------------------+ |
+//!      |   ^                                                     |
+//!      |   | protocol::acquire                                   |
+//!      v   |                                                     |
+//!   idle -------- seal_if_idle (evict), seal (remove, clear) ----+
+//! ```
+//!
+//! A charged bucket is idle after it has been full for the eviction grace: no function makes that
+//! step. A key without room has no entry, and shares an [overflow bucket](overflow).
 
 pub(crate) mod demotion;
 pub(crate) mod entry;

@@ -1,4 +1,4 @@
-//! A bucket's word, as it is while it is spread over certain cells, or over none.
+//! The word of a bucket in the mode in which the bucket was found: plain, or spread in one tenure.
 
 use super::slots::{HotSlot, Tenure};
 use crate::bucket::atomic::BucketRef;
@@ -6,18 +6,18 @@ use crate::fault::{Fault, injected};
 use crate::keyed::id::BucketId;
 use crate::word::state::State;
 
-/// It reads as `SEALED` while it is spread otherwise than was found.
+/// A word that reads as `SEALED` unless the bucket is still in the mode in which it was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Guarded<'a, W> {
     pub(crate) word: W,
     pub(crate) slot: &'a HotSlot,
     pub(crate) id: BucketId,
-    /// When it is spread.
+    /// The tenure in which the bucket is spread. `None`: plain.
     pub(crate) time: Option<Tenure>,
 }
 
 impl<W> Guarded<'_, W> {
-    /// It is spread no more.
+    /// Ends the tenure of a spread bucket.
     pub(crate) fn leave(self) {
         if let Some(time) = self.time {
             self.slot.leave(time);
@@ -29,10 +29,10 @@ impl<W: BucketRef> BucketRef for Guarded<'_, W> {
     #[inline]
     fn state(self) -> State {
         let state = self.word.state();
-        // Looked at after the word was loaded.
+        // The hot slot is read after the word.
         let same = match self.time {
             None => self.slot.time_of(self.id).is_none(),
-            // One that is spread was charged.
+            // A spread bucket was charged.
             Some(time) => self.slot.is_time(time) && state.is_level(),
         };
         if same || injected(Fault::NotWatched) { state } else { State::SEALED }
@@ -40,7 +40,7 @@ impl<W: BucketRef> BucketRef for Guarded<'_, W> {
 
     #[inline]
     fn commit(self, state: State, next: State) -> Result<(), State> {
-        // What was leased was looked at after the word: it may have been of the next bucket that has the cells.
+        // Leases were read after the word: they may be of the next bucket that has the cells.
         if let Some(time) = self.time
             && !self.slot.is_time(time)
             && !injected(Fault::OthersLeases)

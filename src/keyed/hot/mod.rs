@@ -1,30 +1,42 @@
-//! Keys of a limiter that are contended, spread over cores while they are: what `Builder::spread_hot` sets up.
+//! Contended keys of a limiter, spread over cores: enabled by `Builder::spread_hot`.
 //!
-//! A key's bucket stays in the store, and is the word of a [`Spread`](crate::bucket::lease::Spread) beside it. What it keeps true, whatever the
-//! interleaving:
+//! A key's bucket stays in the store. Its word is the word of a
+//! [`Spread`](crate::bucket::lease::Spread), whose cells are in a [hot slot](slots) beside the
+//! store.
 //!
-//! * who decides on a word knows whether it is spread, and over which cells: a [seat](slots) is looked at after the word was loaded. A word
-//!   that is spread [reads as sealed](guarded) to who does not count with those very cells, and so does one that is not to
-//!   who does. Nothing is committed on what was found so;
-//! * while it is spread a bucket is not evicted, nor its slot given away;
-//! * a key is spread no more when all its cells are closed: what was left in them is in the word again. What is in the cells
-//!   of a key that was removed dies with that life of it;
-//! * nobody takes of another key's cells: those of a seat serve one key after another, each in a [life](crate::bucket::lease::Generation) that
-//!   is part of each cell's word. They are opened for the next when nobody has one of them.
+//! # Invariants
+//!
+//! * A thread that decides on a word knows whether the bucket is spread, and over which cells,
+//!   because it reads the hot slot after the word. A spread word [reads as sealed](guarded) to a
+//!   thread that does not count those very cells; a plain word reads as sealed to a thread that
+//!   counts cells. Neither thread commits.
+//! * A bucket is not evicted while it is spread, nor is its table slot given to another key.
+//! * A key is demoted when all its cells are closed and their tokens are in the word again. Leases
+//!   of a removed key are lost with the removed bucket.
+//! * A key never takes from the cells of another key, because each tenure of a hot slot has a
+//!   [generation](crate::bucket::lease::Generation) that is part of each cell's word. Cells are
+//!   opened for the next key when no thread has one of them.
 //!
 //! # Orderings
 //!
-//! A seat is given to a bucket with `Release`, before the first lease is taken of the word by a commit, which is one too. A
-//! word is loaded with `Acquire`, and the seat after it: who sees a word of which a lease was taken sees that time, or a later
-//! state of the seat. If it is a later one the leases have ended, each by a commit: then the word has changed since, and his own fails; what
-//! is not committed is [looked at once more](crate::bucket::atomic::BucketRef::still_has). That is all an evictor needs, too.
+//! *Release:* a hot slot is given to a bucket before the first lease is taken from the word by a
+//! commit (a Release too). The word is loaded with Acquire, and the hot slot after it. So a thread
+//! that loads a word from which a lease was taken also sees the tenure of that lease, or a later
+//! one. A later tenure means that every lease was returned by a commit: the word has changed, and
+//! the thread's own commit fails. A decision without a commit is [checked
+//! again](crate::bucket::atomic::BucketRef::still_has). An evictor needs no more than that.
 //!
-//! Leases are loaded after the word, and may be of a later life. So a commit looks at the seat again: if the time is still that, they were its own.
+//! Leases are loaded after the word, and may be of a later generation. So a commit reads the hot
+//! slot again: if the tenure is unchanged, the leases belong to it.
 //!
-//! Spreading a bucket and sealing it race: one gives it the seat, then looks for the seal; another seals, then looks at the seat. A `SeqCst`
-//! fence between the two steps of either makes one of them see the other. (Partners: `HotKeys::promote` and `HotKeys::drop_leases`.) A
-//! slot of a table may be another key's by then. Nothing was leased of it in between, or the seal had failed; and no key is served by cells
-//! that were opened for another (`BucketId`). Whoever meets them [closes them](HotKeys::found), each while it is empty.
+//! Promoting a bucket and sealing it race. One thread gives the bucket the hot slot, then looks for
+//! the seal; another thread seals, then looks at the hot slot. A `SeqCst` fence between the two
+//! steps of either makes one of them see the other. (Partners: `HotKeys::promote` and
+//! `HotKeys::drop_leases`.)
+//!
+//! By then a table slot may be another key's. Nothing was leased in between, or the seal would have
+//! failed. No key is served by cells that were opened for another (`BucketId`): a thread that meets
+//! such cells [closes them](HotKeys::found), each while it is empty.
 //!
 //! Checked by the models in `src/tests/models/hot.rs`.
 

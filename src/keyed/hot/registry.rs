@@ -1,4 +1,4 @@
-//! Which keys are spread: from when they are to when they are no more.
+//! The spread keys, from promotion to demotion.
 
 use super::guarded::Guarded;
 use super::slots::{HotSlot, HotSlots, Tenure};
@@ -29,18 +29,20 @@ impl HotKeys {
         HotKeys { slots: HotSlots::new() }
     }
 
-    /// Whether a bucket is spread, or just about to be, and so not to be evicted. To be asked after its word was loaded.
+    /// Returns whether a bucket is spread, or about to be, and so must not be evicted.
+    ///
+    /// The caller has loaded the word before.
     pub(crate) fn is_hot(&self, id: BucketId) -> bool {
         self.slot(id).time_of(id).is_some() && !injected(Fault::SpreadEvicted)
     }
 
-    /// Where a bucket would be.
+    /// Returns the hot slot in which a bucket would be spread.
     #[inline]
     pub(crate) fn slot(&self, id: BucketId) -> &HotSlot {
         self.slots.of(id)
     }
 
-    /// A bucket as it is now. Nothing if that changes meanwhile.
+    /// Returns a bucket in its present mode; `None` if the mode changes meanwhile.
     #[inline]
     pub(crate) fn found<'a, W: BucketRef>(
         &'a self,
@@ -54,18 +56,18 @@ impl HotKeys {
         if tenant == id || injected(Fault::OthersCells) {
             return Some(Mode::Spread(self.spread(word, id, time, engine)));
         }
-        // They are of the key that had the slot before: nobody's.
+        // The cells were opened for the key that had the table slot before.
         slot.drop_unused(time);
         None
     }
 
-    /// A word while it is not spread.
+    /// Returns a word that is valid while the bucket is plain.
     #[inline]
     pub(crate) fn whole<W>(&self, word: W, id: BucketId) -> Guarded<'_, W> {
         Guarded { word, slot: self.slot(id), id, time: None }
     }
 
-    /// A word while it is spread so.
+    /// Returns a bucket that is valid while it is spread in this tenure.
     pub(crate) fn spread<'a, W: BucketRef>(
         &'a self,
         word: W,
@@ -78,8 +80,9 @@ impl HotKeys {
         Spread { bucket, engine, cells: &slot.cells, generation: time.generation() }
     }
 
-    /// Seals a bucket of a map that has been full for the margin. As [`Engine::seal_if_idle`], but one that is spread stays: then it
-    /// is neither sealed by this call nor was it before.
+    /// Seals a bucket of a map that has been full for the eviction grace.
+    ///
+    /// Like [`idle::seal_if_idle`], but a spread bucket stays: the result is then `Ok(false)`.
     pub(crate) fn seal_if_idle<W: BucketRef>(
         &self,
         word: W,
@@ -91,13 +94,13 @@ impl HotKeys {
         }
         let sealed = idle::seal_if_idle(engine, self.whole(word, id))?;
         if sealed {
-            // It may have been spread just before the seal, and has no leases then.
+            // The bucket may have been promoted just before the seal; it has no leases then.
             self.drop_leases(id);
         }
         Ok(sealed)
     }
 
-    /// Spreads a bucket, if its seat is free. `sealed` tells whether it has been sealed for good.
+    /// Promotes a bucket, if its hot slot is free. `sealed` returns whether it is sealed for good.
     #[cold]
     pub(crate) fn promote(&self, id: BucketId, tag: EntryId, now: u64, sealed: impl Fn() -> bool) {
         let slot = self.slot(id);
@@ -108,9 +111,9 @@ impl HotKeys {
         }
     }
 
-    /// The bucket was sealed: whatever is leased of it dies with it. While the caller keeps others from its place.
+    /// Drops the leases of a sealed bucket. The caller keeps other keys from its entry meanwhile.
     ///
-    /// Who has found the cells may still take of them, as if before the seal.
+    /// A thread that has found the cells may still take from them, as if before the seal.
     #[cold]
     pub(crate) fn drop_leases(&self, id: BucketId) {
         if injected(Fault::LeasesInherited) {
@@ -123,8 +126,9 @@ impl HotKeys {
         }
     }
 
-    /// Spreads a bucket no more: what is at hand in its cells goes back to the word. Nothing comes of it if somebody else keeps a
-    /// cell.
+    /// Demotes a bucket: returns the tokens in its cells to the word.
+    ///
+    /// The bucket stays spread if another thread keeps a cell.
     #[cold]
     pub(crate) fn demote<W: BucketRef>(&self, spread: Spread<'_, Guarded<'_, W>>) {
         if spread.close() {

@@ -1,4 +1,4 @@
-//! Which buckets are spread: a few seats, each with cells for one of them, by address.
+//! The hot slots: each has cells for one spread bucket, found by address.
 
 use std::sync::atomic::{self, Ordering::Relaxed};
 
@@ -10,31 +10,32 @@ use crate::sync::{AtomicU64, Ordering};
 
 const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
-/// As many keys are spread at the same time, at most.
+/// The number of hot slots: at most this many keys are spread at the same time.
 pub(crate) const SEATS: usize = if MODEL { 1 } else { 16 };
 
-/// A key that is not in demand for so long is spread no more, in nanoseconds.
+/// Nanoseconds without demand after which a key is demoted.
 const IDLE: u64 = 100_000_000;
 
-/// A key is spread when it has lost so many races
+/// The number of lost races after which a key is promoted,
 const LOST: u64 = 32;
-/// within so many nanoseconds.
+/// if they were lost within this many nanoseconds.
 const WINDOW: u64 = 10_000_000;
 
-/// A bucket as it was found, and what it is known by.
+/// A bucket as it was found, and its identity.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<W> {
     pub(crate) id: BucketId,
     pub(crate) word: W,
 }
 
-/// Cells, whose they are, and whose they may be next. The latter is a guess: it is of no consequence if races between those
-/// who note it are lost.
+/// A hot slot: cells, the bucket that has them, and the candidate to have them next.
+///
+/// The candidate is a guess: a lost race between threads that note it has no consequence.
 #[derive(Debug)]
 pub(crate) struct HotSlot {
-    /// Counts on: the seat is free, is being given to a bucket, is that bucket's, is free.
+    /// A counter of steps: free, being given to a bucket, that bucket's, free again.
     step: AtomicU64,
-    /// The bucket, and since when it is spread: for who finds the same step before and after.
+    /// The address of the bucket. Valid, as the next three, if `step` is the same before and after.
     address: AtomicU64,
     fingerprint: AtomicU64,
     tag: AtomicU64,
@@ -45,12 +46,12 @@ pub(crate) struct HotSlot {
     since: atomic::AtomicU64,
 }
 
-/// Steps from one life of a seat to the next.
+/// Steps from one generation of a hot slot to the next.
 const STEPS: u64 = 3;
 const FREE: u64 = 0;
 const GIVEN: u64 = 2;
 
-/// One time that a bucket is spread: the step of its seat meanwhile.
+/// One tenure of a bucket in a hot slot, identified by the slot's step counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tenure(u64);
 
@@ -79,18 +80,22 @@ impl HotSlot {
         (step % STEPS == GIVEN).then_some(Tenure(step))
     }
 
-    /// Whose time it is.
+    /// Returns the current tenure, if the hot slot has a bucket.
     #[inline]
     pub(crate) fn time(&self) -> Option<Tenure> {
         HotSlot::given(self.step.load(Ordering::Acquire))
     }
 
-    /// As [`time`](HotSlot::time), as nobody can have changed it since: who takes the seat later sees what was done before.
+    /// Returns the tenure like [`time`](HotSlot::time), by a read-modify-write.
+    ///
+    /// So a thread that gives the hot slot later synchronizes with this one.
     pub(crate) fn latest(&self) -> Option<Tenure> {
         HotSlot::given(self.step.fetch_add(0, Ordering::AcqRel))
     }
 
-    /// When a bucket is spread there: now, or another time that is over, if it is just being spread.
+    /// Returns the current tenure if the slot's address is this bucket's.
+    ///
+    /// While a slot is being given, the tenure may be the previous one.
     #[inline]
     pub(crate) fn time_of(&self, id: BucketId) -> Option<Tenure> {
         self.time().filter(|_| self.address.load(Ordering::Acquire) == id.address)
@@ -101,7 +106,7 @@ impl HotSlot {
         self.step.load(Ordering::Acquire) == time.0
     }
 
-    /// The bucket that is spread at this time, and its tag in a map; unless that is over.
+    /// Returns the bucket of this tenure and its tag in a map; `None` if the tenure is over.
     pub(crate) fn tenant(&self, time: Tenure) -> Option<(BucketId, EntryId)> {
         let (address, fingerprint) =
             (self.address.load(Ordering::Acquire), self.fingerprint.load(Ordering::Acquire));
@@ -109,12 +114,12 @@ impl HotSlot {
         self.is_time(time).then(|| (BucketId { address, fingerprint }, EntryId::unpack(tag)))
     }
 
-    /// Whether its cells have not been in demand for long.
+    /// Returns whether the cells have been without demand for more than `IDLE`.
     pub(crate) fn is_idle(&self, now: u64) -> bool {
         now.saturating_sub(self.begun.load(Ordering::Acquire)) > IDLE && self.cells.is_at_leisure(now, IDLE)
     }
 
-    /// Gives a seat to a bucket, if it is free, and nobody is at its cells still.
+    /// Gives a free hot slot to a bucket, unless a thread is still at its cells.
     pub(crate) fn give(&self, id: BucketId, tag: EntryId, now: u64) -> Option<Tenure> {
         let free = self.step.load(Ordering::Relaxed);
         let time = Tenure(free + GIVEN);
@@ -132,12 +137,12 @@ impl HotSlot {
         self.advance(free + 1, time.0).then_some(time)
     }
 
-    /// The time is over; or was before, by somebody else.
+    /// Ends the tenure, unless another thread ended it before.
     pub(crate) fn leave(&self, time: Tenure) {
         self.advance(time.0, time.0 + 1);
     }
 
-    /// The same of a time in which nothing is leased, nor can be.
+    /// Ends a tenure in which nothing is leased, nor can be.
     #[cold]
     pub(crate) fn drop_unused(&self, time: Tenure) {
         if self.cells.close_unused(time.generation()) {
@@ -149,7 +154,7 @@ impl HotSlot {
         self.step.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Notes that a race was lost on a bucket. True if that was often of late.
+    /// Notes a lost race on a bucket. Returns true after `LOST` races within `WINDOW`.
     pub(crate) fn note_lost(&self, id: BucketId, now: u64) -> bool {
         let passed = now.saturating_sub(self.since.load(Relaxed));
         let same = self.candidate.load(Relaxed) == id.address;
@@ -176,14 +181,14 @@ impl HotSlots {
         HotSlots((0..SEATS).map(|_| CachePadded::new(HotSlot::new())).collect())
     }
 
-    /// Where a bucket would be.
+    /// Returns the hot slot in which a bucket would be spread.
     #[inline]
     pub(crate) fn of(&self, id: BucketId) -> &HotSlot {
         self.at(mix(id.address) >> 48)
     }
 
     pub(crate) fn at(&self, number: u64) -> &HotSlot {
-        // Below the number of seats.
+        // The index is below the number of hot slots.
         &self.0[(number % SEATS as u64) as usize]
     }
 

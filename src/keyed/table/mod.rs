@@ -1,33 +1,57 @@
-//! A fixed table of buckets, each beside the digest of its key.
+//! A fixed table of buckets, each beside the fingerprint of its key.
 //!
-//! A key has two sets of eight slots where it may be; most are in the first, their home. A slot is a digest and a word:
+//! A key has two sets of eight slots. Most keys are in the first set, their home. A slot is a
+//! fingerprint and a word:
 //!
-//! | digest              | word    | the slot                                                     |
-//! |---------------------|---------|--------------------------------------------------------------|
-//! | 0                   | `FULL`  | is empty                                                     |
-//! | of a key            | a level | is that key's                                                |
-//! | 0                   | vacant  | was [given up](two_choice::Table::vacate), and is empty when the margin has passed since |
-//! | any                 | `SEALED`| is somebody's who is about to give it another key, or to empty it |
-//! | of a key            | `INSERTING` | is somebody's who gives it to that key                     |
+//! | fingerprint | word        | state of the slot                                              |
+//! |-------------|-------------|----------------------------------------------------------------|
+//! | 0           | `FULL`      | empty                                                          |
+//! | of a key    | a level     | held by that key                                               |
+//! | 0           | a tombstone | [vacated](two_choice::Table::vacate), then empty after a wait |
+//! | any         | `SEALED`    | owned by a thread that empties the slot or gives it a key |
+//! | of a key    | `INSERTING` | owned by a thread that gives the slot to that key              |
 //!
-//! The lowest bit of a set's first digest is its latch; no digest has that bit. (The sets of a key depend on all of its hash.)
+//! The life of a slot:
 //!
-//! What it keeps true, whatever the interleaving:
+//! ```text
+//!           Table::insert               Vacancy::enter
+//!   empty ----------------> sealed -----------------------> inserting
+//!     ^                     |  ^  ^                         |
+//!     |   Vacancy (drop),   |  |  | seal_if_idle:           | Vacancy::open
+//!     +---------------------+  |  | Table::insert,          v
+//!     |   Table::evict_idle    |  | Table::evict_idle     held
+//!     |                        |  +-----------------------+ |
+//!     | eviction grace         |    seal: remove, clear     |
+//!     |                        +----------------------------+
+//!   tombstone <--- Table::vacate --- sealed (by remove, clear)
+//! ```
 //!
-//! * a slot changes hands only by a compare-and-swap of its word to `SEALED`, from empty or from a level that has been full for
-//!   the margin. Who did that owns the slot: he alone writes its digest, then its word;
-//! * a word that was loaded is the key's if the digest, loaded after it, is, and the word is then still the same: a
-//!   level never comes back in a slot, as that of its next key has a stamp that is later by the margin. So a commit on a slot that
-//!   has changed hands fails, and a refusal is looked at [once more](crate::bucket::atomic::BucketRef::still_has);
-//! * a key is in one slot. Who makes an entry for it holds the latch of its home from before he looks for it again until its word is
-//!   there. Nobody waits for a latch who knows his slot; a newcomer [does, a while](two_choice::Table::latch).
+//! The lowest bit of a set's first fingerprint is the latch of the set; no fingerprint has that
+//! bit. (The sets of a key depend on all bits of its hash.)
+//!
+//! # Invariants
+//!
+//! * *Invariant:* a slot changes hands only by a compare-and-swap of its word to `SEALED`, from
+//!   empty or from a level that has been full for the eviction grace. The thread of that
+//!   compare-and-swap owns the slot: only that thread writes its fingerprint, then its word.
+//! * *Invariant:* a loaded word is the key's if the fingerprint, loaded after the word, is the
+//!   key's and the word is then unchanged, because a level never comes back in a slot: the stamp of
+//!   the next key's level is later by the eviction grace. So a commit on a slot that has changed
+//!   hands fails, and a refusal is [checked again](crate::bucket::atomic::BucketRef::still_has).
+//! * *Invariant:* a key is in one slot, because an inserting thread holds the latch of the key's
+//!   home from before its second search until the word is stored. A thread that finds its key never
+//!   waits for a latch; an inserting thread [waits for a bounded time](two_choice::Table::latch).
 //!
 //! # Orderings
 //!
-//! A digest is stored with `Release` after the seal, and before the word, which is stored with `Release`. It is loaded with `Acquire`
-//! before the word and after it: who sees a key's digest sees that the one before was sealed; who sees a word sees its digest, or a
-//! later one. A latch is taken with `Acquire` and given back with `Release`: whoever has it sees the entries of who had it before.
-//! Partners: any two calls on one slot, and any two newcomers of one home. Checked by the models in `src/tests/models/table.rs`.
+//! * *Release:* a fingerprint is stored after the seal and before the word; the word is stored with
+//!   Release too. Both pair with the Acquire loads of the fingerprint before and after the word. So
+//!   a thread that sees a key's fingerprint sees the seal of the key before, and a thread that sees
+//!   a word sees its fingerprint, or a later one. Partner: any two calls on one slot.
+//! * *Release:* giving back a latch pairs with the Acquire that takes it, so that the next holder
+//!   sees the entries of the holder before. Partner: any two inserting threads of one home.
+//!
+//! Checked by the models in `src/tests/models/table.rs`.
 
 mod insert;
 #[cfg_attr(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))), path = "huge_pages.rs")]
