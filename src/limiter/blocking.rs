@@ -68,8 +68,8 @@ impl TokenBucket {
     /// The bucket's clock sets the length of the wait, and the thread sleeps by the system's clock.
     ///
     /// Threads are served first come, first served: each has a [reservation](TokenBucket::reserve).
-    /// Together they may wait for [one burst](crate::BucketBuilder::max_debt) by default: a bucket
-    /// with a burst of 1 lets one thread wait.
+    /// The tokens of all waiting threads may add up to [one burst](crate::BucketBuilder::max_debt)
+    /// by default: a bucket with a burst of 1 lets one thread wait.
     ///
     /// # Errors
     ///
@@ -90,8 +90,9 @@ impl TokenBucket {
         self.blocking_acquire_n(1)
     }
 
-    /// Waits for `n` tokens, and takes them, as
-    /// [`blocking_acquire`](TokenBucket::blocking_acquire).
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
     ///
     /// # Errors
     ///
@@ -100,8 +101,9 @@ impl TokenBucket {
         block(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT)
     }
 
-    /// Waits for a token at most for `max_wait`, and takes it. See
-    /// [`blocking_acquire`](TokenBucket::blocking_acquire).
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
     ///
     /// # Errors
     ///
@@ -122,8 +124,9 @@ impl TokenBucket {
         self.blocking_acquire_n_within(1, max_wait)
     }
 
-    /// Waits for `n` tokens at most for `max_wait`, and takes them. See
-    /// [`blocking_acquire`](TokenBucket::blocking_acquire).
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
     ///
     /// # Errors
     ///
@@ -179,8 +182,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.blocking_acquire_n(key, 1)
     }
 
-    /// Waits for `n` tokens, and takes them, as
-    /// [`blocking_acquire`](RateLimiter::blocking_acquire).
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
     ///
     /// # Errors
     ///
@@ -189,8 +193,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         block(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT)
     }
 
-    /// Waits for a token at most for `max_wait`, and takes it. See
-    /// [`blocking_acquire`](RateLimiter::blocking_acquire).
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
     ///
     /// # Errors
     ///
@@ -203,8 +208,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.blocking_acquire_n_within(key, 1, max_wait)
     }
 
-    /// Waits for `n` tokens at most for `max_wait`, and takes them. See
-    /// [`blocking_acquire`](RateLimiter::blocking_acquire).
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
     ///
     /// # Errors
     ///
@@ -220,8 +226,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         block(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait)
     }
 
-    /// Returns an iterator that waits for a token of the key's bucket in each call of `next`. See
-    /// [`TokenBucket::paced`].
+    /// Returns an iterator that waits for a token of the key's bucket in each call of `next`.
+    ///
+    /// See [`TokenBucket::paced`].
     pub fn paced<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Paced<'a> {
         Paced(self.gate(key))
     }
@@ -242,18 +249,19 @@ where
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the debt would pass its bound or the tokens are over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) is over the burst.
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
         block(self.reserve()?, self.inner().extras.jitter, NO_LIMIT)
     }
 
-    /// Waits for the tokens at most for `max_wait`, and takes them. See
-    /// [`blocking_acquire`](KeyLimit::blocking_acquire).
+    /// Waits at most `max_wait` for the tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](KeyLimit::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or they
-    /// are over the burst.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or
+    /// [`n`](KeyLimit::n) is over the burst.
     pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         block(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait))
     }

@@ -140,8 +140,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         self.keyspace.remove(pin, KeyQuery::new(&self.hasher, key))
     }
 
-    /// Like [`try_acquire_n`](Inner::try_acquire_n), but takes the guard itself. Only the guard is
-    /// live on the hot path.
+    /// Like [`try_acquire_n`](Inner::try_acquire_n), but takes the guard itself.
+    ///
+    /// Only the guard is live on the hot path.
     #[inline]
     pub(crate) fn try_acquire_once<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         if !self.fast_path {
@@ -420,8 +421,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         Taken::new(step, done, Some(plan), 0)
     }
 
-    /// Takes tokens, and returns a receipt for them. It is void for a refusal that shadow mode
-    /// overruled.
+    /// Takes tokens, and returns a receipt for them.
+    ///
+    /// The receipt of a refusal that shadow mode overruled is void.
     pub(crate) fn receive<Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,

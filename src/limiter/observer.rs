@@ -9,8 +9,9 @@ use crate::word::decision::{Denied, Granted};
 
 pub(crate) type Hook = Arc<dyn Fn(&Result<Granted, Denied>) + Send + Sync>;
 
-/// The hook and shadow mode of a limiter. Without both there is none: one pointer test on the hot
-/// path.
+/// The hook and the shadow mode of a limiter.
+///
+/// A limiter without both has no observer: one pointer test on the hot path.
 pub(crate) struct Observer {
     shadow: bool,
     hook: Option<Hook>,
@@ -68,8 +69,9 @@ impl Extras {
         }
     }
 
-    /// Like [`observe`](Extras::observe), for a take of up to `n` tokens. `decision` is that on the
-    /// first token.
+    /// Like [`observe`](Extras::observe), for a take of up to `n` tokens.
+    ///
+    /// `decision` is the decision on the first token.
     pub(crate) fn observe_up_to(
         &self,
         n: u64,

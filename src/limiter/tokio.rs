@@ -42,9 +42,9 @@ impl TokenBucket {
     /// A future that is dropped while it waits gives its token back, as a dropped [`Reservation`]
     /// does.
     ///
-    /// Together the tasks may wait for [one burst](crate::BucketBuilder::max_debt) by default: a
-    /// bucket with a burst of 1 lets one task wait. In a test with tokio's clock paused, the bucket
-    /// needs a clock that [stands with it](crate::Clock::from_fn).
+    /// The tokens of all waiting tasks may add up to [one burst](crate::BucketBuilder::max_debt) by
+    /// default: a bucket with a burst of 1 lets one task wait. In a test with tokio's clock paused,
+    /// the bucket needs a clock that [stands with it](crate::Clock::from_fn).
     ///
     /// # Errors
     ///
@@ -67,7 +67,9 @@ impl TokenBucket {
         self.acquire_n(1).await
     }
 
-    /// Waits for `n` tokens, and takes them, as [`acquire`](TokenBucket::acquire).
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](TokenBucket::acquire).
     ///
     /// # Errors
     ///
@@ -76,8 +78,9 @@ impl TokenBucket {
         when_due(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT).await
     }
 
-    /// Waits for a token at most for `max_wait`, and takes it. See
-    /// [`acquire`](TokenBucket::acquire).
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`acquire`](TokenBucket::acquire).
     ///
     /// # Errors
     ///
@@ -101,8 +104,9 @@ impl TokenBucket {
         self.acquire_n_within(1, max_wait).await
     }
 
-    /// Waits for `n` tokens at most for `max_wait`, and takes them. See
-    /// [`acquire`](TokenBucket::acquire).
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](TokenBucket::acquire).
     ///
     /// # Errors
     ///
@@ -160,7 +164,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.acquire_n(key, 1).await
     }
 
-    /// Waits for `n` tokens, and takes them, as [`acquire`](RateLimiter::acquire).
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](RateLimiter::acquire).
     ///
     /// # Errors
     ///
@@ -169,8 +175,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         when_due(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT).await
     }
 
-    /// Waits for a token at most for `max_wait`, and takes it. See
-    /// [`acquire`](RateLimiter::acquire).
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`acquire`](RateLimiter::acquire).
     ///
     /// # Errors
     ///
@@ -183,8 +190,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.acquire_n_within(key, 1, max_wait).await
     }
 
-    /// Waits for `n` tokens at most for `max_wait`, and takes them. See
-    /// [`acquire`](RateLimiter::acquire).
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](RateLimiter::acquire).
     ///
     /// # Errors
     ///
@@ -200,8 +208,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         when_due(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait).await
     }
 
-    /// Returns a stream of tokens at the rate of the key's bucket. See
-    /// [`TokenBucket::paced_stream`].
+    /// Returns a stream of tokens at the rate of the key's bucket.
+    ///
+    /// See [`TokenBucket::paced_stream`].
     pub fn paced_stream<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> PacedStream<'a> {
         PacedStream { gate: self.gate(key), next: None }
     }
@@ -217,18 +226,19 @@ where
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the debt would pass its bound or the tokens are over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) is over the burst.
     pub async fn acquire(&self) -> Result<Granted, Denied> {
         when_due(self.reserve()?, self.inner().extras.jitter, NO_LIMIT).await
     }
 
-    /// Waits for the tokens at most for `max_wait`, and takes them. See
-    /// [`acquire`](KeyLimit::acquire).
+    /// Waits at most `max_wait` for the tokens, and takes them.
+    ///
+    /// See [`acquire`](KeyLimit::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or they
-    /// are over the burst.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or
+    /// [`n`](KeyLimit::n) is over the burst.
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         when_due(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait)).await
     }
@@ -241,8 +251,9 @@ where
 /// A stream that is dropped while it waits gives its token back, as a dropped [`Reservation`] does.
 pub struct PacedStream<'a> {
     gate: Waiter<'a>,
-    /// The sleep in progress, and the reservation it is for. Without one, the sleep is before the
-    /// next try for a reservation.
+    /// The reservation and the sleep in progress.
+    ///
+    /// `None` in place of the reservation: the sleep precedes the next try for one.
     next: Option<(Option<Reservation<'a>>, Pin<Box<Sleep>>)>,
 }
 
