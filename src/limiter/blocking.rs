@@ -249,7 +249,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) is over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) the burst.
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
         block(self.reserve()?, self.inner().extras.jitter, NO_LIMIT)
     }

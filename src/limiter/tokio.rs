@@ -226,7 +226,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) is over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) the burst.
     pub async fn acquire(&self) -> Result<Granted, Denied> {
         when_due(self.reserve()?, self.inner().extras.jitter, NO_LIMIT).await
     }
