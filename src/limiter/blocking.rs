@@ -1,7 +1,7 @@
 //! Waiting for tokens: reserve, sleep, commit.
 //!
-//! There is no queue: a reservation is a place in line, and each sleeper wakes by itself. So waiting is first come,
-//! first served, and nobody is woken in vain.
+//! There is no queue. A reservation is a slot of time, and each thread wakes from its own sleep.
+//! Threads are therefore served first come, first served, and each wake-up gets its tokens.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -17,13 +17,13 @@ use crate::time::clock::nanos_of;
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
-/// As long as it takes, in nanoseconds.
+/// Longest wait of a caller that set none, in nanoseconds.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
-/// Who waits for a place in line looks no more often than this.
+/// Shortest time between two tries for a reservation, when the debt is at its bound.
 pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
 
-/// A place to wait at: reserves with so much patience, in nanoseconds, and says what to add to each wait.
+/// A source of reservations with at most a given wait, in nanoseconds, and the jitter of each wait.
 pub(crate) struct Waiter<'a> {
     reserve: Box<dyn Fn(u64) -> Reserved<'a> + Send + Sync + 'a>,
     jitter: Jitter,
@@ -45,7 +45,9 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// How long to sleep for a reservation: jitter never makes it longer than the caller's patience.
+/// Returns the time to sleep for a reservation.
+///
+/// Jitter never makes the wait longer than the caller's `max_wait`, in nanoseconds.
 pub(crate) fn wait(reservation: &Reservation<'_>, jitter: Jitter, max_wait: u64) -> Duration {
     let delay = reservation.delay();
     if delay.is_zero() {
@@ -61,15 +63,17 @@ fn block(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -> Result<
 }
 
 impl TokenBucket {
-    /// Waits for a token, and takes it. Sleeps the thread; the wait is by the system's clock, from a time that is
-    /// promised by the bucket's.
+    /// Waits for a token, and takes it.
     ///
-    /// Waiters are served first come, first served: each has a [reservation](TokenBucket::reserve). There is room in line
-    /// for [one burst](crate::BucketBuilder::max_debt) unless you say more: a bucket with a burst of 1 lets one wait.
+    /// The bucket's clock sets the length of the wait, and the thread sleeps by the system's clock.
+    ///
+    /// Threads are served first come, first served: each has a [reservation](TokenBucket::reserve).
+    /// The tokens of all waiting threads may add up to [one burst](crate::BucketBuilder::max_debt)
+    /// by default: a bucket with a burst of 1 lets one thread wait.
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if as much is promised already.
+    /// [`Denied`] at once, without a wait, if the debt would pass its bound.
     ///
     /// # Examples
     ///
@@ -86,20 +90,24 @@ impl TokenBucket {
         self.blocking_acquire_n(1)
     }
 
-    /// As [`blocking_acquire`](TokenBucket::blocking_acquire), for `n` tokens.
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
     pub fn blocking_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
         block(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT)
     }
 
-    /// As [`blocking_acquire`](TokenBucket::blocking_acquire), if it takes no longer than `max_wait`.
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the token would come later, or as much is promised already.
+    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
     ///
     /// # Examples
     ///
@@ -116,17 +124,22 @@ impl TokenBucket {
         self.blocking_acquire_n_within(1, max_wait)
     }
 
-    /// As [`blocking_acquire_within`](TokenBucket::blocking_acquire_within), for `n` tokens.
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
+    /// over the burst.
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         let max_wait = nanos_of(max_wait);
         block(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait)
     }
 
-    /// A token each time `next` is called, waiting for it: a loop over it goes round at the bucket's rate.
+    /// Returns an iterator that waits for a token in each call of `next`.
+    ///
+    /// A loop over it runs at the bucket's rate.
     ///
     /// # Examples
     ///
@@ -152,7 +165,8 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if [as much](crate::Builder::max_debt) is promised already.
+    /// [`Denied`] at once, without a wait, if the [debt](crate::Builder::max_debt) would pass its
+    /// bound.
     ///
     /// # Examples
     ///
@@ -168,20 +182,24 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.blocking_acquire_n(key, 1)
     }
 
-    /// As [`blocking_acquire`](RateLimiter::blocking_acquire), for `n` tokens.
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
     pub fn blocking_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         block(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT)
     }
 
-    /// As [`blocking_acquire`](RateLimiter::blocking_acquire), if it takes no longer than `max_wait`.
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the token would come later, or as much is promised already.
+    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
     pub fn blocking_acquire_within<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -190,11 +208,14 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.blocking_acquire_n_within(key, 1, max_wait)
     }
 
-    /// As [`blocking_acquire_within`](RateLimiter::blocking_acquire_within), for `n` tokens.
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
+    /// over the burst.
     pub fn blocking_acquire_n_within<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -205,7 +226,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         block(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait)
     }
 
-    /// A token of the key's bucket each time `next` is called, waiting for it. See [`TokenBucket::paced`].
+    /// Returns an iterator that waits for a token of the key's bucket in each call of `next`.
+    ///
+    /// See [`TokenBucket::paced`].
     pub fn paced<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Paced<'a> {
         Paced(self.gate(key))
     }
@@ -222,33 +245,37 @@ where
     Q: ToKey<K> + ?Sized,
     S: BuildHasher + Send + Sync,
 {
-    /// Waits for the tokens, and takes them; see [`TokenBucket::blocking_acquire`].
+    /// Waits for the tokens, and takes them. See [`TokenBucket::blocking_acquire`].
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if as much is promised already or there are never so many.
+    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) the burst.
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
         block(self.reserve()?, self.inner().extras.jitter, NO_LIMIT)
     }
 
-    /// As [`blocking_acquire`](KeyLimit::blocking_acquire), if it takes no longer than `max_wait`.
+    /// Waits at most `max_wait` for the tokens, and takes them.
+    ///
+    /// See [`blocking_acquire`](KeyLimit::blocking_acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or
+    /// [`n`](KeyLimit::n) is over the burst.
     pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         block(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait))
     }
 }
 
-/// Tokens at the rate they come; see [`TokenBucket::paced`]. It ends only where none ever comes: at a limiter of no
-/// keys that denies.
+/// An iterator of tokens at the bucket's rate; see [`TokenBucket::paced`].
+///
+/// The iterator ends only if no token can ever come: at a limiter of 0 keys that denies.
 pub struct Paced<'a>(Waiter<'a>);
 
 impl Iterator for Paced<'_> {
     type Item = Granted;
 
-    /// Waits for a token; where the line is full, for a place in it.
+    /// Waits for a token. If the debt is at its bound, waits for a reservation first.
     fn next(&mut self) -> Option<Granted> {
         loop {
             match self.0.block() {

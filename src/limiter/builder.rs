@@ -1,4 +1,4 @@
-//! What a limiter is set up with.
+//! Builders of a bucket and of a limiter.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -19,13 +19,13 @@ use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 use crate::word::terms::Terms;
 
-/// Keys that a limiter holds unless told otherwise.
+/// Default bound on the keys of a limiter.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
-/// More are not held: a ticket is known by 32 bits.
+/// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits.
 const MOST_KEYS: usize = 1 << 32;
 
 impl TokenBucket {
-    /// A bucket to set up.
+    /// Returns a builder of a bucket with this quota.
     ///
     /// # Examples
     ///
@@ -41,7 +41,7 @@ impl TokenBucket {
 }
 
 impl<K> RateLimiter<K> {
-    /// A limiter on the processor's counter, of at most 1,048,576 keys.
+    /// Returns a limiter of at most 1,048,576 keys, whose clock is the processor's counter.
     #[must_use]
     pub fn new(quota: Quota) -> RateLimiter<K> {
         RateLimiter::builder(quota).build()
@@ -49,13 +49,13 @@ impl<K> RateLimiter<K> {
 }
 
 impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
-    /// A limiter to set up.
+    /// Returns a builder of a limiter with this quota.
     pub fn builder(quota: Quota) -> Builder<K, S> {
         Builder::new(quota)
     }
 }
 
-/// Sets up a [`TokenBucket`].
+/// A builder of a [`TokenBucket`].
 ///
 /// # Examples
 ///
@@ -90,7 +90,7 @@ impl BucketBuilder {
         self
     }
 
-    /// The bucket.
+    /// Returns the bucket.
     #[must_use]
     pub fn build(self) -> TokenBucket {
         let (engine, extras) = self.settings.finish();
@@ -99,7 +99,7 @@ impl BucketBuilder {
     }
 }
 
-/// Sets up a [`RateLimiter`].
+/// A builder of a [`RateLimiter`].
 ///
 /// # Examples
 ///
@@ -120,7 +120,7 @@ pub struct Builder<K, S> {
     pub(crate) settings: Settings,
     pub(crate) hasher: S,
     pub(crate) max_keys: usize,
-    /// Keys of a fixed table, if it is to be one.
+    /// Keys for which the fixed table is made; `None` if the store is a map.
     pub(crate) inline: Option<usize>,
     pub(crate) when_full: WhenFull,
     pub(crate) presize: usize,
@@ -150,22 +150,25 @@ impl<K, S: Default> Builder<K, S> {
 impl<K, S> Builder<K, S> {
     common_setters!();
 
-    /// Quotas for [`plan_for`](Builder::plan_for) to choose from.
+    /// Sets the quotas from which [`plan_for`](Builder::plan_for) chooses.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if one of them does not fit the limiter, as [`RateLimiter::plan`] has it; see
-    /// [`headroom`](Builder::headroom).
+    /// [`InvalidQuota`] if a quota does not fit the limiter, as in [`RateLimiter::plan`].
+    /// [`headroom`](Builder::headroom) makes room for faster and larger quotas.
     pub fn plans(mut self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
         self.plans = plans.into_iter().collect();
         self.tried()
     }
 
-    /// Puts keys under plans of their own, by a function that is asked in every call: the place of the key's plan among
-    /// the [`plans`](Builder::plans), or `None` (as any place beyond them) for the limiter's own quota.
+    /// Sets a function that chooses the plan of each key, in every call.
     ///
-    /// It costs a call of the function, and a key that is not held is cloned for it. Callers who know the plan say so
-    /// with [`try_acquire_as`](RateLimiter::try_acquire_as), which goes before.
+    /// The function returns an index in the [`plans`](Builder::plans). `None` and an index past
+    /// their end mean the limiter's own quota.
+    ///
+    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet.
+    /// If the caller knows the plan, [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and
+    /// the function is not called.
     ///
     /// # Examples
     ///
@@ -187,7 +190,7 @@ impl<K, S> Builder<K, S> {
         self
     }
 
-    /// Itself, if the plans still fit.
+    /// Returns the builder, if the plans still fit the layout.
     fn tried(self) -> Result<Self, InvalidQuota> {
         let quota = self.settings.quota;
         let terms = Terms::in_layout(quota.numbers(), self.settings.layout);
@@ -197,40 +200,56 @@ impl<K, S> Builder<K, S> {
         Ok(self)
     }
 
-    /// The hasher of keys; by default the type's default. A key is hashed once a decision.
+    /// Sets the hasher of keys; by default `S::default()`. A decision hashes its key once.
     pub fn hasher(mut self, hasher: S) -> Self {
         self.hasher = hasher;
         self
     }
 
-    /// The most keys to hold; by default 1,048,576. More than 2^32 count as 2^32. With 0 no key has a bucket
-    /// of its own, and [`when_full`](Builder::when_full) decides on all.
+    /// Sets the largest number of keys with a bucket of their own; by default 1,048,576.
+    ///
+    /// More than 2^32 count as 2^32. With 0 no key has a bucket of its own, and
+    /// [`when_full`](Builder::when_full) decides on all of them.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys.min(MOST_KEYS);
         self
     }
 
-    /// Keeps the buckets in a fixed table for this many keys, instead of a map that grows: a key of a million costs one cache miss
-    /// instead of three, and 22 bytes. More than 2^32 count as 2^32. [`max_keys`](Builder::max_keys) and [`presize`](Builder::presize) then
-    /// say nothing.
+    /// Keeps the buckets in a fixed table for `keys` keys, instead of a map that grows.
     ///
-    /// All of it is allocated by [`build`](Builder::build), and nothing ever after. Forgetting a key is giving its place to another, when
-    /// its bucket has been full for 2 s, as ever. There are places for a third more keys than it is made for, and each key has 16 where it may be.
-    /// Those may all be taken by keys that are limited: of the keys that come until there are as many as the table is made for, all
-    /// limited, one in 3,000 finds no room, and one in 120 to 150 of those that come then. Up to four fifths of them it is one in 600,000.
-    /// [`when_full`](Builder::when_full) decides on it.
+    /// In a table of a million keys, a decision costs one cache miss instead of three, and a key
+    /// takes 22 bytes. More than 2^32 `keys` count as 2^32. [`max_keys`](Builder::max_keys) and
+    /// [`presize`](Builder::presize) then have no effect.
     ///
-    /// A key itself is not stored, but 64 bits of its hash: of `n` keys that are held two share a bucket with a probability of about
-    /// `n^2 / 2^65` (one in 40 million for a million keys, 3 in a million for ten million), if the hasher is a sound one with a
-    /// secret, as the default is. Nobody who does not know the secret can bring that about. With a hasher whose results can be
-    /// foretold anybody can, and so use up somebody else's limit.
+    /// [`build`](Builder::build) allocates the whole table, and no later call allocates. A new key
+    /// takes the slot of a key whose bucket has been full for 2 s, as in the map. The table has a
+    /// third more slots than `keys`, and each key may be in 16 of them.
     ///
-    /// A new key excludes others of its set for some ten nanoseconds; decisions on known keys do not wait for that. If a
-    /// newcomer is put to sleep in it, others of that set find no room until it wakes. A key that was [removed](RateLimiter::remove) leaves
-    /// its place to others after 2 s. [`plan_for`](Builder::plan_for) clones the key in each call.
+    /// A new key finds no room if limited keys hold all its 16 slots. Then
+    /// [`when_full`](Builder::when_full) decides. The table below gives the chance, if all keys are
+    /// limited:
     ///
-    /// With feature `huge-pages` a table of 2 MiB or more, some 98,000 keys, is mapped, and Linux is advised to put it on huge pages. If it has none to
-    /// give, nothing else changes. A smaller table, and one on any other system, is allocated as without.
+    /// | new keys that arrive | share of them that finds no room |
+    /// |---|---|
+    /// | until the table holds four fifths of `keys` | one in 600,000 |
+    /// | until the table holds `keys` | one in 3,000 |
+    /// | after that | one in 120 to 150 |
+    ///
+    /// The table stores 64 bits of a key's hash, and not the key. Of `n` held keys, two share a
+    /// bucket with a probability of about `n^2 / 2^65`: one in 40 million for a million keys, 3 in
+    /// a million for ten million. This assumes a sound hasher with a secret, as the default is. An
+    /// attacker without the secret cannot cause a collision. With a predictable hasher any client
+    /// can collide with another client's key, and use up its limit.
+    ///
+    /// A thread that inserts a key excludes other inserts in the same set for about ten
+    /// nanoseconds. Decisions on known keys do not wait for it. If the inserting thread is
+    /// descheduled meanwhile, other new keys of the set find no room until it resumes. The slot of
+    /// a [removed](RateLimiter::remove) key is free for others after 2 s.
+    /// [`plan_for`](Builder::plan_for) clones the key in each call.
+    ///
+    /// With feature `huge-pages`, a table of 2 MiB or more (about 98,000 keys) is mapped, and Linux
+    /// is advised to put it on huge pages. If the system has none, nothing else changes. A smaller
+    /// table, and any table on another system, is allocated as without the feature.
     ///
     /// # Examples
     ///
@@ -249,36 +268,49 @@ impl<K, S> Builder<K, S> {
         self
     }
 
-    /// What becomes of new keys when there is no room; by default they [share](WhenFull::Share).
+    /// Sets the policy for new keys without room; by default they [share](WhenFull::Share).
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// Allocates the map for this many keys ahead, at most for [`max_keys`](Builder::max_keys). By
-    /// default it grows, in steps that other decisions help with.
+    /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
+    ///
+    /// By default the map grows in steps, and decisions on other keys help with each step.
     pub fn presize(mut self, keys: usize) -> Self {
         self.presize = keys;
         self
     }
 
-    /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does with one bucket: for limiters of which a few
-    /// keys are asked for by many threads at once, and nobody knows which.
+    /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does.
     ///
-    /// A key on which 32 races for its word were lost within 10 ms gets cells, one a core, with tokens at hand that were taken ahead. It
-    /// loses them when no core has taken ahead for 100 ms, and somebody takes of a key that is not spread, makes room in the limiter, or calls
-    /// [`evict_idle`](RateLimiter::evict_idle); and when it is removed. There are cells for 16 keys, each at one of 16 seats: of two
-    /// whose seat is the same one is spread, the first. [`Stats::spread`](crate::Stats::spread) tells how many are.
+    /// This is for limiters where many threads ask for the same few keys, and these are not known
+    /// in advance.
     ///
-    /// * The law is that of any bucket, at every moment. So are refusals, but for what is said at [`TokenBucket::spread`], which goes for
-    ///   a key while it is spread: above all, that tokens spent of a lease are earned again from its end on.
-    /// * A key that is spread is not evicted.
-    /// * A decision on any key looks at its seat as well, and took 1.4 to 1.8 times as long for it. One on a key that is spread still looks the key up: what
-    ///   is saved is the wait for its word. With two cores that ask for one key a decision took 0.4 of its time without this; of more cores there is
-    ///   more to save.
-    /// * Seats and cells are there from the beginning: some 6 KiB, and 2 KiB for each core.
-    /// * A decision under a [plan](crate::Plan) ends it for that key. So no key is spread of a limiter with [`plan_for`](Builder::plan_for), nor
-    ///   of one with a [hook](Builder::on_decision) or in [shadow mode](Builder::shadow): there it says nothing.
+    /// A key is spread when threads lose 32 races for its word within 10 ms. The key then gets one
+    /// cell a core, with tokens leased in advance. A removed key is no longer spread. A key without
+    /// a new lease for 100 ms is no longer spread either, as soon as one of these happens:
+    ///
+    /// * a decision on a key that is not spread
+    /// * an eviction that makes room in the limiter
+    /// * a call of [`evict_idle`](RateLimiter::evict_idle)
+    ///
+    /// There are 16 hot slots with cells, and each key belongs to one of them. Of two keys with the
+    /// same hot slot, only the first is spread. [`Stats::spread`](crate::Stats::spread) is the
+    /// number of spread keys.
+    ///
+    /// * The limit is that of any bucket, at every moment. Refusals are too, except for the
+    ///   differences listed at [`TokenBucket::spread`], which hold for a key while it is spread.
+    ///   The main one: tokens spent from a lease start to refill only when the lease ends.
+    /// * A spread key is not evicted.
+    /// * A decision on any key also reads the key's hot slot, and took 1.4 to 1.8 times as long. A
+    ///   decision on a spread key still looks the key up: only the wait for its word is saved. With
+    ///   two cores that asked for one key, a decision took 0.4 of its time without this option.
+    ///   More cores can save more.
+    /// * Hot slots and cells are allocated at the start: about 6 KiB, and 2 KiB for each core.
+    /// * A decision under a [plan](crate::Plan) ends the spreading of its key. A limiter with
+    ///   [`plan_for`](Builder::plan_for), with a [hook](Builder::on_decision) or in [shadow
+    ///   mode](Builder::shadow) therefore spreads no key: there this option has no effect.
     ///
     /// # Examples
     ///
@@ -300,7 +332,7 @@ impl<K, S> Builder<K, S> {
         self
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
         let (engine, extras) = self.settings.finish();
@@ -310,7 +342,7 @@ impl<K, S> Builder<K, S> {
             presize: self.presize,
             max_keys: self.max_keys,
             when_full: self.when_full,
-            // A hook, or a plan for each key, is not for a key that is spread.
+            // Hooks and plans chosen for each key do not apply to spread keys.
             spread_hot: self.spread_hot && self.choose.is_none() && extras.observer.is_none(),
         });
         let plans = self.choose.map(|choose| {

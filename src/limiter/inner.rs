@@ -1,4 +1,4 @@
-//! The verbs on a key: under its plan, at a time, with a receipt.
+//! The verbs of a limiter on a key: under a plan, at a reading, with a receipt.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -25,9 +25,9 @@ pub(crate) struct Inner<K, S> {
     pub(crate) keyspace: Keyspace<K>,
     pub(crate) hasher: S,
     pub(crate) extras: Extras,
-    /// The plans of keys, where a function chooses among some.
+    /// Plans chosen by a function of the key, if the limiter has such a function.
     plans: Option<Box<Plans<K>>>,
-    /// No plans to choose from, no hook, and no key is spread: one test on the fast path.
+    /// Whether there is no function of plans, no hook and no hot slot: one test on the fast path.
     fast_path: bool,
 }
 
@@ -36,10 +36,10 @@ pub(crate) struct Plans<K> {
     pub(crate) choose: Choose<K>,
 }
 
-/// Chooses a plan for a key, by its place in a list.
+/// A function from a key to the index of its plan.
 pub(crate) type Choose<K> = Box<dyn Fn(&K) -> Option<usize> + Send + Sync>;
 
-/// What a call says beside its key and its tokens.
+/// The options of a call, beside its key and its tokens.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CallOptions<'a> {
     pub(crate) plan: Option<&'a Plan>,
@@ -50,17 +50,17 @@ impl CallOptions<'_> {
     pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
 }
 
-/// The answers to a take, of which each verb gives some.
+/// The results of a take. Each verb returns some of them.
 struct Taken {
     decision: Result<Granted, Denied>,
-    /// The tokens that were taken: none, if the decision is a refusal.
+    /// The tokens taken: none, if the decision is a refusal.
     granted: Granted,
-    /// For the tokens that were taken, if any may be given back.
+    /// A receipt for the tokens taken, if they can be given back.
     receipt: Option<Receipt>,
 }
 
 impl Taken {
-    /// `plan` is the one that the key is under. `leased` tokens were out on lease beside the bucket.
+    /// Returns the results of a take under `plan`, while `leased` tokens were out on lease.
     fn new<P: Refill>(step: Take, done: Done<P>, plan: Option<Plan>, leased: u64) -> Taken {
         let (outcome, reading) = match done {
             Ok(done) => done,
@@ -79,7 +79,10 @@ impl Taken {
 }
 
 impl<K: Hash + Eq> Plans<K> {
-    /// The plan of a key: of the one that is stored, or of an owned one made for the question.
+    /// Returns the plan chosen for the key.
+    ///
+    /// The function is asked about the stored key if there is one, else about a temporary owned
+    /// copy.
     #[cold]
     fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<Plan> {
         let stored = match entry.pin {
@@ -94,10 +97,11 @@ impl<K: Hash + Eq> Plans<K> {
     }
 }
 
-/// One attempt at a known key's bucket.
+/// Attempts once to take `n` tokens from a known key's bucket.
 #[inline(always)]
 fn attempt(found: Option<impl BucketRef>, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Miss> {
-    // Not by a closure, which cannot be told to be inlined: where it was not, a decision took a quarter longer.
+    // Not a closure, which has no `inline` attribute: out of line, a decision took a quarter
+    // longer.
     match found {
         Some(bucket) => bucket.attempt(Order::WordFirst, read, n),
         None => Err(Miss::StaleReading),
@@ -136,7 +140,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         self.keyspace.remove(pin, KeyQuery::new(&self.hasher, key))
     }
 
-    /// As [`try_acquire_n`](Inner::try_acquire_n), with a pin of its own: what is hot knows the guard alone.
+    /// Like [`try_acquire_n`](Inner::try_acquire_n), but takes the guard itself.
+    ///
+    /// Only the guard is live on the hot path.
     #[inline]
     pub(crate) fn try_acquire_once<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         if !self.fast_path {
@@ -160,7 +166,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// Where there is more to it than a known key's bucket.
+    /// Takes `n` tokens where the fast path does not apply.
     #[cold]
     #[inline(never)]
     fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
@@ -203,7 +209,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// With what became of an attempt.
+    /// Takes `n` tokens after an attempt that `missed`.
     #[cold]
     #[inline(never)]
     fn try_acquire_anyhow<Q: ToKey<K> + ?Sized>(
@@ -227,7 +233,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         self.decide(entry, n, CallOptions::NOW)
     }
 
-    /// As [`try_acquire_n`](Inner::try_acquire_n), as it is asked for.
+    /// Like [`try_acquire_n`](Inner::try_acquire_n), with the options of the call.
     pub(crate) fn try_acquire_as<Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,
@@ -242,7 +248,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// As [`try_acquire_n`](Inner::try_acquire_n), at a reading that was taken before.
+    /// Like [`try_acquire_n`](Inner::try_acquire_n), at a reading taken before.
     #[inline]
     pub(crate) fn try_acquire_at<Q: ToKey<K> + ?Sized>(
         &self,
@@ -318,12 +324,12 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
-    /// Whether the key has an entry.
+    /// Returns whether the key has an entry.
     pub(crate) fn holds<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: &Q) -> bool {
         self.entry(pin, key).get().is_some()
     }
 
-    /// What a take would come to.
+    /// Returns the decision on a take, without the take.
     pub(crate) fn look_at<Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,
@@ -355,7 +361,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// The plan of a call, or that of the key.
+    /// Returns the plan of the call, else the plan of the key.
     fn plan_of<Q: ToKey<K> + ?Sized>(
         &self,
         entry: KeyEntry<'_, K, Q>,
@@ -369,7 +375,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// Takes tokens of the key's bucket, under a plan and at a reading that was taken before if there are.
+    /// Takes tokens of the key's bucket, under its plan and at the given reading, if any.
     fn take<Q: ToKey<K> + ?Sized>(
         &self,
         entry: KeyEntry<'_, K, Q>,
@@ -386,7 +392,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// Under no plan.
+    /// Takes tokens under no plan.
     fn take_own<Q: ToKey<K> + ?Sized>(
         &self,
         entry: KeyEntry<'_, K, Q>,
@@ -415,7 +421,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         Taken::new(step, done, Some(plan), 0)
     }
 
-    /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
+    /// Takes tokens, and returns a receipt for them.
+    ///
+    /// The receipt of a refusal that shadow mode overruled is void.
     pub(crate) fn receive<Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,
@@ -431,7 +439,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         Ok((granted, receipt.counted_from(removals)))
     }
 
-    /// As [`receive`](Inner::receive), with a receipt that does not need the key.
+    /// Like [`receive`](Inner::receive), with a receipt that is valid without the key.
     pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -453,7 +461,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         Ok((granted, receipt))
     }
 
-    /// Undoes what a receipt of this key is for.
+    /// Undoes the take of a receipt of this key.
     pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: &Q, receipt: &Receipt) {
         let entry = self.entry(pin, key);
         let own = |found: FoundBucket<'_>| {
@@ -479,7 +487,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
         n: u64,
         max_wait: u64,
     ) -> Reserved<'_> {
-        // In shadow mode nobody waits, either.
+        // In shadow mode no caller waits, either.
         let (granted, receipt) = match max_wait == 0 || self.extras.is_shadow() {
             true => self.receive_by_entry(key, ask, Take::Exactly(n))?,
             false => self.receive_by_entry(key, ask, Take::Reserve { n, max_wait })?,
@@ -494,7 +502,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
         estimate: u64,
     ) -> Result<Hold<'_>, Denied> {
         let (granted, receipt) = match estimate {
-            // There must be a bucket to settle with.
+            // The later settlement needs a bucket with a level.
             0 => self.receive_by_entry(key, ask, Take::Touch)?,
             n => self.receive_by_entry(key, ask, Take::Exactly(n))?,
         };

@@ -1,4 +1,4 @@
-//! Who looks on as decisions are made: a hook, and shadow mode.
+//! Decision hook and shadow mode.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,13 @@ use crate::word::decision::{Denied, Granted};
 
 pub(crate) type Hook = Arc<dyn Fn(&Result<Granted, Denied>) + Send + Sync>;
 
-/// A limiter that nobody looks at has none: one test of a pointer in the hot path.
+/// The hook and the shadow mode of a limiter.
+///
+/// A limiter without both has no observer: one pointer test on the hot path.
 pub(crate) struct Observer {
     shadow: bool,
     hook: Option<Hook>,
-    /// What shadow mode has granted of what would have been denied.
+    /// Decisions granted by shadow mode that would have been refusals.
     overruled: AtomicU64,
 }
 
@@ -22,7 +24,7 @@ impl Observer {
         (shadow || hook.is_some()).then(|| Box::new(Observer { shadow, hook, overruled: AtomicU64::new(0) }))
     }
 
-    /// Shows a decision on `n` tokens to the hook, and overrules it in shadow mode.
+    /// Shows a decision on `n` tokens to the hook, and overrules a refusal in shadow mode.
     #[cold]
     fn see(&self, n: u64, decision: Result<Granted, Denied>) -> Result<Granted, Denied> {
         match decision {
@@ -49,7 +51,7 @@ impl Observer {
     }
 }
 
-/// What a limiter has beside its rules.
+/// The settings of a limiter that are not rules.
 #[derive(Debug)]
 pub(crate) struct Extras {
     pub(crate) observer: Option<Box<Observer>>,
@@ -67,7 +69,9 @@ impl Extras {
         }
     }
 
-    /// As [`observe`](Extras::observe), for who takes what is there: `decision` is that on the first token.
+    /// Like [`observe`](Extras::observe), for a take of up to `n` tokens.
+    ///
+    /// `decision` is the decision on the first token.
     pub(crate) fn observe_up_to(
         &self,
         n: u64,
@@ -75,7 +79,7 @@ impl Extras {
         decision: Result<Granted, Denied>,
     ) -> Granted {
         match &self.observer {
-            // Less than was asked for would have slowed the caller down.
+            // Fewer than `n` tokens would have slowed the caller down.
             Some(observer) if observer.shadow && granted.tokens() < n => {
                 observer.overrule(decision);
                 Granted::anyway(n, granted.remaining())
@@ -85,10 +89,10 @@ impl Extras {
         }
     }
 
-    /// A look that decides only if it refuses.
+    /// Returns the decision of a look, which the hook sees only if it is a refusal.
     pub(crate) fn preview(&self, n: u64, decision: Result<Granted, Denied>) -> Result<(), Denied> {
         match decision {
-            // In shadow mode it is the take that is overruled, and counted.
+            // In shadow mode the take that follows is overruled and counted, not the look.
             Err(_) if self.is_shadow() => Ok(()),
             Err(_) => self.observe(n, decision).map(drop),
             Ok(_) => Ok(()),

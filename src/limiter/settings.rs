@@ -1,4 +1,4 @@
-//! What one bucket and many are set up with alike.
+//! Settings shared by both builders.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) quota: Quota,
     pub(crate) clock: Clock,
     pub(crate) room: LayoutOptions,
-    /// Of the quota and the room.
+    /// Layout chosen for `quota` and `room`.
     pub(crate) layout: Layout,
     pub(crate) initial: Option<u64>,
     pub(crate) shadow: bool,
@@ -67,19 +67,20 @@ impl fmt::Debug for Settings {
 /// The setters that both builders have.
 macro_rules! common_setters {
     () => {
-        /// The clock to decide on; by default the [processor's counter](Clock::new).
+        /// Sets the clock of all decisions; by default the [processor's counter](Clock::new).
         pub fn clock(mut self, clock: Clock) -> Self {
             self.settings.clock = clock;
             self
         }
 
-        /// Makes room for a quota that may come into force later: with it, `set_quota` and plans may go up to its rate and
-        /// its burst. The word has so many bits, so it is at the cost of precision: a tick is then a fraction of a token
-        /// as of the faster and larger of both.
+        /// Makes room for a later quota: `set_quota` and plans may go up to its rate and its burst.
+        ///
+        /// The word has 64 bits, so this costs precision. A tick is then the fraction of a token
+        /// that fits the faster rate and the larger burst of both quotas.
         ///
         /// # Errors
         ///
-        /// [`InvalidQuota`] if no word holds both.
+        /// [`InvalidQuota`] if no word holds both quotas.
         ///
         /// # Examples
         ///
@@ -101,9 +102,12 @@ macro_rules! common_setters {
             self.tried()
         }
 
-        /// The most tokens that may be promised ahead to those who wait, or owed by those who [`settle`](crate::Hold::settle).
-        /// 0 to 2^40; with 0 nobody waits. By default it is one burst: that of the quota in force, or the larger of those
-        /// the bucket was built for if that is less.
+        /// Sets the largest debt in tokens, from 0 to 2^40.
+        ///
+        /// Debt is promised ahead to waiting callers, or owed after a
+        /// [`settle`](crate::Hold::settle). With 0 no caller waits. The default is one burst of the
+        /// quota in force. It is at most the larger of the bursts for which the bucket was built,
+        /// and 0 if no word has room for that.
         ///
         /// # Errors
         ///
@@ -127,21 +131,28 @@ macro_rules! common_setters {
             self.tried()
         }
 
-        /// A new bucket starts with no token. Of a limiter, a key that was evicted to make room, after its bucket had been
-        /// full for 2 s, is new: who asks so seldom that others push it out each time may never be granted.
+        /// Starts a new bucket with no token.
+        ///
+        /// A limiter may evict a key to make room, once its bucket has been full for 2 s. That key
+        /// is new when it comes back. A key with rare requests that is evicted between any two of
+        /// them may therefore never be granted a token.
         pub fn start_empty(self) -> Self {
             self.initial_tokens(0)
         }
 
-        /// A new bucket starts with so many tokens, at most a full bucket; by default it is full. Of a limiter, a key that
-        /// was evicted to make room, after its bucket had been full for 2 s, is new.
+        /// Starts a new bucket with `tokens` tokens, at most a full bucket; by default it is full.
+        ///
+        /// A limiter may evict a key to make room, once its bucket has been full for 2 s. That key
+        /// is new when it comes back.
         pub fn initial_tokens(mut self, tokens: u64) -> Self {
             self.settings.initial = Some(tokens);
             self
         }
 
-        /// In shadow mode nothing is refused and nobody waits; what would have been denied is shown to the
-        /// [hook](Self::on_decision) and counted.
+        /// Sets shadow mode, in which no request is refused and no caller waits.
+        ///
+        /// A decision that would have been a refusal is shown to the [hook](Self::on_decision) and
+        /// counted.
         ///
         /// # Examples
         ///
@@ -158,9 +169,11 @@ macro_rules! common_setters {
             self
         }
 
-        /// Shows every decision to a function, which runs in the call that asked: before shadow mode overrules it. Of
-        /// [`all_of`](crate::all_of) it sees what was taken or refused, not what was undone; of an `acquire_up_to` that gets
-        /// some, what it got.
+        /// Sets a function that sees every decision, before shadow mode overrules it.
+        ///
+        /// The function runs in the call that asked. Of an [`all_of`](crate::all_of) it sees the
+        /// takes and refusals, but not the undone takes. Of an `acquire_up_to` that takes some of
+        /// the tokens, it sees the tokens taken.
         ///
         /// # Examples
         ///
@@ -187,7 +200,7 @@ macro_rules! common_setters {
             self
         }
 
-        /// A random time that the waiting verbs add to each wait; by default none.
+        /// Sets a random time that the waiting verbs add to each wait; by default none.
         pub fn jitter(mut self, jitter: Jitter) -> Self {
             self.settings.jitter = jitter;
             self

@@ -20,7 +20,10 @@ use crate::time::clock::nanos_of;
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
-/// A future that is dropped meanwhile drops the reservation, which gives back what it may.
+/// Waits until the reservation is due, and commits it.
+///
+/// A future that is dropped during the wait drops the reservation, which gives back its tokens as
+/// far as it may.
 async fn when_due(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -> Result<Granted, Denied> {
     let wait = wait(&reservation, jitter, max_wait);
     if !wait.is_zero() {
@@ -32,19 +35,20 @@ async fn when_due(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -
 impl TokenBucket {
     /// Waits for a token, and takes it.
     ///
-    /// The place in line is taken at the first poll. Waiters are served first come, first served, however many
-    /// there are: each has a [reservation](TokenBucket::reserve), and tokio's timer wakes each when its
-    /// time has come. Tokio's timer is right to a millisecond, late.
+    /// The first poll makes a [reservation](TokenBucket::reserve). Tasks are served first come,
+    /// first served, at any number of tasks. Tokio's timer wakes each task when its reservation is
+    /// due, at most a millisecond late.
     ///
-    /// A future that is dropped while it waits gives its token back as a dropped [`Reservation`] does.
+    /// A future that is dropped while it waits gives its token back, as a dropped [`Reservation`]
+    /// does.
     ///
-    /// There is room in line for [one burst](crate::BucketBuilder::max_debt) unless you say more: a bucket with a burst of 1
-    /// lets one wait. Where tokio's clock is paused, in a test, the bucket needs one that [stands with
-    /// it](crate::Clock::from_fn).
+    /// The tokens of all waiting tasks may add up to [one burst](crate::BucketBuilder::max_debt) by
+    /// default: a bucket with a burst of 1 lets one task wait. In a test with tokio's clock paused,
+    /// the bucket needs a clock that [stands with it](crate::Clock::from_fn).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if as much is promised already.
+    /// [`Denied`] at once, without a wait, if the debt would pass its bound.
     ///
     /// # Examples
     ///
@@ -63,20 +67,24 @@ impl TokenBucket {
         self.acquire_n(1).await
     }
 
-    /// As [`acquire`](TokenBucket::acquire), for `n` tokens.
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](TokenBucket::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
     pub async fn acquire_n(&self, n: u64) -> Result<Granted, Denied> {
         when_due(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT).await
     }
 
-    /// As [`acquire`](TokenBucket::acquire), if it takes no longer than `max_wait`.
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`acquire`](TokenBucket::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the token would come later, or as much is promised already.
+    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
     ///
     /// # Examples
     ///
@@ -96,17 +104,20 @@ impl TokenBucket {
         self.acquire_n_within(1, max_wait).await
     }
 
-    /// As [`acquire_within`](TokenBucket::acquire_within), for `n` tokens.
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](TokenBucket::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
+    /// over the burst.
     pub async fn acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         let max_wait = nanos_of(max_wait);
         when_due(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait).await
     }
 
-    /// A stream of tokens at the rate they come: [`paced`](TokenBucket::paced) for tasks.
+    /// Returns a stream of tokens at the bucket's rate: [`paced`](TokenBucket::paced) for tasks.
     ///
     /// # Examples
     ///
@@ -133,7 +144,8 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if [as much](crate::Builder::max_debt) is promised already.
+    /// [`Denied`] at once, without a wait, if the [debt](crate::Builder::max_debt) would pass its
+    /// bound.
     ///
     /// # Examples
     ///
@@ -152,20 +164,24 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.acquire_n(key, 1).await
     }
 
-    /// As [`acquire`](RateLimiter::acquire), for `n` tokens.
+    /// Waits for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](RateLimiter::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if as much is promised already or `n` is over the burst.
+    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
     pub async fn acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         when_due(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT).await
     }
 
-    /// As [`acquire`](RateLimiter::acquire), if it takes no longer than `max_wait`.
+    /// Waits at most `max_wait` for a token, and takes it.
+    ///
+    /// See [`acquire`](RateLimiter::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the token would come later, or as much is promised already.
+    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
     pub async fn acquire_within<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -174,11 +190,14 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.acquire_n_within(key, 1, max_wait).await
     }
 
-    /// As [`acquire_within`](RateLimiter::acquire_within), for `n` tokens.
+    /// Waits at most `max_wait` for `n` tokens, and takes them.
+    ///
+    /// See [`acquire`](RateLimiter::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, as much is promised already, or `n` is over the burst.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
+    /// over the burst.
     pub async fn acquire_n_within<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -189,7 +208,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         when_due(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait).await
     }
 
-    /// A stream of tokens of the key's bucket at the rate they come. See [`TokenBucket::paced_stream`].
+    /// Returns a stream of tokens at the rate of the key's bucket.
+    ///
+    /// See [`TokenBucket::paced_stream`].
     pub fn paced_stream<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> PacedStream<'a> {
         PacedStream { gate: self.gate(key), next: None }
     }
@@ -201,32 +222,38 @@ where
     Q: ToKey<K> + ?Sized,
     S: BuildHasher + Send + Sync,
 {
-    /// Waits for the tokens, and takes them; see [`TokenBucket::acquire`].
+    /// Waits for the tokens, and takes them. See [`TokenBucket::acquire`].
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if as much is promised already or there are never so many.
+    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) the burst.
     pub async fn acquire(&self) -> Result<Granted, Denied> {
         when_due(self.reserve()?, self.inner().extras.jitter, NO_LIMIT).await
     }
 
-    /// As [`acquire`](KeyLimit::acquire), if it takes no longer than `max_wait`.
+    /// Waits at most `max_wait` for the tokens, and takes them.
+    ///
+    /// See [`acquire`](KeyLimit::acquire).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, if the tokens would come later, as much is promised already or there are never so many.
+    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or
+    /// [`n`](KeyLimit::n) is over the burst.
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         when_due(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait)).await
     }
 }
 
-/// Tokens at the rate they come, for tasks; see [`TokenBucket::paced_stream`]. It ends only where none ever comes: at
-/// a limiter of no keys that denies.
+/// A stream of tokens at the bucket's rate, for tasks; see [`TokenBucket::paced_stream`].
 ///
-/// Dropped while it waits it gives its token back as a dropped [`Reservation`] does.
+/// The stream ends only if no token can ever come: at a limiter of 0 keys that denies.
+///
+/// A stream that is dropped while it waits gives its token back, as a dropped [`Reservation`] does.
 pub struct PacedStream<'a> {
     gate: Waiter<'a>,
-    /// What is waited for: a token, or a place in line.
+    /// The reservation and the sleep in progress.
+    ///
+    /// `None` in place of the reservation: the sleep precedes the next try for one.
     next: Option<(Option<Reservation<'a>>, Pin<Box<Sleep>>)>,
 }
 
@@ -271,7 +298,7 @@ impl<F> Limited<'_, F> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait or a call, if as much is promised already.
+    /// [`Denied`] at once, without a wait or a call, if the debt would pass its bound.
     ///
     /// # Examples
     ///
