@@ -9,6 +9,9 @@
 //! may return the value before another `SeqCst` store; a read-modify-write returns the latest
 //! value.
 
+/// Whether this is a model run: bounds are small there, so that all interleavings are explored.
+pub(crate) const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+
 #[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) use std::{
     sync::{

@@ -24,23 +24,20 @@ use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
 use crate::word::state::{Outcome, State};
 use crate::word::terms::Reading;
 
-// The hot readings are types of their own, below: a closure cannot be told to be inlined, and as a
-// function it passes its reading through memory, which is 30 instructions more.
+// The readings are types: a closure cannot be told to be inlined, and as a function it passes its
+// reading through memory, which is 30 instructions more.
 
-/// The source of a reading, for a state that was loaded before.
-pub(crate) trait Read<T>: Copy {
-    fn read(&self, state: State) -> T;
-}
-
-/// The source of the reading of an attempt.
-pub(crate) trait ReadOnce: Read<Reading> {
+/// A source of clock readings.
+pub(crate) trait ReadClock: Copy {
+    /// Returns the reading for a state that was loaded before.
+    fn read(&self, state: State) -> Reading;
     /// Returns a raw reading of the clock, or an earlier reading.
-    fn count(&self) -> u64;
-    /// Returns `count` as a reading for a state.
+    fn raw(&self) -> u64;
+    /// Returns `raw` as a reading for a state.
     ///
     /// A take by a reading from before the word was loaded may be ahead of the stamp by at most
     /// `near` ticks.
-    fn admitted(&self, state: State, count: u64) -> FreshReading;
+    fn admitted(&self, state: State, raw: u64) -> FreshReading;
 }
 
 /// A reading, and the ticks by which a take may be ahead of the stamp if the clock was read first.
@@ -71,13 +68,6 @@ pub(crate) enum Miss {
     LostRace,
 }
 
-/// A closure as a reading.
-impl<T, F: Fn(State) -> T + Copy> Read<T> for F {
-    fn read(&self, state: State) -> T {
-        self(state)
-    }
-}
-
 /// The word of a bucket, as one caller has found it. Steps are run on it.
 pub(crate) trait BucketRef: Copy {
     /// Returns the state; [`State::SEALED`] if this is no longer the bucket that was found.
@@ -98,11 +88,11 @@ pub(crate) trait BucketRef: Copy {
     /// Nearly every decision is an attempt. With no loop, few values are kept over the call of the
     /// clock: that saves 6 ns.
     #[inline(always)]
-    fn attempt(self, first: Order, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Miss> {
-        let early = if first == Order::ClockFirst { read.count() } else { 0 };
+    fn attempt(self, first: Order, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+        let early = if first == Order::ClockFirst { read.raw() } else { 0 };
         let state = self.state();
-        let count = if first == Order::ClockFirst { early } else { read.count() };
-        let FreshReading { reading, near, fits } = read.admitted(state, count);
+        let raw = if first == Order::ClockFirst { early } else { read.raw() };
+        let FreshReading { reading, near, fits } = read.admitted(state, raw);
         if !fits {
             return Err(Miss::StaleReading);
         }
@@ -127,13 +117,13 @@ pub(crate) trait BucketRef: Copy {
     #[inline(always)]
     fn update<T: Copy, O>(
         self,
-        read: impl Read<T>,
+        read: impl Fn(State) -> T,
         step: impl Fn(State, &T) -> (O, Option<State>),
     ) -> (O, T) {
-        let read = stop(Fault::NoRereadAfterRace, read);
+        let stopped = injected(Fault::NoRereadAfterRace).then(|| read(State::FULL));
         let mut state = self.state();
         loop {
-            let reading = read.read(state);
+            let reading = stopped.unwrap_or_else(|| read(state));
             let (result, next) = step(state, &reading);
             match next {
                 None if self.still_has(state) => return (result, reading),
@@ -216,27 +206,34 @@ fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>
 /// Returns `read` as it is.
 #[cfg(not(control))]
 #[inline(always)]
-pub(crate) fn stop<T, C: Read<T>>(_: Fault, read: C) -> C {
+pub(crate) fn stop(_: Fault, read: impl ReadClock) -> impl ReadClock {
     read
 }
 
 /// Returns `read`; under the fault, with one reading for the whole call.
 #[cfg(control)]
-pub(crate) fn stop<T: Copy, C: Read<T>>(control: Fault, read: C) -> Stopped<T, C> {
-    let now = injected(control).then(|| read.read(State::FULL));
-    Stopped { read, now }
+pub(crate) fn stop(fault: Fault, read: impl ReadClock) -> impl ReadClock {
+    Stopped { read, now: injected(fault).then(|| read.read(State::FULL)) }
 }
 
 #[cfg(control)]
 #[derive(Clone, Copy)]
-pub(crate) struct Stopped<T, C> {
-    read: C,
-    now: Option<T>,
+struct Stopped<T> {
+    read: T,
+    now: Option<Reading>,
 }
 
 #[cfg(control)]
-impl<T: Copy, C: Read<T>> Read<T> for Stopped<T, C> {
-    fn read(&self, state: State) -> T {
+impl<T: ReadClock> ReadClock for Stopped<T> {
+    fn read(&self, state: State) -> Reading {
         self.now.unwrap_or_else(|| self.read.read(state))
+    }
+
+    fn raw(&self) -> u64 {
+        self.read.raw()
+    }
+
+    fn admitted(&self, state: State, raw: u64) -> FreshReading {
+        self.read.admitted(state, raw)
     }
 }

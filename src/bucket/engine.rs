@@ -1,38 +1,36 @@
 //! The engine: the clock, the terms in force and the start level, and the steps run with them on
 //! one bucket.
 
-use crate::bucket::atomic::{BucketRef, FreshReading, Miss, Order, Read, ReadOnce};
+use crate::bucket::atomic::{BucketRef, FreshReading, Miss, Order, ReadClock};
 use crate::bucket::live_terms::LiveTerms;
-use crate::bucket::reservation::Receipt;
+use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::{Plan, Planned};
+use crate::word::plan::Plan;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{Give, Take};
+use crate::word::terms::Reading;
+use crate::word::verb::Call;
 
 /// The source of a new reading each time.
 #[derive(Clone, Copy)]
-pub(crate) struct Now<T>(pub(crate) T);
+pub(crate) struct Now<'a>(pub(crate) &'a Engine);
 
-impl Read<Reading> for Now<&Engine> {
+impl ReadClock for Now<'_> {
     #[inline(always)]
     fn read(&self, _: State) -> Reading {
         self.0.read()
     }
-}
 
-impl ReadOnce for Now<&Engine> {
     #[inline(always)]
-    fn count(&self) -> u64 {
+    fn raw(&self) -> u64 {
         self.0.clock.raw()
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> FreshReading {
-        self.0.source.admitted(state, count, true)
+    fn admitted(&self, state: State, raw: u64) -> FreshReading {
+        self.0.source.admitted(state, raw, true)
     }
 }
 
@@ -40,42 +38,43 @@ impl ReadOnce for Now<&Engine> {
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a>(pub(crate) &'a Engine, pub(crate) Moment);
 
-impl Read<Reading> for At<'_> {
+impl ReadClock for At<'_> {
     #[inline]
     fn read(&self, state: State) -> Reading {
         let At(engine, Moment(nanos)) = *self;
         let reading = engine.source.read(&engine.clock, Some(nanos));
         if state.accepts_stale(&reading.refill, reading.tick) { reading } else { engine.read() }
     }
-}
 
-impl ReadOnce for At<'_> {
     #[inline(always)]
-    fn count(&self) -> u64 {
+    fn raw(&self) -> u64 {
         self.1.0
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> FreshReading {
-        self.0.source.admitted(state, count, false)
-    }
-}
-
-/// The source of a reading for a key that is under a plan.
-#[derive(Clone, Copy)]
-pub(crate) struct Under<T>(pub(crate) T, pub(crate) Plan);
-
-impl<T: Read<Reading>> Read<Reading<Planned>> for Under<T> {
-    fn read(&self, state: State) -> Reading<Planned> {
-        self.0.read(state).under(self.1)
+    fn admitted(&self, state: State, raw: u64) -> FreshReading {
+        self.0.source.admitted(state, raw, false)
     }
 }
 
 /// Attempts before the loop is run instead.
 const MOST_ATTEMPTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 16 };
 
-/// An outcome and the reading that counted, or a refusal without a bucket.
-pub(crate) type Done<P> = Result<(Outcome, Reading<P>), Denied>;
+/// A call that was decided by a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    /// The reading that counted.
+    pub(crate) reading: Reading,
+    /// Tokens that were out on lease beside the bucket's own.
+    pub(crate) leased: u64,
+}
+
+impl From<(Outcome, Reading)> for Done {
+    fn from((outcome, reading): (Outcome, Reading)) -> Done {
+        Done { outcome, reading, leased: 0 }
+    }
+}
 
 /// The clock, the terms and the start level of one limiter, for all of its decisions.
 #[derive(Debug)]
@@ -118,7 +117,7 @@ impl Engine {
     /// Returns the state of a bucket that was never used. Reads the clock only if the state needs
     /// it.
     pub(crate) fn initial(&self) -> State {
-        if self.starts_full() { State::FULL } else { self.start(&self.read()) }
+        if self.starts_full() { State::FULL } else { self.start(&self.read(), None) }
     }
 
     pub(crate) fn starts_full(&self) -> bool {
@@ -134,15 +133,16 @@ impl Engine {
     }
 
     /// Returns `state`, or the first state of a bucket that was never charged.
-    pub(crate) fn initialized<P: Refill>(&self, state: State, reading: &Reading<P>) -> State {
-        if state == State::FULL { self.start(reading) } else { state }
+    pub(crate) fn initialized(&self, state: State, reading: &Reading, plan: Option<Plan>) -> State {
+        if state == State::FULL { self.start(reading, plan) } else { state }
     }
 
     /// Returns the first state of a bucket that was never charged.
-    pub(crate) fn start<P: Refill>(&self, reading: &Reading<P>) -> State {
+    pub(crate) fn start(&self, reading: &Reading, plan: Option<Plan>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };
-        let terms = reading.refill.terms();
-        let level = (terms.empty_level + terms.units(tokens)).min(reading.refill.capacity());
+        let terms = &reading.refill;
+        let capacity = plan.map_or(terms.capacity, |plan| plan.capacity);
+        let level = (terms.empty_level + terms.units(tokens)).min(capacity);
         State::pack(terms, level, reading.tick)
     }
 
@@ -154,7 +154,7 @@ impl Engine {
         &self,
         bucket: impl BucketRef,
         mut missed: Miss,
-        read: impl ReadOnce,
+        read: impl ReadClock,
         n: u64,
     ) -> Option<(Outcome, Reading)> {
         for _ in 0..MOST_ATTEMPTS {
@@ -168,75 +168,41 @@ impl Engine {
         None
     }
 
-    /// Runs a step on a bucket outside of a map.
-    pub(crate) fn run<P: Refill>(
-        &self,
-        bucket: impl BucketRef,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> (Outcome, Reading<P>) {
-        bucket.update(read, |state, reading| step.apply(state, reading))
-    }
-
-    /// Runs a step on a bucket of a store, unless it is sealed.
+    /// Runs a call on a bucket; returns `None` if the bucket is sealed.
     ///
-    /// An uncharged bucket starts from `initial_state`.
+    /// An uncharged bucket starts from `initial_state`; without one it is not charged, and the
+    /// result is `None`.
     #[inline(always)]
-    pub(crate) fn charge<P: Refill>(
+    pub(crate) fn charge(
         &self,
         bucket: impl BucketRef,
         initial_state: Option<State>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Option<(Outcome, Reading<P>)> {
-        let charge = |state: State, reading: &Reading<P>| {
+        read: impl ReadClock,
+        call: Call,
+    ) -> Option<Done> {
+        let charge = |state: State, reading: &Reading| {
             let from = match initial_state {
                 _ if state.is_level() => state,
-                Some(State::FULL) if state == State::FULL => self.start(reading),
-                Some(start) if state == State::FULL => start,
+                Some(start) if state == State::FULL => self.initialized(start, reading, call.plan),
                 _ => return (None, None),
             };
-            let (outcome, next) = step.apply(from, reading);
+            let (outcome, next) = call.apply(from, reading);
             // Even after a refusal the bucket has a level and a stamp from here on.
             let born = (from != state).then_some(from);
             (Some(outcome), next.or(born))
         };
-        let (outcome, reading) = bucket.update(read, charge);
-        outcome.map(|outcome| (outcome, reading))
+        let (outcome, reading) = bucket.update(|state| read.read(state), charge);
+        outcome.map(|outcome| (outcome, reading).into())
     }
 
-    /// Runs a step on a bucket that is in no map, and so never sealed.
-    pub(crate) fn run_overflow<P: Refill>(
-        &self,
-        bucket: impl BucketRef,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> (Outcome, Reading<P>) {
-        bucket.update(read, |state, reading| {
-            let from = self.initialized(state, reading);
-            let (outcome, next) = step.apply(from, reading);
-            // Even after a refusal the bucket has a level and a stamp from here on.
-            (outcome, next.or((from != state).then_some(from)))
-        })
-    }
-
-    /// Takes up to `n` tokens, on credit if need be, and returns the number taken.
-    ///
-    /// Returns `None` if the bucket is sealed.
-    pub(crate) fn charge_later(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> Option<u64> {
-        fn step<P: Refill>(n: u64) -> impl Fn(State, &Reading<P>) -> (Option<u64>, Option<State>) {
-            move |state, reading| {
-                if state == State::SEALED {
-                    return (None, None);
-                }
-                let (outcome, next) = Take::OnCredit(n).apply(state, reading);
-                (Some(reading.refill.terms().tokens(outcome.taken)), next)
-            }
-        }
-        match plan {
-            None => bucket.update(Now(self), step(n)).0,
-            Some(plan) => bucket.update(Under(Now(self), plan), step(n)).0,
-        }
+    /// Returns whether the bucket was ever charged, and the outcome that a call would have on it.
+    pub(crate) fn look(&self, bucket: impl BucketRef, read: impl ReadClock, call: Call) -> (bool, Done) {
+        let step = |state: State, reading: &Reading| {
+            let from = self.initialized(state, reading, call.plan);
+            ((state.is_level(), call.apply(from, reading).0), None)
+        };
+        let ((charged, outcome), reading) = bucket.update(|state| read.read(state), step);
+        (charged, (outcome, reading).into())
     }
 
     /// Returns whether a key may be under a plan.
@@ -247,47 +213,17 @@ impl Engine {
         self.slowest_fill() > 0 && !injected(Fault::PlansUnmarked)
     }
 
-    /// Gives back the part of `n` tokens that fits. Returns false if the bucket is sealed.
-    pub(crate) fn refund(&self, bucket: impl BucketRef, n: u64, plan: Option<Plan>) -> bool {
-        self.settle(bucket, plan, |_| Give::Refund(n))
-    }
-
-    /// Gives back the tokens of a receipt, if none were taken since. Returns false if sealed.
-    pub(crate) fn give_back(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
-        self.settle(bucket, receipt.plan, |plans| receipt.giving_back(plans))
-    }
-
-    /// Gives back the tokens that the bucket would still have without the take.
-    ///
-    /// Returns false if the bucket is sealed.
-    pub(crate) fn undo(&self, bucket: impl BucketRef, receipt: &Receipt) -> bool {
-        self.settle(bucket, receipt.plan, |plans| receipt.undoing(plans, 0))
-    }
-
-    fn settle(&self, bucket: impl BucketRef, plan: Option<Plan>, step: impl Fn(bool) -> Give) -> bool {
-        fn run<P: Refill>(step: Give, state: State, reading: &Reading<P>) -> (bool, Option<State>) {
-            (state != State::SEALED, step.apply(&reading.refill, state, reading.tick))
-        }
-        let step = || step(self.has_plans());
-        match plan {
-            None => bucket.update(Now(self), |state, reading| run(step(), state, reading)).0,
-            Some(plan) => {
-                bucket.update(Under(Now(self), plan), |state, reading| run(step(), state, reading)).0
-            }
-        }
-    }
-
-    /// Returns whether the bucket was ever charged, and the outcome that a step would have on it.
-    pub(crate) fn look<P: Refill>(
+    /// Settles a take on a bucket, and returns the tokens charged; `None` if the bucket is sealed.
+    pub(crate) fn settle(
         &self,
         bucket: impl BucketRef,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> ((bool, Outcome), Reading<P>) {
-        let step = |state: State, reading: &_| {
-            let from = if state == State::FULL { self.start(reading) } else { state };
-            ((state.is_level(), step.apply(from, reading).0), None)
+        plan: Option<Plan>,
+        settle: Settle<'_>,
+    ) -> Option<u64> {
+        let step = |state: State, reading: &Reading| match plan {
+            None => settle.apply(state, reading, || self.has_plans()),
+            Some(plan) => settle.apply(state, &reading.under(plan), || self.has_plans()),
         };
-        bucket.update(read, step)
+        bucket.update(|_| self.read(), step).0
     }
 }

@@ -4,4 +4,5 @@ pub(crate) mod atomic;
 pub(crate) mod engine;
 pub(crate) mod lease;
 pub(crate) mod live_terms;
+pub(crate) mod receipt;
 pub(crate) mod reservation;

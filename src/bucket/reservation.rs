@@ -4,105 +4,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::time::clock::{Moment, nanos_of};
-use crate::word::decision::{Denied, Granted, Wait};
-use crate::word::plan::Plan;
-use crate::word::state::{Left, Origin, Outcome};
-use crate::word::terms::{Reading, Refill};
-use crate::word::verb::Give;
+use crate::word::decision::{Denied, Granted};
+use crate::word::state::Origin;
 
-/// A record of one take: the units, and the bucket before and after it.
-#[derive(Clone, Copy, Debug)]
-pub struct Receipt {
-    pub(crate) origin: Origin,
-    pub(crate) plan: Option<Plan>,
-    pub(crate) units: u64,
-    /// Tick at which the bucket would be empty, after the take.
-    pub(crate) empty_at: u64,
-    /// Units in the bucket before the take.
-    pub(crate) before: u64,
-    /// Tick of the take.
-    pub(crate) since: u64,
-    /// Number of removals in the key's shard before the take.
-    pub(crate) removals: u64,
-    /// Time from the take until all of its tokens are earned.
-    delay: Duration,
-    made: Moment,
-}
-
-impl Receipt {
-    pub(crate) fn new<P: Refill>(outcome: Outcome, reading: &Reading<P>, plan: Option<Plan>) -> Receipt {
-        let Outcome { taken, level, lag, origin, .. } = outcome;
-        let (refill, since) = (&reading.refill, reading.tick.wrapping_add(lag));
-        // A take of 0 is due immediately, even if the bucket is in debt.
-        let due = if taken > 0 { refill.terms().empty_level } else { 0 };
-        Receipt {
-            origin,
-            plan,
-            units: taken,
-            empty_at: refill.terms().empty_at(since, level),
-            before: level + taken,
-            since,
-            removals: 0,
-            delay: Wait::until(due, level, lag, reading).duration(),
-            made: Moment(reading.nanos()),
-        }
-    }
-
-    /// Adds the `leased` units that were out on lease to the recorded level.
-    pub(crate) fn beside(self, leased: u64) -> Receipt {
-        Receipt { before: self.before + leased, ..self }
-    }
-
-    /// Sets the number of removals that the key's shard had before the take.
-    pub(crate) fn counted_from(self, removals: u64) -> Receipt {
-        Receipt { removals, ..self }
-    }
-
-    /// Returns the bucket as the take left it.
-    ///
-    /// In a limiter with plans `empty_at` alone does not identify that, so the stamp is added.
-    pub(crate) fn left(&self, plans: bool) -> Left {
-        Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
-    }
-
-    pub(crate) fn giving_back(&self, plans: bool) -> Give {
-        Give::Cancel { units: self.units, left: self.left(plans) }
-    }
-
-    /// Returns the undo step for a bucket whose capacity leases reduce by `less` units.
-    ///
-    /// The same reduction is applied to the level before the take: leases had that room then, too.
-    pub(crate) fn undoing(&self, plans: bool, less: u64) -> Give {
-        let Receipt { units, before, since, .. } = *self;
-        Give::Undo { units, left: self.left(plans), before: before.saturating_sub(less), since }
-    }
-
-    /// Returns the receipt of a take that was not counted.
-    pub(crate) fn void(made: Moment) -> Receipt {
-        let delay = Duration::ZERO;
-        Receipt {
-            origin: Origin::Nowhere,
-            plan: None,
-            units: 0,
-            empty_at: 0,
-            before: 0,
-            since: 0,
-            removals: 0,
-            delay,
-            made,
-        }
-    }
-}
-
-/// A limiter that gives back and charges by receipt.
+/// A limiter that settles takes by receipt.
 pub(crate) trait Ledger {
-    /// Gives back the whole take, if no tokens were taken since.
-    fn give_back(&self, receipt: &Receipt);
-    /// Gives back `n` tokens of the take.
-    fn refund(&self, receipt: &Receipt, n: u64);
-    /// Takes up to `n` tokens more, on credit if need be, and returns the number taken.
-    fn charge(&self, receipt: &Receipt, n: u64) -> u64;
+    /// Settles the take of a receipt, and returns the tokens charged.
+    fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64;
 }
 
 /// Tokens that are promised for a future time, from [`reserve`](crate::TokenBucket::reserve).
@@ -179,7 +89,7 @@ impl<'a> Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.receipt.origin != Origin::Nowhere {
-            self.ledger.give_back(&self.receipt);
+            self.ledger.settle(&self.receipt, Settle::Cancel(&self.receipt));
         }
     }
 }
@@ -250,11 +160,11 @@ impl<'a> Hold<'a> {
         let estimate = self.granted.tokens();
         match actual.checked_sub(estimate) {
             None => {
-                self.ledger.refund(&self.receipt, estimate - actual);
+                self.ledger.settle(&self.receipt, Settle::Refund(estimate - actual));
                 0
             }
             Some(0) => 0,
-            Some(more) => more - self.ledger.charge(&self.receipt, more),
+            Some(more) => more - self.ledger.settle(&self.receipt, Settle::Charge(more)),
         }
     }
 }

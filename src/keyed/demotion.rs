@@ -1,7 +1,7 @@
 //! When a key is spread no more.
 
 use crate::bucket::atomic::Bucket;
-use crate::keyed::hot::{HotKeys, HotSlot, Mode};
+use crate::keyed::hot::{HotKeys, HotSlot};
 use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::idle;
 use crate::keyed::keyspace::Keyspace;
@@ -18,13 +18,6 @@ impl<K: Eq> Keyspace<K> {
         let slot = hot.slots.at(now >> TURN);
         if slot.time().is_some() {
             self.demote_if_idle(hot, pin, slot, now);
-        }
-    }
-
-    /// Spreads a found bucket no more, if it was.
-    pub(crate) fn demote(&self, hot: &HotKeys, found: FoundBucket<'_>) {
-        if let Some(Mode::Spread(spread)) = hot.found(found, found.id(), &self.engine) {
-            hot.demote(spread);
         }
     }
 

@@ -5,24 +5,24 @@ use std::sync::atomic::Ordering;
 
 use papaya::LocalGuard;
 
-use crate::bucket::atomic::{Bucket, Read};
-use crate::bucket::engine::Done;
-use crate::keyed::id::BucketId;
-use crate::keyed::id::EntryId;
+use crate::bucket::atomic::{Bucket, ReadClock};
+use crate::bucket::engine::{Done, Engine};
+use crate::bucket::lease::Mode;
+use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::key::{CollisionCount, EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::{OverflowSet, WhenFull};
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::Probe;
-use crate::keyed::store::{FoundBucket, MapStore, StoreGuard};
+use crate::keyed::store::{FoundBucket, Known, MapStore, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome, State};
-use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
-use crate::word::verb::Take;
+use crate::word::terms::{EVICTION_GRACE, Reading};
+use crate::word::verb::Call;
 
 /// Keys of one hash that are held. papaya probes some 30 places at least and then moves to a larger table, for ever
 /// if that does not spread the keys.
@@ -39,8 +39,8 @@ pub(crate) struct KeyEntry<'a, K, Q: ?Sized> {
 
 impl<K, Q: ?Sized> KeyEntry<'_, K, Q> {
     /// The same place, for a call under a plan.
-    pub(crate) fn under(self, plan: &Plan) -> Self {
-        KeyEntry { overflow_set: OverflowSet::of(Some(plan)), ..self }
+    pub(crate) fn under(self, plan: Option<&Plan>) -> Self {
+        KeyEntry { overflow_set: OverflowSet::of(plan), ..self }
     }
 }
 
@@ -69,16 +69,45 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         }
     }
 
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
-        // A new reading: that of a reserved word is never one from before.
+    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
+        // `State::FULL` forces a fresh clock reading.
         let reading = read.read(State::FULL);
-        if step.never_writes(&reading.refill) {
-            return Some(Ok(protocol::peek(&self.keyspace.engine, self, read, step)));
+        if call.never_writes(&reading) {
+            return Some(Ok(protocol::peek(&self.keyspace.engine, self, read, call)));
         }
         match self.pin {
-            StoreGuard::Map(buckets, guard) => self.enter_map(buckets, guard, read, step, reading),
-            StoreGuard::Table(table) => self.enter_table(table, read, step, reading),
+            StoreGuard::Map(buckets, guard) => self.enter_map(buckets, guard, read, call, reading),
+            StoreGuard::Table(table) => self.enter_table(table, read, call, reading),
         }
+    }
+
+    #[inline]
+    fn charge(
+        self,
+        engine: &Engine,
+        found: FoundBucket<'a>,
+        initial_state: Option<State>,
+        read: impl ReadClock,
+        call: Call,
+    ) -> Option<Done> {
+        match &self.keyspace.hot {
+            None => engine.charge(found, initial_state, read, call),
+            Some(hot) => {
+                let mode = self.keyspace.mode(hot, Known::of(found), call.plan)?;
+                mode.charge(engine, initial_state, read, call)
+            }
+        }
+    }
+
+    fn look(self, engine: &Engine, found: FoundBucket<'a>, read: impl ReadClock, call: Call) -> Option<Done> {
+        let (charged, done) = match &self.keyspace.hot {
+            None => engine.look(found, read, call),
+            Some(hot) => {
+                let look = |mode: Mode<'_, _>| mode.look(engine, read, call);
+                self.keyspace.try_modes(hot, Known::of(found), call.plan, look)?
+            }
+        };
+        charged.then_some(done)
     }
 
     fn is_spread(self, bucket: &Bucket) -> bool {
@@ -112,27 +141,27 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
-    fn enter_map<P: Refill>(
+    fn enter_map(
         self,
         MapStore { map, ring }: &MapStore<K>,
         guard: &LocalGuard<'_>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-        reading: Reading<P>,
-    ) -> Option<Done<P>> {
+        read: impl ReadClock,
+        call: Call,
+        reading: Reading,
+    ) -> Option<Result<Done, Denied>> {
         let (keyspace, KeyQuery { hash, key, .. }) = (self.keyspace, self.key);
         let now = reading.nanos();
         if CollisionCount::count(map, hash, guard) >= MAX_COLLISIONS {
-            // Until one of them has been forgotten.
-            return self.without_room(read, step, reading, Some(now.saturating_add(EVICTION_GRACE)));
+            // Room comes when one of them has been evicted.
+            return self.without_room(read, call, reading, Some(now.saturating_add(EVICTION_GRACE)));
         }
-        // Evicts the entry of a tag, if it is still there and may be evicted.
-        let look = |tag: EntryId| {
-            let Some(bucket) = map.get(&tag, guard) else { return Probe::Gone };
+        // Evicts the entry of an id, if it is still there and may be evicted.
+        let look = |id: EntryId| {
+            let Some(bucket) = map.get(&id, guard) else { return Probe::Gone };
             match keyspace.seal_if_idle(bucket, now) {
                 Ok(sealed) => {
                     keyspace.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
-                    let _ = map.remove_if(&tag, |_, bucket| is_removable(bucket), guard);
+                    let _ = map.remove_if(&id, |_, bucket| is_removable(bucket), guard);
                     Probe::Gone
                 }
                 Err(due) => Probe::Stays { due },
@@ -140,72 +169,62 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         };
         let mut ticket = match ring.admit(now, look) {
             Ok(ticket) => ticket,
-            Err(due) => return self.without_room(read, step, reading, due),
+            Err(due) => return self.without_room(read, call, reading, due),
         };
         let key = key.to_key();
         let stored = EntryKey { tag: ticket.admits(hash), key };
-        // Somebody else may have inserted the key. Then the ticket is found to be nobody's by the next who needs it.
+        // If another thread inserted the key first, the ticket keeps a stale id; the ring's hand
+        // will reclaim it.
         let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
         // While the ticket is held, the hand passes by.
-        let done = match &keyspace.hot {
-            None => protocol::charge_new(&keyspace.engine, bucket, self.overflow_bucket(), read, step),
-            // Others may have charged it meanwhile, and often.
-            Some(hot) => protocol::charge_new(
-                &keyspace.engine,
-                hot.whole(bucket, BucketId::of(bucket)),
-                self.overflow_bucket(),
-                read,
-                step,
-            ),
-        };
-        done.map(Ok)
+        let start = protocol::initial_state(self.overflow_bucket());
+        self.charge(&keyspace.engine, FoundBucket::Map(bucket), Some(start), read, call).map(Ok)
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
-    fn enter_table<P: Refill>(
+    fn enter_table(
         self,
         table: &Table,
-        read: impl Read<Reading<P>>,
-        step: Take,
-        reading: Reading<P>,
-    ) -> Option<Done<P>> {
-        match table.insert(&self.keyspace.engine, self, self.key.full, read, step) {
+        read: impl ReadClock,
+        call: Call,
+        reading: Reading,
+    ) -> Option<Result<Done, Denied>> {
+        match table.insert(&self.keyspace.engine, self, self.key.full, read, call) {
             Insertion::Decided(done) => Some(Ok(done)),
             Insertion::Already => None,
-            Insertion::NoRoom { due } => self.without_room(read, step, reading, Some(due)),
+            Insertion::NoRoom { due } => self.without_room(read, call, reading, Some(due)),
         }
     }
 
-    fn without_room<P: Refill>(
+    fn without_room(
         self,
-        read: impl Read<Reading<P>>,
-        step: Take,
-        reading: Reading<P>,
+        read: impl ReadClock,
+        call: Call,
+        reading: Reading,
         due: Option<u64>,
-    ) -> Option<Done<P>> {
-        // Whoever took the last room may have done so for this very key.
+    ) -> Option<Result<Done, Denied>> {
+        // The thread that took the last room may have done so for this very key.
         if self.get().is_some() {
             return None;
         }
-        let keyspace = self.keyspace;
-        match keyspace.when_full {
+        let Keyspace { engine, counters, when_full, .. } = self.keyspace;
+        match when_full {
             WhenFull::Share if self.overflow_set != OverflowSet::None => {
-                let (outcome, reading) = protocol::acquire_overflow(&keyspace.engine, self, read, step)?;
-                keyspace.counters.shared.fetch_add(1, Ordering::Relaxed);
-                Some(Ok((Outcome { origin: Origin::Overflow(self.key.hash), ..outcome }, reading)))
+                let mut done = protocol::acquire_overflow(engine, self, read, call)?;
+                counters.shared.fetch_add(1, Ordering::Relaxed);
+                done.outcome.origin = Origin::Overflow(self.key.hash);
+                Some(Ok(done))
             }
             WhenFull::Share | WhenFull::Deny => {
-                keyspace.counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(step.tokens(), reading.nanos(), due)))
+                counters.refused_full.fetch_add(1, Ordering::Relaxed);
+                Some(Err(Denied::full(call.take.tokens(), reading.nanos(), due)))
             }
             WhenFull::Allow => {
-                keyspace.counters.allowed_full.fetch_add(1, Ordering::Relaxed);
-                let (refill, terms) = (&reading.refill, reading.refill.terms());
-                let taken = terms.units(step.tokens()).min(refill.capacity() - terms.empty_level);
-                let level = refill.capacity() - taken;
-                let outcome = Outcome { granted: true, taken, level, lag: 0, origin: Origin::Nowhere };
-                Some(Ok((outcome, reading)))
+                counters.allowed_full.fetch_add(1, Ordering::Relaxed);
+                // The outcome on a full bucket.
+                let (outcome, _) = call.apply(State::FULL, &reading);
+                Some(Ok((Outcome { origin: Origin::Nowhere, ..outcome }, reading).into()))
             }
         }
     }

@@ -14,41 +14,67 @@
 //!
 //! Entering the map and charging the overflow bucket race: one thread inserts an entry, then reads the
 //! overflow bucket; another charges the overflow bucket, then looks for an entry. A `SeqCst` fence between
-//! the two steps of either makes at least one of them see the other. (Partner fences: in `charge_new` and
+//! the two steps of either makes at least one of them see the other. (Partner fences: in `initial_state` and
 //! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
 //! The word itself needs no more than `bucket/atomic.rs` gives.
 
-use crate::bucket::atomic::{Bucket, BucketRef, Read, stop};
+use crate::bucket::atomic::{Bucket, BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
 use crate::sync::{Ordering, fence};
 use crate::word::decision::Denied;
-use crate::word::state::{Outcome, State};
-use crate::word::terms::{EVICTION_GRACE, Reading, Refill};
-use crate::word::verb::Take;
+use crate::word::state::State;
+use crate::word::terms::EVICTION_GRACE;
+use crate::word::verb::Call;
 
-/// The place of one key in a store: papaya's map, a fixed table, or a stand-in that a model checker can follow.
+/// The place of one key in a store: a map, a fixed table, or the stand-in of a model.
 ///
-/// It is passed by value, as all that is hot here: what a cold function has a reference to must be kept in memory.
+/// Passed by value: a reference handed to a cold function would force the value out of registers on
+/// the hot path.
 pub(crate) trait Entry<'a>: Copy {
     type BucketRef: BucketRef;
-    /// The key's bucket, if it has an entry.
+    /// Returns the key's bucket, if it has an entry.
     fn get(self) -> Option<Self::BucketRef>;
-    /// Whether it has an entry, or is just getting one.
+    /// Returns whether the key has an entry, or a thread is inserting one.
     fn is_present(self) -> bool {
         self.get().is_some()
     }
-    /// Makes an entry, and runs the step on it; if there is no room, decides without. Nothing if there may be an entry now.
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>>;
-    /// Whether a bucket of the store is spread over cores, and so stays.
+    /// Makes an entry and runs the call on it; without room, decides without an entry. Returns
+    /// `None` if there may be an entry now.
+    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>>;
+    /// Runs a call on the bucket that was found, as [`Engine::charge`].
+    #[inline(always)]
+    fn charge(
+        self,
+        engine: &Engine,
+        bucket: Self::BucketRef,
+        initial_state: Option<State>,
+        read: impl ReadClock,
+        call: Call,
+    ) -> Option<Done> {
+        engine.charge(bucket, initial_state, read, call)
+    }
+    /// Returns the outcome that a call would have on the bucket that was found, if it was ever
+    /// charged.
+    fn look(
+        self,
+        engine: &Engine,
+        bucket: Self::BucketRef,
+        read: impl ReadClock,
+        call: Call,
+    ) -> Option<Done> {
+        let (charged, done) = engine.look(bucket, read, call);
+        charged.then_some(done)
+    }
+    /// Returns whether a bucket of the store is spread over cores, and so must stay.
     fn is_spread(self, _: &Bucket) -> bool {
         false
     }
-    /// Lets who is about to make an entry for it go on.
+    /// Lets a thread that is inserting the entry go on.
     fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
     fn remove_sealed(self);
-    /// The bucket it shares with others while it has no entry.
+    /// Returns the bucket that the key shares with others while it has no entry.
     fn overflow_bucket(self) -> &'a Bucket;
 }
 
@@ -57,101 +83,88 @@ pub(crate) fn is_removable(bucket: impl BucketRef) -> bool {
     bucket.state() == State::SEALED || injected(Fault::NoSeal) || injected(Fault::RemoveByKey)
 }
 
-/// Somebody else's insertion or eviction sends a call back to the start. So does a clock on which seconds pass between two
-/// readings of a call, for ever: then there is no room.
-const MOST_ROUNDS: usize = 1_000;
+/// Rounds of one call. An insertion or eviction by another thread sends a call back to the start. So
+/// does a clock on which seconds pass between two readings of a call, for ever: then there is no
+/// room.
+pub(crate) const MAX_ROUNDS: usize = 1_000;
 
-/// Runs a step on the bucket at `entry`, and tells the reading that counted.
+/// Runs a call on the bucket at `entry`.
 #[inline(always)]
-pub(crate) fn acquire<'a, P: Refill>(
+pub(crate) fn acquire<'a>(
     engine: &Engine,
     entry: impl Entry<'a>,
-    read: impl Read<Reading<P>>,
-    step: Take,
-) -> Done<P> {
+    read: impl ReadClock,
+    call: Call,
+) -> Result<Done, Denied> {
     let early = stop(Fault::ClockBeforeLookUp, read);
     let found = entry.get();
     let read = stop(Fault::NoRereadAfterSeal, early);
     if let Some(bucket) = found
-        && let Some(done) = engine.charge(bucket, None, read, step)
+        && let Some(done) = entry.charge(engine, bucket, None, read, call)
     {
         return Ok(done);
     }
-    acquire_slow(engine, entry, read, step)
+    acquire_slow(engine, entry, read, call)
 }
 
 #[cold]
 #[inline(never)]
-fn acquire_slow<'a, P: Refill>(
+fn acquire_slow<'a>(
     engine: &Engine,
     entry: impl Entry<'a>,
-    read: impl Read<Reading<P>>,
-    step: Take,
-) -> Done<P> {
-    for _ in 0..MOST_ROUNDS {
+    read: impl ReadClock,
+    call: Call,
+) -> Result<Done, Denied> {
+    for _ in 0..MAX_ROUNDS {
         let Some(bucket) = entry.get() else {
-            match entry.insert(read, step) {
+            match entry.insert(read, call) {
                 Some(done) => return done,
                 None => entry.back_off(),
             }
             continue;
         };
-        if let Some(done) = charge_new(engine, bucket, entry.overflow_bucket(), read, step) {
+        let start = initial_state(entry.overflow_bucket());
+        if let Some(done) = entry.charge(engine, bucket, Some(start), read, call) {
             return Ok(done);
         }
         entry.remove_sealed();
     }
     let now = engine.clock.nanos();
-    Err(Denied::full(step.tokens(), now, Some(now)))
+    Err(Denied::full(call.take.tokens(), now, Some(now)))
 }
 
-/// Runs a step on a bucket that may be uncharged. Nothing if it is sealed.
+/// Returns the state from which an uncharged bucket of a store starts: that of the overflow bucket.
 #[cold]
-pub(crate) fn charge_new<P: Refill>(
-    engine: &Engine,
-    bucket: impl BucketRef,
-    overflow: &Bucket,
-    read: impl Read<Reading<P>>,
-    step: Take,
-) -> Option<(Outcome, Reading<P>)> {
+pub(crate) fn initial_state(overflow: &Bucket) -> State {
     fence(Ordering::SeqCst);
-    let initial_state = if injected(Fault::DebtsForgotten) { State::FULL } else { overflow.state() };
-    engine.charge(bucket, Some(initial_state), read, step)
+    if injected(Fault::DebtsForgotten) { State::FULL } else { overflow.state() }
 }
 
-/// Runs a step on the overflow bucket, for a key that has no entry. Nothing if it got one.
+/// Runs a call on the overflow bucket of a key without an entry. Returns `None` if the key got one.
 ///
-/// The decision is void, and tokens it took are lost to those who share the bucket, if the key has an
-/// entry after it, or might have had one in between: one that came and went was there for the margin.
+/// The decision is void, and tokens that it took are lost to the keys that share the bucket, if the
+/// key has an entry after it, or might have had one in between: an entry that came and went was
+/// there for the eviction grace.
 #[cold]
-pub(crate) fn acquire_overflow<'a, P: Refill>(
+pub(crate) fn acquire_overflow<'a>(
     engine: &Engine,
     entry: impl Entry<'a>,
-    read: impl Read<Reading<P>>,
-    step: Take,
-) -> Option<(Outcome, Reading<P>)> {
+    read: impl ReadClock,
+    call: Call,
+) -> Option<Done> {
     let before = engine.clock.nanos();
     if entry.is_present() {
         return None;
     }
-    let done = engine.run_overflow(entry.overflow_bucket(), read, step);
+    let done = engine.charge(entry.overflow_bucket(), Some(State::FULL), read, call)?;
     fence(Ordering::SeqCst);
     let absent = !entry.is_present() && engine.clock.nanos().saturating_sub(before) < EVICTION_GRACE;
     (absent || injected(Fault::NoVoidGrants)).then_some(done)
 }
 
-/// What a step would come to on the key's bucket, without taking it. Without an entry, that is its overflow bucket.
-pub(crate) fn peek<'a, P: Refill>(
-    engine: &Engine,
-    entry: impl Entry<'a>,
-    read: impl Read<Reading<P>>,
-    step: Take,
-) -> (Outcome, Reading<P>) {
-    match entry.get().map(|bucket| engine.look(bucket, read, step)) {
-        Some(((true, outcome), reading)) => (outcome, reading),
-        _ => {
-            let ((_, outcome), reading) = engine.look(entry.overflow_bucket(), read, step);
-            (outcome, reading)
-        }
-    }
+/// Returns the outcome that a call would have on the key's bucket, or without an entry on its
+/// overflow bucket.
+pub(crate) fn peek<'a>(engine: &Engine, entry: impl Entry<'a>, read: impl ReadClock, call: Call) -> Done {
+    let seen = entry.get().and_then(|bucket| entry.look(engine, bucket, read, call));
+    seen.unwrap_or_else(|| engine.look(entry.overflow_bucket(), read, call).1)
 }

@@ -2,12 +2,12 @@
 
 use std::hash::Hash;
 
-use crate::bucket::atomic::{BucketRef, Miss, Order, Read, ReadOnce};
-use crate::bucket::engine::Done;
-use crate::bucket::lease::{Spread, is_gone, thread_index};
-use crate::bucket::reservation::{Ledger, Receipt};
+use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
+use crate::bucket::lease::{Mode, thread_index};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::Ledger;
 use crate::keyed::entry::KeyEntry;
-use crate::keyed::hot::{Guarded, HotKeys, Known, Mode};
+use crate::keyed::hot::{Guarded, HotKeys};
 use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
@@ -15,19 +15,16 @@ use crate::keyed::overflow::OverflowSet;
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::removals::UnlessRemoved;
-use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::keyed::store::{FoundBucket, Known, StoreGuard};
 use crate::keyed::table::hash_of;
 use crate::sync::yield_now;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::state::{Origin, Outcome, State};
-use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::Take;
+use crate::word::state::{Origin, State};
+use crate::word::verb::{Call, Take};
 
-/// Others who spread a key, or fold it back, send a call back to the start.
-const MOST_ROUNDS: usize = 1_000;
-/// Attempts on a word before the whole way is gone.
-const MOST_ATTEMPTS: usize = 16;
+/// Attempts on a word before falling back to the slow path.
+const MAX_ATTEMPTS: usize = 16;
 
 impl<K: Hash + Eq> Keyspace<K> {
     /// Takes `n` tokens, under no plan.
@@ -37,10 +34,10 @@ impl<K: Hash + Eq> Keyspace<K> {
         hot: &HotKeys,
         pin: &StoreGuard<'_, K>,
         key: KeyQuery<'_, Q>,
-        read: impl ReadOnce,
+        read: impl ReadClock,
         n: u64,
     ) -> Result<Granted, Denied> {
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let attempt = match pin {
                 StoreGuard::Map(buckets, guard) => match buckets.map.get(&key, guard) {
                     Some(bucket) => self.attempt_hot(hot, pin, (bucket, BucketId::of(bucket)), read, n),
@@ -57,8 +54,9 @@ impl<K: Hash + Eq> Keyspace<K> {
                 Err(Miss::StaleReading) => break,
             }
         }
-        let (done, _) = self.run_hot(hot, self.entry(pin, key), read, Take::Exactly(n));
-        done.and_then(|done| Take::Exactly(n).decision(done))
+        let call = Call::from(Take::Exactly(n));
+        let done = protocol::acquire(&self.engine, self.entry(pin, key), read, call)?;
+        call.decision(done.outcome, done.reading)
     }
 
     /// One attempt at a bucket as it was found.
@@ -68,7 +66,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         hot: &HotKeys,
         pin: &StoreGuard<'_, K>,
         (word, id): (W, BucketId),
-        read: impl ReadOnce,
+        read: impl ReadClock,
         n: u64,
     ) -> Result<Result<Granted, Denied>, Miss> {
         match hot.found(word, id, &self.engine) {
@@ -111,129 +109,33 @@ impl<K: Hash + Eq> Keyspace<K> {
         }
     }
 
-    /// Runs a step on a key's bucket that is under no plan, and tells how many tokens were leased beside what it found.
-    pub(crate) fn run_hot<Q: ToKey<K> + ?Sized>(
-        &self,
-        hot: &HotKeys,
-        entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading>,
-        step: Take,
-    ) -> (Done<Terms>, u64) {
-        for _ in 0..MOST_ROUNDS {
-            let Some(found) = entry.get() else {
-                match entry.insert(read, step) {
-                    Some(done) => return (done, 0),
-                    None => entry.back_off(),
-                }
-                continue;
-            };
-            let seen = self.with(hot, Known { id: found.id(), word: found }, |bucket| match bucket {
-                Mode::Spread(spread) => {
-                    let (outcome, reading, leased) = spread.run(read, step);
-                    (!is_gone(&outcome)).then_some(((outcome, reading), leased))
-                }
-                Mode::Plain(word) => {
-                    let done = protocol::charge_new(&self.engine, word, entry.overflow_bucket(), read, step)?;
-                    Some((done, 0))
-                }
-            });
-            if let Some((done, leased)) = seen {
-                return (Ok(done), leased);
-            }
-            entry.remove_sealed();
+    /// Returns a bucket in its present mode; `None` if the mode changes meanwhile.
+    ///
+    /// Under a plan a spread bucket is demoted.
+    pub(crate) fn mode<'a, W: BucketRef>(
+        &'a self,
+        hot: &'a HotKeys,
+        Known { id, word }: Known<W>,
+        plan: Option<Plan>,
+    ) -> Option<Mode<'a, Guarded<'a, W>>> {
+        match hot.found(word, id, &self.engine) {
+            None => yield_now(),
+            Some(Mode::Spread(spread)) if plan.is_some() => hot.demote(spread),
+            mode => return mode,
         }
-        let now = self.engine.clock.nanos();
-        (Err(Denied::full(step.tokens(), now, Some(now))), 0)
+        None
     }
 
-    /// As [`run_hot`](Keyspace::run_hot), under a plan: the key is spread no more for it.
-    pub(crate) fn run_hot_under<Q: ToKey<K> + ?Sized, P: Refill>(
-        &self,
-        hot: &HotKeys,
-        entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Done<P> {
-        for _ in 0..MOST_ROUNDS {
-            let Some(found) = entry.get() else {
-                match entry.insert(read, step) {
-                    Some(done) => return done,
-                    None => entry.back_off(),
-                }
-                continue;
-            };
-            self.demote(hot, found);
-            let word = hot.whole(found, found.id());
-            if let Some(done) = protocol::charge_new(&self.engine, word, entry.overflow_bucket(), read, step)
-            {
-                return Ok(done);
-            }
-            entry.remove_sealed();
-        }
-        let now = self.engine.clock.nanos();
-        Err(Denied::full(step.tokens(), now, Some(now)))
-    }
-
-    /// What a step would come to on the key's bucket, under no plan.
-    pub(crate) fn peek_hot<Q: ToKey<K> + ?Sized>(
-        &self,
-        hot: &HotKeys,
-        entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading>,
-        step: Take,
-    ) -> (Outcome, Reading) {
-        let seen = entry.get().and_then(|found| {
-            self.with_again(hot, Known { id: found.id(), word: found }, |bucket| match bucket {
-                Mode::Spread(spread) => {
-                    let (outcome, reading, _) = spread.look(read, step);
-                    (!is_gone(&outcome)).then_some((outcome, reading))
-                }
-                Mode::Plain(word) => {
-                    let ((charged, outcome), reading) = self.engine.look(word, read, step);
-                    charged.then_some((outcome, reading))
-                }
-            })
-        });
-        seen.unwrap_or_else(|| {
-            let ((_, outcome), reading) = self.engine.look(entry.overflow_bucket(), read, step);
-            (outcome, reading)
-        })
-    }
-
-    /// As [`peek_hot`](Keyspace::peek_hot), under a plan.
-    pub(crate) fn peek_hot_under<Q: ToKey<K> + ?Sized, P: Refill>(
-        &self,
-        hot: &HotKeys,
-        entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> (Outcome, Reading<P>) {
-        for _ in 0..MOST_ROUNDS {
-            let Some(found) = entry.get() else { break };
-            self.demote(hot, found);
-            let word = hot.whole(found, found.id());
-            let ((charged, outcome), reading) = self.engine.look(word, read, step);
-            if charged {
-                return (outcome, reading);
-            }
-            if let Some(Mode::Plain(_)) = hot.found(found, found.id(), &self.engine) {
-                break;
-            }
-        }
-        let ((_, outcome), reading) = self.engine.look(entry.overflow_bucket(), read, step);
-        (outcome, reading)
-    }
-
-    /// Gives a found bucket to `settle`, as it is, until that comes to something, or the bucket is sealed. Under a plan it is
-    /// spread no more for it.
-    fn with_again<'a, W: BucketRef, T>(
+    /// Runs `step` on a bucket in its present mode, until it has a result or the bucket is sealed.
+    pub(crate) fn try_modes<'a, W: BucketRef, T>(
         &'a self,
         hot: &'a HotKeys,
         known: Known<W>,
-        mut settle: impl FnMut(Mode<'a, W>) -> Option<T>,
+        plan: Option<Plan>,
+        step: impl Fn(Mode<'a, Guarded<'a, W>>) -> Option<T>,
     ) -> Option<T> {
-        for _ in 0..MOST_ROUNDS {
-            let done = self.with(hot, known, &mut settle);
+        for _ in 0..protocol::MAX_ROUNDS {
+            let done = self.mode(hot, known, plan).and_then(&step);
             if done.is_some() || !known.word.state().is_level() {
                 return done;
             }
@@ -241,144 +143,61 @@ impl<K: Hash + Eq> Keyspace<K> {
         None
     }
 
-    fn with<'a, W: BucketRef, T>(
-        &'a self,
-        hot: &'a HotKeys,
-        Known { id, word }: Known<W>,
-        run: impl FnOnce(Mode<'a, W>) -> Option<T>,
-    ) -> Option<T> {
-        let bucket = hot.found(word, id, &self.engine);
-        if bucket.is_none() {
-            yield_now();
-        }
-        bucket.and_then(run)
-    }
-
-    /// Gives back `n` tokens.
-    pub(crate) fn refund_found<W: BucketRef>(&self, known: Known<W>, n: u64, plan: Option<Plan>) {
+    /// Settles a take on the bucket that was found, and returns the tokens charged.
+    pub(crate) fn settle_found<W: BucketRef>(
+        &self,
+        known: Known<W>,
+        plan: Option<Plan>,
+        settle: Settle<'_>,
+    ) -> u64 {
         let engine = &self.engine;
-        match &self.hot {
-            None => {
-                engine.refund(known.word, n, plan);
-            }
-            Some(hot) => {
-                self.with_again(hot, known, |bucket| match bucket {
-                    Mode::Spread(spread) if plan.is_none() => spread.refund(n).then_some(()),
-                    Mode::Spread(spread) => demoted(hot, spread),
-                    Mode::Plain(word) => engine.refund(word, n, plan).then_some(()),
-                });
-            }
+        let charged = match &self.hot {
+            None => engine.settle(known.word, plan, settle),
+            Some(hot) => self.try_modes(hot, known, plan, |mode| mode.settle(engine, plan, settle)),
+        };
+        if !matches!(settle, Settle::Charge(_)) {
+            self.was_given();
         }
-        self.was_given();
-    }
-
-    /// Gives back what a receipt is for, if nobody has taken since.
-    pub(crate) fn give_back_found<W: BucketRef>(&self, known: Known<W>, receipt: &Receipt) {
-        let engine = &self.engine;
-        match &self.hot {
-            None => {
-                engine.give_back(known.word, receipt);
-            }
-            Some(hot) => {
-                self.with_again(hot, known, |bucket| match bucket {
-                    Mode::Spread(spread) if receipt.plan.is_none() => spread.give_back(receipt).then_some(()),
-                    Mode::Spread(spread) => demoted(hot, spread),
-                    Mode::Plain(word) => engine.give_back(word, receipt).then_some(()),
-                });
-            }
-        }
-        self.was_given();
-    }
-
-    /// Gives back what the bucket would still have, had it not been taken.
-    pub(crate) fn undo_found<W: BucketRef>(&self, known: Known<W>, receipt: &Receipt) {
-        let engine = &self.engine;
-        match &self.hot {
-            None => {
-                engine.undo(known.word, receipt);
-            }
-            Some(hot) => {
-                self.with_again(hot, known, |bucket| match bucket {
-                    Mode::Spread(spread) if receipt.plan.is_none() => spread.undo(receipt).then_some(()),
-                    Mode::Spread(spread) => demoted(hot, spread),
-                    Mode::Plain(word) => engine.undo(word, receipt).then_some(()),
-                });
-            }
-        }
-        self.was_given();
-    }
-
-    /// Takes up to `n` tokens, on credit if need be, and tells how many.
-    pub(crate) fn charge_found<W: BucketRef>(&self, known: Known<W>, n: u64, plan: Option<Plan>) -> u64 {
-        let engine = &self.engine;
-        let Some(hot) = &self.hot else { return engine.charge_later(known.word, n, plan).unwrap_or(0) };
-        let charged = self.with_again(hot, known, |bucket| match bucket {
-            Mode::Spread(spread) if plan.is_none() => spread.charge(n),
-            Mode::Spread(spread) => demoted(hot, spread),
-            Mode::Plain(word) => engine.charge_later(word, n, plan),
-        });
         charged.unwrap_or(0)
     }
 
-    /// The bucket that a receipt is for, if it is still there.
+    /// Returns the bucket of a receipt, if it is still there.
     pub(crate) fn bucket_of<'a>(
         &'a self,
         pin: &'a StoreGuard<'_, K>,
         receipt: &Receipt,
     ) -> Option<Known<UnlessRemoved<'a, FoundBucket<'a>>>> {
-        let since = |found: FoundBucket<'a>, hash| Known {
-            id: found.id(),
-            word: self.removals.of(hash).since(receipt.removals, found),
-        };
-        match (receipt.origin, pin) {
-            (Origin::Entry(tag), StoreGuard::Map(buckets, guard)) => {
-                let tag = EntryId::unpack(tag);
-                buckets.map.get(&tag, guard).map(|bucket| since(FoundBucket::Map(bucket), tag.hash))
+        let (found, hash) = match (receipt.origin, pin) {
+            (Origin::Entry(id), StoreGuard::Map(buckets, guard)) => {
+                let id = EntryId::unpack(id);
+                (FoundBucket::Map(buckets.map.get(&id, guard)?), id.hash)
             }
             (Origin::Inline(hash), StoreGuard::Table(table)) => {
-                table.search(hash).map(|held| since(FoundBucket::Table(held), hash_of(hash)))
+                (FoundBucket::Table(table.search(hash)?), hash_of(hash))
             }
             (Origin::Overflow(hash), _) => {
-                let share = OverflowSet::of(receipt.plan.as_ref());
-                let (found, shard) =
-                    (FoundBucket::Map(self.overflow.bucket(share, hash)), self.removals.of(hash));
+                let set = OverflowSet::of(receipt.plan.as_ref());
+                let found = FoundBucket::Map(self.overflow.bucket(set, hash));
                 // No caller removes an overflow bucket.
-                Some(Known { id: found.id(), word: shard.since(shard.latest(), found) })
+                let removals = self.removals.of(hash).latest();
+                let receipt = receipt.counted_from(removals);
+                return Some(Known::since(found, self.removals.of(hash), &receipt));
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Known::since(found, self.removals.of(hash), receipt))
     }
 }
 
 impl<K: Hash + Eq> Ledger for Keyspace<K> {
-    fn give_back(&self, receipt: &Receipt) {
-        let pin = self.store.pin();
-        if let Some(bucket) = self.bucket_of(&pin, receipt) {
-            self.give_back_found(bucket, receipt);
-        }
-    }
-
-    fn refund(&self, receipt: &Receipt, n: u64) {
-        let pin = self.store.pin();
-        // What comes back to a bucket that is shared would be granted to others.
-        if !matches!(receipt.origin, Origin::Overflow(_))
-            && let Some(bucket) = self.bucket_of(&pin, receipt)
-        {
-            self.refund_found(bucket, n, receipt.plan);
-        }
-    }
-
-    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
+    fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
+        let shared = matches!(receipt.origin, Origin::Overflow(_));
         let pin = self.store.pin();
         match self.bucket_of(&pin, receipt) {
-            Some(bucket) => self.charge_found(bucket, n, receipt.plan),
+            // Tokens refunded to a bucket that keys share would be granted to other keys.
+            Some(_) if shared && matches!(settle, Settle::Refund(_)) => 0,
+            Some(bucket) => self.settle_found(bucket, receipt.plan, settle),
             None => 0,
         }
     }
-}
-
-/// What is to be run on the bucket comes after it was folded back.
-fn demoted<W: BucketRef, T>(hot: &HotKeys, spread: Spread<'_, Guarded<'_, W>>) -> Option<T> {
-    hot.demote(spread);
-    None
 }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use crate::bucket::engine::At;
-use crate::bucket::reservation::Receipt;
+use crate::bucket::receipt::Receipt;
 use crate::keyed::key::ToKey;
 use crate::limiter::inner::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
@@ -210,7 +210,8 @@ impl sealed::Limit for BucketLimit<'_> {
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let TokenBucket { extras, .. } = self.bucket;
         let step = Take::Exactly(self.n);
-        let decision = step.decision(self.bucket.peek_at(At(self.bucket.engine(), now), step));
+        let done = self.bucket.look(At(self.bucket.engine(), now), step);
+        let decision = step.decision((done.outcome, done.reading));
         extras.preview(self.n, decision)
     }
 

@@ -2,24 +2,23 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::bucket::atomic::{BucketRef, Miss, Order, Read, ReadOnce};
-use crate::bucket::engine::{At, Done, Now, Under};
-use crate::bucket::reservation::{Hold, Receipt, Reservation, Reserved};
+use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
+use crate::bucket::engine::{At, Done, Now};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::entry::KeyEntry;
-use crate::keyed::hot::Known;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
-use crate::keyed::store::FoundBucket;
-use crate::keyed::store::{Store, StoreGuard};
+use crate::keyed::store::{Known, Store, StoreGuard};
 use crate::limiter::observer::Extras;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome};
-use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::Take;
+use crate::word::terms::Reading;
+use crate::word::verb::{Call, Take};
 
 pub(crate) struct Inner<K, S> {
     pub(crate) keyspace: Keyspace<K>,
@@ -60,20 +59,19 @@ struct Taken {
 }
 
 impl Taken {
-    /// Returns the results of a take under `plan`, while `leased` tokens were out on lease.
-    fn new<P: Refill>(step: Take, done: Done<P>, plan: Option<Plan>, leased: u64) -> Taken {
-        let (outcome, reading) = match done {
+    fn new(call: Call, done: Result<Done, Denied>) -> Taken {
+        let Done { outcome, reading, leased } = match done {
             Ok(done) => done,
             Err(denied) => {
                 let granted = Granted::anyway(0, denied.remaining());
                 return Taken { decision: Err(denied), granted, receipt: None };
             }
         };
-        let receipt = || Receipt::new(outcome, &reading, plan).beside(reading.refill.terms().units(leased));
+        let receipt = || Receipt::new(outcome, &reading, call.plan).beside(reading.refill.units(leased));
         Taken {
             receipt: outcome.granted.then(receipt),
-            granted: Granted::new(outcome, &reading),
-            decision: step.decision((outcome, reading)),
+            granted: call.granted(outcome, &reading),
+            decision: call.decision(outcome, reading),
         }
     }
 }
@@ -99,7 +97,7 @@ impl<K: Hash + Eq> Plans<K> {
 
 /// Attempts once to take `n` tokens from a known key's bucket.
 #[inline(always)]
-fn attempt(found: Option<impl BucketRef>, read: impl ReadOnce, n: u64) -> Result<(Outcome, Reading), Miss> {
+fn attempt(found: Option<impl BucketRef>, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
     // Not a closure, which has no `inline` attribute: out of line, a decision took a quarter
     // longer.
     match found {
@@ -197,7 +195,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         &self,
         pin: &StoreGuard<'_, K>,
         key: KeyQuery<'_, Q>,
-        read: impl ReadOnce,
+        read: impl ReadClock,
         n: u64,
     ) -> Result<(Outcome, Reading), Miss> {
         if !self.fast_path {
@@ -309,8 +307,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         plan: Option<&Plan>,
     ) {
         let entry = self.entry(pin, key);
-        if let (Some(bucket), Ok(plan)) = (entry.get(), self.plan_of(entry, plan)) {
-            self.keyspace.refund_found(Known { id: bucket.id(), word: bucket }, n, plan);
+        if let (Some(found), Ok(plan)) = (entry.get(), self.plan_of(entry, plan)) {
+            self.keyspace.settle_found(Known::of(found), plan, Settle::Refund(n));
         }
     }
 
@@ -337,28 +335,14 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         ask: CallOptions<'_>,
         step: Take,
     ) -> Result<Granted, Denied> {
-        let entry = self.entry(pin, key);
-        let engine = &self.keyspace.engine;
-        if let Some(hot) = &self.keyspace.hot {
-            return match (self.plan_of(entry, ask.plan)?, ask.now) {
-                (None, None) => step.decision(self.keyspace.peek_hot(hot, entry, Now(engine), step)),
-                (None, Some(now)) => step.decision(self.keyspace.peek_hot(hot, entry, At(engine, now), step)),
-                (Some(plan), now) => {
-                    let read = Under(At(engine, now.unwrap_or_else(|| engine.clock.moment())), plan);
-                    step.decision(self.keyspace.peek_hot_under(hot, entry.under(&plan), read, step))
-                }
-            };
-        }
-        match (self.plan_of(entry, ask.plan)?, ask.now) {
-            (None, None) => step.decision(protocol::peek(engine, entry, Now(engine), step)),
-            (None, Some(now)) => step.decision(protocol::peek(engine, entry, At(engine, now), step)),
-            (Some(plan), None) => {
-                step.decision(protocol::peek(engine, entry.under(&plan), Under(Now(engine), plan), step))
-            }
-            (Some(plan), Some(now)) => {
-                step.decision(protocol::peek(engine, entry.under(&plan), Under(At(engine, now), plan), step))
-            }
-        }
+        let (entry, engine) = (self.entry(pin, key), &self.keyspace.engine);
+        let call = Call { take: step, plan: self.plan_of(entry, ask.plan)? };
+        let entry = entry.under(call.plan.as_ref());
+        let Done { outcome, reading, .. } = match ask.now {
+            None => protocol::peek(engine, entry, Now(engine), call),
+            Some(now) => protocol::peek(engine, entry, At(engine, now), call),
+        };
+        call.decision(outcome, reading)
     }
 
     /// Returns the plan of the call, else the plan of the key.
@@ -383,42 +367,16 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         step: Take,
     ) -> Taken {
         let engine = &self.keyspace.engine;
-        match (self.plan_of(entry, ask.plan), ask.now) {
-            (Ok(None), None) => self.take_own(entry, Now(engine), step),
-            (Ok(None), Some(now)) => self.take_own(entry, At(engine, now), step),
-            (Ok(Some(plan)), None) => self.take_under(entry, Now(engine), plan, step),
-            (Ok(Some(plan)), Some(now)) => self.take_under(entry, At(engine, now), plan, step),
-            (Err(denied), _) => Taken::new::<Terms>(step, Err(denied), None, 0),
-        }
-    }
-
-    /// Takes tokens under no plan.
-    fn take_own<Q: ToKey<K> + ?Sized>(
-        &self,
-        entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading>,
-        step: Take,
-    ) -> Taken {
-        let (done, leased) = match &self.keyspace.hot {
-            None => (protocol::acquire(&self.keyspace.engine, entry, read, step), 0),
-            Some(hot) => self.keyspace.run_hot(hot, entry, read, step),
+        let plan = match self.plan_of(entry, ask.plan) {
+            Ok(plan) => plan,
+            Err(denied) => return Taken::new(step.into(), Err(denied)),
         };
-        Taken::new(step, done, None, leased)
-    }
-
-    fn take_under<Q: ToKey<K> + ?Sized>(
-        &self,
-        entry: KeyEntry<'_, K, Q>,
-        read: impl Read<Reading>,
-        plan: Plan,
-        step: Take,
-    ) -> Taken {
-        let (entry, read) = (entry.under(&plan), Under(read, plan));
-        let done = match &self.keyspace.hot {
-            None => protocol::acquire(&self.keyspace.engine, entry, read, step),
-            Some(hot) => self.keyspace.run_hot_under(hot, entry, read, step),
+        let (entry, call) = (entry.under(plan.as_ref()), Call { take: step, plan });
+        let done = match ask.now {
+            None => protocol::acquire(engine, entry, Now(engine), call),
+            Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
         };
-        Taken::new(step, done, Some(plan), 0)
+        Taken::new(call, done)
     }
 
     /// Takes tokens, and returns a receipt for them.
@@ -464,17 +422,13 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     /// Undoes the take of a receipt of this key.
     pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: &Q, receipt: &Receipt) {
         let entry = self.entry(pin, key);
-        let own = |found: FoundBucket<'_>| {
-            let word = self.keyspace.shard(pin, entry.key).since(receipt.removals, found);
-            self.keyspace.undo_found(Known { id: found.id(), word }, receipt);
+        let shard = self.keyspace.shard(pin, entry.key);
+        let known = match receipt.origin {
+            Origin::Own => entry.get().map(|found| Known::since(found, shard, receipt)),
+            _ => self.keyspace.bucket_of(pin, receipt),
         };
-        match receipt.origin {
-            Origin::Own => entry.get().into_iter().for_each(own),
-            _ => self
-                .keyspace
-                .bucket_of(pin, receipt)
-                .into_iter()
-                .for_each(|known| self.keyspace.undo_found(known, receipt)),
+        if let Some(known) = known {
+            self.keyspace.settle_found(known, receipt.plan, Settle::Undo(receipt));
         }
     }
 }

@@ -1,17 +1,16 @@
 //! Requests that have no key: all of them share one bucket of a limiter.
 
-use crate::bucket::atomic::{Bucket, BucketRef, Read};
-use crate::bucket::engine::{At, Now};
-use crate::bucket::reservation::Receipt;
+use crate::bucket::atomic::Bucket;
+use crate::bucket::engine::{At, Done, Engine, Now};
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::overflow::OverflowSet;
 use crate::limiter::all_of::sealed;
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Snapshot};
-use crate::word::state::{Outcome, State};
-use crate::word::terms::Reading;
-use crate::word::verb::Take;
+use crate::word::state::State;
+use crate::word::verb::{Call, Take};
 
 /// A request for `n` tokens without a key.
 ///
@@ -32,48 +31,46 @@ impl<'a, K, S> NoKey<'a, K, S> {
         self.inner.keyspace.overflow.bucket(OverflowSet::Own, 0)
     }
 
-    fn run(&self, read: impl Read<Reading>) -> (Outcome, Reading) {
-        self.inner.keyspace.engine.run_overflow(self.bucket(), read, Take::Exactly(self.n))
+    fn engine(&self) -> &'a Engine {
+        &self.inner.keyspace.engine
     }
 
     /// Looks at the tokens that are there.
     pub(crate) fn peek(&self) -> Snapshot {
-        let looked = Take::Exactly(0).decision(self.run(Now(&self.inner.keyspace.engine)));
-        looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
+        let engine = self.engine();
+        let (_, done) = engine.look(self.bucket(), Now(engine), Take::Exactly(0).into());
+        Granted::new(done.outcome, &done.reading).into()
     }
 
     pub(crate) fn refund(&self) {
-        self.inner.keyspace.engine.refund(self.bucket(), self.n, None);
+        self.engine().settle(self.bucket(), None, Settle::Refund(self.n));
     }
 }
 
 impl<K, S> sealed::Limit for NoKey<'_, K, S> {
     fn clock(&self) -> &Clock {
-        &self.inner.keyspace.engine.clock
+        &self.engine().clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let engine = &self.inner.keyspace.engine;
-        let read = At(engine, now);
-        let step = Take::Exactly(self.n);
-        let (outcome, reading) = self.bucket().update(read, |state, reading: &Reading| {
-            (step.apply(engine.initialized(state, reading), reading).0, None)
-        });
-        let decision = step.decision((outcome, reading));
-        if engine.may_begin(&decision) && self.bucket().state() == State::FULL {
+        let (engine, call) = (self.engine(), Call::from(Take::Exactly(self.n)));
+        let (charged, done) = engine.look(self.bucket(), At(engine, now), call);
+        let decision = call.decision(done.outcome, done.reading);
+        if engine.may_begin(&decision) && !charged {
             return Ok(());
         }
         self.inner.extras.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading) = self.run(Now(&self.inner.keyspace.engine));
-        let granted =
-            self.inner.extras.observe(self.n, Take::Exactly(self.n).decision((outcome, reading)))?;
+        let (engine, call) = (self.engine(), Call::from(Take::Exactly(self.n)));
+        let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
+        let Done { outcome, reading, .. } = done.expect("an overflow bucket is never sealed");
+        let granted = self.inner.extras.observe(self.n, call.decision(outcome, reading))?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.inner.keyspace.engine.undo(self.bucket(), receipt);
+        self.engine().settle(self.bucket(), None, Settle::Undo(receipt));
     }
 }

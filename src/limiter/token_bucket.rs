@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, Read, ReadOnce};
-use crate::bucket::engine::{At, Engine, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Spread, thread_index};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
+use crate::bucket::engine::{At, Done, Engine, Now};
+use crate::bucket::lease::{Generation, LeaseCells, Mode, Spread, thread_index};
 use crate::bucket::live_terms::{Change, LiveTerms};
-use crate::bucket::reservation::{Hold, Ledger, Receipt, Reservation, Reserved};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::{Hold, Ledger, Reservation, Reserved};
 use crate::limiter::observer::Extras;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
-use crate::word::state::{Origin, Outcome};
-use crate::word::terms::Reading;
+use crate::word::state::{Origin, State};
 use crate::word::verb::Take;
+
+/// The bucket of a `TokenBucket` is in no store.
+const NEVER_SEALED: &str = "only buckets of a store are sealed";
 
 /// One token bucket, shared by reference between threads.
 ///
@@ -198,12 +201,9 @@ impl TokenBucket {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        let (outcome, reading) = self.run(Now(&self.engine), Take::UpTo(n));
-        self.extras.observe_up_to(
-            n,
-            Granted::new(outcome, &reading),
-            Take::UpTo(n).decision((outcome, reading)),
-        )
+        let Done { outcome, reading, .. } = self.run(Now(&self.engine), Take::UpTo(n));
+        let decision = Take::UpTo(n).decision((outcome, reading));
+        self.extras.observe_up_to(n, Granted::new(outcome, &reading), decision)
     }
 
     /// Gives back `n` tokens, as many as fit below the burst.
@@ -226,14 +226,7 @@ impl TokenBucket {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn refund(&self, n: u64) {
-        match self.spread_over() {
-            None => {
-                self.engine.refund(&*self.bucket, n, None);
-            }
-            Some(spread) => {
-                spread.refund(n);
-            }
-        }
+        self.mode().settle(&self.engine, None, Settle::Refund(n));
     }
 
     /// Takes `n` tokens that are there or will be: the bucket goes into debt, and who comes later waits longer. Each
@@ -313,7 +306,7 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// ```
     pub fn peek(&self) -> Snapshot {
-        let (outcome, reading) = self.run(Now(&self.engine), Take::Exactly(0));
+        let Done { outcome, reading, .. } = self.look(Now(&self.engine), Take::Exactly(0));
         Granted::new(outcome, &reading).into()
     }
 
@@ -366,7 +359,9 @@ impl TokenBucket {
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
         let change = self.engine.source.set(quota, &self.engine.clock)?;
-        if let Some(spread) = self.spread_over().filter(|_| change == Change::LowerBurst) {
+        if let Mode::Spread(spread) = self.mode()
+            && change == Change::LowerBurst
+        {
             spread.recall_after_a_lower_burst();
         }
         Ok(())
@@ -388,51 +383,30 @@ impl TokenBucket {
         &self.engine
     }
 
-    /// What a step would come to.
-    pub(crate) fn peek_at(&self, read: impl Read<Reading>, step: Take) -> (Outcome, Reading) {
-        if let Some(spread) = self.spread_over() {
-            let (outcome, reading, _) = spread.look(read, step);
-            return (outcome, reading);
+    fn mode(&self) -> Mode<'_, &Bucket> {
+        let (bucket, engine) = (&*self.bucket, &self.engine);
+        match self.cells.as_deref() {
+            None => Mode::Plain(bucket),
+            Some(cells) => Mode::Spread(Spread { bucket, engine, cells, generation: Generation::ONLY }),
         }
-        let step = |state, reading: &Reading| (step.apply(state, reading).0, None);
-        self.bucket.update(read, step)
+    }
+
+    /// Returns the outcome that a take would have.
+    pub(crate) fn look(&self, read: impl ReadClock, take: Take) -> Done {
+        let seen = self.mode().look(&self.engine, read, take.into());
+        seen.expect(NEVER_SEALED).1
+    }
+
+    fn run(&self, read: impl ReadClock, take: Take) -> Done {
+        self.mode().charge(&self.engine, Some(State::FULL), read, take.into()).expect(NEVER_SEALED)
     }
 
     pub(crate) fn undo(&self, receipt: &Receipt) {
-        match self.spread_over() {
-            _ if receipt.origin == Origin::Nowhere => {}
-            None => {
-                self.engine.undo(&*self.bucket, receipt);
-            }
-            Some(spread) => {
-                spread.undo(receipt);
-            }
-        }
-    }
-
-    fn spread_over(&self) -> Option<Spread<'_>> {
-        let cells = self.cells.as_deref()?;
-        Some(Spread { bucket: &self.bucket, engine: &self.engine, cells, generation: Generation::ONLY })
-    }
-
-    fn run(&self, read: impl Read<Reading>, step: Take) -> (Outcome, Reading) {
-        let (outcome, reading, _) = self.run_beside(read, step);
-        (outcome, reading)
-    }
-
-    /// Runs a step, and tells how many tokens were leased beside what it found.
-    fn run_beside(&self, read: impl Read<Reading>, step: Take) -> (Outcome, Reading, u64) {
-        match self.spread_over() {
-            None => {
-                let (outcome, reading) = self.engine.run(&*self.bucket, read, step);
-                (outcome, reading, 0)
-            }
-            Some(spread) => spread.run(read, step),
-        }
+        self.settle(receipt, Settle::Undo(receipt));
     }
 
     #[inline(always)]
-    fn decide(&self, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+    fn decide(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         let missed = match self.fast_path {
             true => match self.bucket.attempt(Order::ClockFirst, read, n) {
                 Ok(done) => return Take::Exactly(n).decision(done),
@@ -446,7 +420,7 @@ impl TokenBucket {
     // A function of its own, and small: what is inlined beside an attempt takes registers from it, 7 to 12 instructions.
     #[cold]
     #[inline(never)]
-    fn decide_anyhow(&self, missed: Miss, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+    fn decide_anyhow(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         let Some(cells) = &self.cells else { return self.decide_again(missed, n, read) };
         let own = thread_index();
         match cells.of(own).take(Generation::ONLY, n) {
@@ -458,22 +432,24 @@ impl TokenBucket {
     /// Of tokens that are not at hand.
     #[cold]
     #[inline(never)]
-    fn refill(&self, own: usize, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
-        let decision = self.spread_over().and_then(|spread| spread.acquire(own, read, n));
-        // It is always there.
-        decision.unwrap_or_else(|| self.decide_again(Miss::StaleReading, n, read))
+    fn refill(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        match self.mode() {
+            Mode::Spread(spread) => spread.acquire(own, read, n).expect(NEVER_SEALED),
+            Mode::Plain(_) => self.decide_again(Miss::StaleReading, n, read),
+        }
     }
 
     #[inline(never)]
-    fn decide_again(&self, missed: Miss, n: u64, read: impl ReadOnce) -> Result<Granted, Denied> {
+    fn decide_again(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
-        let done = again.unwrap_or_else(|| self.run(read, Take::Exactly(n)));
-        self.extras.observe(n, Take::Exactly(n).decision(done))
+        let Done { outcome, reading, .. } =
+            again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
+        self.extras.observe(n, Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
     pub(crate) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading, leased) = self.run_beside(Now(&self.engine), step);
+        let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
         let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
@@ -484,28 +460,10 @@ impl TokenBucket {
 }
 
 impl Ledger for TokenBucket {
-    fn give_back(&self, receipt: &Receipt) {
-        match self.spread_over() {
-            None => {
-                self.engine.give_back(&*self.bucket, receipt);
-            }
-            Some(spread) => {
-                spread.give_back(receipt);
-            }
-        }
-    }
-
-    fn refund(&self, receipt: &Receipt, n: u64) {
-        if receipt.origin != Origin::Nowhere {
-            self.refund(n);
-        }
-    }
-
-    fn charge(&self, receipt: &Receipt, n: u64) -> u64 {
-        match self.spread_over() {
-            _ if receipt.origin == Origin::Nowhere => 0,
-            None => self.engine.charge_later(&*self.bucket, n, None).unwrap_or(0),
-            Some(spread) => spread.charge(n).unwrap_or(0),
+    fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
+        match receipt.origin {
+            Origin::Nowhere => 0,
+            _ => self.mode().settle(&self.engine, None, settle).unwrap_or(0),
         }
     }
 }

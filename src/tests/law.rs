@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseResult;
 use super::state::Move;
 use super::terms::{Asked, TABLE, numbers};
 use super::verbs::{Bench, moved, room_of, rooms};
-use crate::bucket::reservation::Receipt;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::quota::layout::{Layout, Widths};
 use crate::quota::rate::Quota;
 use crate::word::verb::Take;
@@ -149,7 +149,7 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) ->
                 }
             }
             Verb::Refund => {
-                bench.engine.refund(&bench.bucket, n, None);
+                bench.settle(None, Settle::Refund(n));
                 ledger.refunded.push((stamp, n));
                 returned = Some(stamp);
             }
@@ -157,7 +157,7 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) ->
                 let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
                 let receipt = ledger.granted[index].receipt;
                 let last = bench.stands(&receipt);
-                bench.engine.give_back(&bench.bucket, &receipt);
+                bench.settle(receipt.plan, Settle::Cancel(&receipt));
                 // What does not come back counts as granted, used or not.
                 // After tokens came back it may be the last again though others took: then it is a refund.
                 let Event { made, tokens, .. } = ledger.granted[index];
@@ -181,7 +181,7 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) ->
                 }
                 // Others may wait who were promised their times on top of it: then it counts as granted.
                 let lost = bench.promised_on(&receipt);
-                bench.engine.undo(&bench.bucket, &receipt);
+                bench.settle(receipt.plan, Settle::Undo(&receipt));
                 if lost {
                     prop_assert_eq!(bench.bucket.state(), before);
                     continue;

@@ -11,10 +11,10 @@ use proptest::test_runner::TestCaseResult;
 
 use super::cases;
 use crate::bucket::atomic::Bucket;
-use crate::bucket::engine::{Engine, Now};
+use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::lease::{Generation, LeaseCells, Spread};
 use crate::bucket::live_terms::{Change, LiveTerms};
-use crate::bucket::reservation::Receipt;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::limiter::token_bucket::TokenBucket;
 use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
@@ -59,13 +59,15 @@ impl Hot {
     }
 
     fn run(&self, step: Take) -> Result<(Granted, Receipt), Denied> {
-        let (outcome, reading, leased) = self.spread().run(Now(&self.engine), step);
+        let Done { outcome, reading, leased } =
+            self.spread().run(Now(&self.engine), step).expect("it is there");
         let receipt = Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased));
         step.decision((outcome, reading)).map(|granted| (granted, receipt))
     }
 
     fn remaining(&self) -> u64 {
-        let (outcome, reading, _) = self.spread().look(Now(&self.engine), Take::Exactly(0));
+        let seen = self.spread().look(Now(&self.engine), Take::Exactly(0));
+        let Done { outcome, reading, .. } = seen.expect("it is there");
         Granted::new(outcome, &reading).remaining()
     }
 
@@ -168,7 +170,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 }
             }
             Verb::Refund(n) => {
-                hot.spread().refund(n);
+                hot.spread().settle(Settle::Refund(n));
                 most.refund(n);
                 least.refund(n);
             }
@@ -178,7 +180,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 }
             }
             Verb::Charge(n) => {
-                let taken = hot.spread().charge(n).expect("it is there");
+                let taken = hot.spread().settle(Settle::Charge(n)).expect("it is there");
                 most.hold(0).unwrap().settle(taken);
                 slack.set(slack.get().max(least.hold(0).unwrap().settle(taken).min(1)));
             }
@@ -187,7 +189,7 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
                 // What has come, and what has no room any more, a plain bucket counts when it is next used.
                 let touch = || {
                     if hot.run(Take::Exactly(1)).is_ok() {
-                        hot.spread().refund(1);
+                        hot.spread().settle(Settle::Refund(1));
                     }
                     for plain in [&most, &least] {
                         if plain.try_acquire().is_ok() {
@@ -311,7 +313,7 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     hot.heat(2);
     let left = hot.remaining();
     let (_, receipt) = hot.run(Take::Exactly(100)).unwrap();
-    hot.spread().undo(&receipt);
+    hot.spread().settle(Settle::Undo(&receipt));
     assert_eq!(hot.remaining(), left);
     // The bucket is as full as it gets beside what is leased; all of that is spent after the take.
     hot.advance(2_000_000_000);
@@ -323,7 +325,7 @@ fn what_is_undone_comes_back_and_mints_nothing() {
             granted += 1;
         }
     }
-    hot.spread().undo(&receipt);
+    hot.spread().settle(Settle::Undo(&receipt));
     while hot.take(0, 1).is_ok() {
         granted += 1;
     }
@@ -342,7 +344,7 @@ fn what_is_undone_beside_a_lease_comes_back() {
         assert!(leased > 0 && left + leased >= 10_000 - leased, "{leased} are leased, {left} left");
         let (_, receipt) = hot.run(Take::Exactly(taken)).unwrap();
         hot.advance(idle);
-        hot.spread().undo(&receipt);
+        hot.spread().settle(Settle::Undo(&receipt));
         assert_eq!(hot.remaining(), left, "of {taken} taken beside a lease of {leased}");
     }
 }

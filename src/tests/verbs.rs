@@ -10,18 +10,18 @@ use super::reference::verbs::{Promise, Slot};
 use super::reference::{Answer, Ideal, Unit};
 use super::state::{Move, answer, moves, nanos};
 use super::terms::{Asked, EXTREMES, TABLE, numbers, quotas, unit_of};
-use crate::bucket::atomic::{Bucket, Read};
-use crate::bucket::engine::{At, Engine, Now, Under};
+use crate::bucket::atomic::{Bucket, ReadClock};
+use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
-use crate::bucket::reservation::{Ledger, Receipt, Reservation};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::{Ledger, Reservation};
 use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
-use crate::word::state::{Outcome, State};
-use crate::word::terms::{Reading, Refill};
-use crate::word::verb::Take;
+use crate::word::state::State;
+use crate::word::verb::{Call, Take};
 
 /// One bucket on a clock that is told what to read.
 pub(super) struct Bench {
@@ -37,9 +37,7 @@ pub(super) struct Bench {
 struct Nobody;
 
 impl Ledger for Nobody {
-    fn give_back(&self, _: &Receipt) {}
-    fn refund(&self, _: &Receipt, _: u64) {}
-    fn charge(&self, _: &Receipt, _: u64) -> u64 {
+    fn settle(&self, _: &Receipt, _: Settle<'_>) -> u64 {
         0
     }
 }
@@ -52,7 +50,7 @@ impl Bench {
         let engine = Engine::new(LiveTerms::new(quota, layout), clock, initial);
         let mut bench = Bench { engine, bucket: Bucket::new(), mock, now: 0, plan: None };
         bench.go_to(start);
-        bench.bucket = Bucket::from_state(bench.engine.start(&bench.engine.read()));
+        bench.bucket = Bucket::from_state(bench.engine.initial());
         bench
     }
 
@@ -68,19 +66,16 @@ impl Bench {
     }
 
     /// Tells the reading that counted, too.
-    fn take_by(&self, read: impl Read<Reading>, step: Take) -> (Result<Granted, Denied>, Receipt, u64) {
-        fn told<P: Refill>(
-            (outcome, reading): (Outcome, Reading<P>),
-            step: Take,
-            plan: Option<Plan>,
-        ) -> (Result<Granted, Denied>, Receipt, u64) {
-            let receipt = Receipt::new(outcome, &reading, plan);
-            (step.decision((outcome, reading)), receipt, reading.at)
-        }
-        match self.plan {
-            None => told(self.engine.run(&self.bucket, read, step), step, None),
-            Some(plan) => told(self.engine.run(&self.bucket, Under(read, plan), step), step, Some(plan)),
-        }
+    fn take_by(&self, read: impl ReadClock, take: Take) -> (Result<Granted, Denied>, Receipt, u64) {
+        let call = Call { take, plan: self.plan };
+        let done = self.engine.charge(&self.bucket, Some(State::FULL), read, call);
+        let Done { outcome, reading, .. } = done.expect("it is never sealed");
+        (call.decision(outcome, reading), Receipt::new(outcome, &reading, self.plan), reading.at)
+    }
+
+    /// Settles a take under the plan of the next steps, or of the receipt.
+    pub(super) fn settle(&self, plan: Option<Plan>, settle: Settle<'_>) -> u64 {
+        self.engine.settle(&self.bucket, plan, settle).expect("it is never sealed")
     }
 
     pub(super) fn reserve(&self, n: u64, max_wait: Option<u64>) -> Reserved {
@@ -296,7 +291,7 @@ impl Pair {
                 Ok(promise.answer.retry_after)
             }
             Verb::Refund => {
-                let (_, committed) = bench.committed(|| bench.engine.refund(&bench.bucket, n, bench.plan));
+                let (_, committed) = bench.committed(|| bench.settle(bench.plan, Settle::Refund(n)));
                 self.ideal.refund(now, n, Some(committed))?;
                 Ok(None)
             }
@@ -304,7 +299,7 @@ impl Pair {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
                 let last = bench.stands(&receipt);
-                let (_, committed) = bench.committed(|| bench.engine.give_back(&bench.bucket, &receipt));
+                let (_, committed) = bench.committed(|| bench.settle(receipt.plan, Settle::Cancel(&receipt)));
                 self.ideal.give_back(now, &slot, Some((last, committed)))?;
                 Ok(None)
             }
@@ -312,7 +307,7 @@ impl Pair {
                 let Some((receipt, slot)) = self.pick(back) else { return Ok(None) };
                 let bench = &self.bench;
                 let lost = bench.promised_on(&receipt);
-                let (_, committed) = bench.committed(|| bench.engine.undo(&bench.bucket, &receipt));
+                let (_, committed) = bench.committed(|| bench.settle(receipt.plan, Settle::Undo(&receipt)));
                 if lost {
                     return if committed { Err("a promise was injected".to_owned()) } else { Ok(None) };
                 }
@@ -322,7 +317,7 @@ impl Pair {
             Verb::Charge => {
                 // Nothing is never charged.
                 let n = n.max(1);
-                let taken = bench.engine.charge_later(&bench.bucket, n, bench.plan).unwrap();
+                let taken = bench.settle(bench.plan, Settle::Charge(n));
                 self.ideal.charge_up_to(now, n, taken)?;
                 Ok(None)
             }
@@ -484,7 +479,7 @@ fn a_reservation_of_nothing_is_due_at_once() {
     let before = bench.bucket.state();
     let (_, receipt, delay) = bench.reserve(0, None).unwrap();
     assert_eq!(delay, 0);
-    bench.engine.give_back(&bench.bucket, &receipt);
+    bench.settle(receipt.plan, Settle::Cancel(&receipt));
     assert_eq!(bench.bucket.state(), before);
     assert_ne!(before, State::FULL);
 }

@@ -31,7 +31,8 @@ pub struct Plan {
     /// Units that a tick earns, times `2^shift`, rounded up to 64 significant bits.
     factor: u64,
     shift: u32,
-    capacity: u64,
+    /// Units in a full bucket under the plan.
+    pub(crate) capacity: u64,
     /// Start from which the plan earns; `None` if the limiter had no other quota before.
     since: Option<PlanStart>,
     /// The set of overflow buckets of its keys, as the limiter numbers them.

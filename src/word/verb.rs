@@ -1,6 +1,7 @@
 //! The verbs, as data: each is one pure step on the word.
 
 use crate::word::decision::{Denied, Granted, Wait};
+use crate::word::plan::Plan;
 use crate::word::state::{Left, Outcome, State};
 use crate::word::terms::{Reading, Refill};
 
@@ -87,6 +88,52 @@ impl Take {
         (outcome, reading): (Outcome, Reading<P>),
     ) -> Result<Granted, Denied> {
         if outcome.granted { Ok(Granted::new(outcome, &reading)) } else { Err(self.denied(outcome, reading)) }
+    }
+}
+
+/// A take, and the plan that its key is under, if any.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) take: Take,
+    pub(crate) plan: Option<Plan>,
+}
+
+impl From<Take> for Call {
+    fn from(take: Take) -> Call {
+        Call { take, plan: None }
+    }
+}
+
+impl Call {
+    /// Returns the outcome on a state, and the state to commit, if any.
+    #[inline(always)]
+    pub(crate) fn apply(self, state: State, reading: &Reading) -> (Outcome, Option<State>) {
+        match self.plan {
+            None => self.take.apply(state, reading),
+            Some(plan) => self.take.apply(state, &reading.under(plan)),
+        }
+    }
+
+    /// Returns whether this can never change a bucket.
+    pub(crate) fn never_writes(self, reading: &Reading) -> bool {
+        match self.plan {
+            None => self.take.never_writes(&reading.refill),
+            Some(plan) => self.take.never_writes(&reading.under(plan).refill),
+        }
+    }
+
+    pub(crate) fn granted(self, outcome: Outcome, reading: &Reading) -> Granted {
+        match self.plan {
+            None => Granted::new(outcome, reading),
+            Some(plan) => Granted::new(outcome, &reading.under(plan)),
+        }
+    }
+
+    pub(crate) fn decision(self, outcome: Outcome, reading: Reading) -> Result<Granted, Denied> {
+        match self.plan {
+            None => self.take.decision((outcome, reading)),
+            Some(plan) => self.take.decision((outcome, reading.under(plan))),
+        }
     }
 }
 

@@ -17,11 +17,8 @@ use std::cell;
 use std::sync::atomic::{self, AtomicUsize};
 
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, MODEL, Ordering};
 use crate::word::decision::Granted;
-
-/// Whether this is a model run: there a lease begins at once.
-const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
 const CLAIMED: u64 = 1 << 63;
 const CLOSED: u64 = 1 << 62;

@@ -1,6 +1,6 @@
 //! Terms in which leased tokens have no room.
 
-use crate::bucket::atomic::{FreshReading, Read, ReadOnce};
+use crate::bucket::atomic::{FreshReading, ReadClock};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::state::State;
@@ -49,36 +49,33 @@ impl Refill for LeasedTerms {
     }
 }
 
-impl Reading<LeasedTerms> {
+impl LeasedTerms {
     /// Returns the same reading as if no token were leased.
-    pub(super) fn in_full(self) -> Reading {
-        Reading { refill: self.refill.terms, at: self.at, tick: self.tick }
+    pub(super) fn in_full(reading: Reading<LeasedTerms>) -> Reading {
+        Reading { refill: reading.refill.terms, at: reading.at, tick: reading.tick }
     }
-}
 
-/// The source of a reading that counts with the leased tokens.
-#[derive(Clone, Copy)]
-pub(super) struct LeasedReading<'a, T> {
-    pub(super) read: T,
-    pub(super) leased: &'a AtomicU64,
-    /// Tokens that the reader has added to `leased`, and has not taken yet.
-    pub(super) raised: u64,
-    /// Whether the word is cut to the room there is, whatever its level was before.
-    pub(super) cut: bool,
-}
-
-impl<T: Read<Reading>> Read<Reading<LeasedTerms>> for LeasedReading<'_, T> {
+    /// Returns a reading that counts with the `leased` tokens.
+    ///
+    /// The reader has added `raised` of them, and has not taken these yet. `cut` reduces the word to
+    /// the room there is, whatever its level was before.
     #[inline]
-    fn read(&self, state: State) -> Reading<LeasedTerms> {
+    pub(super) fn read(
+        read: impl ReadClock,
+        state: State,
+        leased: &AtomicU64,
+        raised: u64,
+        cut: bool,
+    ) -> Reading<LeasedTerms> {
         // No underflow: `raised` is part of `leased`.
-        let leased = self.leased.load(Ordering::Acquire) - self.raised;
+        let leased = leased.load(Ordering::Acquire) - raised;
         let leased = if injected(Fault::LeasesUncounted) { 0 } else { leased };
-        let Reading { refill: terms, at, tick } = self.read.read(state);
+        let Reading { refill: terms, at, tick } = read.read(state);
         // The leases exceed the room only after the burst was lowered.
         let room = terms.capacity.saturating_sub(terms.units(leased)).max(terms.empty_level);
         // The stored level never has to shrink: at its commit, level plus leases fitted the burst,
         // and leases counted since were taken from it.
-        let kept = if self.cut { 0 } else { state.stored(&terms).min(terms.capacity) };
+        let kept = if cut { 0 } else { state.stored(&terms).min(terms.capacity) };
         Reading { refill: LeasedTerms { terms, capacity: room.max(kept), leased }, at, tick }
     }
 }
@@ -87,21 +84,19 @@ impl<T: Read<Reading>> Read<Reading<LeasedTerms>> for LeasedReading<'_, T> {
 #[derive(Clone, Copy)]
 pub(super) struct NoLeaseReading<'a, T>(pub(super) T, pub(super) &'a AtomicU64);
 
-impl<T: ReadOnce> Read<Reading> for NoLeaseReading<'_, T> {
+impl<T: ReadClock> ReadClock for NoLeaseReading<'_, T> {
     fn read(&self, state: State) -> Reading {
         self.0.read(state)
     }
-}
 
-impl<T: ReadOnce> ReadOnce for NoLeaseReading<'_, T> {
     #[inline(always)]
-    fn count(&self) -> u64 {
-        self.0.count()
+    fn raw(&self) -> u64 {
+        self.0.raw()
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, count: u64) -> FreshReading {
-        let once = self.0.admitted(state, count);
+    fn admitted(&self, state: State, raw: u64) -> FreshReading {
+        let once = self.0.admitted(state, raw);
         let unleased = self.1.load(Ordering::Acquire) == 0 || injected(Fault::LeasesUncounted);
         FreshReading { fits: once.fits && unleased, ..once }
     }

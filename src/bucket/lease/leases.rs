@@ -9,16 +9,14 @@ use crossbeam_utils::CachePadded;
 
 use super::cells::{Cell, Generation, IDLE, Lease};
 use super::claims::{Claim, Closing, Ended};
-use super::leased_terms::{LeasedReading, LeasedTerms};
-use crate::bucket::atomic::{Bucket, BucketRef};
+use super::leased_terms::LeasedTerms;
+use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering, yield_now};
+use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
 use crate::word::decision::{Granted, Wait};
-use crate::word::state::{Origin, Outcome, State};
-use crate::word::terms::{Reading, Refill, Terms};
-
-const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+use crate::word::state::State;
+use crate::word::terms::{Reading, Terms};
 
 /// Largest number of cells of one bucket.
 const MOST_CELLS: usize = 64;
@@ -144,8 +142,8 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     }
 
     /// Returns a reading that counts with the leased tokens.
-    pub(super) fn less<T>(self, read: T) -> LeasedReading<'a, T> {
-        LeasedReading { read, leased: self.leased(), raised: 0, cut: false }
+    pub(super) fn read(self, read: impl ReadClock, state: State) -> Reading<LeasedTerms> {
+        LeasedTerms::read(read, state, self.leased(), 0, false)
     }
 
     pub(super) fn is_leased(self) -> bool {
@@ -176,7 +174,8 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         if !injected(Fault::LeaseCountedLate) {
             claim.count_in(batch);
         }
-        let read = LeasedReading { raised: claim.raised, ..self.less(Now(self.engine)) };
+        let (now, raised) = (Now(self.engine), claim.raised);
+        let read = |state| LeasedTerms::read(now, state, self.leased(), raised, false);
         let step = |state: State, reading: &Reading<LeasedTerms>| {
             let terms = reading.refill.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
@@ -188,21 +187,22 @@ impl<'a, W: BucketRef> Spread<'a, W> {
                 if idle || size < 2 { 0 } else { size }
             };
             if state == State::SEALED {
-                return ((gone(state, reading), 0), None);
+                return (None, None);
             }
             // No underflow: fewer than `n` are left.
             let need = terms.units(n - was.left());
-            state.lease(&reading.refill, reading.tick, need, size)
+            let (leased, next) = state.lease(&reading.refill, reading.tick, need, size);
+            (Some(leased), next)
         };
-        let ((outcome, size), reading) = self.bucket.update(read, step);
-        if !outcome.granted {
+        let (leased, reading) = self.bucket.update(read, step);
+        let Some((outcome, size)) = leased.filter(|(outcome, _)| outcome.granted) else {
             cell.note_too_few();
             return None;
-        }
+        };
         if injected(Fault::LeaseCountedLate) {
             claim.count_in(size);
         }
-        let (reading, now) = (reading.in_full(), reading.nanos());
+        let (reading, now) = (LeasedTerms::in_full(reading), reading.nanos());
         let terms = &reading.refill;
         let full = Wait::until(terms.capacity, outcome.level, outcome.lag, &reading);
         let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
@@ -291,7 +291,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
 
     /// Cuts the word to the room beside the tokens that count as leased.
     fn cut(self) {
-        let read = LeasedReading { cut: true, ..self.less(Now(self.engine)) };
+        let read = |state| LeasedTerms::read(Now(self.engine), state, self.leased(), 0, true);
         let cut = |state: State, reading: &Reading<LeasedTerms>| {
             let is_level = state.is_level();
             ((), is_level.then(|| state.recalled(&reading.refill, reading.tick, 0, 0)).flatten())
@@ -340,12 +340,11 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             claims.iter().for_each(|claim| claim.count_out(claim.was.size()));
         }
         // The clock is read after the claims: all spent tokens of the leases were spent before.
-        let read = self.less(Now(self.engine));
         let step = |state: State, reading: &Reading<LeasedTerms>| {
             let terms = &reading.refill.terms;
             ((), state.recalled(&reading.refill, reading.tick, terms.units(left), terms.units(size)))
         };
-        self.bucket.update(read, step);
+        self.bucket.update(|state| self.read(Now(self.engine), state), step);
     }
 
     /// Ends all leases and closes the cells: no token is taken from them or put there afterwards.
@@ -379,14 +378,4 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             self.recall(cell);
         }
     }
-}
-
-/// Returns the outcome of a step on a bucket that is no longer there.
-pub(super) fn gone<P: Refill>(state: State, reading: &Reading<P>) -> Outcome {
-    Outcome { granted: false, origin: Origin::Nowhere, ..reading.view(state).untouched() }
-}
-
-/// Returns whether the outcome is that of a bucket that is no longer there.
-pub(crate) fn is_gone(outcome: &Outcome) -> bool {
-    outcome.origin == Origin::Nowhere
 }

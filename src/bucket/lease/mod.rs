@@ -60,4 +60,5 @@ mod leases;
 mod verbs;
 
 pub(crate) use cells::{Generation, thread_index};
-pub(crate) use leases::{LeaseCells, Spread, is_gone};
+pub(crate) use leases::{LeaseCells, Spread};
+pub(crate) use verbs::Mode;

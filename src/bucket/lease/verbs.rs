@@ -1,37 +1,64 @@
-//! The verbs on a spread bucket.
+//! The verbs on a bucket that may be spread.
 
 use super::leased_terms::{LeasedTerms, NoLeaseReading};
-use super::leases::{Spread, gone, is_gone};
-use crate::bucket::atomic::{BucketRef, Order, Read, ReadOnce};
-use crate::bucket::engine::Now;
-use crate::bucket::reservation::Receipt;
+use super::leases::Spread;
+use crate::bucket::atomic::{BucketRef, Order, ReadClock};
+use crate::bucket::engine::{Done, Engine, Now};
+use crate::bucket::receipt::Settle;
+use crate::sync::MODEL;
 use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
-use crate::word::verb::{Give, Take};
+use crate::word::verb::{Call, Take};
 
 /// Recalls of all cells for one decision, at most: other threads may lease anew meanwhile.
-const MAX_ROUNDS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 4 };
+const MAX_ROUNDS: usize = if MODEL { 1 } else { 4 };
 
-/// The outcome of a step, the reading that counted, and the tokens that were leased then.
-pub(crate) type Done = (Outcome, Reading, u64);
-
-fn done((outcome, reading): (Outcome, Reading<LeasedTerms>)) -> Done {
-    (outcome, reading.in_full(), reading.refill.leased)
+/// A bucket as it was found.
+pub(crate) enum Mode<'a, W> {
+    Plain(W),
+    /// Spread over cells, under no plan.
+    Spread(Spread<'a, W>),
 }
 
-/// Returns the step, which does nothing if the bucket is no longer there.
-fn if_there<P: Refill>(step: Take) -> impl Fn(State, &Reading<P>) -> (Outcome, Option<State>) {
-    move |state, reading| match state {
-        State::SEALED => (gone(state, reading), None),
-        state => step.apply(state, reading),
+impl<W: BucketRef> Mode<'_, W> {
+    /// Runs a call, as [`Engine::charge`]; `None` if the bucket is no longer there.
+    #[inline]
+    pub(crate) fn charge(
+        self,
+        engine: &Engine,
+        initial_state: Option<State>,
+        read: impl ReadClock,
+        call: Call,
+    ) -> Option<Done> {
+        match self {
+            Mode::Plain(word) => engine.charge(word, initial_state, read, call),
+            Mode::Spread(spread) => spread.run(read, call.take),
+        }
+    }
+
+    /// Returns whether the bucket was ever charged, and the outcome that a call would have.
+    pub(crate) fn look(self, engine: &Engine, read: impl ReadClock, call: Call) -> Option<(bool, Done)> {
+        match self {
+            Mode::Plain(word) => Some(engine.look(word, read, call)),
+            Mode::Spread(spread) => spread.look(read, call.take).map(|done| (true, done)),
+        }
+    }
+
+    /// Settles a take, and returns the tokens charged; `None` if the bucket is no longer there.
+    pub(crate) fn settle(self, engine: &Engine, plan: Option<Plan>, settle: Settle<'_>) -> Option<u64> {
+        match self {
+            Mode::Plain(word) => engine.settle(word, plan, settle),
+            Mode::Spread(spread) => spread.settle(settle),
+        }
     }
 }
 
 impl<W: BucketRef> Spread<'_, W> {
     /// Takes `n` tokens that are not at hand in the cell; `None` if the bucket is no longer there.
     #[inline(never)]
-    pub(crate) fn acquire(self, own: usize, read: impl ReadOnce, n: u64) -> Option<Result<Granted, Denied>> {
+    pub(crate) fn acquire(self, own: usize, read: impl ReadClock, n: u64) -> Option<Result<Granted, Denied>> {
         let cell = self.cells.of(own);
         let batch = cell.batch();
         if batch == 1 {
@@ -45,22 +72,22 @@ impl<W: BucketRef> Spread<'_, W> {
         {
             return Some(Ok(granted));
         }
-        let (outcome, reading, leased) = self.take(read, n);
+        let Done { outcome, reading, leased } = self.take(read, n)?;
         if outcome.granted && n > 0 {
             let (terms, now) = (&reading.refill, reading.nanos());
             let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
             if leased > 0 {
                 self.recall_idle(own, turn, now);
             }
-        } else if leased > 0 && !is_gone(&outcome) {
+        } else if leased > 0 {
             return self.acquire_anywhere(own, read, n);
         }
-        (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
+        Some(Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// Takes `n` tokens of the word, as of a plain bucket while no token is leased.
     #[inline]
-    fn take(self, read: impl ReadOnce, n: u64) -> Done {
+    fn take(self, read: impl ReadClock, n: u64) -> Option<Done> {
         let Spread { bucket, engine, .. } = self;
         if !self.is_leased() {
             let once = NoLeaseReading(read, self.leased());
@@ -68,134 +95,109 @@ impl<W: BucketRef> Spread<'_, W> {
                 Ok(done) => Some(done),
                 Err(missed) => engine.attempt_again(bucket, missed, once, n),
             };
-            if let Some((outcome, reading)) = attempt {
-                return (outcome, reading, 0);
+            if let Some(done) = attempt {
+                return Some(done.into());
             }
         }
-        done(bucket.update(self.less(read), if_there(Take::Exactly(n))))
+        self.step(read, Take::Exactly(n))
+    }
+
+    /// Takes by a step on the word alone.
+    fn step(self, read: impl ReadClock, take: Take) -> Option<Done> {
+        let step = |state: State, reading: &Reading<LeasedTerms>| {
+            if state == State::SEALED {
+                return (None, None);
+            }
+            let (outcome, next) = take.apply(state, reading);
+            (Some(outcome), next)
+        };
+        let (outcome, reading) = self.bucket.update(|state| self.read(read, state), step);
+        done(outcome, reading)
     }
 
     /// Takes `n` tokens of another cell, or of all of them together; or is refused.
     #[cold]
-    fn acquire_anywhere(
-        self,
-        own: usize,
-        read: impl Read<Reading>,
-        n: u64,
-    ) -> Option<Result<Granted, Denied>> {
+    fn acquire_anywhere(self, own: usize, read: impl ReadClock, n: u64) -> Option<Result<Granted, Denied>> {
         if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.generation, n)) {
             return Some(Ok(granted));
         }
-        let (outcome, reading, _) = self.run(read, Take::Exactly(n));
-        (!is_gone(&outcome)).then(|| Take::Exactly(n).decision((outcome, reading)))
+        let Done { outcome, reading, .. } = self.run(read, Take::Exactly(n))?;
+        Some(Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// Takes by a step: of the word, or of the word after all cells were recalled.
-    pub(crate) fn run(self, read: impl Read<Reading>, step: Take) -> Done {
-        let bucket = self.bucket;
+    pub(crate) fn run(self, read: impl ReadClock, take: Take) -> Option<Done> {
         if self.is_leased() {
-            let seen = self.look(read, step);
-            if step.never_writes(&seen.1.refill) || is_gone(&seen.0) {
-                return seen;
+            let seen = self.look(read, take)?;
+            if take.never_writes(&seen.reading.refill) {
+                return Some(seen);
             }
-            let all = done(bucket.update(self.less(read), if_there(Take::Exactly(step.tokens()))));
-            if all.0.granted {
-                return all;
+            let all = self.step(read, Take::Exactly(take.tokens()))?;
+            if all.outcome.granted {
+                return Some(all);
             }
         }
         let mut rounds = 0;
         loop {
             self.recall_all();
-            let last = done(bucket.update(self.less(read), if_there(step)));
+            let last = self.step(read, take)?;
             rounds += 1;
-            if last.0.granted || is_gone(&last.0) || last.2 == 0 || rounds == MAX_ROUNDS {
-                return last;
+            if last.outcome.granted || last.leased == 0 || rounds == MAX_ROUNDS {
+                return Some(last);
             }
         }
     }
 
     /// Returns the outcome that a step would have on the word and the cells together.
-    pub(crate) fn look(self, read: impl Read<Reading>, step: Take) -> Done {
-        let less = self.less(read);
+    pub(crate) fn look(self, read: impl ReadClock, take: Take) -> Option<Done> {
         let look = |state: State, reading: &Reading<LeasedTerms>| {
-            let full = reading.in_full();
-            if state == State::SEALED {
-                return (gone(state, &full), None);
-            }
-            if reading.refill.leased == 0 {
-                return (step.apply(state, &full).0, None);
-            }
-            let at_hand = full.refill.units(self.at_hand());
-            let all = state.recalled(&reading.refill, reading.tick, at_hand, at_hand).unwrap_or(state);
-            (step.apply(all, &full).0, None)
-        };
-        done(self.bucket.update(less, look))
-    }
-
-    /// Gives back the part of `n` tokens that fits below the burst.
-    ///
-    /// Returns false if the bucket is no longer there.
-    pub(crate) fn refund(self, n: u64) -> bool {
-        let give = |whatever_fits: bool| {
-            let read = self.less(Now(self.engine));
-            let step = |state: State, reading: &Reading<LeasedTerms>| {
-                let Reading { refill, tick, .. } = reading;
-                let fits = reading.view(state).level + refill.terms.units(n) <= refill.capacity();
-                if state == State::SEALED {
-                    return (Some(false), None);
-                }
-                match fits || whatever_fits || refill.leased == 0 {
-                    true => (Some(true), Give::Refund(n).apply(refill, state, *tick)),
-                    false => (None, None),
+            let full = LeasedTerms::in_full(*reading);
+            let all = match state {
+                State::SEALED => return (None, None),
+                state if reading.refill.leased == 0 => state,
+                state => {
+                    let at_hand = full.refill.units(self.at_hand());
+                    state.recalled(&reading.refill, reading.tick, at_hand, at_hand).unwrap_or(state)
                 }
             };
-            self.bucket.update(read, step).0
+            (Some(take.apply(all, &full).0), None)
         };
-        give(false).unwrap_or_else(|| {
+        let (outcome, reading) = self.bucket.update(|state| self.read(read, state), look);
+        done(outcome, reading)
+    }
+
+    /// Settles a take, and returns the tokens charged; `None` if the bucket is no longer there.
+    pub(crate) fn settle(self, settle: Settle<'_>) -> Option<u64> {
+        if let Settle::Charge(_) = settle {
             self.recall_all();
-            give(true) == Some(true)
+        }
+        let fits = |state: State, reading: &Reading<LeasedTerms>| match settle {
+            Settle::Refund(n) if state != State::SEALED && reading.refill.leased > 0 => {
+                reading.view(state).level + reading.refill.terms.units(n) <= reading.refill.capacity()
+            }
+            _ => true,
+        };
+        let settled = |must_fit: bool| {
+            let step = |state: State, reading: &Reading<LeasedTerms>| {
+                if must_fit && !fits(state, reading) {
+                    return (Err(NoRoom), None);
+                }
+                let (charged, next) = settle.apply(state, reading, || self.engine.has_plans());
+                (Ok(charged), next)
+            };
+            self.bucket.update(|state| self.read(Now(self.engine), state), step).0
+        };
+        settled(true).unwrap_or_else(|NoRoom| {
+            self.recall_all();
+            settled(false).unwrap_or(None)
         })
     }
+}
 
-    /// Gives back the tokens of a receipt, if none were taken or leased since.
-    ///
-    /// Returns false if the bucket is no longer there.
-    pub(crate) fn give_back(self, receipt: &Receipt) -> bool {
-        self.settle(|_, plans| receipt.giving_back(plans))
-    }
+/// A refund does not fit beside the leases.
+struct NoRoom;
 
-    /// Gives back the tokens that the bucket would still have without the take.
-    ///
-    /// Returns false if the bucket is no longer there.
-    pub(crate) fn undo(self, receipt: &Receipt) -> bool {
-        self.settle(|refill, plans| receipt.undoing(plans, refill.nominal_capacity() - refill.capacity()))
-    }
-
-    fn settle(self, step: impl Fn(&LeasedTerms, bool) -> Give) -> bool {
-        let read = self.less(Now(self.engine));
-        let settle = |state: State, reading: &Reading<LeasedTerms>| match state {
-            State::SEALED => (false, None),
-            state => {
-                let step = step(&reading.refill, self.engine.has_plans());
-                (true, step.apply(&reading.refill, state, reading.tick))
-            }
-        };
-        self.bucket.update(read, settle).0
-    }
-
-    /// Takes up to `n` tokens, on credit if need be, and returns the number taken.
-    ///
-    /// Returns `None` if the bucket is no longer there.
-    pub(crate) fn charge(self, n: u64) -> Option<u64> {
-        self.recall_all();
-        let read = self.less(Now(self.engine));
-        let charge = |state: State, reading: &Reading<LeasedTerms>| {
-            if state == State::SEALED {
-                return (None, None);
-            }
-            let (outcome, next) = Take::OnCredit(n).apply(state, reading);
-            (Some(reading.refill.terms.tokens(outcome.taken)), next)
-        };
-        self.bucket.update(read, charge).0
-    }
+fn done(outcome: Option<Outcome>, reading: Reading<LeasedTerms>) -> Option<Done> {
+    let leased = reading.refill.leased;
+    outcome.map(|outcome| Done { outcome, reading: LeasedTerms::in_full(reading), leased })
 }

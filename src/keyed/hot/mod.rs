@@ -45,5 +45,5 @@ mod registry;
 mod slots;
 
 pub(crate) use guarded::Guarded;
-pub(crate) use registry::{HotKeys, Mode};
-pub(crate) use slots::{HotSlot, Known};
+pub(crate) use registry::HotKeys;
+pub(crate) use slots::HotSlot;

@@ -4,7 +4,7 @@ use super::guarded::Guarded;
 use super::slots::{HotSlot, HotSlots, Tenure};
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
-use crate::bucket::lease::Spread;
+use crate::bucket::lease::{Mode, Spread};
 use crate::fault::{Fault, injected};
 use crate::keyed::id::BucketId;
 use crate::keyed::id::EntryId;
@@ -15,13 +15,6 @@ use crate::sync::{Ordering, fence};
 #[derive(Debug)]
 pub(crate) struct HotKeys {
     pub(crate) slots: HotSlots,
-}
-
-/// A bucket as it was found.
-pub(crate) enum Mode<'a, W> {
-    /// Spread over cells.
-    Spread(Spread<'a, Guarded<'a, W>>),
-    Plain(Guarded<'a, W>),
 }
 
 impl HotKeys {
@@ -49,7 +42,7 @@ impl HotKeys {
         word: W,
         id: BucketId,
         engine: &'a Engine,
-    ) -> Option<Mode<'a, W>> {
+    ) -> Option<Mode<'a, Guarded<'a, W>>> {
         let slot = self.slot(id);
         let Some(time) = slot.time_of(id) else { return Some(Mode::Plain(self.whole(word, id))) };
         let (tenant, _) = slot.tenant(time)?;

@@ -6,9 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::bucket::lease::{Generation, LeaseCells};
 use crate::keyed::id::{BucketId, EntryId, mix};
-use crate::sync::{AtomicU64, Ordering};
-
-const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
+use crate::sync::{AtomicU64, MODEL, Ordering};
 
 /// The number of hot slots: at most this many keys are spread at the same time.
 pub(crate) const SEATS: usize = if MODEL { 1 } else { 16 };
@@ -20,13 +18,6 @@ const IDLE: u64 = 100_000_000;
 const LOST: u64 = 32;
 /// if they were lost within this many nanoseconds.
 const WINDOW: u64 = 10_000_000;
-
-/// A bucket as it was found, and its identity.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<W> {
-    pub(crate) id: BucketId,
-    pub(crate) word: W,
-}
 
 /// A hot slot: cells, the bucket that has them, and the candidate to have them next.
 ///

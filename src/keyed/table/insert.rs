@@ -5,15 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::set::{LATCH, SLOTS, Slot, fingerprint};
 use super::two_choice::{KEYS_PER_SET, Table};
-use crate::bucket::atomic::{Bucket, BucketRef, Read, stop};
-use crate::bucket::engine::Engine;
+use crate::bucket::atomic::{Bucket, BucketRef, ReadClock, stop};
+use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
 use crate::keyed::idle::IdleCheck;
 use crate::keyed::protocol::Entry;
 use crate::sync::{AtomicU64, Ordering, fence, yield_now};
-use crate::word::state::{Outcome, State};
-use crate::word::terms::{Reading, Refill};
-use crate::word::verb::Take;
+use crate::word::state::State;
+use crate::word::verb::Call;
 
 /// With fewer free slots than this in its home, a key goes to its other set if that has more.
 const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
@@ -23,9 +22,9 @@ const TRIES: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 128 };
 const TRIES_AT_ONCE: usize = 64;
 
 /// What became of a newcomer.
-pub(crate) enum Insertion<P> {
+pub(crate) enum Insertion {
     /// It has a bucket, which is charged.
-    Decided((Outcome, Reading<P>)),
+    Decided(Done),
     /// Somebody else has made an entry for it.
     Already,
     NoRoom {
@@ -38,14 +37,14 @@ impl Table {
     ///
     /// The bucket is there at once with what the step leaves of it: one that was never charged would be like any other such one, and
     /// could be taken for that of the slot's next key. The clock is read when nobody else can make an entry for the key.
-    pub(crate) fn insert<'a, P: Refill>(
+    pub(crate) fn insert<'a>(
         &self,
         engine: &Engine,
         entry: impl Entry<'a>,
         hash: u64,
-        read: impl Read<Reading<P>>,
-        step: Take,
-    ) -> Insertion<P> {
+        read: impl ReadClock,
+        call: Call,
+    ) -> Insertion {
         let early = stop(Fault::ClockBeforeLatch, read);
         let claim = match self.claim(hash, engine, |bucket| entry.is_spread(bucket)) {
             Ok(claim) => claim,
@@ -62,9 +61,10 @@ impl Table {
         let initial_state =
             if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_bucket().state() };
         let reading = early.read(State::FULL);
-        let (outcome, state) = born(engine, initial_state, &reading, step);
-        claim.open(state);
-        Insertion::Decided((outcome, reading))
+        let from = engine.initialized(initial_state, &reading, call.plan);
+        let (outcome, next) = call.apply(from, &reading);
+        claim.open(next.unwrap_or_else(|| reading.view(from).initialized(&reading.refill)));
+        Insertion::Decided((outcome, reading).into())
     }
 
     /// Waits for the latch of the key's home, a while.
@@ -113,18 +113,6 @@ impl Table {
             }
         }
     }
-}
-
-/// What a step comes to on a bucket that begins with it, and what it leaves there: a level at this reading, always.
-fn born<P: Refill>(
-    engine: &Engine,
-    initial_state: State,
-    reading: &Reading<P>,
-    step: Take,
-) -> (Outcome, State) {
-    let from = engine.initialized(initial_state, reading);
-    let (outcome, next) = step.apply(from, reading);
-    (outcome, next.unwrap_or_else(|| reading.view(from).initialized(reading.refill.terms())))
 }
 
 /// What room a set has.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, World, fixed};
-use crate::bucket::atomic::Read;
+use crate::bucket::atomic::{FreshReading, ReadClock};
+use crate::bucket::engine::Done;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::Clock;
 use crate::word::state::State;
@@ -42,10 +43,18 @@ fn what_is_earned_meanwhile_is_granted_once() {
 #[derive(Clone, Copy)]
 struct Behind<'a>(&'a World);
 
-impl Read<Reading> for Behind<'_> {
+impl ReadClock for Behind<'_> {
     fn read(&self, state: State) -> Reading {
         let reading = self.0.now().read(state);
         Reading::new(reading.refill, reading.at - 2 * SECOND)
+    }
+
+    fn raw(&self) -> u64 {
+        self.0.now().raw() - 2 * SECOND
+    }
+
+    fn admitted(&self, state: State, raw: u64) -> FreshReading {
+        self.0.now().admitted(state, raw)
     }
 }
 
@@ -56,7 +65,7 @@ fn a_stale_reading_never_refills() {
         let world = World::every(SECOND, 2);
         world.mock.advance(Duration::from_secs(100));
         let stale: fn(&World) = |world| {
-            world.note(world.engine.run(&world.overflow, Behind(world), Take::Exactly(1)));
+            world.note(world.run_on(&world.overflow, Behind(world), Take::Exactly(1)));
         };
         world.take_alone();
         world.run(&[stale, World::take_alone, |world| world.mock.advance(Duration::from_millis(500))]);
@@ -107,7 +116,7 @@ fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
         let (taker, looker) = (Arc::clone(&world), Arc::clone(&world));
         let taker = thread::spawn(move || take(&taker));
         let looker = thread::spawn(move || {
-            let (outcome, _) = looker.engine.run(&looker.overflow, looker.now(), Take::Exactly(look));
+            let Done { outcome, .. } = looker.run_on(&looker.overflow, looker.now(), Take::Exactly(look));
             assert_eq!(outcome.lag, 0);
         });
         for thread in [ticker, taker, looker] {

@@ -13,7 +13,8 @@ use super::explore;
 use super::world::{SECOND, fixed};
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order};
 use crate::bucket::engine::{Engine, Now};
-use crate::keyed::hot::{HotKeys, Mode};
+use crate::bucket::lease::Mode;
+use crate::keyed::hot::HotKeys;
 use crate::keyed::id::BucketId;
 use crate::keyed::id::EntryId;
 use crate::keyed::idle;
@@ -208,8 +209,9 @@ impl<S: Store> World<S> {
             Ok((outcome, _)) => Some(outcome.granted),
             Err(Miss::LostRace) => None,
             Err(Miss::StaleReading) => {
-                let (outcome, _) = protocol::charge_new(engine, word, &self.overflow, now, Take::Exactly(n))?;
-                Some(outcome.granted)
+                let start = protocol::initial_state(&self.overflow);
+                let done = engine.charge(word, Some(start), now, Take::Exactly(n).into())?;
+                Some(done.outcome.granted)
             }
         }
     }
@@ -259,7 +261,8 @@ impl World<Map> {
         let Some(bucket) = self.store.get() else { return false };
         let found = self.hot.found(bucket, BucketId::of(bucket), &self.engine);
         let Some(Mode::Spread(spread)) = found else { return false };
-        let granted = spread.run(Now(&self.engine), Take::Exactly(1)).0.granted;
+        let done = spread.run(Now(&self.engine), Take::Exactly(1));
+        let granted = done.is_some_and(|done| done.outcome.granted);
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, 1));
         }

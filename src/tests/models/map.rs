@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::explore;
 use super::world::{SECOND, World};
 use crate::bucket::atomic::BucketRef;
-use crate::bucket::engine::Under;
-use crate::bucket::reservation::Receipt;
+use crate::bucket::engine::Done;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::idle;
 use crate::quota::rate::Quota;
 use crate::word::plan::Plan;
@@ -120,10 +120,11 @@ fn removing_a_key_races_with_its_takers() {
 fn reserve_and_drop(world: &World) {
     let then = world.removals().latest();
     let step = Take::Reserve { n: 1, max_wait: u64::MAX };
-    let Ok((outcome, reading)) = world.acquire(step) else { return };
+    let Ok(Done { outcome, reading, .. }) = world.acquire(step) else { return };
     let receipt = Receipt::new(outcome, &reading, None);
     if let Some(bucket) = world.find().filter(|_| outcome.granted) {
-        world.engine.give_back(world.removals().since(then, bucket), &receipt);
+        let bucket = world.removals().since(then, bucket);
+        world.engine.settle(bucket, None, Settle::Cancel(&receipt));
     }
 }
 
@@ -186,7 +187,7 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
         world.run(&[
             // By the entry, as a hold does: never to the bucket that comes after it.
             |world| {
-                world.engine.refund(&world.buckets[0], 1, None);
+                world.engine.settle(&world.buckets[0], None, Settle::Refund(1));
             },
             |world| {
                 world.mock.advance(Duration::from_millis(100));
@@ -213,12 +214,12 @@ fn a_key_under_a_slow_plan_is_not_evicted_by_the_own_quota() {
         let world = World::new(1);
         world.take();
         world.mock.advance(Duration::from_secs(200));
-        let take: fn(&World) = |world| world.take_as(Under(world.now(), slow_plan(world)));
+        let take: fn(&World) = |world| world.take_as(Some(slow_plan(world)));
         world.run(&[
             |world| {
                 let plan = slow_plan(world);
                 world.engine.admit_plan(plan.ticks_to_fill());
-                world.take_as(Under(world.now(), plan));
+                world.take_as(Some(plan));
             },
             World::evict,
             |world| world.mock.advance(FULL_FOR_THE_MARGIN),
@@ -236,7 +237,7 @@ fn a_key_keeps_its_tokens_from_plan_to_plan() {
         let world = World::new(1);
         world.take();
         world.mock.advance(Duration::from_secs(10));
-        let take: fn(&World) = |world| world.take_as(Under(world.now(), slow_plan(world)));
+        let take: fn(&World) = |world| world.take_as(Some(slow_plan(world)));
         world.run(&[take, World::take, |world| world.mock.advance(Duration::from_secs(9))]);
         world.take();
         take(&world);

@@ -50,7 +50,7 @@ fn world() -> Arc<World> {
 }
 
 pub(super) fn drain(world: &World) {
-    world.note(world.engine.run(&world.overflow, world.now(), Take::UpTo(BURST)));
+    world.note(world.run_on(&world.overflow, world.now(), Take::UpTo(BURST)));
 }
 
 pub(super) fn step(world: &World) {

@@ -13,6 +13,7 @@ use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Engine, Now};
 use crate::bucket::lease::{Generation, LeaseCells, Spread};
 use crate::bucket::live_terms::{Change, LiveTerms};
+use crate::bucket::receipt::Settle;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 
@@ -251,7 +252,7 @@ fn what_is_refunded_beside_a_lease_is_granted_once() {
         assert!(hot.take(0));
         hot.run(&[
             |hot| {
-                hot.spread().refund(1);
+                hot.spread().settle(Settle::Refund(1));
             },
             |hot| {
                 hot.take(0);

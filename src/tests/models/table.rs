@@ -9,16 +9,17 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, assert_law, fixed};
-use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, Read};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
+use crate::bucket::receipt::Settle;
 use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::table::{Insertion, SlotRef, Table};
 use crate::sync::yield_now;
 use crate::time::clock::{Clock, MockClock};
-use crate::word::terms::{Reading, Refill};
-use crate::word::verb::Take;
+use crate::word::decision::Denied;
+use crate::word::verb::{Call, Take};
 
 /// The time to earn a token, and the margin, and a little.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
@@ -74,10 +75,11 @@ impl World {
             held.and_then(|held| self.engine.attempt_again(held, missed, now, 1))
         };
         let done = attempt.or_else(|missed| again(missed).ok_or(())).ok();
-        let done = done.or_else(|| {
-            protocol::acquire(&self.engine, Seat { world: self, key }, now, Take::Exactly(1)).ok()
+        let done = done.map(Done::from).or_else(|| {
+            let call = Take::Exactly(1).into();
+            protocol::acquire(&self.engine, Seat { world: self, key }, now, call).ok()
         });
-        let Some((outcome, reading)) = done else { return false };
+        let Some(Done { outcome, reading, .. }) = done else { return false };
         if outcome.granted {
             let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
             grants.push((reading.nanos(), 1));
@@ -147,12 +149,12 @@ impl<'a> Entry<'a> for Seat<'a> {
         self.world.table.is_present(self.world.hashes[self.key])
     }
 
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
+    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
         let World { engine, table, hashes, .. } = self.world;
-        match table.insert(engine, self, hashes[self.key], read, step) {
+        match table.insert(engine, self, hashes[self.key], read, call) {
             Insertion::Decided(done) => Some(Ok(done)),
             Insertion::Already => None,
-            Insertion::NoRoom { .. } => protocol::acquire_overflow(engine, self, read, step).map(Ok),
+            Insertion::NoRoom { .. } => protocol::acquire_overflow(engine, self, read, call).map(Ok),
         }
     }
 
@@ -312,7 +314,7 @@ fn a_refund_is_for_its_own_key() {
         world.run(&[
             |world| {
                 if let Some(held) = world.table.search(world.hashes[ADA]) {
-                    world.engine.refund(held, 1, None);
+                    world.engine.settle(held, None, Settle::Refund(1));
                 }
             },
             |world| {

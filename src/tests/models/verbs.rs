@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
-use crate::bucket::engine::{At, Under};
+use crate::bucket::engine::{At, Done};
 use crate::bucket::live_terms::LiveTerms;
-use crate::bucket::reservation::Receipt;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::quota::rate::Quota;
 use crate::time::clock::Moment;
 use crate::word::plan::Plan;
-use crate::word::verb::Take;
+use crate::word::verb::{Call, Take};
 
 /// A token's time.
 const SLOT: u64 = 10 * SECOND;
@@ -96,15 +96,16 @@ fn a_slot_that_is_given_back_is_taken_once() {
 /// Takes a token of two buckets, all or nothing; what is granted of the first is noted.
 fn take_of_both(world: &World) {
     let [first, second, ..] = &world.buckets;
-    let held = world.engine.run(first, world.now(), Take::Exactly(1));
-    if !held.0.granted {
+    let held = world.run_on(first, world.now(), Take::Exactly(1));
+    if !held.outcome.granted {
         return;
     }
-    let secondary = world.engine.run(second, world.now(), Take::Exactly(1));
-    if secondary.0.granted {
+    let secondary = world.run_on(second, world.now(), Take::Exactly(1));
+    if secondary.outcome.granted {
         world.note(held);
     } else {
-        world.engine.undo(first, &Receipt::new(held.0, &held.1, None));
+        let receipt = Receipt::new(held.outcome, &held.reading, None);
+        world.engine.settle(first, None, Settle::Undo(&receipt));
     }
 }
 
@@ -113,7 +114,7 @@ fn take_of_the_first(world: &World) {
 }
 
 fn take_of_the_second(world: &World) {
-    let _ = world.engine.run(&world.buckets[1], world.now(), Take::Exactly(1));
+    let _ = world.run_on(&world.buckets[1], world.now(), Take::Exactly(1));
 }
 
 /// The tokens that are held of the first limit, while the second is asked, are earned by it again; given back on top of
@@ -151,7 +152,7 @@ fn what_is_there_is_taken_once() {
     explore("two who take up to 3 tokens, a taker", || {
         let world = World::new(4);
         let take_up_to_3: fn(&World) = |world| {
-            world.note(world.engine.run(&world.overflow, world.now(), Take::UpTo(3)));
+            world.note(world.run_on(&world.overflow, world.now(), Take::UpTo(3)));
         };
         world.run(&[take_up_to_3, take_up_to_3, |world| {
             world.take_alone();
@@ -172,7 +173,7 @@ fn what_is_refunded_is_granted_once() {
         world.take_alone();
         world.run(&[
             |world| {
-                world.engine.refund(&world.overflow, 1, None);
+                world.engine.settle(&world.overflow, None, Settle::Refund(1));
             },
             World::take_alone,
             |world| {
@@ -194,7 +195,7 @@ fn what_is_charged_later_is_earned_before_others() {
     explore("a hold that is settled for more, a reserver", || {
         let world = empty();
         let settle: fn(&World) = |world| {
-            assert_eq!(world.engine.charge_later(&world.overflow, 2, None), Some(2));
+            assert_eq!(world.engine.settle(&world.overflow, None, Settle::Charge(2)), Some(2));
         };
         world.run(&[settle, reserve, half_a_slot]);
         let first = world.last_grant();
@@ -215,7 +216,7 @@ fn a_reading_from_before_mints_nothing() {
         at_once(&world);
         let before: fn(&World) = |world| {
             let at = At(&world.engine, Moment(99 * SECOND));
-            world.note(world.engine.run(&world.overflow, at, Take::Exactly(1)));
+            world.note(world.run_on(&world.overflow, at, Take::Exactly(1)));
         };
         world.run(&[before, at_once, |world| world.mock.advance(Duration::from_secs(9))]);
         before(&world);
@@ -243,16 +244,17 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
         world.run(&[
             |world| {
                 let step = Take::Reserve { n: 2, max_wait: u64::MAX };
-                let (outcome, reading) = world.engine.run(&world.overflow, world.now(), step);
+                let Done { outcome, reading, .. } = world.run_on(&world.overflow, world.now(), step);
                 if outcome.granted {
-                    world.engine.give_back(&world.overflow, &Receipt::new(outcome, &reading, None));
+                    let receipt = Receipt::new(outcome, &reading, None);
+                    world.engine.settle(&world.overflow, None, Settle::Cancel(&receipt));
                 }
             },
             |world| {
                 let plan = fast_plan(world);
                 world.engine.admit_plan(plan.ticks_to_fill());
-                let read = Under(world.now(), plan);
-                world.note(world.engine.run(&world.overflow, read, Take::Exactly(1)));
+                let call = Call { take: Take::Exactly(1), plan: Some(plan) };
+                world.note(world.run_on(&world.overflow, world.now(), call));
             },
             |world| world.mock.advance(Duration::from_secs(10)),
         ]);

@@ -6,10 +6,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::atomic::{Bucket, BucketRef, Order, Read};
+use crate::bucket::atomic::{Bucket, BucketRef, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
-use crate::bucket::reservation::{Ledger, Receipt, Reservation};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::{Ledger, Reservation};
 use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
@@ -18,10 +19,11 @@ use crate::quota::layout::{LayoutOptions, RawQuota};
 use crate::quota::rate::Quota;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
-use crate::word::decision::Granted;
-use crate::word::state::Outcome;
-use crate::word::terms::{Reading, Refill, Terms};
-use crate::word::verb::Take;
+use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
+use crate::word::state::{Outcome, State};
+use crate::word::terms::{Reading, Terms};
+use crate::word::verb::{Call, Take};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// A tick of the models' slowest quota is shorter.
@@ -98,12 +100,13 @@ impl World {
         })
     }
 
-    pub(super) fn now(&self) -> Now<&Engine> {
+    pub(super) fn now(&self) -> Now<'_> {
         Now(&self.engine)
     }
 
-    pub(super) fn note<P: Refill>(&self, (outcome, reading): (Outcome, Reading<P>)) -> bool {
-        let tokens = reading.refill.terms().tokens(outcome.taken);
+    pub(super) fn note(&self, done: impl Into<Done>) -> bool {
+        let Done { outcome, reading, .. } = done.into();
+        let tokens = reading.refill.tokens(outcome.taken);
         self.grants().push((reading.nanos(), tokens));
         outcome.granted
     }
@@ -142,21 +145,27 @@ impl World {
             Some(done) => {
                 self.note(done);
             }
-            None => self.take_as(self.now()),
+            None => self.take_as(None),
         }
     }
 
-    pub(super) fn take_as<P: Refill>(&self, read: impl Read<Reading<P>>) {
-        if let Ok(done) =
-            protocol::acquire(&self.engine, Seat { world: self, room: true }, read, Take::Exactly(1))
+    pub(super) fn take_as(&self, plan: Option<Plan>) {
+        let call = Call { take: Take::Exactly(1), plan };
+        if let Ok(done) = protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), call)
         {
             self.note(done);
         }
     }
 
+    /// Runs a call on a bucket that is never sealed.
+    pub(super) fn run_on(&self, bucket: &Bucket, read: impl ReadClock, call: impl Into<Call>) -> Done {
+        let done = self.engine.charge(bucket, Some(State::FULL), read, call.into());
+        done.expect("it is never sealed")
+    }
+
     /// Runs a step on the key's bucket, which it gets if it has none.
-    pub(super) fn acquire(&self, step: Take) -> Done<Terms> {
-        protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), step)
+    pub(super) fn acquire(&self, step: Take) -> Result<Done, Denied> {
+        protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), step.into())
     }
 
     pub(super) fn removals(&self) -> Shard<'_> {
@@ -165,19 +174,18 @@ impl World {
 
     /// Takes a token of the key, without an attempt ahead: whatever an attempt decides does not come this way.
     pub(super) fn take_at_length(&self) {
-        self.take_as(self.now());
+        self.take_as(None);
     }
 
     /// As [`take_alone`](World::take_alone), without an attempt ahead.
     pub(super) fn take_alone_at_length(&self) {
-        self.note(self.engine.run(&self.overflow, self.now(), Take::Exactly(1)));
+        self.note(self.run_on(&self.overflow, self.now(), Take::Exactly(1)));
     }
 
     /// Takes a token of the key, for which there is no room in the map.
     pub(super) fn take_without_room(&self) {
-        if let Ok(done) =
-            protocol::acquire(&self.engine, Seat { world: self, room: false }, self.now(), Take::Exactly(1))
-        {
+        let (seat, call) = (Seat { world: self, room: false }, Take::Exactly(1).into());
+        if let Ok(done) = protocol::acquire(&self.engine, seat, self.now(), call) {
             self.note(done);
         }
     }
@@ -188,8 +196,8 @@ impl World {
     }
 
     pub(super) fn take_from(&self, bucket: &Bucket) {
-        let done = self.attempt(Order::ClockFirst, bucket);
-        self.note(done.unwrap_or_else(|| self.engine.run(bucket, self.now(), Take::Exactly(1))));
+        let done = self.attempt(Order::ClockFirst, bucket).map(Done::from);
+        self.note(done.unwrap_or_else(|| self.run_on(bucket, self.now(), Take::Exactly(1))));
     }
 
     /// The bucket of the key, if it has one.
@@ -241,7 +249,7 @@ impl World {
     /// Reserves a token where there is no map. What is dropped was not granted.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
         let step = Take::Reserve { n: 1, max_wait: u64::MAX };
-        let (outcome, reading) = self.engine.run(&self.overflow, self.now(), step);
+        let Done { outcome, reading, .. } = self.run_on(&self.overflow, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
     }
@@ -256,16 +264,8 @@ impl World {
 }
 
 impl Ledger for World {
-    fn give_back(&self, receipt: &Receipt) {
-        self.engine.give_back(&self.overflow, receipt);
-    }
-
-    fn refund(&self, _: &Receipt, n: u64) {
-        self.engine.refund(&self.overflow, n, None);
-    }
-
-    fn charge(&self, _: &Receipt, n: u64) -> u64 {
-        self.engine.charge_later(&self.overflow, n, None).unwrap_or(0)
+    fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
+        self.engine.settle(&self.overflow, receipt.plan, settle).expect("it is never sealed")
     }
 }
 
@@ -290,11 +290,15 @@ impl<'a> Entry<'a> for Seat<'a> {
         self.world.find()
     }
 
-    fn insert<P: Refill>(self, read: impl Read<Reading<P>>, step: Take) -> Option<Done<P>> {
+    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
         let engine = &self.world.engine;
         let done = match self.room {
-            true => protocol::charge_new(engine, self.world.insert()?, self.overflow_bucket(), read, step),
-            false => protocol::acquire_overflow(engine, self, read, step),
+            true => {
+                let bucket = self.world.insert()?;
+                let start = protocol::initial_state(self.overflow_bucket());
+                self.charge(engine, bucket, Some(start), read, call)
+            }
+            false => protocol::acquire_overflow(engine, self, read, call),
         };
         done.map(Ok)
     }

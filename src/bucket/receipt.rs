@@ -1,0 +1,131 @@
+//! Receipts of takes, and their settlement.
+
+use std::time::Duration;
+
+use crate::time::clock::Moment;
+use crate::word::decision::Wait;
+use crate::word::plan::Plan;
+use crate::word::state::{Left, Origin, Outcome, State};
+use crate::word::terms::{Reading, Refill};
+use crate::word::verb::{Give, Take};
+
+/// A record of one take: the units, and the bucket before and after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Receipt {
+    pub(crate) origin: Origin,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) units: u64,
+    /// Tick at which the bucket would be empty, after the take.
+    pub(crate) empty_at: u64,
+    /// Units in the bucket before the take.
+    pub(crate) before: u64,
+    /// Tick of the take.
+    pub(crate) since: u64,
+    /// Number of removals in the key's shard before the take.
+    pub(crate) removals: u64,
+    /// Time from the take until all of its tokens are earned.
+    pub(super) delay: Duration,
+    pub(super) made: Moment,
+}
+
+impl Receipt {
+    pub(crate) fn new(outcome: Outcome, reading: &Reading, plan: Option<Plan>) -> Receipt {
+        let Outcome { taken, level, lag, origin, .. } = outcome;
+        let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
+        // A take of 0 is due immediately, even if the bucket is in debt.
+        let due = if taken > 0 { terms.empty_level } else { 0 };
+        let wait = match plan {
+            None => Wait::until(due, level, lag, reading),
+            Some(plan) => Wait::until(due, level, lag, &reading.under(plan)),
+        };
+        Receipt {
+            origin,
+            plan,
+            units: taken,
+            empty_at: terms.empty_at(since, level),
+            before: level + taken,
+            since,
+            removals: 0,
+            delay: wait.duration(),
+            made: Moment(reading.nanos()),
+        }
+    }
+
+    /// Adds the `leased` units that were out on lease to the recorded level.
+    pub(crate) fn beside(self, leased: u64) -> Receipt {
+        Receipt { before: self.before + leased, ..self }
+    }
+
+    /// Sets the number of removals that the key's shard had before the take.
+    pub(crate) fn counted_from(self, removals: u64) -> Receipt {
+        Receipt { removals, ..self }
+    }
+
+    /// Returns the bucket as the take left it.
+    ///
+    /// In a limiter with plans `empty_at` alone does not identify that, so the stamp is added.
+    pub(crate) fn left(&self, plans: bool) -> Left {
+        Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
+    }
+
+    /// Returns the receipt of a take that was not counted.
+    pub(crate) fn void(made: Moment) -> Receipt {
+        let delay = Duration::ZERO;
+        Receipt {
+            origin: Origin::Nowhere,
+            plan: None,
+            units: 0,
+            empty_at: 0,
+            before: 0,
+            since: 0,
+            removals: 0,
+            delay,
+            made,
+        }
+    }
+}
+
+/// A later change to the tokens of a take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Settle<'a> {
+    /// Gives back up to `n` tokens, as far as they fit.
+    Refund(u64),
+    /// Gives back the whole take, if no tokens were taken since.
+    Cancel(&'a Receipt),
+    /// Gives back the tokens that the bucket would still have without the take.
+    Undo(&'a Receipt),
+    /// Takes up to `n` tokens more, on credit if need be.
+    Charge(u64),
+}
+
+impl Settle<'_> {
+    /// Returns the tokens charged, and the state to commit, if any. There are none on a sealed
+    /// bucket.
+    ///
+    /// `plans` returns whether a key may be under a plan. The bucket's capacity may be reduced by
+    /// leases; an undo applies the same reduction to the level before the take, because leases had
+    /// that room then, too.
+    pub(crate) fn apply<P: Refill>(
+        self,
+        state: State,
+        reading: &Reading<P>,
+        plans: impl FnOnce() -> bool,
+    ) -> (Option<u64>, Option<State>) {
+        let Reading { refill, tick, .. } = reading;
+        let give = match self {
+            _ if state == State::SEALED => return (None, None),
+            Settle::Charge(n) => {
+                let (outcome, next) = Take::OnCredit(n).apply(state, reading);
+                return (Some(refill.terms().tokens(outcome.taken)), next);
+            }
+            Settle::Refund(n) => Give::Refund(n),
+            Settle::Cancel(receipt) => Give::Cancel { units: receipt.units, left: receipt.left(plans()) },
+            Settle::Undo(receipt) => {
+                let Receipt { units, before, since, .. } = *receipt;
+                let before = before.saturating_sub(refill.nominal_capacity() - refill.capacity());
+                Give::Undo { units, left: receipt.left(plans()), before, since }
+            }
+        };
+        (Some(0), give.apply(refill, state, *tick))
+    }
+}
