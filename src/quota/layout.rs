@@ -25,56 +25,23 @@ pub(crate) enum QuotaError {
     NoTokens,
     NoPeriod,
     NoBurst,
-    LongPeriod {
-        nanos: u128,
-    },
-    LargeBurst {
-        burst: u64,
-    },
-    FastRate {
-        tokens: u64,
-        nanos: u64,
-    },
-    SlowFill {
-        tokens: u64,
-        nanos: u64,
-        burst: u64,
-    },
-    NoLayout {
-        tokens: u64,
-        nanos: u64,
-        burst: u64,
-    },
-    LargeDebt {
-        debt: u64,
-    },
-    /// The tokens field of a word whose layout is fixed is too narrow.
-    BurstTooWide {
-        burst: u64,
-        most: u64,
-    },
+    /// The period in nanoseconds.
+    LongPeriod(u128),
+    LargeBurst(u64),
+    LargeDebt(u64),
+    FastRate(RawQuota),
+    SlowFill(RawQuota),
+    NoLayout(RawQuota),
+    /// The tokens field of a word whose layout is fixed is too narrow: the burst, and the largest.
+    BurstTooWide(u64, u64),
     /// The stamp of a word whose layout is fixed wraps too early.
-    RangeTooShort {
-        tokens: u64,
-        nanos: u64,
-    },
-    /// A tick of a word whose layout is fixed is worth too many tokens.
-    TickTooCoarse {
-        burst: u64,
-        least: u64,
-    },
+    RangeTooShort(RawQuota),
+    /// A tick of a word whose layout is fixed is worth too many tokens: the burst, and the least.
+    TickTooCoarse(u64, u64),
     /// A tick of the limiter is worth too much of the plan's bucket.
-    PlanTickTooCoarse {
-        tokens: u64,
-        nanos: u64,
-        burst: u64,
-    },
+    PlanTickTooCoarse(RawQuota),
     /// The plan's bucket fills in more than a 64th of the stamp's range.
-    PlanFillsTooSlowly {
-        tokens: u64,
-        nanos: u64,
-        burst: u64,
-    },
+    PlanFillsTooSlowly(RawQuota),
 }
 
 /// A rate and a burst, in numbers.
@@ -99,13 +66,13 @@ impl RawQuota {
             return Err(QuotaError::NoBurst);
         }
         if nanos > MAX_NANOS {
-            return Err(QuotaError::LongPeriod { nanos: nanos as u128 });
+            return Err(QuotaError::LongPeriod(nanos as u128));
         }
         if burst > MAX_BURST {
-            return Err(QuotaError::LargeBurst { burst });
+            return Err(QuotaError::LargeBurst(burst));
         }
         if tokens as u128 > nanos as u128 * MAX_TOKENS_PER_NANO as u128 {
-            return Err(QuotaError::FastRate { tokens, nanos });
+            return Err(QuotaError::FastRate(self));
         }
         self.fills(burst)
     }
@@ -115,13 +82,13 @@ impl RawQuota {
         let RawQuota { tokens, nanos, .. } = self;
         // Below 2^104 and 2^126.
         if burst as u128 * nanos as u128 > MAX_NANOS as u128 * tokens as u128 {
-            return Err(QuotaError::SlowFill { tokens, nanos, burst });
+            return Err(QuotaError::SlowFill(RawQuota { burst, ..self }));
         }
         Ok(())
     }
 
     const fn no_layout(self, burst: u64) -> QuotaError {
-        QuotaError::NoLayout { tokens: self.tokens, nanos: self.nanos, burst }
+        QuotaError::NoLayout(RawQuota { burst, ..self })
     }
 }
 
@@ -187,7 +154,7 @@ impl Layout {
         }
         if let Some(debt) = room.max_debt {
             if debt > MAX_BURST {
-                return Err(QuotaError::LargeDebt { debt });
+                return Err(QuotaError::LargeDebt(debt));
             }
             if let Err(flaw) = quota.fills(quota.burst + debt) {
                 return Err(flaw);
@@ -234,17 +201,17 @@ impl Layout {
         }
         let most = self.most_burst();
         if burst > most {
-            return Err(QuotaError::BurstTooWide { burst, most });
+            return Err(QuotaError::BurstTooWide(burst, most));
         }
         let debt = if fixed_debt || self.debt < burst { self.debt } else { burst };
         if let Err(flaw) = quota.fills(burst + debt) {
             return Err(flaw);
         }
         if scale > 0 && burst >> scale < COARSEST {
-            return Err(QuotaError::TickTooCoarse { burst, least: COARSEST << scale });
+            return Err(QuotaError::TickTooCoarse(burst, COARSEST << scale));
         }
         if !self.widths.holds(tokens, nanos, burst + self.debt, HOURS) {
-            return Err(QuotaError::RangeTooShort { tokens, nanos });
+            return Err(QuotaError::RangeTooShort(quota));
         }
         Ok(())
     }

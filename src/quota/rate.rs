@@ -66,9 +66,7 @@ impl Quota {
 
     /// Returns a quota of `tokens` every minute, with a burst of `tokens`.
     ///
-    /// # Panics
-    ///
-    /// As [`per_second`](Quota::per_second).
+    /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
     pub const fn per_minute(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(60))
@@ -76,9 +74,7 @@ impl Quota {
 
     /// Returns a quota of `tokens` every hour, with a burst of `tokens`.
     ///
-    /// # Panics
-    ///
-    /// As [`per_second`](Quota::per_second).
+    /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
     pub const fn per_hour(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(3_600))
@@ -86,9 +82,7 @@ impl Quota {
 
     /// Returns a quota of `tokens` every 24 hours, with a burst of `tokens`.
     ///
-    /// # Panics
-    ///
-    /// As [`per_second`](Quota::per_second).
+    /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
     pub const fn per_day(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(86_400))
@@ -96,9 +90,7 @@ impl Quota {
 
     /// Returns a quota of `tokens` every `period`, with a burst of `tokens`.
     ///
-    /// # Panics
-    ///
-    /// As [`per_second`](Quota::per_second).
+    /// Panics as [`per_second`](Quota::per_second) does.
     ///
     /// # Examples
     ///
@@ -115,9 +107,7 @@ impl Quota {
 
     /// Returns a quota of one token every `period`, with a burst of 1.
     ///
-    /// # Panics
-    ///
-    /// As [`per_second`](Quota::per_second).
+    /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
     pub const fn every(period: Duration) -> Quota {
         Quota::per(1, period)
@@ -125,9 +115,7 @@ impl Quota {
 
     /// Returns the same rate with another burst: the tokens of a full bucket.
     ///
-    /// # Panics
-    ///
-    /// As [`per_second`](Quota::per_second).
+    /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
     pub const fn burst(self, tokens: u64) -> Quota {
         Quota::held(self.tokens, self.period(), tokens).0
@@ -187,7 +175,7 @@ impl Quota {
     const fn check(tokens: u64, period: Duration, burst: u64) -> Result<(Quota, Layout), QuotaError> {
         let nanos = period.as_nanos();
         if nanos > u64::MAX as u128 {
-            return Err(QuotaError::LongPeriod { nanos });
+            return Err(QuotaError::LongPeriod(nanos));
         }
         let nanos = nanos as u64;
         match Layout::of(RawQuota { tokens, nanos, burst }, LayoutOptions::DEFAULT) {
@@ -259,7 +247,7 @@ impl FromStr for Quota {
         let nanos = u128::from(number) * u128::from(unit);
 
         let nanos = u64::try_from(nanos)
-            .map_err(|_| InvalidQuota(Cause::QuotaError(QuotaError::LongPeriod { nanos })))?;
+            .map_err(|_| InvalidQuota(Cause::QuotaError(QuotaError::LongPeriod(nanos))))?;
         Quota::try_per(tokens, Duration::from_nanos(nanos), burst)
     }
 }
@@ -306,53 +294,53 @@ impl fmt::Display for InvalidQuota {
         };
         match flaw {
             QuotaError::NoTokens | QuotaError::NoPeriod | QuotaError::NoBurst => f.write_str(flaw.sentence()),
-            QuotaError::LongPeriod { nanos } => {
+            QuotaError::LongPeriod(nanos) => {
                 write!(f, "a period of {nanos} ns is over the bound of 2^62 ns (146 years)")
             }
-            QuotaError::LargeBurst { burst } => {
+            QuotaError::LargeBurst(burst) => {
                 write!(f, "a burst of {burst} is over the bound of 2^40 = {MAX_BURST} tokens")
             }
-            QuotaError::FastRate { tokens, nanos } => {
-                write!(f, "{tokens} tokens every {nanos} ns is over the bound of 10^12 tokens a second")
-            }
-            QuotaError::SlowFill { tokens, nanos, burst } => write!(
-                f,
-                "a burst of {burst} at {tokens} tokens every {nanos} ns takes longer to fill than the \
-                 bound of 2^62 ns (146 years)"
-            ),
-            QuotaError::NoLayout { tokens, nanos, burst } => write!(
-                f,
-                "a burst of {burst} at {tokens} tokens every {nanos} ns leaves one word a time range \
-                 below the bound of 2^46 ns (19.5 hours) or 64 fill times"
-            ),
-            QuotaError::LargeDebt { debt } => {
+            QuotaError::LargeDebt(debt) => {
                 write!(f, "a debt of {debt} is over the bound of 2^40 = {MAX_BURST} tokens")
             }
-            QuotaError::BurstTooWide { burst, most } => write!(
+            QuotaError::FastRate(RawQuota { tokens, nanos, .. }) => {
+                write!(f, "{tokens} tokens every {nanos} ns is over the bound of 10^12 tokens a second")
+            }
+            QuotaError::SlowFill(quota) => {
+                write!(f, "{quota} takes longer to fill than the bound of 2^62 ns (146 years)")
+            }
+            QuotaError::NoLayout(quota) => write!(
+                f,
+                "{quota} leaves one word a time range below the bound of 2^46 ns (19.5 hours) or 64 fill times"
+            ),
+            QuotaError::BurstTooWide(burst, most) => write!(
                 f,
                 "a burst of {burst} is over the bound of {most} tokens that there is room for: build with headroom"
             ),
-            QuotaError::RangeTooShort { tokens, nanos } => write!(
+            QuotaError::RangeTooShort(RawQuota { tokens, nanos, .. }) => write!(
                 f,
                 "{tokens} tokens every {nanos} ns leave the word as it was built a time range below the bound of \
                  2^46 ns (19.5 hours) or 64 fill times: build with headroom"
             ),
-            QuotaError::TickTooCoarse { burst, least } => write!(
+            QuotaError::TickTooCoarse(burst, least) => write!(
                 f,
                 "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built: \
                  build with headroom"
             ),
-            QuotaError::PlanTickTooCoarse { tokens, nanos, burst } => write!(
-                f,
-                "a tick of the limiter is worth more than 1/128 of a burst of {burst} at {tokens} tokens every \
-                 {nanos} ns: build with headroom"
-            ),
-            QuotaError::PlanFillsTooSlowly { tokens, nanos, burst } => write!(
-                f,
-                "a burst of {burst} at {tokens} tokens every {nanos} ns takes longer to fill than 1/64 of the \
-                 limiter's time range"
-            ),
+            QuotaError::PlanTickTooCoarse(quota) => {
+                write!(f, "a tick of the limiter is worth more than 1/128 of {quota}: build with headroom")
+            }
+            QuotaError::PlanFillsTooSlowly(quota) => {
+                write!(f, "{quota} takes longer to fill than 1/64 of the limiter's time range")
+            }
         }
+    }
+}
+
+impl fmt::Display for RawQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RawQuota { tokens, nanos, burst } = self;
+        write!(f, "a burst of {burst} at {tokens} tokens every {nanos} ns")
     }
 }
 
@@ -363,10 +351,10 @@ impl QuotaError {
             QuotaError::NoTokens => "a quota of 0 tokens grants nothing: the least is 1",
             QuotaError::NoPeriod => "a period of 0 ns has no rate: the least is 1 ns",
             QuotaError::NoBurst => "a burst of 0 grants nothing: the least is 1",
-            QuotaError::LongPeriod { .. } => "a period is at most 2^62 ns (146 years)",
-            QuotaError::LargeBurst { .. } => "a burst is at most 2^40 tokens",
-            QuotaError::FastRate { .. } => "a rate is at most 10^12 tokens a second",
-            QuotaError::SlowFill { .. } => "a bucket must fill within 2^62 ns (146 years)",
+            QuotaError::LongPeriod(_) => "a period is at most 2^62 ns (146 years)",
+            QuotaError::LargeBurst(_) => "a burst is at most 2^40 tokens",
+            QuotaError::FastRate(_) => "a rate is at most 10^12 tokens a second",
+            QuotaError::SlowFill(_) => "a bucket must fill within 2^62 ns (146 years)",
             // The other errors are of words that were built, not of quotas.
             _ => "this burst at this rate does not fit into one word",
         }

@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 use super::reference::Unit;
 use super::terms::{Asked, has_room, numbers, quotas, unit_of};
 use super::verbs::{Rooms, room_of, rooms};
-use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError};
+use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
 use crate::word::terms::Terms;
 
 const SECOND: u64 = 1_000_000_000;
@@ -54,22 +54,22 @@ fn checks(layout: Layout, quota: Asked) -> TestCaseResult {
             prop_assert_eq!(terms.layout(), layout);
             prop_assert_eq!((terms.empty_level - terms.min_level()) >> unit.fraction, debt);
         }
-        Err(QuotaError::BurstTooWide { burst: named, most }) => {
+        Err(QuotaError::BurstTooWide(named, most)) => {
             prop_assert!(named == burst && !wide && burst > most);
             // The bound is the least that is refused, less one.
             prop_assert!(u128::from(most + unit.debt) << unit.fraction <= u128::from(levels));
             prop_assert!(u128::from(most + 1 + unit.debt) << unit.fraction > u128::from(levels));
         }
-        Err(QuotaError::TickTooCoarse { burst: named, least }) => {
+        Err(QuotaError::TickTooCoarse(named, least)) => {
             prop_assert!(named == burst && !fine && least == 128 << unit.scale && burst < least);
         }
-        Err(QuotaError::RangeTooShort { tokens: t, nanos: p }) => {
+        Err(QuotaError::RangeTooShort(RawQuota { tokens: t, nanos: p, .. })) => {
             prop_assert!((t, p) == (tokens, nanos) && !long)
         }
-        Err(QuotaError::SlowFill { tokens: t, nanos: p, .. }) => {
+        Err(QuotaError::SlowFill(RawQuota { tokens: t, nanos: p, .. })) => {
             prop_assert!((t, p) == (tokens, nanos) && !fills(quota, burst + debt));
         }
-        Err(QuotaError::FastRate { tokens: t, nanos: p }) => {
+        Err(QuotaError::FastRate(RawQuota { tokens: t, nanos: p, .. })) => {
             prop_assert!((t, p) == (tokens, nanos) && u128::from(t) > u128::from(p) * 1_000);
         }
         Err(flaw) => prop_assert!(false, "{:?}", flaw),
@@ -100,7 +100,7 @@ proptest! {
         has_room(&terms)?;
         // That of the debt of a larger burst may take too long to fill: then it is refused, by name.
         let held = layout.check(numbers(head));
-        let slow = matches!(held, Err(QuotaError::SlowFill { .. })) && !layout.widths.fixed_debt;
+        let slow = matches!(held, Err(QuotaError::SlowFill(_))) && !layout.widths.fixed_debt;
         prop_assert!(held.is_ok() || slow, "{:?}", held);
     }
 
@@ -126,16 +126,16 @@ fn room_that_cannot_be_made_is_refused_by_name() {
     assert_eq!(of(quota, None, Some(1_000)), Ok(1_000));
     assert_eq!(of(quota, Some((5, SECOND, 300)), None), Ok(300));
     let debt = MAX_BURST + 1;
-    assert_eq!(of(quota, None, Some(debt)), Err(QuotaError::LargeDebt { debt }));
+    assert_eq!(of(quota, None, Some(debt)), Err(QuotaError::LargeDebt(debt)));
     // A debt that takes longer than 2^62 ns to pay, if it was asked for; else there is none.
     let slow = (2, MAX_NANOS, 2);
     assert_eq!(of(slow, None, None), Ok(0));
     let (slow_debt, fast) = ((8, MAX_NANOS, 5), (8, SECOND, 5));
     assert_eq!(of(fast, None, None), Ok(5));
     assert_eq!((of(slow_debt, Some(fast), None), of(fast, Some(slow_debt), None)), (Ok(0), Ok(0)));
-    let flaw = QuotaError::SlowFill { tokens: 2, nanos: MAX_NANOS, burst: 3 };
+    let flaw = QuotaError::SlowFill(RawQuota { tokens: 2, nanos: MAX_NANOS, burst: 3 });
     assert_eq!(of(slow, None, Some(1)), Err(flaw));
     assert_eq!(of((2, 1, 2), Some(slow), Some(1)), Err(flaw));
-    assert!(matches!(of(quota, Some((1_000, 1, (1 << 39) - 1)), None), Err(QuotaError::NoLayout { .. })));
+    assert!(matches!(of(quota, Some((1_000, 1, (1 << 39) - 1)), None), Err(QuotaError::NoLayout(_))));
     assert!(matches!(of(quota, Some((0, 1, 1)), None), Err(QuotaError::NoTokens)));
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::state::{answer, nanos};
 use super::terms::{Asked, numbers, quotas};
-use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
+use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
 use crate::word::state::State;
@@ -217,18 +217,18 @@ proptest! {
         };
         match Pair::new(own, asked, None) {
             Ok(_) => prop_assert!(fits && fine && quick(0), "accepted: {} {} {}", fits, fine, quick(0)),
-            Err(QuotaError::BurstTooWide { burst: named, most }) => {
+            Err(QuotaError::BurstTooWide(named, most)) => {
                 prop_assert_eq!((named, most), (burst, layout.most_burst()));
                 prop_assert!(!fits);
                 let smaller = Pair::new(own, (tokens, nanos, most), None);
-                prop_assert!(!matches!(smaller, Err(QuotaError::BurstTooWide { .. })), "{:?}", smaller);
+                prop_assert!(!matches!(smaller, Err(QuotaError::BurstTooWide(..))), "{:?}", smaller);
             }
-            Err(QuotaError::PlanTickTooCoarse { tokens: t, nanos: p, burst: b }) => {
+            Err(QuotaError::PlanTickTooCoarse(RawQuota { tokens: t, nanos: p, burst: b })) => {
                 prop_assert_eq!((t, p, b), asked);
                 // The factor is rounded up by 2^-63 of it.
                 prop_assert!(!fine || up * 128 + (up >> 55) + 1 > units * down, "it is fine");
             }
-            Err(QuotaError::PlanFillsTooSlowly { tokens: t, nanos: p, burst: b }) => {
+            Err(QuotaError::PlanFillsTooSlowly(RawQuota { tokens: t, nanos: p, burst: b })) => {
                 prop_assert_eq!((t, p, b), asked);
                 prop_assert!(!quick(2), "it is quick");
             }
@@ -241,14 +241,14 @@ proptest! {
 fn plans_that_do_not_fit_are_refused() {
     let refused = |own, asked| Pair::new(own, asked, None).unwrap_err();
     let own = (100, SECOND, 200);
-    assert!(matches!(refused(own, (100, SECOND, 400)), QuotaError::BurstTooWide { burst: 400, most: 311 }));
+    assert!(matches!(refused(own, (100, SECOND, 400)), QuotaError::BurstTooWide(400, 311)));
     assert!(matches!(
         refused(own, (1_000_000_000, SECOND, 200)),
-        QuotaError::PlanTickTooCoarse { burst: 200, .. }
+        QuotaError::PlanTickTooCoarse(RawQuota { burst: 200, .. })
     ));
     assert!(matches!(
         refused((1_000_000, SECOND, 100), (1, 24 * HOUR, 100)),
-        QuotaError::PlanFillsTooSlowly { burst: 100, .. }
+        QuotaError::PlanFillsTooSlowly(RawQuota { burst: 100, .. })
     ));
     // Headroom makes room for all of them.
     let head = Some((1_000_000_000, SECOND, 400));
@@ -351,10 +351,10 @@ fn a_plan_earns_nothing_before_its_start() {
 #[test]
 fn a_plan_that_is_far_from_the_quota_is_named_so() {
     let refused = Pair::new((1, 1 << 61, 1), (1_000_000_000_000, SECOND, 1), None).unwrap_err();
-    assert!(matches!(refused, QuotaError::PlanTickTooCoarse { .. }), "{refused:?}");
+    assert!(matches!(refused, QuotaError::PlanTickTooCoarse(_)), "{refused:?}");
     for tokens in [1, 2, 4, 8, 16, 1_000] {
         let refused = Pair::new((tokens, 1, 1), (1, 1 << 62, 1), None).unwrap_err();
-        assert!(matches!(refused, QuotaError::PlanFillsTooSlowly { .. }), "{refused:?}");
+        assert!(matches!(refused, QuotaError::PlanFillsTooSlowly(_)), "{refused:?}");
     }
 }
 
@@ -367,11 +367,11 @@ fn a_plan_at_its_bounds_is_accepted() {
     assert_eq!(bits, (16, 46, 1 << 16), "the bounds below are those of this layout");
     // 2^9 times the units of a tick are 2^-7 of a token.
     assert!(Pair::new(own, (512, SECOND, 1), None).is_ok());
-    assert!(matches!(Pair::new(own, (513, SECOND, 1), None), Err(QuotaError::PlanTickTooCoarse { .. })));
+    assert!(matches!(Pair::new(own, (513, SECOND, 1), None), Err(QuotaError::PlanTickTooCoarse(_))));
     // 2^17 units, with the debt, at 2^-23 of a unit a tick, are 2^40 ticks.
     let period = SECOND << 23;
     assert!(Pair::new(own, (1, period, 1), None).is_ok());
-    assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(QuotaError::PlanFillsTooSlowly { .. })));
+    assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(QuotaError::PlanFillsTooSlowly(_))));
 }
 
 /// A ratio that is a 2^70th below 1 is rounded up to 1, which has a bit more than its factor.

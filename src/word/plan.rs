@@ -57,13 +57,14 @@ impl Plan {
         since: Option<PlanStart>,
     ) -> Result<Plan, QuotaError> {
         let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
-        let RawQuota { tokens, nanos, burst } = quota.numbers();
+        let raw = quota.numbers();
         // `factor * 128 > units << shift`, which might overflow.
-        if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(burst) << terms.widths.fraction {
-            return Err(QuotaError::PlanTickTooCoarse { tokens, nanos, burst });
+        if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(raw.burst) << terms.widths.fraction
+        {
+            return Err(QuotaError::PlanTickTooCoarse(raw));
         }
         if plan.ticks_to_fill() > (terms.mask + 1) / 64 {
-            return Err(QuotaError::PlanFillsTooSlowly { tokens, nanos, burst });
+            return Err(QuotaError::PlanFillsTooSlowly(raw));
         }
         Ok(plan)
     }
@@ -76,21 +77,23 @@ impl Plan {
         terms: &Terms,
         since: Option<PlanStart>,
     ) -> Result<Plan, QuotaError> {
-        let RawQuota { tokens, nanos, burst } = quota.numbers();
+        let raw = quota.numbers();
+        let RawQuota { tokens, nanos, burst } = raw;
         let widths = terms.widths;
         let most = terms.layout().most_burst();
         if burst > most {
-            return Err(QuotaError::BurstTooWide { burst, most });
+            return Err(QuotaError::BurstTooWide(burst, most));
         }
         let own = own.numbers();
         // Units per tick, below 2^126 over below 2^126, times 2^scale.
         let up = u128::from(tokens) * u128::from(own.nanos);
         let down = u128::from(own.tokens) * u128::from(nanos);
         let Some((factor, shift)) = ratio(up, down, widths.scale.into()) else {
-            return Err(if up > down {
-                QuotaError::PlanTickTooCoarse { tokens, nanos, burst }
+            let coarse = up > down;
+            return Err(if coarse {
+                QuotaError::PlanTickTooCoarse(raw)
             } else {
-                QuotaError::PlanFillsTooSlowly { tokens, nanos, burst }
+                QuotaError::PlanFillsTooSlowly(raw)
             });
         };
         Ok(Plan {
