@@ -1,3 +1,4 @@
+# promise: headers
 """Reads the headers that tests/it/headers.rs wrote by another parser of structured fields (RFC 9651), and holds them against
 what draft-ietf-httpapi-ratelimit-headers-11 and this crate's table of them promise, in exact fractions."""
 

@@ -1,3 +1,4 @@
+# promise: no-overflow
 """Theorems of the pure step of src/word/state.rs, over all 64-bit words, ticks and terms; and what refutes them when a clamp is
 taken away.
 
