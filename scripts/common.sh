@@ -1,10 +1,11 @@
-# What the scripts here share. To be sourced.
+# Functions of several scripts. To be sourced.
 # shellcheck shell=bash
 
 # The exit code of a step that could not run.
 did_not_run=77
 
-# Installs a program's Debian package if the program is missing; where that cannot be done, the step does not run.
+# Installs a program's Debian package if the program is missing. Where that fails, the step does not
+# run.
 need() {
     local program=$1 package=${2:-$1}
     command -v "$program" >/dev/null && return
@@ -15,8 +16,8 @@ need() {
     exit "$did_not_run"
 }
 
-# Builds the models for a checker (loom or shuttle), with more cfgs if need be, and prints the program's path. Only the
-# crate itself is built anew for another set of them.
+# Builds the models for a checker (loom or shuttle), with further cfgs, and prints the program's
+# path. For another set of cfgs only the crate itself is built anew.
 build_models() {
     local checker=$1 cfgs=()
     shift

@@ -1,3 +1,4 @@
+// promise: bounded
 //! What is allocated, and what stays: counted by the global allocator, for each thread by itself.
 
 #![cfg(not(any(loom, shuttle)))]

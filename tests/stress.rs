@@ -1,3 +1,4 @@
+// promise: law
 //! Threads, more of them than cores, that stumble at random points, while buckets come and go.
 //!
 //! On the real clock, and on a mock clock that a thread moves while the others decide. A thread sleeps here only to be in

@@ -1,3 +1,4 @@
+// promise: law, never-late
 //! One bucket, alone or a key's: any quota with any room, a clock that is moved both ways, all verbs but those that sleep. Each
 //! answer is held against the ideal bucket, and so is a look into it afterwards; each `retry_after` is tried a nanosecond early
 //! and when due. A key is asked for under plans, which are made before and after changes of quota, and is removed.

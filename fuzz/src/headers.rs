@@ -1,3 +1,4 @@
+// promise: client-ip
 //! Whose request it is, by headers that anybody may write. Lists that are made hop by hop have a client that is known; any bytes
 //! at all name no client that no hop says, and none at all if the peer is not to be believed. Behind
 //! trusted proxies no text of a client, with quotes opened everywhere, changes the addresses that

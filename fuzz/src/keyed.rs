@@ -1,3 +1,4 @@
+// promise: law, one-bucket
 //! Many keys: a small limiter, floods, evictions, all policies, on a clock that is moved both ways, against an exact bucket
 //! for each key that is held and for each that is shared.
 //!

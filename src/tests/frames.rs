@@ -1,3 +1,4 @@
+// promise: no-overflow
 //! The frame of a word: what it has room for, and what it refuses.
 
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// promise: layer
 //! What is said on the wire to clients of gRPC, to the byte.
 
 use std::time::Duration;

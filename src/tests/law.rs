@@ -1,3 +1,4 @@
+// promise: law
 //! The law over all verbs: what is granted in any interval, reservations counted when they are due.
 
 use std::time::Duration;

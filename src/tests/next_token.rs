@@ -1,3 +1,4 @@
+// promise: headers
 //! The wait for the next token after a decision that left none, against the wait of a refusal.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// promise: law
 //! Plans: what they earn against exact fractions, for ever; their waits; and what is refused.
 
 use std::time::Duration;

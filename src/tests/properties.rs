@@ -1,3 +1,4 @@
+// promise: no-overflow
 //! What holds of every step: from any word and at any reading, under any quota or plan that is accepted.
 //!
 //! A million cases of each, in a release build that looks for overflow:

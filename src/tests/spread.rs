@@ -1,3 +1,4 @@
+// promise: law
 //! A bucket that is spread, by threads that take turns: each call says whose cell it uses.
 //!
 //! It is held between two plain buckets that are granted the same: one of its burst, which has no less than it at any

@@ -1,3 +1,4 @@
+// promise: law, never-late
 //! The pure step of a take against the ideal bucket: over random sequences, and at its edges.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// promise: no-overflow
 //! The compiled terms against the table of the design, and the clock of ticks against exact products.
 
 use proptest::prelude::*;

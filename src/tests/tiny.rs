@@ -1,3 +1,4 @@
+// promise: law, never-late
 //! Every step on every word of tiny layouts, against one that is spelled out in plain integers.
 //!
 //! What is spelled out shares no code with the crate: from the compiled terms it has only the widths and the floor.

@@ -1,3 +1,4 @@
+// promise: law, never-late
 //! All verbs in random order against the ideal bucket, on a clock that moves both ways and under quotas that change.
 
 use std::time::Duration;

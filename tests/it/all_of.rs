@@ -1,3 +1,4 @@
+// promise: law
 //! Several limits, all or nothing.
 
 use std::sync::{Arc, Mutex};

@@ -1,3 +1,4 @@
+// promise: law
 //! What another thread does in the middle of a call, one case at a time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,3 +1,4 @@
+// promise: client-ip
 //! Whose request it is: whom to believe, row by row.
 
 use std::net::{IpAddr, SocketAddr};

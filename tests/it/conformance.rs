@@ -1,3 +1,4 @@
+// promise: law, never-late
 //! Cases of six other limiters' test suites, with what the ideal bucket answers: `tests/conformance.json`, or
 //! the file that `TOLLGATE_CONFORMANCE` names.
 //!

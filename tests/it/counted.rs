@@ -1,3 +1,4 @@
+// promise: layer
 //! Statistics of a layer with several limits: each request counts once, at the limit that decided.
 
 use std::convert::Infallible;

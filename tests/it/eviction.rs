@@ -1,3 +1,4 @@
+// promise: one-bucket
 //! Who is evicted, when to the nanosecond, and what becomes of those that find no room.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// promise: law
 //! A bucket, one that is spread, a key of a limiter, and a key of a pinned limiter under one trait: a law holds of all four.
 
 use std::sync::Arc;

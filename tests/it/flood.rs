@@ -1,3 +1,4 @@
+// promise: bounded
 //! A million distinct keys against room for ten thousand.
 
 use std::time::Duration;

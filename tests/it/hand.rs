@@ -1,3 +1,4 @@
+// promise: bounded
 //! Room in a map: how many keys it has room for, to the key, and how the hand that turns on its ring finds it.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// promise: headers
 //! What responses say of a decision: whole seconds that keep their promises.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// promise: one-bucket
 //! Keys that are spread while they are contended: in a map and in a table, by every verb, and back.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

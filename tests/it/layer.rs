@@ -1,3 +1,4 @@
+// promise: layer
 //! The layer of tower: what is passed on, what is refused, and what is said of it.
 
 use std::convert::Infallible;

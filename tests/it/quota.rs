@@ -1,3 +1,4 @@
+// promise: no-overflow
 //! Quotas as text, and what is said of those that cannot be held.
 
 use std::error::Error;

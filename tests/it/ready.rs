@@ -1,3 +1,4 @@
+// promise: layer
 //! The layer and the readiness of the service within: a refusal takes none of it, and does not wait for it.
 
 use std::convert::Infallible;

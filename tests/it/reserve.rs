@@ -1,3 +1,4 @@
+// promise: never-late
 //! Tokens that will be there: slots of time in order of arrival, bounded debt, and deadlines.
 
 use tollgate::{Quota, Reason};

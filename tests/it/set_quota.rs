@@ -1,3 +1,4 @@
+// promise: law
 //! Quotas that change while they are in use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,3 +1,4 @@
+// promise: law
 //! A bucket that is spread: many threads, and verbs of all kinds while tokens are at hand.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,3 +1,4 @@
+// promise: one-bucket
 //! Entries of a map that are half-way: in it and not yet charged, or sealed and not yet removed. (A place of a table is neither.)
 
 use std::cell::RefCell;

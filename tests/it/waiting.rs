@@ -1,3 +1,4 @@
+// promise: never-late
 //! Waiting on tokio's paused clock: whole runs take no time, and every time is exact.
 
 use std::sync::{Arc, Mutex};

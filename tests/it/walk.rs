@@ -1,3 +1,4 @@
+// promise: law, never-late
 //! Random sequences through the public face, held against the ideal bucket after every step.
 
 use std::cell::Cell;

@@ -1,3 +1,4 @@
+// promise: law
 //! No token is minted or lost while threads race, on clocks that differ, and while buckets come and go.
 //!
 //! # How the skew enters

@@ -1,3 +1,4 @@
+// promise: law
 //! A bucket whose clock stands still grants exactly its burst, to however many.
 
 use std::sync::Barrier;

@@ -1,5 +1,9 @@
-"""Reads the headers that tests/it/headers.rs wrote by another parser of structured fields (RFC 9651), and holds them against
-what draft-ietf-httpapi-ratelimit-headers-11 and this crate's table of them promise, in exact fractions."""
+# promise: headers
+"""Reads the headers that tests/it/headers.rs wrote by another parser of structured fields (RFC 9651).
+
+Compares them, in exact fractions, with the promises of draft-ietf-httpapi-ratelimit-headers-11 and of
+this crate's table of headers.
+"""
 
 import sys
 from collections import Counter

@@ -1,3 +1,4 @@
+// promise: hostile-keys
 //! A process that is forked goes on deciding, with a copy of the buckets: what either takes, the other does not see.
 //!
 //! What the copy does not have is the other threads. A [janitor](tollgate::Janitor) no longer sweeps, which is not needed, and a

@@ -1,3 +1,4 @@
+// promise: flood
 //! Ten million addresses, each of which comes once, through the layer: the memory of those that have room, a client that keeps to its
 //! limit notices nothing, and there are as many series of metrics as before. By what the allocator counts, so it is a program of
 //! its own.

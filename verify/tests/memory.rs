@@ -1,3 +1,4 @@
+// promise: bounded
 //! Ten million keys, each of which comes once, need no more memory than as many as have room. By what the allocator
 //! counts, and by what the process has in memory; so it is a program of its own.
 

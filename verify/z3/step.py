@@ -1,10 +1,13 @@
-"""Theorems of the pure step of src/word/state.rs, over all 64-bit words, ticks and terms; and what refutes them when a clamp is
-taken away.
+# promise: no-overflow
+"""Theorems of the pure step of src/word/state.rs, over all 64-bit words, ticks and terms.
+
+Each theorem is refuted when one of its clamps is taken away.
 
     step.py             proves the theorems, and refutes each where it is broken
     step.py VECTORS     works out the steps that `steps_for_z3` in src/tests/properties.rs wrote, with these formulas
 
-The widths of the fields are those of LAYOUTS; all else is a symbol. How a reading of the clock becomes a tick is not modelled: `now` is any tick.
+The widths of the fields are those of LAYOUTS; all else is a symbol. The step from a clock reading to
+a tick is not modelled: `now` is any tick.
 """
 
 import sys

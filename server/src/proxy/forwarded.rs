@@ -203,7 +203,7 @@ mod tests {
         Hop { peer, client, trusted, is_tls: false, host: Some(host), port: 8080 }
     }
 
-    /// What the upstream gets of these lines.
+    /// The lines for the upstream.
     fn passed_on(lines_in: &[&str], hop: &Hop<'_>) -> Vec<String> {
         let mut headers = headers(lines_in);
         drop_hop_by_hop(&mut headers);
@@ -211,7 +211,7 @@ mod tests {
         lines(&headers)
     }
 
-    /// What the upstream gets if the client sends none of it.
+    /// The lines for the upstream if the client sends none of them.
     const OURS: [&str; 6] = [
         "forwarded: for=192.0.2.1;proto=http;host=\"shop.example:81\"",
         "x-forwarded-for: 192.0.2.1",

@@ -1,3 +1,4 @@
+// promise: law
 //! An attempt while the quota changes, and while the first reader works out what the processor counts.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// promise: law
 //! One bucket: takers, and clocks that are behind or set back.
 //!
 //! The clock and the quota are chosen so that one grant too many breaks the law.

@@ -1,3 +1,4 @@
+// promise: law, one-bucket
 //! A key that is spread over two cells, and no more: beside takers, an evictor, and who removes it.
 //!
 //! A token takes ten seconds, and the clock moves by less, or by so much that the bucket is full: what is granted is known to the

@@ -1,3 +1,4 @@
+// promise: law, one-bucket
 //! A key that comes to the map and leaves it: takers, evictors, refunds, plans.
 //!
 //! A tenth of a token a second, a burst of 1, and at most 12.1 s in all make 1 + 1.21, so 2 grants.

@@ -1,3 +1,4 @@
+// promise: law
 //! A quota that changes under those who take, on a clock that moves in steps of 20 ms.
 //!
 //! The fast quota earns 20,000 tokens in a step, the slow one none. The bucket has room for all of it, and all

@@ -1,3 +1,4 @@
+// promise: one-bucket, bounded
 //! The ring of tickets, beside a stand-in for the map: who has an entry.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// promise: law
 //! A bucket that is spread over two cells, of which each has at most two tokens at hand.
 //!
 //! A token takes ten seconds, and the clock moves by less, or by so much that the bucket is full: what is granted is known to the

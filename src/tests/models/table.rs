@@ -1,3 +1,4 @@
+// promise: law, one-bucket
 //! A fixed table: keys that come to it, and take each other's slots. The production code, in sets of one slot.
 //!
 //! A tenth of a token a second. Four have too many interleavings where each load may return older values as well: with plain loads

@@ -1,3 +1,4 @@
+// promise: law
 //! Reservations, and what is given back.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// promise: one-bucket
 //! A key that is just getting a place: what others may do meanwhile, and what becomes of it if it comes to nothing.
 //!
 //! Its call reads the clock three times: before anything is done, as it looks for a place, and when it has one and nobody else can

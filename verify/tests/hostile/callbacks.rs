@@ -1,3 +1,4 @@
+// promise: hostile-keys
 //! Keys whose `Drop` calls the limiter that drops them.
 
 use std::cell::Cell;

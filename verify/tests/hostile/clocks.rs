@@ -1,3 +1,4 @@
+// promise: law
 //! A clock that stalls, jumps ahead, goes back, or cannot decide. Each answer is held against the ideal bucket; the sum of
 //! grants against the law, of which no more is known here than what it says.
 

@@ -1,3 +1,4 @@
+// promise: hostile-keys
 //! Keys that all fall into one place.
 
 use std::hash::{BuildHasher, Hash, Hasher};

@@ -1,3 +1,4 @@
+// promise: hostile-keys
 //! Keys whose `Hash`, `Eq`, `Clone` and `Drop` panic one time in 37.
 
 use std::cell::{Cell, RefCell};

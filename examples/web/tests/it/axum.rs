@@ -1,3 +1,4 @@
+// promise: layer
 //! The layer in a router: however it is attached, it is one limit, and it takes nothing from a request.
 
 use std::net::SocketAddr;

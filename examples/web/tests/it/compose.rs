@@ -1,3 +1,4 @@
+// promise: layer
 //! The layer among others: wherever it is put, a stack of layers compiles, serves a request and refuses one.
 
 use std::convert::Infallible;

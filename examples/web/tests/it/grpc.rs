@@ -1,3 +1,4 @@
+// promise: layer
 //! What a client of tonic sees of a refusal.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// promise: layer
 //! The program of README.md, as it is there: it limits each client by itself, and says so if it
 //! cannot.
 

@@ -1,3 +1,4 @@
+// promise: layer
 //! The layer before services that reserve something when they get ready, with a service for each connection.
 
 use std::convert::Infallible;

@@ -1,10 +1,10 @@
 //! The admin listener: metrics, health, and a page on which the limit can be changed.
 //!
 //! A foreign web page may make a browser on this host send requests here. So a `POST` needs the
-//! `Origin` of this very address, and every request needs a `Host` that no name server decides on, or
-//! one of `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell
-//! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing else in, and no
-//! other page frame it. Text from outside is put on it as text.
+//! `Origin` of this very address, and every request needs a `Host` that no name server decides on,
+//! or one of `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell
+//! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing
+//! else in, and no other page frame it. Text from outside is put on it as text.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
