@@ -1,5 +1,5 @@
 //! Faults: deliberate breaks of the protocol that the models must detect. One at a time is
-//! injected, under `--cfg control`.
+//! injected, under `--cfg fault`.
 //!
 //! Without that `cfg` no fault is injected, and the compiled program contains none of this code.
 
@@ -15,7 +15,7 @@ pub(crate) enum Fault {
     /// The clock is read before the bucket is looked up.
     ClockBeforeLookUp,
     /// A reading from before the look-up decides, even if the bucket was charged meanwhile.
-    Unadmitted,
+    StaleReadingAccepted,
     /// The same reading is used before and after a seal was met.
     NoRereadAfterSeal,
     /// The same reading is used before and after a lost race.
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     /// A bucket may be evicted as soon as it is full.
     NoMargin,
     /// A bucket may be evicted right after a change of quota.
-    NotCalm,
+    NoGraceAfterChange,
     /// The evictor ignores plans.
     PlansUnknown,
     /// A key enters the map full, without the debt of its overflow bucket.
@@ -35,7 +35,7 @@ pub(crate) enum Fault {
     /// A grant on the overflow bucket stands even if the key has an entry.
     NoVoidGrants,
     /// A reservation is given back although later takes stand on it.
-    Unmarked,
+    IgnoreQueuePosition,
     /// A reservation is given back by its mark alone, also where a key is used under plans.
     PlansUnmarked,
     /// An undo gives back the whole take, although refill filled part of it meanwhile.
@@ -57,9 +57,9 @@ pub(crate) enum Fault {
     /// The start of a version is read without a fence after its publication.
     Unfenced,
     /// The reader does not check the slot's fingerprint after the load of its word.
-    NoSecondLook,
+    NoFingerprintRecheck,
     /// The reader does not check that the word on which it refuses is still there.
-    NoThirdLook,
+    NoRefusalRecheck,
     /// Inserting threads of one table set do not exclude each other.
     NoLatch,
     /// An inserting thread reads the clock before it takes the latch.
@@ -86,38 +86,38 @@ pub(crate) enum Fault {
     /// The reader does not check whether the key is promoted after the load of its word.
     NotWatched,
     /// The cells of a demoted key stay open.
-    FoldedOpen,
+    DemoteLeavesOpen,
     /// A key is promoted although it was sealed just before.
-    GhostSpread,
+    PromoteSealed,
     /// The cells of a removed key pass to the next key.
     LeasesInherited,
     /// A thread that finds cells at its hot slot uses them without checking their owner.
-    OthersCells,
+    ForeignCells,
     /// All generations of a cell have the same number.
-    LivesAlike,
+    SameGeneration,
     /// A committing thread does not check that the leases it counted were of its bucket.
-    OthersLeases,
+    ForeignLeases,
     /// A cell is reopened whatever its state is now, not only if its generation still has it
     /// closed.
     ReopenedAnyway,
 }
 
-/// Returns whether this fault is injected: always false without `--cfg control`.
-#[cfg(not(control))]
+/// Returns whether this fault is injected: always false without `--cfg fault`.
+#[cfg(not(fault))]
 #[inline(always)]
 pub(crate) const fn injected(_: Fault) -> bool {
     false
 }
 
-/// Returns whether `TOLLGATE_CONTROL` names this fault. Prints its name at the first use.
-#[cfg(control)]
-pub(crate) fn injected(control: Fault) -> bool {
+/// Returns whether `TOLLGATE_FAULT` names this fault. Prints its name at the first use.
+#[cfg(fault)]
+pub(crate) fn injected(fault: Fault) -> bool {
     use std::sync::{LazyLock, Once};
-    static NAME: LazyLock<String> = LazyLock::new(|| std::env::var("TOLLGATE_CONTROL").unwrap_or_default());
+    static NAME: LazyLock<String> = LazyLock::new(|| std::env::var("TOLLGATE_FAULT").unwrap_or_default());
     static SAID: Once = Once::new();
-    let injected = format!("{control:?}") == *NAME;
+    let injected = format!("{fault:?}") == *NAME;
     if injected {
-        SAID.call_once(|| println!("broken on purpose: {control:?}"));
+        SAID.call_once(|| println!("broken on purpose: {fault:?}"));
     }
     injected
 }

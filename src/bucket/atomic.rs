@@ -204,26 +204,26 @@ fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>
 }
 
 /// Returns `read` as it is.
-#[cfg(not(control))]
+#[cfg(not(fault))]
 #[inline(always)]
 pub(crate) fn stop(_: Fault, read: impl ReadClock) -> impl ReadClock {
     read
 }
 
 /// Returns `read`; under the fault, with one reading for the whole call.
-#[cfg(control)]
+#[cfg(fault)]
 pub(crate) fn stop(fault: Fault, read: impl ReadClock) -> impl ReadClock {
     Stopped { read, now: injected(fault).then(|| read.read(State::FULL)) }
 }
 
-#[cfg(control)]
+#[cfg(fault)]
 #[derive(Clone, Copy)]
 struct Stopped<T> {
     read: T,
     now: Option<Reading>,
 }
 
-#[cfg(control)]
+#[cfg(fault)]
 impl<T: ReadClock> ReadClock for Stopped<T> {
     fn read(&self, state: State) -> Reading {
         self.now.unwrap_or_else(|| self.read.read(state))

@@ -31,7 +31,7 @@ impl IdleCheck {
     /// How long a bucket is to wait before it may be sealed: 0 if it may be now, less if it may be earlier.
     pub(crate) fn ticks_until_idle(&self, state: State) -> u64 {
         let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
-        let calm = self.grace_left == 0 || !state.is_level() || injected(Fault::NotCalm);
+        let calm = self.grace_left == 0 || !state.is_level() || injected(Fault::NoGraceAfterChange);
         if calm { ticks } else { ticks | IdleCheck::GRACE }
     }
 

@@ -191,7 +191,8 @@ impl State {
     /// most `half` ticks, half the range, before it.
     #[inline(always)]
     pub(crate) fn accepts_fresh(self, reading: &Reading, half: u64) -> bool {
-        (self.is_level() && self.passed(&reading.refill, reading.tick) <= half) || injected(Fault::Unadmitted)
+        (self.is_level() && self.passed(&reading.refill, reading.tick) <= half)
+            || injected(Fault::StaleReadingAccepted)
     }
 
     /// Returns whether an accepted reading from before the load of the word may take: it is at most
@@ -202,7 +203,7 @@ impl State {
     /// refusal based on too much elapsed time is still a refusal with less.)
     #[inline(always)]
     pub(crate) fn within_skew(self, reading: &Reading, near: u64) -> bool {
-        self.passed(&reading.refill, reading.tick) <= near || injected(Fault::Unadmitted)
+        self.passed(&reading.refill, reading.tick) <= near || injected(Fault::StaleReadingAccepted)
     }
 
     /// Returns whether a reading from before the load of the word may decide: it is jitter, or
@@ -323,7 +324,7 @@ impl State {
     pub(crate) fn stands(self, terms: &Terms, now: u64, Left { empty_at, stamp }: Left) -> bool {
         let same_stamp = |stamp: u64| (self.0 ^ stamp) & terms.mask == 0;
         let same = self.empty_at(terms, now) == empty_at && stamp.is_none_or(same_stamp);
-        self.is_level() && (same || injected(Fault::Unmarked))
+        self.is_level() && (same || injected(Fault::IgnoreQueuePosition))
     }
 
     /// Undoes a take of `need` units made at tick `since` when the level was `before`. Gives back

@@ -51,7 +51,7 @@ impl Generation {
     /// Returns generation `number`, which repeats only after years.
     pub(crate) fn number(number: u64) -> Generation {
         const LIVES: u64 = LIFE >> 32;
-        let number = if injected(Fault::LivesAlike) { 0 } else { number };
+        let number = if injected(Fault::SameGeneration) { 0 } else { number };
         Generation((number % LIVES + 1) << 32)
     }
 }

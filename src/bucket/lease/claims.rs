@@ -56,7 +56,7 @@ impl<'a> Claim<'a> {
 
     /// Ends the old lease and closes the cell for this generation.
     pub(super) fn close(mut self) {
-        if injected(Fault::FoldedOpen) {
+        if injected(Fault::DemoteLeavesOpen) {
             return self.settle(0);
         }
         self.settled = true;

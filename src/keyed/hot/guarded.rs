@@ -43,7 +43,7 @@ impl<W: BucketRef> BucketRef for Guarded<'_, W> {
         // Leases were read after the word: they may be of the next bucket that has the cells.
         if let Some(time) = self.time
             && !self.slot.is_time(time)
-            && !injected(Fault::OthersLeases)
+            && !injected(Fault::ForeignLeases)
         {
             return Err(State::SEALED);
         }

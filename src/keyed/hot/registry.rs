@@ -46,7 +46,7 @@ impl HotKeys {
         let slot = self.slot(id);
         let Some(time) = slot.time_of(id) else { return Some(Mode::Plain(self.whole(word, id))) };
         let (tenant, _) = slot.tenant(time)?;
-        if tenant == id || injected(Fault::OthersCells) {
+        if tenant == id || injected(Fault::ForeignCells) {
             return Some(Mode::Spread(self.spread(word, id, time, engine)));
         }
         // The cells were opened for the key that had the table slot before.
@@ -99,7 +99,7 @@ impl HotKeys {
         let slot = self.slot(id);
         let Some(time) = slot.give(id, tag, now) else { return };
         fence(Ordering::SeqCst);
-        if sealed() && !injected(Fault::GhostSpread) {
+        if sealed() && !injected(Fault::PromoteSealed) {
             slot.leave(time);
         }
     }

@@ -69,7 +69,7 @@ impl BucketRef for SlotRef<'_> {
     #[inline(always)]
     fn state(self) -> State {
         let state = self.slot.bucket.state();
-        let mine = self.slot.has(self.fingerprint) || injected(Fault::NoSecondLook);
+        let mine = self.slot.has(self.fingerprint) || injected(Fault::NoFingerprintRecheck);
         if mine && state.is_level() { state } else { State::SEALED }
     }
 
@@ -80,7 +80,7 @@ impl BucketRef for SlotRef<'_> {
 
     #[inline(always)]
     fn still_has(self, state: State) -> bool {
-        state == State::SEALED || self.slot.bucket.state() == state || injected(Fault::NoThirdLook)
+        state == State::SEALED || self.slot.bucket.state() == state || injected(Fault::NoRefusalRecheck)
     }
 }
 
