@@ -22,7 +22,7 @@ use crate::word::terms::Terms;
 /// Default bound on the keys of a limiter.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
 /// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits.
-const MOST_KEYS: usize = 1 << 32;
+const MAX_KEYS: usize = 1 << 32;
 
 impl TokenBucket {
     /// Returns a builder of a bucket with this quota.
@@ -36,7 +36,7 @@ impl TokenBucket {
     /// assert!(bucket.try_acquire().is_err());
     /// ```
     pub fn builder(quota: Quota) -> BucketBuilder {
-        BucketBuilder::new(quota)
+        BucketBuilder { settings: Settings::new(quota), spread: false }
     }
 }
 
@@ -51,7 +51,18 @@ impl<K> RateLimiter<K> {
 impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
     /// Returns a builder of a limiter with this quota.
     pub fn builder(quota: Quota) -> Builder<K, S> {
-        Builder::new(quota)
+        Builder {
+            settings: Settings::new(quota),
+            hasher: S::default(),
+            max_keys: DEFAULT_MAX_KEYS,
+            inline: None,
+            when_full: WhenFull::default(),
+            presize: 0,
+            plans: Vec::new(),
+            choose: None,
+            spread_hot: false,
+            key: PhantomData,
+        }
     }
 }
 
@@ -74,10 +85,6 @@ pub struct BucketBuilder {
 }
 
 impl BucketBuilder {
-    pub(crate) fn new(quota: Quota) -> BucketBuilder {
-        BucketBuilder { settings: Settings::new(quota), spread: false }
-    }
-
     common_setters!();
 
     fn tried(self) -> Result<Self, InvalidQuota> {
@@ -130,23 +137,6 @@ pub struct Builder<K, S> {
     key: PhantomData<fn() -> K>,
 }
 
-impl<K, S: Default> Builder<K, S> {
-    pub(crate) fn new(quota: Quota) -> Self {
-        Builder {
-            settings: Settings::new(quota),
-            hasher: S::default(),
-            max_keys: DEFAULT_MAX_KEYS,
-            inline: None,
-            when_full: WhenFull::default(),
-            presize: 0,
-            plans: Vec::new(),
-            choose: None,
-            spread_hot: false,
-            key: PhantomData,
-        }
-    }
-}
-
 impl<K, S> Builder<K, S> {
     common_setters!();
 
@@ -166,9 +156,9 @@ impl<K, S> Builder<K, S> {
     /// The function returns an index in the [`plans`](Builder::plans). `None` and an index past
     /// their end mean the limiter's own quota.
     ///
-    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet.
-    /// If the caller knows the plan, [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and
-    /// the function is not called.
+    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet; with
+    /// [`inline`](Builder::inline) it clones every key. If the caller knows the plan,
+    /// [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and the function is not called.
     ///
     /// # Examples
     ///
@@ -211,7 +201,7 @@ impl<K, S> Builder<K, S> {
     /// More than 2^32 count as 2^32. With 0 no key has a bucket of its own, and
     /// [`when_full`](Builder::when_full) decides on all of them.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys.min(MOST_KEYS);
+        self.max_keys = max_keys.min(MAX_KEYS);
         self
     }
 
@@ -221,9 +211,12 @@ impl<K, S> Builder<K, S> {
     /// takes 22 bytes. More than 2^32 `keys` count as 2^32. [`max_keys`](Builder::max_keys) and
     /// [`presize`](Builder::presize) then have no effect.
     ///
-    /// [`build`](Builder::build) allocates the whole table, and no later call allocates. A new key
-    /// takes the slot of a key whose bucket has been full for 2 s, as in the map. The table has a
-    /// third more slots than `keys`, and each key may be in 16 of them.
+    /// [`build`](Builder::build) allocates the whole table. A later decision allocates in two cases
+    /// only: [`plan_for`](Builder::plan_for) clones the key in each call, and the first key without
+    /// room under a plan makes the buckets that such keys [share](WhenFull::Share).
+    ///
+    /// A new key takes the slot of a key whose bucket has been full for 2 s, as in the map. The table
+    /// has a third more slots than `keys`, and each key may be in 16 of them.
     ///
     /// A new key finds no room if limited keys hold all its 16 slots. Then
     /// [`when_full`](Builder::when_full) decides. The table below gives the chance, if all keys are
@@ -245,7 +238,6 @@ impl<K, S> Builder<K, S> {
     /// nanoseconds. Decisions on known keys do not wait for it. If the inserting thread is
     /// descheduled meanwhile, other new keys of the set find no room until it resumes. The slot of
     /// a [removed](RateLimiter::remove) key is free for others after 2 s.
-    /// [`plan_for`](Builder::plan_for) clones the key in each call.
     ///
     /// With feature `huge-pages`, a table of 2 MiB or more (about 98,000 keys) is mapped, and Linux
     /// is advised to put it on huge pages. If the system has none, nothing else changes. A smaller
@@ -264,7 +256,7 @@ impl<K, S> Builder<K, S> {
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
     pub fn inline(mut self, keys: usize) -> Self {
-        self.inline = Some(keys.min(MOST_KEYS));
+        self.inline = Some(keys.min(MAX_KEYS));
         self
     }
 

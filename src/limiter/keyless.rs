@@ -15,7 +15,7 @@ use crate::word::verb::Take;
 
 /// A request for `n` tokens without a key.
 ///
-/// The bucket is the first of those that keys without room share, under the limiter's own quota.
+/// Its bucket is the first overflow bucket under the limiter's own quota.
 pub(crate) struct NoKey<'a, K, S> {
     inner: &'a Inner<K, S>,
     n: u64,
@@ -36,7 +36,7 @@ impl<'a, K, S> NoKey<'a, K, S> {
         self.inner.keyspace.engine.run_overflow(self.bucket(), read, Take::Exactly(self.n))
     }
 
-    /// Looks at the tokens that are there.
+    /// Returns the tokens that are there, and takes none.
     pub(crate) fn peek(&self) -> Snapshot {
         let looked = Take::Exactly(0).decision(self.run(Now(&self.inner.keyspace.engine)));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
@@ -54,12 +54,10 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let engine = &self.inner.keyspace.engine;
-        let read = At(engine, now);
         let step = Take::Exactly(self.n);
-        let (outcome, reading) = self.bucket().update(read, |state, reading: &Reading| {
+        let decision = step.decision(self.bucket().update(At(engine, now), |state, reading: &Reading| {
             (step.apply(engine.initialized(state, reading), reading).0, None)
-        });
-        let decision = step.decision((outcome, reading));
+        }));
         if engine.may_begin(&decision) && self.bucket().state() == State::FULL {
             return Ok(());
         }
@@ -68,8 +66,8 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let (outcome, reading) = self.run(Now(&self.inner.keyspace.engine));
-        let granted =
-            self.inner.extras.observe(self.n, Take::Exactly(self.n).decision((outcome, reading)))?;
+        let decision = Take::Exactly(self.n).decision((outcome, reading));
+        let granted = self.inner.extras.observe(self.n, decision)?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 
