@@ -123,18 +123,14 @@ fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
         return Err(AllDenied { which: MAX_LIMITS, denied: Denied::too_many_limits() });
     }
     let now = first.clock().moment();
-    let mut slowest_fill: Option<AllDenied> = None;
-    for (which, limit) in (0..).map_while(|index| Some((index, limits.get(index)?))) {
+    let limits = (0..).map_while(|index| limits.get(index));
+    let refusals = limits.enumerate().filter_map(|(which, limit)| {
         let same = which == 0 || limit.clock().is_same(first.clock());
         let now = if same { now } else { limit.clock().moment() };
-        if let Err(denied) = limit.look(now) {
-            let denied = AllDenied { which, denied };
-            if slowest_fill.is_none_or(|slowest_fill| denied.wait() > slowest_fill.wait()) {
-                slowest_fill = Some(denied);
-            }
-        }
-    }
-    slowest_fill.map_or(Ok(()), Err)
+        limit.look(now).err().map(|denied| AllDenied { which, denied })
+    });
+    let slowest = refusals.reduce(|slowest, next| if next.wait() > slowest.wait() { next } else { slowest });
+    slowest.map_or(Ok(()), Err)
 }
 
 /// Takes the limits from index `which` on.

@@ -159,21 +159,18 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     }
 
     /// Waits at most `max_wait` for a token; see [`TokenBucket::blocking_acquire`].
-    pub fn blocking_acquire_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
+    pub fn blocking_acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.key(key).blocking_acquire_within(max_wait)
     }
 
     /// Waits at most `max_wait` for `n` tokens; see [`TokenBucket::blocking_acquire`].
-    pub fn blocking_acquire_n_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
+    pub fn blocking_acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.key(key).n(n).blocking_acquire_within(max_wait)
     }
 

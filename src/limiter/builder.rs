@@ -341,7 +341,7 @@ impl<K, S> Builder<K, S> {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter::from_inner(Inner::new(keyspace, self.hasher, extras, plans))
+        RateLimiter { inner: Arc::new(Inner::new(keyspace, self.hasher, extras, plans)) }
     }
 }
 

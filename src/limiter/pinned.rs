@@ -61,23 +61,19 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
 
     /// Takes `n` tokens, all or none, at an earlier reading; see [`RateLimiter::try_acquire_at`].
     #[inline]
-    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
-        &self,
-        now: Moment,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
+    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.inner.try_acquire_as(&self.pin, key, n, CallOptions { now: Some(now), ..CallOptions::NOW })
     }
 
     /// Takes `n` tokens, all or none, under a plan; see [`RateLimiter::try_acquire_as`].
     #[inline]
-    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        plan: &Plan,
-    ) -> Result<Granted, Denied> {
+    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.inner.try_acquire_as(&self.pin, key, n, CallOptions { plan: Some(plan), ..CallOptions::NOW })
     }
 

@@ -60,18 +60,8 @@ pub struct RateLimiter<K, S = RandomState> {
     pub(crate) inner: Arc<Inner<K, S>>,
 }
 
-impl<K, S> RateLimiter<K, S> {
-    pub(crate) fn from_inner(inner: Inner<K, S>) -> Self {
-        RateLimiter { inner: Arc::new(inner) }
-    }
-}
-
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Takes one token of the key's bucket, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back.
+    /// Takes one token of the key's bucket, if there is one; see [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
         self.try_acquire_n(key, 1)
@@ -104,12 +94,10 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// }
     /// ```
     #[inline]
-    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
-        &self,
-        now: Moment,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
+    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.key(key).n(n).try_acquire_at(now)
     }
 
@@ -132,12 +120,10 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
     #[inline]
-    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        plan: &Plan,
-    ) -> Result<Granted, Denied> {
+    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.key(key).n(n).under(plan).try_acquire()
     }
 
@@ -377,12 +363,10 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// assert!(limiter.reserve_within(&1, 1, Duration::from_secs(1)).is_err());
     /// ```
-    pub fn reserve_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        max_wait: Duration,
-    ) -> Result<Reservation<'_>, Denied> {
+    pub fn reserve_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Reservation<'_>, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.inner.reserve(key, CallOptions::NOW, n, nanos_of(max_wait))
     }
 

@@ -146,21 +146,18 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     }
 
     /// Waits at most `max_wait` for a token; see [`TokenBucket::acquire`].
-    pub async fn acquire_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
+    pub async fn acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.key(key).acquire_within(max_wait).await
     }
 
     /// Waits at most `max_wait` for `n` tokens; see [`TokenBucket::acquire`].
-    pub async fn acquire_n_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
+    pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.key(key).n(n).acquire_within(max_wait).await
     }
 
