@@ -54,13 +54,13 @@ pub(crate) mod sealed {
 ///
 /// * An undo gives back the tokens that the limit would still have without the take. It mints none,
 ///   and loses at most the tokens earned meanwhile; none if no other caller took.
-/// * An undo gives nothing back if a later reservation waits: its time was promised on top of the
-///   take. The same holds if a key of a limiter with plans was used meanwhile: the tokens would
-///   spill at another level.
+/// * An undo gives nothing back if a later reservation waits (its time was promised on top of the
+///   take), or if a key of a limiter with plans was used meanwhile (the tokens would spill at
+///   another level).
 /// * Between a take and its undo, another caller may be refused for the lack of these tokens.
-/// * The look misses two refusals: a new key that finds no room, and a new key that starts with too
-///   few tokens. The other limits are then taken and undone.
-/// * A limit that is named twice is taken twice. Name it once with the sum, for the right
+/// * The look misses the refusal of a new key that finds no room, or starts with too few tokens.
+///   The other limits are then taken and undone.
+/// * A limit that is named twice is taken twice. Name it once with the sum for a right
 ///   `retry_after`.
 ///
 /// # Examples
@@ -98,7 +98,7 @@ pub struct AllOf<L> {
 impl<L: Limits> AllOf<L> {
     /// Takes the tokens of all limits, or of none.
     ///
-    /// The answer is that of the limit with the fewest tokens left. No limits at all grant everything.
+    /// The answer is that of the limit with the fewest tokens left. No limits grant everything.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ pub struct AllDenied {
 }
 
 impl AllDenied {
-    /// Returns the index of the limit that refused; if several did, of the one with the longest wait.
+    /// Returns the index of the refusing limit; of several, of that with the longest wait.
     ///
     /// If another caller won a limit's tokens after the look, it is the index of that limit.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Decisions on many keys. Keys are looked up ahead of their decisions, so that cache misses overlap.
+//! Decisions on many keys, looked up ahead so that cache misses overlap.
 
 use std::hash::{BuildHasher, Hash};
 use std::hint::black_box;
@@ -16,10 +16,10 @@ const AHEAD: usize = 16;
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// Takes tokens of many keys' buckets, each by itself and in order.
     ///
-    /// Each call of the iterator's `next` makes one decision, at a reading of the clock that serves 16
-    /// keys, as in [`try_acquire_at`](Self::try_acquire_at). With [inline](crate::Builder::inline)
-    /// buckets the slots of 16 keys are brought into the cache at once, so a decision waits for little
-    /// of that. In a map only the readings of the clock and the guard are saved.
+    /// Each `next` of the iterator makes a decision. A reading of the clock serves 16 keys, as in
+    /// [`try_acquire_at`](Self::try_acquire_at). With [inline](crate::Builder::inline) buckets the
+    /// slots of 16 keys are brought into the cache at once, so a decision waits for little of that.
+    /// A map only saves the readings and the guard.
     ///
     /// # Examples
     ///

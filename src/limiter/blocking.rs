@@ -63,8 +63,8 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if the debt would pass its bound. The other forms are also
-    /// denied at once if `n` is over the burst, or the tokens would come later than `max_wait`.
+    /// [`Denied`] at once, without a wait, if the debt would pass its bound, `n` is over the burst,
+    /// or the tokens would come after `max_wait`.
     ///
     /// # Examples
     ///

@@ -92,9 +92,8 @@ impl BucketBuilder {
     }
 
     /// Spreads the bucket over the cores, as [`TokenBucket::spread`] does.
-    pub fn spread(mut self) -> Self {
-        self.spread = true;
-        self
+    pub fn spread(self) -> Self {
+        BucketBuilder { spread: true, ..self }
     }
 
     /// Returns the bucket.
@@ -146,9 +145,8 @@ impl<K, S> Builder<K, S> {
     ///
     /// [`InvalidQuota`] if a quota does not fit the limiter, as in [`RateLimiter::plan`].
     /// [`headroom`](Builder::headroom) makes room for faster and larger quotas.
-    pub fn plans(mut self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
-        self.plans = plans.into_iter().collect();
-        self.tried()
+    pub fn plans(self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
+        Builder { plans: plans.into_iter().collect(), ..self }.tried()
     }
 
     /// Sets a function that chooses the plan of each key, in every call.
@@ -156,8 +154,8 @@ impl<K, S> Builder<K, S> {
     /// The function returns an index in the [`plans`](Builder::plans). `None` and an index past
     /// their end mean the limiter's own quota.
     ///
-    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet; with
-    /// [`inline`](Builder::inline) it clones every key. If the caller knows the plan,
+    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet;
+    /// with [`inline`](Builder::inline) it clones every key. If the caller knows the plan,
     /// [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and the function is not called.
     ///
     /// # Examples
@@ -175,9 +173,8 @@ impl<K, S> Builder<K, S> {
     /// assert_eq!(limiter.peek("bob").remaining(), 10);
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
-    pub fn plan_for(mut self, choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static) -> Self {
-        self.choose = Some(Box::new(choose));
-        self
+    pub fn plan_for(self, choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static) -> Self {
+        Builder { choose: Some(Box::new(choose)), ..self }
     }
 
     /// Returns the builder, if the plans still fit the layout.
@@ -191,18 +188,16 @@ impl<K, S> Builder<K, S> {
     }
 
     /// Sets the hasher of keys; by default `S::default()`. A decision hashes its key once.
-    pub fn hasher(mut self, hasher: S) -> Self {
-        self.hasher = hasher;
-        self
+    pub fn hasher(self, hasher: S) -> Self {
+        Builder { hasher, ..self }
     }
 
     /// Sets the largest number of keys with a bucket of their own; by default 1,048,576.
     ///
     /// More than 2^32 count as 2^32. With 0 no key has a bucket of its own, and
     /// [`when_full`](Builder::when_full) decides on all of them.
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys.min(MAX_KEYS);
-        self
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Builder { max_keys: max_keys.min(MAX_KEYS), ..self }
     }
 
     /// Keeps the buckets in a fixed table for `keys` keys, instead of a map that grows.
@@ -215,14 +210,12 @@ impl<K, S> Builder<K, S> {
     /// only: [`plan_for`](Builder::plan_for) clones the key in each call, and the first key without
     /// room under a plan makes the buckets that such keys [share](WhenFull::Share).
     ///
-    /// A new key takes the slot of a key whose bucket has been full for 2 s, as in the map. The table
-    /// has a third more slots than `keys`, and each key may be in 16 of them.
-    ///
-    /// A new key finds no room if limited keys hold all its 16 slots. Then
-    /// [`when_full`](Builder::when_full) decides. The table below gives the chance, if all keys are
+    /// A new key takes the slot of a key whose bucket has been full for 2 s, as in the map. The
+    /// table has a third more slots than `keys`, and each key may be in 16 of them. If limited keys
+    /// hold all 16, [`when_full`](Builder::when_full) decides on the new key. If all keys are
     /// limited:
     ///
-    /// | new keys that arrive | share of them that finds no room |
+    /// | new keys that arrive | share without room |
     /// |---|---|
     /// | until the table holds four fifths of `keys` | one in 600,000 |
     /// | until the table holds `keys` | one in 3,000 |
@@ -255,37 +248,30 @@ impl<K, S> Builder<K, S> {
     /// assert_eq!(limiter.len(), 1);
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
-    pub fn inline(mut self, keys: usize) -> Self {
-        self.inline = Some(keys.min(MAX_KEYS));
-        self
+    pub fn inline(self, keys: usize) -> Self {
+        Builder { inline: Some(keys.min(MAX_KEYS)), ..self }
     }
 
     /// Sets the policy for new keys without room; by default they [share](WhenFull::Share).
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Builder { when_full, ..self }
     }
 
     /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
     ///
     /// By default the map grows in steps, and decisions on other keys help with each step.
-    pub fn presize(mut self, keys: usize) -> Self {
-        self.presize = keys;
-        self
+    pub fn presize(self, keys: usize) -> Self {
+        Builder { presize: keys, ..self }
     }
 
     /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does.
     ///
-    /// This is for limiters where many threads ask for the same few keys, and these are not known
-    /// in advance.
+    /// This is for limiters where many threads ask for a few keys that are not known in advance.
     ///
     /// A key is spread when threads lose 32 races for its word within 10 ms. The key then gets one
     /// cell a core, with tokens leased in advance. A removed key is no longer spread. A key without
-    /// a new lease for 100 ms is no longer spread either, as soon as one of these happens:
-    ///
-    /// * a decision on a key that is not spread
-    /// * an eviction that makes room in the limiter
-    /// * a call of [`evict_idle`](RateLimiter::evict_idle)
+    /// a new lease for 100 ms ends its spreading at the next of three events: a decision on a key
+    /// that is not spread, an eviction for room, or [`evict_idle`](RateLimiter::evict_idle).
     ///
     /// There are 16 hot slots with cells, and each key belongs to one of them. Of two keys with the
     /// same hot slot, only the first is spread. [`Stats::spread`](crate::Stats::spread) is the
@@ -319,9 +305,8 @@ impl<K, S> Builder<K, S> {
     /// assert_eq!(granted, 50_000);
     /// assert!(limiter.stats().spread <= 1);
     /// ```
-    pub fn spread_hot(mut self) -> Self {
-        self.spread_hot = true;
-        self
+    pub fn spread_hot(self) -> Self {
+        Builder { spread_hot: true, ..self }
     }
 
     /// Returns the limiter.

@@ -10,9 +10,9 @@ use crate::time::periodic::PeriodicThread;
 impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> RateLimiter<K, S> {
     /// Starts a thread that calls [`evict_idle`](RateLimiter::evict_idle) every `interval`.
     ///
-    /// The thread stops when the janitor or the last handle to the limiter is dropped. It only makes
-    /// idle keys give their memory back earlier. An interval of at least the quota's fill time makes
-    /// the most of each round; an interval below 1 ms counts as 1 ms.
+    /// The thread stops when the janitor or the last handle to the limiter is dropped. It makes
+    /// idle keys give their memory back earlier. An interval of at least the quota's fill time
+    /// makes the most of each round; an interval below 1 ms counts as 1 ms.
     ///
     /// # Examples
     ///

@@ -21,8 +21,8 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// Returns a handle that takes the map's guard once, which saves about 11 ns a call.
     ///
     /// While the handle lives, the memory of evicted keys is not given back: keep it for a batch of
-    /// decisions, not for the life of a thread. The handle is neither `Send` nor `Sync`, so no future
-    /// that moves between threads can hold it across an await.
+    /// decisions, not for the life of a thread. The handle is neither `Send` nor `Sync`, so no
+    /// future that moves between threads can hold it across an await.
     ///
     /// # Examples
     ///

@@ -16,9 +16,9 @@ use crate::word::plan::Plan;
 
 /// A token bucket for each key, in a lock-free map, all under one quota.
 ///
-/// A key's bucket starts full when the key is first seen. The memory is bounded: the limiter holds at
-/// most [`max_keys`](crate::Builder::max_keys) buckets, 1,048,576 by default. Each takes about 43
-/// bytes and the key.
+/// A key's bucket starts full when the key is first seen. At most
+/// [`max_keys`](crate::Builder::max_keys) buckets are held, 1,048,576 by default. Each takes about
+/// 43 bytes and the key.
 ///
 /// A new key finds room by the eviction of a bucket that has been full for 2 s; a call looks at 64
 /// entries at most for one. A full bucket grants the same as none, where keys
@@ -61,17 +61,17 @@ pub struct RateLimiter<K, S = RandomState> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Takes one token of the key's bucket, if there is one; see [`try_acquire_n`](Self::try_acquire_n).
+    /// Takes one token, if there is one; see [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
         self.try_acquire_n(key, 1)
     }
 
-    /// Takes `n` tokens of the key's bucket, all or none. Taking 0 always succeeds and takes nothing.
+    /// Takes `n` tokens of the key's bucket, all or none. A take of 0 is always granted.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when to come back; never if `n` is over the burst.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.inner.try_acquire_once(key, n)
@@ -101,12 +101,12 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         self.key(key).n(n).try_acquire_at(now)
     }
 
-    /// Like [`try_acquire_n`](Self::try_acquire_n), under a plan instead of the limiter's own quota.
+    /// Like [`try_acquire_n`](Self::try_acquire_n), under a plan instead of the own quota.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back, or why that is in vain: `n` is over the plan's burst, or
-    /// the plan is of another limiter.
+    /// [`Denied`] says when to come back; never with a plan of another limiter, or `n` over the
+    /// plan's burst.
     ///
     /// # Examples
     ///
@@ -206,9 +206,9 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 
     /// Evicts every bucket that has been full for 2 s, and returns their number.
     ///
-    /// It looks at every entry. The bound on keys does not need it: it gives the memory of idle keys
-    /// back earlier. It evicts none if keys do [not start full](crate::Builder::initial_tokens): they
-    /// would start anew with less.
+    /// It looks at every entry. The bound on keys does not need it: it gives the memory of idle
+    /// keys back earlier. It evicts none if keys do
+    /// [not start full](crate::Builder::initial_tokens): they would start anew with less.
     ///
     /// # Examples
     ///
@@ -249,14 +249,13 @@ impl<K: Eq, S> RateLimiter<K, S> {
 
     /// Changes rate and burst of every key, together and at once, in constant time.
     ///
-    /// The buckets keep their tokens as in [`TokenBucket::set_quota`](crate::TokenBucket::set_quota),
-    /// and [plans](Plan) change their rates in proportion. A key that was evicted, full, under a
-    /// smaller burst starts full under the larger one. A raised burst is filled by the time before: a
-    /// key that was idle for 100 s under `10/s burst 10` has 1,000 tokens once the burst is 1,000.
+    /// [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) says which tokens are kept, and
+    /// how a raised burst fills. [Plans](Plan) change their rates in proportion. A key that was
+    /// evicted, full, under a smaller burst starts full under the larger one.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] names the bound, if the words as built cannot hold the quota. See
+    /// [`InvalidQuota`] if the words as built have no room for it; see
     /// [`headroom`](crate::Builder::headroom).
     ///
     /// # Examples
@@ -277,8 +276,8 @@ impl<K: Eq, S> RateLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth more
-    /// than 1/128 of the burst, or the burst fills in more than 1/64 of the words' time range.
+    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth
+    /// more than 1/128 of the burst, or the burst fills in more than 1/64 of the words' time range.
     /// [`headroom`](crate::Builder::headroom) makes room.
     ///
     /// # Examples
@@ -333,7 +332,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when the reservation can be made; never if `n` is over the burst.
     ///
     /// # Examples
     ///
