@@ -20,13 +20,13 @@ use crate::word::plan::Plan;
 /// [`max_keys`](crate::Builder::max_keys) buckets are held, 1,048,576 by default. Each takes about
 /// 43 bytes and the key.
 ///
-/// A new key finds room by the eviction of a bucket that has been full for 2 s; a call looks at 64
-/// entries at most for one. A full bucket grants the same as none, where keys
-/// [start full](crate::Builder::initial_tokens). Eviction then changes no decision, and no client
-/// can reset a limit by pushing keys out.
+/// At that bound, a new key takes the room of a bucket that has been full for 2 s; a call looks at
+/// 64 entries at most for one. Where keys [start full](crate::Builder::initial_tokens), a full
+/// bucket grants the same as none. Eviction then changes no decision, and no client can reset a
+/// limit by pushing keys out.
 ///
-/// If no bucket can be evicted, [`WhenFull`](crate::WhenFull) decides. (It also decides on a ninth
-/// key that agrees with eight others in 32 bits of its hash, which a sound hasher does not cause.)
+/// If no bucket can be evicted, [`WhenFull`](crate::WhenFull) decides, as it does on a ninth key
+/// that agrees with eight others in 32 bits of its hash. (A sound hasher does not cause that.)
 ///
 /// No thread is needed for any of this, and a decision on a known key in the map allocates nothing.
 /// A clone is another handle to the same limiter. The default hasher `S` resists flooding.
@@ -71,7 +71,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back; never if `n` is over the burst.
+    /// [`Denied`] says when to come back; with `n` over the burst, that is never.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.inner.try_acquire_once(key, n)
@@ -79,7 +79,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 
     /// Like [`try_acquire_n`](Self::try_acquire_n), at a reading of the clock taken before.
     ///
-    /// One [`now`](Self::now) serves many decisions, and a refusal counts from it. See
+    /// One [`now`](Self::now) serves many decisions, and `retry_after` counts from it. See
     /// [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
     ///
     /// # Examples
@@ -105,8 +105,8 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back; never with a plan of another limiter, or `n` over the
-    /// plan's burst.
+    /// [`Denied`] says when to come back. That is never, if `n` is over the plan's burst, or the
+    /// plan is of another limiter.
     ///
     /// # Examples
     ///
@@ -332,7 +332,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when the reservation can be made; never if `n` is over the burst.
+    /// [`Denied`] says when the reservation can be made; with `n` over the burst, that is never.
     ///
     /// # Examples
     ///
