@@ -222,7 +222,7 @@ impl sealed::Limit for BucketLimit<'_> {
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let step = Take::Exactly(self.n);
         let decision = step.decision(self.bucket.peek_at(At(self.bucket.engine(), now), step));
-        self.bucket.extras.preview(self.n, decision)
+        self.bucket.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
@@ -246,7 +246,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
         if self.inner.keyspace.engine.may_begin(&decision) && !self.inner.holds(&pin, self.key) {
             return Ok(());
         }
-        self.inner.extras.preview(self.n, decision)
+        self.inner.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {

@@ -128,7 +128,7 @@ impl TokenBucket {
 
     /// Reserves `n` tokens, with the bucket's jitter.
     pub(crate) fn due(&self, n: u64, max_wait: u64) -> Result<Due<'_>, Denied> {
-        Ok(Due::new(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait))
+        Ok(Due::new(self.reserve_for(n, max_wait)?, self.jitter, max_wait))
     }
 
     pub(crate) fn waiter(&self) -> Waiter<'_> {
@@ -203,7 +203,7 @@ where
 
     /// Reserves the tokens, with the limiter's jitter.
     pub(crate) fn due(&self, max_wait: u64) -> Result<Due<'a>, Denied> {
-        Ok(Due::new(self.reserve_for(max_wait)?, self.inner.extras.jitter, max_wait))
+        Ok(Due::new(self.reserve_for(max_wait)?, self.inner.jitter, max_wait))
     }
 }
 

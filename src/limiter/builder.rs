@@ -99,8 +99,8 @@ impl BucketBuilder {
     /// Returns the bucket.
     #[must_use]
     pub fn build(self) -> TokenBucket {
-        let (engine, extras) = self.settings.finish();
-        let bucket = TokenBucket::from_rules(engine, extras);
+        let (engine, hook, jitter) = self.settings.finish();
+        let bucket = TokenBucket::from_rules(engine, hook, jitter);
         if self.spread { bucket.spread() } else { bucket }
     }
 }
@@ -312,7 +312,7 @@ impl<K, S> Builder<K, S> {
     /// Returns the limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
-        let (engine, extras) = self.settings.finish();
+        let (engine, hook, jitter) = self.settings.finish();
         let keyspace = Keyspace::new(KeyspaceOptions {
             engine,
             inline: self.inline,
@@ -320,13 +320,13 @@ impl<K, S> Builder<K, S> {
             max_keys: self.max_keys,
             when_full: self.when_full,
             // Hooks and plans chosen for each key do not apply to spread keys.
-            spread_hot: self.spread_hot && self.choose.is_none() && extras.observer.is_none(),
+            spread_hot: self.spread_hot && self.choose.is_none() && hook.is_none(),
         });
         let plans = self.choose.map(|choose| {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter { inner: Arc::new(Inner::new(keyspace, self.hasher, extras, plans)) }
+        RateLimiter { inner: Arc::new(Inner::new(keyspace, self.hasher, hook, jitter, plans)) }
     }
 }
 

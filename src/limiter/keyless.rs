@@ -61,13 +61,13 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
         if engine.may_begin(&decision) && self.bucket().state() == State::FULL {
             return Ok(());
         }
-        self.inner.extras.preview(self.n, decision)
+        self.inner.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let (outcome, reading) = self.run(Now(&self.inner.keyspace.engine));
         let decision = Take::Exactly(self.n).decision((outcome, reading));
-        let granted = self.inner.extras.observe(self.n, decision)?;
+        let granted = self.inner.hook.observe(self.n, decision)?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::LiveTerms;
-use crate::limiter::observer::{Extras, Hook, Observer};
+use crate::limiter::observer::{DecisionHook, HookFn};
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) layout: Layout,
     pub(crate) initial: Option<u64>,
     pub(crate) shadow: bool,
-    pub(crate) hook: Option<Hook>,
+    pub(crate) hook: Option<HookFn>,
     pub(crate) jitter: Jitter,
 }
 
@@ -43,10 +43,9 @@ impl Settings {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> (Engine, Extras) {
-        let observer = Observer::new(self.shadow, self.hook);
+    pub(crate) fn finish(self) -> (Engine, DecisionHook, Jitter) {
         let engine = Engine::new(LiveTerms::new(self.quota, self.layout), self.clock, self.initial);
-        (engine, Extras { observer, jitter: self.jitter })
+        (engine, DecisionHook::new(self.shadow, self.hook), self.jitter)
     }
 }
 
