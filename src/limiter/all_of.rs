@@ -15,12 +15,16 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::Take;
 
-/// So many tokens of one limit, for [`all_of`]: from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
+/// Tokens of one limit, for [`all_of`].
+///
+/// They come from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
 pub trait Limit: sealed::Limit {}
 
 impl<T: sealed::Limit + ?Sized> Limit for T {}
 
-/// Limits for [`all_of`]: tuples of up to eight, arrays and slices of up to 64 limits, or of `&dyn Limit`.
+/// Limits for [`all_of`]: a tuple of up to 8 limits, or an array or slice of up to 64.
+///
+/// The limits of an array or slice may be `&dyn Limit`.
 pub trait Limits: sealed::Limits {}
 
 impl<T: sealed::Limits + ?Sized> Limits for T {}
@@ -29,11 +33,11 @@ pub(crate) mod sealed {
     use super::*;
 
     pub trait Limit {
-        /// The clock it decides on.
         fn clock(&self) -> &Clock;
-        /// What a take would come to, at a reading.
+        /// Returns the refusal of a take at a reading, without the take.
         fn look(&self, now: Moment) -> Result<(), Denied>;
         fn take(&self) -> Result<(Granted, Receipt), Denied>;
+        /// Gives back the tokens that the bucket would still have without the take.
         fn undo(&self, receipt: &Receipt);
     }
 
@@ -44,16 +48,20 @@ pub(crate) mod sealed {
 
 /// Takes tokens of several limits, all or none.
 ///
-/// First each is looked at, from one reading of the clock; if any refuses, nothing is written. Then they are
-/// taken in order. If one is lost to somebody else meanwhile, those before are undone: each gets back what it would
-/// still have, so nothing is minted, and at most what came in that time is lost; nothing, if nobody else took. (All of it
-/// is lost if another caller has reserved meanwhile and waits: that time was promised on top of it. All of it is lost as well
-/// where a key of a limiter with plans was used meanwhile: the tokens would spill at another level.)
-/// For that moment, somebody else may be refused by what is held and then given back. Nothing is allocated.
+/// A call looks at each limit first, from one reading of the clock. If any refuses, nothing is
+/// written. Then the call takes from the limits in order. If another caller wins the tokens of one
+/// meanwhile, the takes before it are undone. Nothing is allocated.
 ///
-/// A look does not see that a new key finds no room, nor that one which does not start full has too
-/// few tokens yet: then the others are taken and undone. A limit that is named twice is taken
-/// twice: say the sum instead, for a `retry_after` that is right.
+/// * An undo gives back the tokens that the limit would still have without the take. It mints none,
+///   and loses at most the tokens earned meanwhile; none if no other caller took.
+/// * An undo gives nothing back if a later reservation waits (its time was promised on top of the
+///   take), or if a key of a limiter with plans was used meanwhile (the tokens would spill at
+///   another level).
+/// * Between a take and its undo, another caller may be refused for the lack of these tokens.
+/// * The look misses the refusal of a new key that finds no room, or starts with too few tokens.
+///   The other limits are then taken and undone.
+/// * A limit that is named twice is taken twice. Name it once with the sum for a right
+///   `retry_after`.
 ///
 /// # Examples
 ///
@@ -78,8 +86,8 @@ pub fn all_of<L: Limits>(limits: L) -> AllOf<L> {
     AllOf { limits }
 }
 
-/// Limits of one call: each takes a place on the stack.
-const MOST: usize = 64;
+/// Largest number of limits in a call: each takes a place on the stack.
+const MAX_LIMITS: usize = 64;
 
 /// Several limits, from [`all_of`].
 #[derive(Clone, Copy)]
@@ -88,45 +96,46 @@ pub struct AllOf<L> {
 }
 
 impl<L: Limits> AllOf<L> {
-    /// Takes the tokens of all, or of none. The answer is that of the limit that has the least left; no limits at all
-    /// grant everything.
+    /// Takes the tokens of all limits, or of none.
+    ///
+    /// The answer is that of the limit with the fewest tokens left. No limits grant everything.
     ///
     /// # Errors
     ///
-    /// [`AllDenied`] says which refused, the one that takes longest, and for how long.
+    /// [`AllDenied`] names the limit that refused for the longest time, and that time.
     pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
         take_all(&self.limits).map(|(granted, _)| granted)
     }
 }
 
-/// Takes of all or of none. Tells what the one granted that has the least left, and which it is.
+/// Takes of all limits or of none.
+///
+/// Returns the answer and the index of the limit with the fewest tokens left.
 pub(crate) fn take_all<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
     look(limits)?;
     take_from(limits, 0)
 }
 
-/// Looks at each limit, at one reading.
+/// Returns the refusal with the longest wait, if a limit refuses at one reading for all.
 fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
     let Some(first) = limits.get(0) else { return Ok(()) };
-    if limits.get(MOST).is_some() {
-        return Err(AllDenied { which: MOST, denied: Denied::too_many_limits() });
+    if limits.get(MAX_LIMITS).is_some() {
+        return Err(AllDenied { which: MAX_LIMITS, denied: Denied::too_many_limits() });
     }
     let now = first.clock().moment();
-    let mut slowest_fill: Option<AllDenied> = None;
-    for (which, limit) in (0..).map_while(|index| Some((index, limits.get(index)?))) {
+    let limits = (0..).map_while(|index| limits.get(index));
+    let refusals = limits.enumerate().filter_map(|(which, limit)| {
         let same = which == 0 || limit.clock().is_same(first.clock());
         let now = if same { now } else { limit.clock().moment() };
-        if let Err(denied) = limit.look(now) {
-            let denied = AllDenied { which, denied };
-            if slowest_fill.is_none_or(|slowest_fill| denied.wait() > slowest_fill.wait()) {
-                slowest_fill = Some(denied);
-            }
-        }
-    }
-    slowest_fill.map_or(Ok(()), Err)
+        limit.look(now).err().map(|denied| AllDenied { which, denied })
+    });
+    let slowest = refusals.reduce(|slowest, next| if next.wait() > slowest.wait() { next } else { slowest });
+    slowest.map_or(Ok(()), Err)
 }
 
-/// Takes this limit and those after it. One call deep for each, so that receipts need no room of their own.
+/// Takes the limits from index `which` on.
+///
+/// It recurses once for each limit, so the receipts stay on the stack.
 fn take_from<L: sealed::Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
     let Some(limit) = limits.get(which) else { return Ok((Granted::anyway(0, u64::MAX), which)) };
     let (granted, receipt) = limit.take().map_err(|denied| AllDenied { which, denied })?;
@@ -146,7 +155,7 @@ impl<L> fmt::Debug for AllOf<L> {
     }
 }
 
-/// One of several limits refused, and nothing was taken of any.
+/// The refusal of one of several limits. No tokens were taken of any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct AllDenied {
@@ -155,25 +164,28 @@ pub struct AllDenied {
 }
 
 impl AllDenied {
-    /// The limit that refused, by its place from 0; of several, the one that takes longest. (Of one that was lost to
-    /// somebody else meanwhile, that one.)
+    /// Returns the index of the refusing limit; of several, of that with the longest wait.
+    ///
+    /// If another caller won a limit's tokens after the look, it is the index of that limit.
     #[must_use]
     pub fn which(&self) -> usize {
         self.which
     }
 
-    /// What it said.
+    /// Returns the decision of that limit.
     pub fn denied(&self) -> Denied {
         self.denied
     }
 
-    /// How long until all of them may grant, if nobody takes tokens in between; `None` if they never will.
+    /// Returns the time until all limits may grant; `None` if they never will.
+    ///
+    /// Takes of other callers meanwhile make it longer.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.denied.retry_after()
     }
 
-    /// Never is the longest.
+    /// Returns the time until all limits may grant; never counts as the longest.
     fn wait(&self) -> Duration {
         self.retry_after().unwrap_or(Duration::MAX)
     }
@@ -195,7 +207,7 @@ pub struct BucketLimit<'a> {
 }
 
 impl TokenBucket {
-    /// `n` tokens of this bucket, for [`all_of`].
+    /// Returns a request for `n` tokens of this bucket, for [`all_of`].
     #[must_use]
     pub fn n(&self, n: u64) -> BucketLimit<'_> {
         BucketLimit { bucket: self, n }
@@ -208,11 +220,10 @@ impl sealed::Limit for BucketLimit<'_> {
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let TokenBucket { extras, .. } = self.bucket;
         let step = Take::Exactly(self.n);
         let done = self.bucket.look(At(self.bucket.engine(), now), step);
         let decision = step.decision((done.outcome, done.reading));
-        extras.preview(self.n, decision)
+        self.bucket.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
@@ -226,28 +237,26 @@ impl sealed::Limit for BucketLimit<'_> {
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
-        &self.inner().keyspace.engine.clock
+        &self.inner.keyspace.engine.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let inner = self.inner();
-        let pin = inner.keyspace.store.pin();
-        let ask = CallOptions { now: Some(now), ..self.ask() };
-        let decision = inner.look_at(&pin, self.key, ask, Take::Exactly(self.n));
-        if inner.keyspace.engine.may_begin(&decision) && !inner.holds(&pin, self.key) {
+        let pin = self.inner.keyspace.store.pin();
+        let options = CallOptions { now: Some(now), ..self.options };
+        let decision = self.inner.look_at(&pin, self.key, options, Take::Exactly(self.n));
+        if self.inner.keyspace.engine.may_begin(&decision) && !self.inner.holds(&pin, self.key) {
             return Ok(());
         }
-        inner.extras.preview(self.n, decision)
+        self.inner.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let inner = self.inner();
-        inner.receive(&inner.keyspace.store.pin(), self.key, self.ask(), Take::Exactly(self.n))
+        let pin = self.inner.keyspace.store.pin();
+        self.inner.receive(&pin, self.key, self.options, Take::Exactly(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        let inner = self.inner();
-        inner.undo(&inner.keyspace.store.pin(), self.key, receipt);
+        self.inner.undo(&self.inner.keyspace.store.pin(), self.key, receipt);
     }
 }
 

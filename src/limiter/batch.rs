@@ -1,4 +1,4 @@
-//! Decisions on many keys: looked up ahead of being decided, so that the caches' misses of some come at the same time.
+//! Decisions on many keys, looked up ahead so that cache misses overlap.
 
 use std::hash::{BuildHasher, Hash};
 use std::hint::black_box;
@@ -10,15 +10,16 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted};
 
-/// Keys that are looked up ahead: as many misses as a core has under way, or more.
+/// Number of keys looked up ahead: at least the number of cache misses that a core overlaps.
 const AHEAD: usize = 16;
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Takes tokens of many keys' buckets, each by itself, in order: an iterator of the decisions, each made when it is asked for.
+    /// Takes tokens of many keys' buckets, each by itself and in order.
     ///
-    /// The clock is read, and the keys are hashed, for 16 at a time; that is what [`try_acquire_at`](RateLimiter::try_acquire_at)
-    /// does with one reading. Where the buckets are [inline](crate::Builder::inline) the places of those 16 are brought into the cache at
-    /// once, so a decision waits for little of that. In a map it saves the clock and the guard.
+    /// Each `next` of the iterator makes a decision. A reading of the clock serves 16 keys, as in
+    /// [`try_acquire_at`](Self::try_acquire_at). With [inline](crate::Builder::inline) buckets the
+    /// slots of 16 keys are brought into the cache at once, so a decision waits for little of that.
+    /// A map only saves the readings and the guard.
     ///
     /// # Examples
     ///
@@ -44,7 +45,7 @@ struct Batch<'a, K, S, Q: ?Sized> {
     pin: StoreGuard<'a, K>,
     asks: &'a [(&'a Q, u64)],
     decided: usize,
-    /// Of those that were looked up last.
+    /// Reading for the keys that were looked up last.
     now: Moment,
     hashes: [u64; AHEAD],
 }
@@ -54,7 +55,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, S, Q> {
         let asks = self.asks[self.decided..].iter().zip(&mut self.hashes);
         let asked = asks.map(|((key, _), hash)| *hash = self.inner.hasher.hash_one(*key)).count();
         if let StoreGuard::Table(table) = self.pin {
-            // Loads that nothing depends on: none waits for another.
+            // No load depends on another, so none waits for another.
             black_box(self.hashes[..asked].iter().fold(0, |all, hash| all ^ table.prefetch(*hash)));
         }
         self.now = self.inner.keyspace.engine.clock.moment();

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hash};
 use std::thread;
 use std::time::Duration;
 
-use crate::bucket::reservation::{Reservation, Reserved};
+use crate::bucket::reservation::Reservation;
 use crate::keyed::key::ToKey;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -23,43 +23,33 @@ pub(crate) const NO_LIMIT: u64 = u64::MAX;
 /// Shortest time between two tries for a reservation, when the debt is at its bound.
 pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
 
-/// A source of reservations with at most a given wait, in nanoseconds, and the jitter of each wait.
-pub(crate) struct Waiter<'a> {
-    reserve: Box<dyn Fn(u64) -> Reserved<'a> + Send + Sync + 'a>,
-    jitter: Jitter,
+/// A reservation, and the time to sleep before its commit.
+pub(crate) struct Due<'a> {
+    pub(crate) reservation: Reservation<'a>,
+    pub(crate) sleep: Duration,
 }
 
-impl<'a> Waiter<'a> {
-    pub(crate) fn reserve(&self, max_wait: u64) -> Reserved<'a> {
-        (self.reserve)(max_wait)
+/// A function that makes reservations with at most a given wait, in nanoseconds.
+pub(crate) type Waiter<'a> = Box<dyn Fn(u64) -> Result<Due<'a>, Denied> + Send + Sync + 'a>;
+
+impl<'a> Due<'a> {
+    /// Returns the reservation with its sleep: the delay, and a random time if there is a delay.
+    ///
+    /// Jitter never makes the sleep longer than the caller's `max_wait`, in nanoseconds.
+    fn new(reservation: Reservation<'a>, jitter: Jitter, max_wait: u64) -> Due<'a> {
+        let delay = reservation.delay();
+        let sleep = match delay.is_zero() {
+            true => delay,
+            false => jitter.added_to(delay).min(Duration::from_nanos(max_wait).max(delay)),
+        };
+        Due { reservation, sleep }
     }
 
-    pub(crate) fn wait(&self, reservation: &Reservation<'_>) -> Duration {
-        wait(reservation, self.jitter, NO_LIMIT)
+    /// Sleeps in this thread, and commits.
+    pub(crate) fn block(self) -> Granted {
+        thread::sleep(self.sleep);
+        self.reservation.commit()
     }
-
-    pub(crate) fn block(&self) -> Result<Granted, Denied> {
-        let reservation = self.reserve(NO_LIMIT)?;
-        thread::sleep(self.wait(&reservation));
-        Ok(reservation.commit())
-    }
-}
-
-/// Returns the time to sleep for a reservation.
-///
-/// Jitter never makes the wait longer than the caller's `max_wait`, in nanoseconds.
-pub(crate) fn wait(reservation: &Reservation<'_>, jitter: Jitter, max_wait: u64) -> Duration {
-    let delay = reservation.delay();
-    if delay.is_zero() {
-        delay
-    } else {
-        jitter.added_to(delay).min(Duration::from_nanos(max_wait).max(delay))
-    }
-}
-
-fn block(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -> Result<Granted, Denied> {
-    thread::sleep(wait(&reservation, jitter, max_wait));
-    Ok(reservation.commit())
 }
 
 impl TokenBucket {
@@ -73,7 +63,8 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if the debt would pass its bound.
+    /// [`Denied`] at once, without a wait, if the debt would pass its bound, `n` is over the burst,
+    /// or the tokens would come after `max_wait`.
     ///
     /// # Examples
     ///
@@ -90,24 +81,12 @@ impl TokenBucket {
         self.blocking_acquire_n(1)
     }
 
-    /// Waits for `n` tokens, and takes them.
-    ///
-    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
+    /// Waits for `n` tokens, and takes them; see [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        block(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT)
+        self.due(n, NO_LIMIT).map(Due::block)
     }
 
-    /// Waits at most `max_wait` for a token, and takes it.
-    ///
-    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
+    /// Waits at most `max_wait` for a token; see [`blocking_acquire`](Self::blocking_acquire).
     ///
     /// # Examples
     ///
@@ -124,17 +103,9 @@ impl TokenBucket {
         self.blocking_acquire_n_within(1, max_wait)
     }
 
-    /// Waits at most `max_wait` for `n` tokens, and takes them.
-    ///
-    /// See [`blocking_acquire`](TokenBucket::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
-    /// over the burst.
+    /// Waits at most `max_wait` for `n` tokens; see [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
-        let max_wait = nanos_of(max_wait);
-        block(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait)
+        self.due(n, nanos_of(max_wait)).map(Due::block)
     }
 
     /// Returns an iterator that waits for a token in each call of `next`.
@@ -152,21 +123,21 @@ impl TokenBucket {
     /// }
     /// ```
     pub fn paced(&self) -> Paced<'_> {
-        Paced(self.gate())
+        Paced(self.waiter())
     }
 
-    pub(crate) fn gate(&self) -> Waiter<'_> {
-        Waiter { reserve: Box::new(|max_wait| self.reserve_for(1, max_wait)), jitter: self.extras.jitter }
+    /// Reserves `n` tokens, with the bucket's jitter.
+    pub(crate) fn due(&self, n: u64, max_wait: u64) -> Result<Due<'_>, Denied> {
+        Ok(Due::new(self.reserve_for(n, max_wait)?, self.jitter, max_wait))
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter<'_> {
+        Box::new(|max_wait| self.due(1, max_wait))
     }
 }
 
 impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
-    /// Waits for a token of the key's bucket, and takes it. See [`TokenBucket::blocking_acquire`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, without a wait, if the [debt](crate::Builder::max_debt) would pass its
-    /// bound.
+    /// Waits for a token of the key's bucket; see [`TokenBucket::blocking_acquire`].
     ///
     /// # Examples
     ///
@@ -179,63 +150,38 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn blocking_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
-        self.blocking_acquire_n(key, 1)
+        self.key(key).blocking_acquire()
     }
 
-    /// Waits for `n` tokens, and takes them.
-    ///
-    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
+    /// Waits for `n` tokens; see [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        block(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT)
+        self.key(key).n(n).blocking_acquire()
     }
 
-    /// Waits at most `max_wait` for a token, and takes it.
-    ///
-    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
-    pub fn blocking_acquire_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
-        self.blocking_acquire_n_within(key, 1, max_wait)
+    /// Waits at most `max_wait` for a token; see [`TokenBucket::blocking_acquire`].
+    pub fn blocking_acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.key(key).blocking_acquire_within(max_wait)
     }
 
-    /// Waits at most `max_wait` for `n` tokens, and takes them.
-    ///
-    /// See [`blocking_acquire`](RateLimiter::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
-    /// over the burst.
-    pub fn blocking_acquire_n_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
-        let max_wait = nanos_of(max_wait);
-        block(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait)
+    /// Waits at most `max_wait` for `n` tokens; see [`TokenBucket::blocking_acquire`].
+    pub fn blocking_acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.key(key).n(n).blocking_acquire_within(max_wait)
     }
 
-    /// Returns an iterator that waits for a token of the key's bucket in each call of `next`.
-    ///
-    /// See [`TokenBucket::paced`].
+    /// Returns an iterator of tokens of the key's bucket; see [`TokenBucket::paced`].
     pub fn paced<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Paced<'a> {
-        Paced(self.gate(key))
+        Paced(self.waiter(key))
     }
 
-    pub(crate) fn gate<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Waiter<'a> {
-        let reserve = Box::new(move |max_wait| self.reserve_for(key, 1, max_wait));
-        Waiter { reserve, jitter: self.inner.extras.jitter }
+    pub(crate) fn waiter<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Waiter<'a> {
+        let limit = self.key(key);
+        Box::new(move |max_wait| limit.due(max_wait))
     }
 }
 
@@ -245,25 +191,19 @@ where
     Q: ToKey<K> + ?Sized,
     S: BuildHasher + Send + Sync,
 {
-    /// Waits for the tokens, and takes them. See [`TokenBucket::blocking_acquire`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) the burst.
+    /// Waits for the tokens; see [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
-        block(self.reserve()?, self.inner().extras.jitter, NO_LIMIT)
+        self.due(NO_LIMIT).map(Due::block)
     }
 
-    /// Waits at most `max_wait` for the tokens, and takes them.
-    ///
-    /// See [`blocking_acquire`](KeyLimit::blocking_acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or
-    /// [`n`](KeyLimit::n) is over the burst.
+    /// Waits at most `max_wait` for the tokens; see [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
-        block(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait))
+        self.due(nanos_of(max_wait)).map(Due::block)
+    }
+
+    /// Reserves the tokens, with the limiter's jitter.
+    pub(crate) fn due(&self, max_wait: u64) -> Result<Due<'a>, Denied> {
+        Ok(Due::new(self.reserve_for(max_wait)?, self.inner.jitter, max_wait))
     }
 }
 
@@ -278,7 +218,7 @@ impl Iterator for Paced<'_> {
     /// Waits for a token. If the debt is at its bound, waits for a reservation first.
     fn next(&mut self) -> Option<Granted> {
         loop {
-            match self.0.block() {
+            match (self.0)(NO_LIMIT).map(Due::block) {
                 Ok(granted) => return Some(granted),
                 Err(denied) => thread::sleep(denied.retry_after()?.max(MIN_POLL)),
             }

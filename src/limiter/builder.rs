@@ -22,7 +22,7 @@ use crate::word::terms::Terms;
 /// Default bound on the keys of a limiter.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
 /// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits.
-const MOST_KEYS: usize = 1 << 32;
+const MAX_KEYS: usize = 1 << 32;
 
 impl TokenBucket {
     /// Returns a builder of a bucket with this quota.
@@ -36,7 +36,7 @@ impl TokenBucket {
     /// assert!(bucket.try_acquire().is_err());
     /// ```
     pub fn builder(quota: Quota) -> BucketBuilder {
-        BucketBuilder::new(quota)
+        BucketBuilder { settings: Settings::new(quota), spread: false }
     }
 }
 
@@ -51,7 +51,18 @@ impl<K> RateLimiter<K> {
 impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
     /// Returns a builder of a limiter with this quota.
     pub fn builder(quota: Quota) -> Builder<K, S> {
-        Builder::new(quota)
+        Builder {
+            settings: Settings::new(quota),
+            hasher: S::default(),
+            max_keys: DEFAULT_MAX_KEYS,
+            inline: None,
+            when_full: WhenFull::default(),
+            presize: 0,
+            plans: Vec::new(),
+            choose: None,
+            spread_hot: false,
+            key: PhantomData,
+        }
     }
 }
 
@@ -74,10 +85,6 @@ pub struct BucketBuilder {
 }
 
 impl BucketBuilder {
-    pub(crate) fn new(quota: Quota) -> BucketBuilder {
-        BucketBuilder { settings: Settings::new(quota), spread: false }
-    }
-
     common_setters!();
 
     fn tried(self) -> Result<Self, InvalidQuota> {
@@ -85,16 +92,15 @@ impl BucketBuilder {
     }
 
     /// Spreads the bucket over the cores, as [`TokenBucket::spread`] does.
-    pub fn spread(mut self) -> Self {
-        self.spread = true;
-        self
+    pub fn spread(self) -> Self {
+        BucketBuilder { spread: true, ..self }
     }
 
     /// Returns the bucket.
     #[must_use]
     pub fn build(self) -> TokenBucket {
-        let (engine, extras) = self.settings.finish();
-        let bucket = TokenBucket::from_rules(engine, extras);
+        let (engine, hook, jitter) = self.settings.finish();
+        let bucket = TokenBucket::from_rules(engine, hook, jitter);
         if self.spread { bucket.spread() } else { bucket }
     }
 }
@@ -130,23 +136,6 @@ pub struct Builder<K, S> {
     key: PhantomData<fn() -> K>,
 }
 
-impl<K, S: Default> Builder<K, S> {
-    pub(crate) fn new(quota: Quota) -> Self {
-        Builder {
-            settings: Settings::new(quota),
-            hasher: S::default(),
-            max_keys: DEFAULT_MAX_KEYS,
-            inline: None,
-            when_full: WhenFull::default(),
-            presize: 0,
-            plans: Vec::new(),
-            choose: None,
-            spread_hot: false,
-            key: PhantomData,
-        }
-    }
-}
-
 impl<K, S> Builder<K, S> {
     common_setters!();
 
@@ -156,9 +145,8 @@ impl<K, S> Builder<K, S> {
     ///
     /// [`InvalidQuota`] if a quota does not fit the limiter, as in [`RateLimiter::plan`].
     /// [`headroom`](Builder::headroom) makes room for faster and larger quotas.
-    pub fn plans(mut self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
-        self.plans = plans.into_iter().collect();
-        self.tried()
+    pub fn plans(self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
+        Builder { plans: plans.into_iter().collect(), ..self }.tried()
     }
 
     /// Sets a function that chooses the plan of each key, in every call.
@@ -166,9 +154,9 @@ impl<K, S> Builder<K, S> {
     /// The function returns an index in the [`plans`](Builder::plans). `None` and an index past
     /// their end mean the limiter's own quota.
     ///
-    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet.
-    /// If the caller knows the plan, [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and
-    /// the function is not called.
+    /// Each call of the limiter also calls the function, and clones a key that has no bucket yet;
+    /// with [`inline`](Builder::inline) it clones every key. If the caller knows the plan,
+    /// [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and the function is not called.
     ///
     /// # Examples
     ///
@@ -185,9 +173,8 @@ impl<K, S> Builder<K, S> {
     /// assert_eq!(limiter.peek("bob").remaining(), 10);
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
-    pub fn plan_for(mut self, choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static) -> Self {
-        self.choose = Some(Box::new(choose));
-        self
+    pub fn plan_for(self, choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static) -> Self {
+        Builder { choose: Some(Box::new(choose)), ..self }
     }
 
     /// Returns the builder, if the plans still fit the layout.
@@ -201,18 +188,16 @@ impl<K, S> Builder<K, S> {
     }
 
     /// Sets the hasher of keys; by default `S::default()`. A decision hashes its key once.
-    pub fn hasher(mut self, hasher: S) -> Self {
-        self.hasher = hasher;
-        self
+    pub fn hasher(self, hasher: S) -> Self {
+        Builder { hasher, ..self }
     }
 
     /// Sets the largest number of keys with a bucket of their own; by default 1,048,576.
     ///
     /// More than 2^32 count as 2^32. With 0 no key has a bucket of its own, and
     /// [`when_full`](Builder::when_full) decides on all of them.
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys.min(MOST_KEYS);
-        self
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Builder { max_keys: max_keys.min(MAX_KEYS), ..self }
     }
 
     /// Keeps the buckets in a fixed table for `keys` keys, instead of a map that grows.
@@ -221,15 +206,16 @@ impl<K, S> Builder<K, S> {
     /// takes 22 bytes. More than 2^32 `keys` count as 2^32. [`max_keys`](Builder::max_keys) and
     /// [`presize`](Builder::presize) then have no effect.
     ///
-    /// [`build`](Builder::build) allocates the whole table, and no later call allocates. A new key
-    /// takes the slot of a key whose bucket has been full for 2 s, as in the map. The table has a
-    /// third more slots than `keys`, and each key may be in 16 of them.
+    /// [`build`](Builder::build) allocates the whole table. A later decision allocates in two cases
+    /// only: [`plan_for`](Builder::plan_for) clones the key in each call, and the first key without
+    /// room under a plan makes the buckets that such keys [share](WhenFull::Share).
     ///
-    /// A new key finds no room if limited keys hold all its 16 slots. Then
-    /// [`when_full`](Builder::when_full) decides. The table below gives the chance, if all keys are
+    /// A new key takes the slot of a key whose bucket has been full for 2 s, as in the map. The
+    /// table has a third more slots than `keys`, and each key may be in 16 of them. If limited keys
+    /// hold all 16, [`when_full`](Builder::when_full) decides on the new key. If all keys are
     /// limited:
     ///
-    /// | new keys that arrive | share of them that finds no room |
+    /// | new keys that arrive | share without room |
     /// |---|---|
     /// | until the table holds four fifths of `keys` | one in 600,000 |
     /// | until the table holds `keys` | one in 3,000 |
@@ -245,7 +231,6 @@ impl<K, S> Builder<K, S> {
     /// nanoseconds. Decisions on known keys do not wait for it. If the inserting thread is
     /// descheduled meanwhile, other new keys of the set find no room until it resumes. The slot of
     /// a [removed](RateLimiter::remove) key is free for others after 2 s.
-    /// [`plan_for`](Builder::plan_for) clones the key in each call.
     ///
     /// With feature `huge-pages`, a table of 2 MiB or more (about 98,000 keys) is mapped, and Linux
     /// is advised to put it on huge pages. If the system has none, nothing else changes. A smaller
@@ -263,37 +248,30 @@ impl<K, S> Builder<K, S> {
     /// assert_eq!(limiter.len(), 1);
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
-    pub fn inline(mut self, keys: usize) -> Self {
-        self.inline = Some(keys.min(MOST_KEYS));
-        self
+    pub fn inline(self, keys: usize) -> Self {
+        Builder { inline: Some(keys.min(MAX_KEYS)), ..self }
     }
 
     /// Sets the policy for new keys without room; by default they [share](WhenFull::Share).
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Builder { when_full, ..self }
     }
 
     /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
     ///
     /// By default the map grows in steps, and decisions on other keys help with each step.
-    pub fn presize(mut self, keys: usize) -> Self {
-        self.presize = keys;
-        self
+    pub fn presize(self, keys: usize) -> Self {
+        Builder { presize: keys, ..self }
     }
 
     /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does.
     ///
-    /// This is for limiters where many threads ask for the same few keys, and these are not known
-    /// in advance.
+    /// This is for limiters where many threads ask for a few keys that are not known in advance.
     ///
     /// A key is spread when threads lose 32 races for its word within 10 ms. The key then gets one
     /// cell a core, with tokens leased in advance. A removed key is no longer spread. A key without
-    /// a new lease for 100 ms is no longer spread either, as soon as one of these happens:
-    ///
-    /// * a decision on a key that is not spread
-    /// * an eviction that makes room in the limiter
-    /// * a call of [`evict_idle`](RateLimiter::evict_idle)
+    /// a new lease for 100 ms ends its spreading at the next of three events: a decision on a key
+    /// that is not spread, an eviction for room, or [`evict_idle`](RateLimiter::evict_idle).
     ///
     /// There are 16 hot slots with cells, and each key belongs to one of them. Of two keys with the
     /// same hot slot, only the first is spread. [`Stats::spread`](crate::Stats::spread) is the
@@ -327,15 +305,14 @@ impl<K, S> Builder<K, S> {
     /// assert_eq!(granted, 50_000);
     /// assert!(limiter.stats().spread <= 1);
     /// ```
-    pub fn spread_hot(mut self) -> Self {
-        self.spread_hot = true;
-        self
+    pub fn spread_hot(self) -> Self {
+        Builder { spread_hot: true, ..self }
     }
 
     /// Returns the limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
-        let (engine, extras) = self.settings.finish();
+        let (engine, hook, jitter) = self.settings.finish();
         let keyspace = Keyspace::new(KeyspaceOptions {
             engine,
             inline: self.inline,
@@ -343,13 +320,13 @@ impl<K, S> Builder<K, S> {
             max_keys: self.max_keys,
             when_full: self.when_full,
             // Hooks and plans chosen for each key do not apply to spread keys.
-            spread_hot: self.spread_hot && self.choose.is_none() && extras.observer.is_none(),
+            spread_hot: self.spread_hot && self.choose.is_none() && hook.is_none(),
         });
         let plans = self.choose.map(|choose| {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter::from_inner(Inner::new(keyspace, self.hasher, extras, plans))
+        RateLimiter { inner: Arc::new(Inner::new(keyspace, self.hasher, hook, jitter, plans)) }
     }
 }
 

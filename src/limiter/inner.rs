@@ -12,8 +12,9 @@ use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::{Known, Store, StoreGuard};
-use crate::limiter::observer::Extras;
+use crate::limiter::observer::DecisionHook;
 use crate::time::clock::Moment;
+use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome};
@@ -23,7 +24,8 @@ use crate::word::verb::{Call, Take};
 pub(crate) struct Inner<K, S> {
     pub(crate) keyspace: Keyspace<K>,
     pub(crate) hasher: S,
-    pub(crate) extras: Extras,
+    pub(crate) hook: DecisionHook,
+    pub(crate) jitter: Jitter,
     /// Plans chosen by a function of the key, if the limiter has such a function.
     plans: Option<Box<Plans<K>>>,
     /// Whether there is no function of plans, no hook and no hot slot: one test on the fast path.
@@ -110,17 +112,18 @@ impl<K, S> Inner<K, S> {
     pub(crate) fn new(
         keyspace: Keyspace<K>,
         hasher: S,
-        extras: Extras,
+        hook: DecisionHook,
+        jitter: Jitter,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
-        let fast_path = plans.is_none() && extras.observer.is_none() && keyspace.hot.is_none();
-        Inner { keyspace, hasher, extras, plans: plans.map(Box::new), fast_path }
+        let fast_path = plans.is_none() && hook.is_none() && keyspace.hot.is_none();
+        Inner { keyspace, hasher, hook, jitter, plans: plans.map(Box::new), fast_path }
     }
 }
 
 impl<K: Eq, S> Inner<K, S> {
     pub(crate) fn stats(&self) -> Stats {
-        Stats { overruled: self.extras.overruled(), ..self.keyspace.stats() }
+        Stats { overruled: self.hook.overruled(), ..self.keyspace.stats() }
     }
 }
 
@@ -284,7 +287,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 n,
             );
         }
-        self.extras.observe(n, self.take(entry, ask, step).decision)
+        self.hook.observe(n, self.take(entry, ask, step).decision)
     }
 
     pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
@@ -296,7 +299,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Granted {
         let step = Take::UpTo(n);
         let taken = self.take(self.entry(pin, key), ask, step);
-        self.extras.observe_up_to(n, taken.granted, taken.decision)
+        self.hook.observe_up_to(n, taken.granted, taken.decision)
     }
 
     pub(crate) fn refund<Q: ToKey<K> + ?Sized>(
@@ -392,7 +395,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         let entry = self.entry(pin, key);
         let removals = self.keyspace.shard(pin, entry.key).latest();
         let taken = self.take(entry, ask, step);
-        let granted = self.extras.observe(step.tokens(), taken.decision)?;
+        let granted = self.hook.observe(step.tokens(), taken.decision)?;
         let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(self.keyspace.engine.clock.moment()));
         Ok((granted, receipt.counted_from(removals)))
     }
@@ -442,7 +445,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
         max_wait: u64,
     ) -> Reserved<'_> {
         // In shadow mode no caller waits, either.
-        let (granted, receipt) = match max_wait == 0 || self.extras.is_shadow() {
+        let (granted, receipt) = match max_wait == 0 || self.hook.is_shadow() {
             true => self.receive_by_entry(key, ask, Take::Exactly(n))?,
             false => self.receive_by_entry(key, ask, Take::Reserve { n, max_wait })?,
         };

@@ -8,11 +8,11 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::periodic::PeriodicThread;
 
 impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> RateLimiter<K, S> {
-    /// A thread that calls [`evict_idle`](RateLimiter::evict_idle) every `interval`, until it is dropped or
-    /// the last handle to the limiter is.
+    /// Starts a thread that calls [`evict_idle`](RateLimiter::evict_idle) every `interval`.
     ///
-    /// Nothing depends on it but how early idle keys give their memory back. An interval of at least the
-    /// quota's fill time makes the most of each round; below 1 ms it is taken as 1 ms.
+    /// The thread stops when the janitor or the last handle to the limiter is dropped. It makes
+    /// idle keys give their memory back earlier. An interval of at least the quota's fill time
+    /// makes the most of each round; an interval below 1 ms counts as 1 ms.
     ///
     /// # Examples
     ///
@@ -39,13 +39,14 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'stati
     }
 }
 
-/// A thread that evicts idle keys; see [`RateLimiter::janitor`]. Dropping it stops the thread and waits for the
-/// end of a round that is under way.
+/// A thread that evicts idle keys; see [`RateLimiter::janitor`].
+///
+/// A drop stops the thread, and waits for the end of a round under way.
 #[derive(Debug)]
 pub struct Janitor(Option<PeriodicThread>);
 
 impl Janitor {
-    /// Whether the thread runs: it could be started, and the limiter is still there.
+    /// Returns whether the thread runs: it could be started, and the limiter is still there.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.0.as_ref().is_some_and(PeriodicThread::is_running)

@@ -14,7 +14,7 @@ use crate::word::verb::{Call, Take};
 
 /// A request for `n` tokens without a key.
 ///
-/// The bucket is the first of those that keys without room share, under the limiter's own quota.
+/// Its bucket is the first overflow bucket under the limiter's own quota.
 pub(crate) struct NoKey<'a, K, S> {
     inner: &'a Inner<K, S>,
     n: u64,
@@ -35,7 +35,7 @@ impl<'a, K, S> NoKey<'a, K, S> {
         &self.inner.keyspace.engine
     }
 
-    /// Looks at the tokens that are there.
+    /// Returns the tokens that are there, and takes none.
     pub(crate) fn peek(&self) -> Snapshot {
         let engine = self.engine();
         let (_, done) = engine.look(self.bucket(), Now(engine), Take::Exactly(0).into());
@@ -59,14 +59,14 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
         if engine.may_begin(&decision) && !charged {
             return Ok(());
         }
-        self.inner.extras.preview(self.n, decision)
+        self.inner.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let (engine, call) = (self.engine(), Call::from(Take::Exactly(self.n)));
         let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
         let Done { outcome, reading, .. } = done.expect("an overflow bucket is never sealed");
-        let granted = self.inner.extras.observe(self.n, call.decision(outcome, reading))?;
+        let granted = self.inner.hook.observe(self.n, call.decision(outcome, reading))?;
         Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 

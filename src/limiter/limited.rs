@@ -4,22 +4,22 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use crate::keyed::key::ToKey;
-use crate::limiter::blocking::Waiter;
+use crate::limiter::blocking::{NO_LIMIT, Waiter};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::word::decision::Denied;
 
 /// A function that is called at a limited rate; see [`TokenBucket::limited`].
 ///
-/// Each call takes one token: [`try_call`](Limited::try_call) or is refused, [`blocking_call`](Limited::blocking_call) and
-/// (feature `tokio`) `call` wait for it.
+/// Each call takes one token. [`try_call`](Limited::try_call) is refused if there is none;
+/// [`blocking_call`](Limited::blocking_call) and (feature `tokio`) `call` wait for it.
 pub struct Limited<'a, F> {
-    pub(crate) gate: Waiter<'a>,
+    pub(crate) waiter: Waiter<'a>,
     pub(crate) action: F,
 }
 
 impl TokenBucket {
-    /// A function of one argument that keeps to this bucket's quota. It may be async.
+    /// Returns a function of one argument that keeps to this bucket's quota. It may be async.
     ///
     /// # Examples
     ///
@@ -34,12 +34,12 @@ impl TokenBucket {
     /// assert!(ask.try_call("when?").is_err());
     /// ```
     pub fn limited<F>(&self, action: F) -> Limited<'_, F> {
-        Limited { gate: self.gate(), action }
+        Limited { waiter: self.waiter(), action }
     }
 }
 
 impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
-    /// A function of one argument that keeps to the quota of this key: an upstream's, say.
+    /// Returns a function of one argument that keeps to the quota of a key, such as an upstream.
     ///
     /// # Examples
     ///
@@ -52,7 +52,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// assert!(fetch.try_call("/again").is_err());
     /// ```
     pub fn limited<'a, Q: ToKey<K> + Sync + ?Sized, F>(&'a self, key: &'a Q, action: F) -> Limited<'a, F> {
-        Limited { gate: self.gate(key), action }
+        Limited { waiter: self.waiter(key), action }
     }
 }
 
@@ -61,25 +61,25 @@ impl<F> Limited<'_, F> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back. The function was not called.
+    /// [`Denied`] tells when a token is back. The function was not called.
     pub fn try_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
         F: Fn(A) -> T,
     {
-        let _ = self.gate.reserve(0)?.commit();
+        let _ = (self.waiter)(0)?.reservation.commit();
         Ok((self.action)(argument))
     }
 
-    /// Waits for a token, then calls the function. Sleeps the thread.
+    /// Waits for a token in this thread, then calls the function.
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait or a call, if as much is promised already.
+    /// [`Denied`] at once, without a wait or a call, if the debt would pass its bound.
     pub fn blocking_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
         F: Fn(A) -> T,
     {
-        let _ = self.gate.block()?;
+        let _ = (self.waiter)(NO_LIMIT)?.block();
         Ok((self.action)(argument))
     }
 }

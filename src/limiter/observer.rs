@@ -1,37 +1,31 @@
 //! Decision hook and shadow mode.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
-pub(crate) type Hook = Arc<dyn Fn(&Result<Granted, Denied>) + Send + Sync>;
+/// A function that sees decisions.
+pub(crate) type HookFn = Arc<dyn Fn(&Result<Granted, Denied>) + Send + Sync>;
 
 /// The hook and the shadow mode of a limiter.
 ///
-/// A limiter without both has no observer: one pointer test on the hot path.
-pub(crate) struct Observer {
+/// `None` without both: one pointer test on the hot path.
+pub(crate) struct DecisionHook(Option<Box<Observer>>);
+
+struct Observer {
     shadow: bool,
-    hook: Option<Hook>,
+    function: Option<HookFn>,
     /// Decisions granted by shadow mode that would have been refusals.
     overruled: AtomicU64,
 }
 
 impl Observer {
-    pub(crate) fn new(shadow: bool, hook: Option<Hook>) -> Option<Box<Observer>> {
-        (shadow || hook.is_some()).then(|| Box::new(Observer { shadow, hook, overruled: AtomicU64::new(0) }))
-    }
-
     /// Shows a decision on `n` tokens to the hook, and overrules a refusal in shadow mode.
     #[cold]
     fn see(&self, n: u64, decision: Result<Granted, Denied>) -> Result<Granted, Denied> {
         match decision {
-            Err(denied) if self.shadow => {
-                self.overrule(decision);
-                Ok(Granted::anyway(n, denied.remaining()))
-            }
+            Err(denied) if self.shadow => Ok(self.overrule(n, denied.remaining(), decision)),
             decision => {
                 self.show(&decision);
                 decision
@@ -39,37 +33,41 @@ impl Observer {
         }
     }
 
-    fn overrule(&self, decision: Result<Granted, Denied>) {
+    /// Shows a decision to the hook, counts it as overruled, and grants all `n` tokens.
+    fn overrule(&self, n: u64, remaining: u64, decision: Result<Granted, Denied>) -> Granted {
         self.show(&decision);
         self.overruled.fetch_add(1, Ordering::Relaxed);
+        Granted::anyway(n, remaining)
     }
 
     fn show(&self, decision: &Result<Granted, Denied>) {
-        if let Some(hook) = &self.hook {
-            hook(decision);
+        if let Some(function) = &self.function {
+            function(decision);
         }
     }
 }
 
-/// The settings of a limiter that are not rules.
-#[derive(Debug)]
-pub(crate) struct Extras {
-    pub(crate) observer: Option<Box<Observer>>,
-    pub(crate) jitter: Jitter,
-}
+impl DecisionHook {
+    pub(crate) const NONE: DecisionHook = DecisionHook(None);
 
-impl Extras {
-    pub(crate) const NONE: Extras = Extras { observer: None, jitter: Jitter::NONE };
+    pub(crate) fn new(shadow: bool, function: Option<HookFn>) -> DecisionHook {
+        let sees = shadow || function.is_some();
+        DecisionHook(sees.then(|| Box::new(Observer { shadow, function, overruled: AtomicU64::new(0) })))
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
 
     #[inline]
     pub(crate) fn observe(&self, n: u64, decision: Result<Granted, Denied>) -> Result<Granted, Denied> {
-        match &self.observer {
+        match &self.0 {
             None => decision,
             Some(observer) => observer.see(n, decision),
         }
     }
 
-    /// Like [`observe`](Extras::observe), for a take of up to `n` tokens.
+    /// Like [`observe`](Self::observe), for a take of up to `n` tokens.
     ///
     /// `decision` is the decision on the first token.
     pub(crate) fn observe_up_to(
@@ -78,11 +76,10 @@ impl Extras {
         granted: Granted,
         decision: Result<Granted, Denied>,
     ) -> Granted {
-        match &self.observer {
+        match &self.0 {
             // Fewer than `n` tokens would have slowed the caller down.
             Some(observer) if observer.shadow && granted.tokens() < n => {
-                observer.overrule(decision);
-                Granted::anyway(n, granted.remaining())
+                observer.overrule(n, granted.remaining(), decision)
             }
             Some(observer) => observer.see(n, decision).unwrap_or(granted),
             None => granted,
@@ -92,27 +89,18 @@ impl Extras {
     /// Returns the decision of a look, which the hook sees only if it is a refusal.
     pub(crate) fn preview(&self, n: u64, decision: Result<Granted, Denied>) -> Result<(), Denied> {
         match decision {
+            Err(_) if !self.is_shadow() => self.observe(n, decision).map(drop),
+            Err(_) if !self.is_shadow() => self.observe(n, decision).map(drop),
             // In shadow mode the take that follows is overruled and counted, not the look.
-            Err(_) if self.is_shadow() => Ok(()),
-            Err(_) => self.observe(n, decision).map(drop),
-            Ok(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
     pub(crate) fn is_shadow(&self) -> bool {
-        self.observer.as_ref().is_some_and(|observer| observer.shadow)
+        self.0.as_ref().is_some_and(|observer| observer.shadow)
     }
 
     pub(crate) fn overruled(&self) -> u64 {
-        self.observer.as_ref().map_or(0, |observer| observer.overruled.load(Ordering::Relaxed))
-    }
-}
-
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer")
-            .field("shadow", &self.shadow)
-            .field("hook", &self.hook.is_some())
-            .finish_non_exhaustive()
+        self.0.as_ref().map_or(0, |observer| observer.overruled.load(Ordering::Relaxed))
     }
 }

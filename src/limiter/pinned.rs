@@ -1,28 +1,28 @@
-//! A limiter with the map's guard paid for.
+//! A limiter with a guard that serves many calls.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use crate::keyed::key::ToKey;
 use crate::keyed::store::StoreGuard;
-use crate::limiter::inner::CallOptions;
-use crate::limiter::inner::Inner;
+use crate::limiter::inner::{CallOptions, Inner};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 
-/// A [`RateLimiter`] with the map's guard paid for; see [`RateLimiter::pin`].
+/// A [`RateLimiter`] with a guard that serves many calls; see [`RateLimiter::pin`].
 pub struct Pinned<'a, K, S = RandomState> {
     inner: &'a Inner<K, S>,
     pin: StoreGuard<'a, K>,
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// A handle that pays the map's guard once (about 11 ns a call).
+    /// Returns a handle that takes the map's guard once, which saves about 11 ns a call.
     ///
-    /// While it lives, the memory of evicted keys is not given back: keep it for a batch of decisions, not
-    /// for the life of a thread. It is neither `Send` nor `Sync`, so no future can hold it across an await.
+    /// While the handle lives, the memory of evicted keys is not given back: keep it for a batch of
+    /// decisions, not for the life of a thread. The handle is neither `Send` nor `Sync`, so no
+    /// future that moves between threads can hold it across an await.
     ///
     /// # Examples
     ///
@@ -47,73 +47,53 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
-    /// As [`RateLimiter::try_acquire`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back.
+    /// Takes one token of the key's bucket, if there is one; see [`RateLimiter::try_acquire`].
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
         self.try_acquire_n(key, 1)
     }
 
-    /// As [`RateLimiter::try_acquire_n`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
+    /// Takes `n` tokens of the key's bucket, all or none; see [`RateLimiter::try_acquire_n`].
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.inner.try_acquire_n(&self.pin, key, n)
     }
 
-    /// As [`RateLimiter::try_acquire_at`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back, counted from the reading.
+    /// Takes `n` tokens, all or none, at an earlier reading; see [`RateLimiter::try_acquire_at`].
     #[inline]
-    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
-        &self,
-        now: Moment,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
+    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.inner.try_acquire_as(&self.pin, key, n, CallOptions { now: Some(now), ..CallOptions::NOW })
     }
 
-    /// As [`RateLimiter::try_acquire_as`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back, that `n` is over the plan's burst, or that the plan is of another limiter.
+    /// Takes `n` tokens, all or none, under a plan; see [`RateLimiter::try_acquire_as`].
     #[inline]
-    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        plan: &Plan,
-    ) -> Result<Granted, Denied> {
+    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         self.inner.try_acquire_as(&self.pin, key, n, CallOptions { plan: Some(plan), ..CallOptions::NOW })
     }
 
-    /// As [`RateLimiter::acquire_up_to`].
+    /// Takes the tokens that are there, from none to `n`; see [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
         self.inner.acquire_up_to(&self.pin, key, n, CallOptions::NOW)
     }
 
-    /// As [`RateLimiter::refund`].
+    /// Gives `n` tokens back to the key's bucket; see [`RateLimiter::refund`].
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
         self.inner.refund(&self.pin, key, n, None);
     }
 
-    /// As [`RateLimiter::peek`].
+    /// Returns the tokens that are there, and takes none; see [`RateLimiter::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
         self.inner.peek(&self.pin, key, CallOptions::NOW)
     }
 
-    /// As [`RateLimiter::remove`].
+    /// Forgets the key, and returns whether it had an entry; see [`RateLimiter::remove`].
     pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
         self.inner.remove(&self.pin, key)
     }

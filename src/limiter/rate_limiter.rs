@@ -1,15 +1,14 @@
-//! One bucket a key: the public faces of it.
+//! One bucket a key.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bucket::reservation::{Hold, Reservation, Reserved};
+use crate::bucket::reservation::{Hold, Reservation};
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
-use crate::limiter::inner::CallOptions;
-use crate::limiter::inner::Inner;
+use crate::limiter::inner::{CallOptions, Inner};
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -17,16 +16,20 @@ use crate::word::plan::Plan;
 
 /// A token bucket for each key, in a lock-free map, all under one quota.
 ///
-/// A key's bucket starts full when the key is first seen. Its memory is bounded: at most
-/// [`max_keys`](crate::Builder::max_keys) buckets (1,048,576 by default) are held, of about 43 bytes and the key each.
-/// Room for new keys is made by evicting buckets that have been full for 2 s. A full bucket says the
-/// same as none (where keys [start full](crate::Builder::initial_tokens)), so that changes no decision, and nobody can reset a limit
-/// by pushing keys out. If no bucket
-/// can be evicted, [`WhenFull`](crate::WhenFull) decides. (It does for a ninth key that agrees with eight others in 32 bits of its hash,
-/// too: with a sound hasher that does not happen.) No thread is needed for any of this.
+/// A key's bucket starts full when the key is first seen. At most
+/// [`max_keys`](crate::Builder::max_keys) buckets are held, 1,048,576 by default. Each takes about
+/// 43 bytes and the key.
 ///
-/// A clone is another handle to the same limiter. The hasher `S` resists flooding unless you choose another.
-/// A call looks at 64 entries at the most to make room, and a decision on a known key allocates nothing.
+/// At that bound, a new key takes the room of a bucket that has been full for 2 s; a call looks at
+/// 64 entries at most for one. Where keys [start full](crate::Builder::initial_tokens), a full
+/// bucket grants the same as none. Eviction then changes no decision, and no client can reset a
+/// limit by pushing keys out.
+///
+/// If no bucket can be evicted, [`WhenFull`](crate::WhenFull) decides, as it does on a ninth key
+/// that agrees with eight others in 32 bits of its hash. (A sound hasher does not cause that.)
+///
+/// No thread is needed for any of this, and a decision on a known key in the map allocates nothing.
+/// A clone is another handle to the same limiter. The default hasher `S` resists flooding.
 ///
 /// # Examples
 ///
@@ -43,7 +46,7 @@ use crate::word::plan::Plan;
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 ///
-/// Keys are looked up by what is borrowed of them, see [`ToKey`]:
+/// Keys are looked up by their borrowed form; see [`ToKey`]:
 ///
 /// ```
 /// use tollgate::{Quota, RateLimiter};
@@ -57,39 +60,27 @@ pub struct RateLimiter<K, S = RandomState> {
     pub(crate) inner: Arc<Inner<K, S>>,
 }
 
-impl<K, S> RateLimiter<K, S> {
-    pub(crate) fn from_inner(inner: Inner<K, S>) -> Self {
-        RateLimiter { inner: Arc::new(inner) }
-    }
-}
-
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Takes one token of the key's bucket, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back.
+    /// Takes one token, if there is one; see [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
         self.try_acquire_n(key, 1)
     }
 
-    /// Takes `n` tokens of the key's bucket, all or none. Taking 0 always succeeds and takes nothing.
+    /// Takes `n` tokens of the key's bucket, all or none. A take of 0 is always granted.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when to come back; with `n` over the burst, that is never.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.inner.try_acquire_once(key, n)
     }
 
-    /// As [`try_acquire_n`](RateLimiter::try_acquire_n), at a reading of the clock that was taken before: one
-    /// [`now`](RateLimiter::now) serves many decisions. See [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
+    /// Like [`try_acquire_n`](Self::try_acquire_n), at a reading of the clock taken before.
     ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back, counted from the reading.
+    /// One [`now`](Self::now) serves many decisions, and `retry_after` counts from it. See
+    /// [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
     ///
     /// # Examples
     ///
@@ -103,21 +94,19 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// }
     /// ```
     #[inline]
-    pub fn try_acquire_at<Q: ToKey<K> + ?Sized>(
-        &self,
-        now: Moment,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
-        let ask = CallOptions { now: Some(now), ..CallOptions::NOW };
-        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
+    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.key(key).n(n).try_acquire_at(now)
     }
 
-    /// As [`try_acquire_n`](RateLimiter::try_acquire_n), under a plan instead of the limiter's own quota.
+    /// Like [`try_acquire_n`](Self::try_acquire_n), under a plan instead of the own quota.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back, that `n` is over the plan's burst, or that the plan is of another limiter.
+    /// [`Denied`] says when to come back. That is never, if `n` is over the plan's burst, or the
+    /// plan is of another limiter.
     ///
     /// # Examples
     ///
@@ -131,17 +120,14 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// # Ok::<(), tollgate::InvalidQuota>(())
     /// ```
     #[inline]
-    pub fn try_acquire_as<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        plan: &Plan,
-    ) -> Result<Granted, Denied> {
-        let ask = CallOptions { plan: Some(plan), ..CallOptions::NOW };
-        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), key, n, ask)
+    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.key(key).n(n).under(plan).try_acquire()
     }
 
-    /// Takes what is there of `n` tokens of the key's bucket, from none to all of them, in one step.
+    /// Takes the tokens that are there in the key's bucket, from none to `n`, in one step.
     ///
     /// # Examples
     ///
@@ -154,15 +140,14 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.inner.acquire_up_to(&self.inner.keyspace.store.pin(), key, n, CallOptions::NOW)
+        self.key(key).n(n).acquire_up_to()
     }
 
-    /// Gives back `n` tokens to the key's bucket, as many as fit below the burst.
+    /// Gives `n` tokens back to the key's bucket; those above its burst are lost.
     ///
-    /// Those of a key that is not held are lost, on purpose: its bucket was full. So are those of a key
-    /// that [shares](crate::WhenFull::Share) one with others.
-    ///
-    /// Over any time `T` at most `burst + rate * T` tokens are granted to a key, and those that were refunded to it in it.
+    /// All are lost if the key has no entry, because its bucket was full, and if the key
+    /// [shares](crate::WhenFull::Share) its bucket. Over any time `T`, a key is granted at most
+    /// `burst + rate * T` tokens and those refunded to it in `T`.
     ///
     /// # Examples
     ///
@@ -175,10 +160,12 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// ```
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.inner.refund(&self.inner.keyspace.store.pin(), key, n, None);
+        self.key(key).n(n).refund();
     }
 
-    /// Looks into the key's bucket and takes nothing. A key that was never seen is not remembered by it.
+    /// Returns the tokens that are there in the key's bucket, and takes none.
+    ///
+    /// A new key gets no entry.
     ///
     /// # Examples
     ///
@@ -190,14 +177,13 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert!(limiter.is_empty());
     /// ```
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.inner.peek(&self.inner.keyspace.store.pin(), key, CallOptions::NOW)
+        self.key(key).peek()
     }
 
-    /// Forgets the key, so that it starts anew: full, or as the bucket it would [share](crate::WhenFull::Share).
-    /// False if it was not held.
+    /// Forgets the key, and returns whether it had an entry.
     ///
-    /// Tokens that were reserved or held before are not given back to its next bucket, nor is that
-    /// charged for them.
+    /// The key starts anew: full, or with the bucket that it [shares](crate::WhenFull::Share).
+    /// An earlier reservation or hold neither gives back to its next bucket nor charges it.
     ///
     /// # Examples
     ///
@@ -213,15 +199,16 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         self.inner.remove(&self.inner.keyspace.store.pin(), key)
     }
 
-    /// Forgets all keys, as [`remove`](RateLimiter::remove) does. Looks at every entry.
+    /// Forgets all keys, as [`remove`](Self::remove) does. It looks at every entry.
     pub fn clear(&self) {
         self.inner.keyspace.clear();
     }
 
-    /// Evicts every bucket that has been full for 2 s, and tells how many. Looks at every entry.
+    /// Evicts every bucket that has been full for 2 s, and returns their number.
     ///
-    /// Not needed for the bound on keys; it gives memory of idle keys back earlier. It evicts none of a limiter whose keys
-    /// do [not start full](crate::Builder::initial_tokens): they would start anew, with less.
+    /// It looks at every entry. The bound on keys does not need it: it gives the memory of idle
+    /// keys back earlier. It evicts none if keys do
+    /// [not start full](crate::Builder::initial_tokens): they would start anew with less.
     ///
     /// # Examples
     ///
@@ -242,19 +229,19 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 }
 
 impl<K: Eq, S> RateLimiter<K, S> {
-    /// Keys held. Under concurrent changes it may be off by those.
+    /// Returns the number of keys held. It may be off by concurrent changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.keyspace.store.len()
     }
 
-    /// Whether no key is held.
+    /// Returns whether no key is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The quota in force, of every key that is under no plan.
+    /// Returns the quota in force, for every key that is under no plan.
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.inner.keyspace.engine.source.quota()
@@ -262,14 +249,13 @@ impl<K: Eq, S> RateLimiter<K, S> {
 
     /// Changes rate and burst of every key, together and at once, in constant time.
     ///
-    /// See [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) for what is kept. [Plans](Plan) change their rates in proportion.
-    /// A key that was evicted, full, under a smaller burst starts full under the larger one. A
-    /// raised burst is filled by the time before: a key that was idle for 100 s under
-    /// `10/s burst 10` has 1,000 tokens once the burst is 1,000.
+    /// [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) says which tokens are kept, and
+    /// how a raised burst fills. [Plans](Plan) change their rates in proportion. A key that was
+    /// evicted, full, under a smaller burst starts full under the larger one.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the words, as they were built, cannot hold it; it names the bound. See
+    /// [`InvalidQuota`] if the words as built have no room for it; see
     /// [`headroom`](crate::Builder::headroom).
     ///
     /// # Examples
@@ -286,12 +272,13 @@ impl<K: Eq, S> RateLimiter<K, S> {
         self.inner.keyspace.set_quota(quota)
     }
 
-    /// Compiles a quota for some of the keys, for [`try_acquire_as`](RateLimiter::try_acquire_as).
+    /// Compiles a quota for some of the keys, for [`try_acquire_as`](Self::try_acquire_as).
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth more than
-    /// 1/128 of it, or it fills in more than 1/64 of the words' time range. [`headroom`](crate::Builder::headroom) makes room.
+    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth
+    /// more than 1/128 of the burst, or the burst fills in more than 1/64 of the words' time range.
+    /// [`headroom`](crate::Builder::headroom) makes room.
     ///
     /// # Examples
     ///
@@ -310,14 +297,14 @@ impl<K: Eq, S> RateLimiter<K, S> {
         self.inner.keyspace.plan(quota)
     }
 
-    /// A reading of the limiter's clock, for [`try_acquire_at`](RateLimiter::try_acquire_at).
+    /// Returns a reading of the limiter's clock, for [`try_acquire_at`](Self::try_acquire_at).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
         self.inner.keyspace.engine.clock.moment()
     }
 
-    /// What the limiter holds and did so far.
+    /// Returns the numbers of keys held, and of events so far.
     ///
     /// # Examples
     ///
@@ -338,12 +325,14 @@ impl<K: Eq, S> RateLimiter<K, S> {
 }
 
 impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
-    /// Takes `n` tokens of the key's bucket that are there or will be: it goes into debt, and who comes later waits
-    /// longer. See [`TokenBucket::reserve`](crate::TokenBucket::reserve).
+    /// Takes `n` tokens of the key's bucket that are there or will be.
+    ///
+    /// The bucket goes into debt, and later callers wait longer. See
+    /// [`TokenBucket::reserve`](crate::TokenBucket::reserve).
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when the reservation can be made; with `n` over the burst, that is never.
     ///
     /// # Examples
     ///
@@ -358,15 +347,10 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn reserve<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Reservation<'_>, Denied> {
-        self.reserve_for(key, n, u64::MAX)
+        self.inner.reserve(key, CallOptions::NOW, n, u64::MAX)
     }
 
-    /// As [`reserve`](RateLimiter::reserve), if the tokens are due within `max_wait`; else it is refused at once, and
-    /// takes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    /// Like [`reserve`](Self::reserve), but denied at once if the tokens are due after `max_wait`.
     ///
     /// # Examples
     ///
@@ -378,24 +362,16 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// assert!(limiter.reserve_within(&1, 1, Duration::from_secs(1)).is_err());
     /// ```
-    pub fn reserve_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        max_wait: Duration,
-    ) -> Result<Reservation<'_>, Denied> {
-        self.reserve_for(key, n, nanos_of(max_wait))
+    pub fn reserve_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Reservation<'_>, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.inner.reserve(key, CallOptions::NOW, n, nanos_of(max_wait))
     }
 
-    pub(crate) fn reserve_for<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64, max_wait: u64) -> Reserved<'_> {
-        self.inner.reserve(key, CallOptions::NOW, n, max_wait)
-    }
-
-    /// Takes `estimate` tokens of the key's bucket for what is not yet known, to be [settled](Hold::settle) when it is.
+    /// Takes `estimate` tokens for an unknown cost, as [`try_acquire_n`](Self::try_acquire_n) does.
     ///
-    /// # Errors
-    ///
-    /// As [`try_acquire_n`](RateLimiter::try_acquire_n).
+    /// [`Hold::settle`] corrects the estimate once the cost is known.
     ///
     /// # Examples
     ///
@@ -419,7 +395,7 @@ impl<K, S> Clone for RateLimiter<K, S> {
     }
 }
 
-/// Never prints a key.
+/// Prints no key.
 impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::LiveTerms;
-use crate::limiter::observer::{Extras, Hook, Observer};
+use crate::limiter::observer::{DecisionHook, HookFn};
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) layout: Layout,
     pub(crate) initial: Option<u64>,
     pub(crate) shadow: bool,
-    pub(crate) hook: Option<Hook>,
+    pub(crate) hook: Option<HookFn>,
     pub(crate) jitter: Jitter,
 }
 
@@ -43,10 +43,9 @@ impl Settings {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> (Engine, Extras) {
-        let source = LiveTerms::new(self.quota, self.layout);
-        let observer = Observer::new(self.shadow, self.hook);
-        (Engine::new(source, self.clock, self.initial), Extras { observer, jitter: self.jitter })
+    pub(crate) fn finish(self) -> (Engine, DecisionHook, Jitter) {
+        let engine = Engine::new(LiveTerms::new(self.quota, self.layout), self.clock, self.initial);
+        (engine, DecisionHook::new(self.shadow, self.hook), self.jitter)
     }
 }
 
@@ -68,9 +67,8 @@ impl fmt::Debug for Settings {
 macro_rules! common_setters {
     () => {
         /// Sets the clock of all decisions; by default the [processor's counter](Clock::new).
-        pub fn clock(mut self, clock: Clock) -> Self {
-            self.settings.clock = clock;
-            self
+        pub fn clock(self, clock: Clock) -> Self {
+            Self { settings: Settings { clock, ..self.settings }, ..self }
         }
 
         /// Makes room for a later quota: `set_quota` and plans may go up to its rate and its burst.
@@ -106,8 +104,8 @@ macro_rules! common_setters {
         ///
         /// Debt is promised ahead to waiting callers, or owed after a
         /// [`settle`](crate::Hold::settle). With 0 no caller waits. The default is one burst of the
-        /// quota in force. It is at most the larger of the bursts for which the bucket was built,
-        /// and 0 if no word has room for that.
+        /// quota in force, at most the larger burst for which the bucket was built. It is 0 if no
+        /// word has room for that.
         ///
         /// # Errors
         ///
@@ -131,11 +129,7 @@ macro_rules! common_setters {
             self.tried()
         }
 
-        /// Starts a new bucket with no token.
-        ///
-        /// A limiter may evict a key to make room, once its bucket has been full for 2 s. That key
-        /// is new when it comes back. A key with rare requests that is evicted between any two of
-        /// them may therefore never be granted a token.
+        /// Starts a new bucket with no token; see [`initial_tokens`](Self::initial_tokens).
         pub fn start_empty(self) -> Self {
             self.initial_tokens(0)
         }
@@ -143,16 +137,15 @@ macro_rules! common_setters {
         /// Starts a new bucket with `tokens` tokens, at most a full bucket; by default it is full.
         ///
         /// A limiter may evict a key to make room, once its bucket has been full for 2 s. That key
-        /// is new when it comes back.
-        pub fn initial_tokens(mut self, tokens: u64) -> Self {
-            self.settings.initial = Some(tokens);
-            self
+        /// is new when it comes back. With no initial token, a key that is evicted between any two
+        /// of its rare requests may never be granted one.
+        pub fn initial_tokens(self, tokens: u64) -> Self {
+            Self { settings: Settings { initial: Some(tokens), ..self.settings }, ..self }
         }
 
         /// Sets shadow mode, in which no request is refused and no caller waits.
         ///
-        /// A decision that would have been a refusal is shown to the [hook](Self::on_decision) and
-        /// counted.
+        /// The [hook](Self::on_decision) sees the overruled refusals, and they are counted.
         ///
         /// # Examples
         ///
@@ -164,9 +157,8 @@ macro_rules! common_setters {
         /// assert!(bucket.try_acquire().is_ok());
         /// assert_eq!(bucket.overruled(), 1);
         /// ```
-        pub fn shadow(mut self, shadow: bool) -> Self {
-            self.settings.shadow = shadow;
-            self
+        pub fn shadow(self, shadow: bool) -> Self {
+            Self { settings: Settings { shadow, ..self.settings }, ..self }
         }
 
         /// Sets a function that sees every decision, before shadow mode overrules it.
@@ -192,18 +184,13 @@ macro_rules! common_setters {
         /// let _ = (bucket.try_acquire(), bucket.try_acquire());
         /// assert_eq!(denied.load(Relaxed), 1);
         /// ```
-        pub fn on_decision(
-            mut self,
-            hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static,
-        ) -> Self {
-            self.settings.hook = Some(Arc::new(hook));
-            self
+        pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
+            Self { settings: Settings { hook: Some(Arc::new(hook)), ..self.settings }, ..self }
         }
 
         /// Sets a random time that the waiting verbs add to each wait; by default none.
-        pub fn jitter(mut self, jitter: Jitter) -> Self {
-            self.settings.jitter = jitter;
-            self
+        pub fn jitter(self, jitter: Jitter) -> Self {
+            Self { settings: Settings { jitter, ..self.settings }, ..self }
         }
     };
 }

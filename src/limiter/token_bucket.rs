@@ -11,10 +11,11 @@ use crate::bucket::lease::{Generation, LeaseCells, Mode, Spread, thread_index};
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Hold, Ledger, Reservation, Reserved};
-use crate::limiter::observer::Extras;
+use crate::limiter::observer::DecisionHook;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment, nanos_of};
+use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::state::{Origin, State};
 use crate::word::verb::Take;
@@ -42,7 +43,8 @@ pub struct TokenBucket {
     // A line of its own: commits do not push the terms out of other cores' caches.
     bucket: CachePadded<Bucket>,
     engine: Engine,
-    pub(crate) extras: Extras,
+    pub(crate) hook: DecisionHook,
+    pub(crate) jitter: Jitter,
     cells: Option<Box<LeaseCells>>,
     /// Neither spread nor observed: one test on the hot path.
     fast_path: bool,
@@ -65,20 +67,22 @@ impl TokenBucket {
             TokenBucket {
                 bucket: CachePadded::new(Bucket::new()),
                 engine: Engine::new(source, clock, None),
-                extras: Extras::NONE,
+                hook: DecisionHook::NONE,
+                jitter: Jitter::NONE,
                 cells: None,
                 fast_path: true,
             }
         }
     }
 
-    pub(crate) fn from_rules(engine: Engine, extras: Extras) -> TokenBucket {
+    pub(crate) fn from_rules(engine: Engine, hook: DecisionHook, jitter: Jitter) -> TokenBucket {
         let state = engine.initial();
-        let fast_path = extras.observer.is_none();
+        let fast_path = hook.is_none();
         TokenBucket {
             bucket: CachePadded::new(Bucket::from_state(state)),
             engine,
-            extras,
+            hook,
+            jitter,
             cells: None,
             fast_path,
         }
@@ -122,7 +126,7 @@ impl TokenBucket {
     /// ```
     #[must_use]
     pub fn spread(mut self) -> TokenBucket {
-        if self.extras.observer.is_none() {
+        if self.hook.is_none() {
             self.cells = Some(Box::new(LeaseCells::one_a_core()));
             self.fast_path = false;
         }
@@ -203,7 +207,7 @@ impl TokenBucket {
     pub fn acquire_up_to(&self, n: u64) -> Granted {
         let Done { outcome, reading, .. } = self.run(Now(&self.engine), Take::UpTo(n));
         let decision = Take::UpTo(n).decision((outcome, reading));
-        self.extras.observe_up_to(n, Granted::new(outcome, &reading), decision)
+        self.hook.observe_up_to(n, Granted::new(outcome, &reading), decision)
     }
 
     /// Gives back `n` tokens, as many as fit below the burst.
@@ -274,7 +278,7 @@ impl TokenBucket {
 
     pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
         // In shadow mode nobody waits, either.
-        let (granted, receipt) = match max_wait == 0 || self.extras.is_shadow() {
+        let (granted, receipt) = match max_wait == 0 || self.hook.is_shadow() {
             true => self.receive(n, Take::Exactly(n))?,
             false => self.receive(n, Take::Reserve { n, max_wait })?,
         };
@@ -376,7 +380,7 @@ impl TokenBucket {
     /// What [shadow mode](crate::BucketBuilder::shadow) has granted of what would have been denied, in decisions.
     #[must_use]
     pub fn overruled(&self) -> u64 {
-        self.extras.overruled()
+        self.hook.overruled()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -444,13 +448,13 @@ impl TokenBucket {
         let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
         let Done { outcome, reading, .. } =
             again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
-        self.extras.observe(n, Take::Exactly(n).decision((outcome, reading)))
+        self.hook.observe(n, Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
     pub(crate) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
         let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
-        let granted = self.extras.observe(n, step.decision((outcome, reading)))?;
+        let granted = self.hook.observe(n, step.decision((outcome, reading)))?;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
             false => Receipt::void(Moment(reading.nanos())),

@@ -11,25 +11,25 @@ use futures_core::Stream;
 
 use crate::bucket::reservation::Reservation;
 use crate::keyed::key::ToKey;
-use crate::limiter::blocking::{MIN_POLL, NO_LIMIT, Waiter, wait};
+use crate::limiter::blocking::{Due, MIN_POLL, NO_LIMIT, Waiter};
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::limited::Limited;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::nanos_of;
-use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
-/// Waits until the reservation is due, and commits it.
-///
-/// A future that is dropped during the wait drops the reservation, which gives back its tokens as
-/// far as it may.
-async fn when_due(reservation: Reservation<'_>, jitter: Jitter, max_wait: u64) -> Result<Granted, Denied> {
-    let wait = wait(&reservation, jitter, max_wait);
-    if !wait.is_zero() {
-        sleep(wait).await;
+impl Due<'_> {
+    /// Sleeps on tokio's timer, and commits.
+    ///
+    /// A future that is dropped during the sleep drops the reservation, which gives back its tokens
+    /// as far as it may.
+    async fn wait(self) -> Granted {
+        if !self.sleep.is_zero() {
+            sleep(self.sleep).await;
+        }
+        self.reservation.commit()
     }
-    Ok(reservation.commit())
 }
 
 impl TokenBucket {
@@ -48,7 +48,8 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if the debt would pass its bound.
+    /// [`Denied`] at once, without a wait, if the debt would pass its bound, `n` is over the burst,
+    /// or the tokens would come after `max_wait`.
     ///
     /// # Examples
     ///
@@ -67,24 +68,12 @@ impl TokenBucket {
         self.acquire_n(1).await
     }
 
-    /// Waits for `n` tokens, and takes them.
-    ///
-    /// See [`acquire`](TokenBucket::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
+    /// Waits for `n` tokens, and takes them; see [`acquire`](Self::acquire).
     pub async fn acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        when_due(self.reserve_for(n, NO_LIMIT)?, self.extras.jitter, NO_LIMIT).await
+        Ok(self.due(n, NO_LIMIT)?.wait().await)
     }
 
-    /// Waits at most `max_wait` for a token, and takes it.
-    ///
-    /// See [`acquire`](TokenBucket::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
+    /// Waits at most `max_wait` for a token; see [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -104,17 +93,9 @@ impl TokenBucket {
         self.acquire_n_within(1, max_wait).await
     }
 
-    /// Waits at most `max_wait` for `n` tokens, and takes them.
-    ///
-    /// See [`acquire`](TokenBucket::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
-    /// over the burst.
+    /// Waits at most `max_wait` for `n` tokens; see [`acquire`](Self::acquire).
     pub async fn acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
-        let max_wait = nanos_of(max_wait);
-        when_due(self.reserve_for(n, max_wait)?, self.extras.jitter, max_wait).await
+        Ok(self.due(n, nanos_of(max_wait))?.wait().await)
     }
 
     /// Returns a stream of tokens at the bucket's rate: [`paced`](TokenBucket::paced) for tasks.
@@ -135,17 +116,12 @@ impl TokenBucket {
     /// # }
     /// ```
     pub fn paced_stream(&self) -> PacedStream<'_> {
-        PacedStream { gate: self.gate(), next: None }
+        PacedStream { waiter: self.waiter(), next: None }
     }
 }
 
 impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
-    /// Waits for a token of the key's bucket, and takes it. See [`TokenBucket::acquire`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, without a wait, if the [debt](crate::Builder::max_debt) would pass its
-    /// bound.
+    /// Waits for a token of the key's bucket; see [`TokenBucket::acquire`].
     ///
     /// # Examples
     ///
@@ -161,86 +137,50 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// # }
     /// ```
     pub async fn acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
-        self.acquire_n(key, 1).await
+        self.key(key).acquire().await
     }
 
-    /// Waits for `n` tokens, and takes them.
-    ///
-    /// See [`acquire`](RateLimiter::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the debt would pass its bound or `n` is over the burst.
+    /// Waits for `n` tokens; see [`TokenBucket::acquire`].
     pub async fn acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        when_due(self.reserve_for(key, n, NO_LIMIT)?, self.inner.extras.jitter, NO_LIMIT).await
+        self.key(key).n(n).acquire().await
     }
 
-    /// Waits at most `max_wait` for a token, and takes it.
-    ///
-    /// See [`acquire`](RateLimiter::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the token would come later, or the debt would pass its bound.
-    pub async fn acquire_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
-        self.acquire_n_within(key, 1, max_wait).await
+    /// Waits at most `max_wait` for a token; see [`TokenBucket::acquire`].
+    pub async fn acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.key(key).acquire_within(max_wait).await
     }
 
-    /// Waits at most `max_wait` for `n` tokens, and takes them.
-    ///
-    /// See [`acquire`](RateLimiter::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or `n` is
-    /// over the burst.
-    pub async fn acquire_n_within<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        max_wait: Duration,
-    ) -> Result<Granted, Denied> {
-        let max_wait = nanos_of(max_wait);
-        when_due(self.reserve_for(key, n, max_wait)?, self.inner.extras.jitter, max_wait).await
+    /// Waits at most `max_wait` for `n` tokens; see [`TokenBucket::acquire`].
+    pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.key(key).n(n).acquire_within(max_wait).await
     }
 
-    /// Returns a stream of tokens at the rate of the key's bucket.
-    ///
-    /// See [`TokenBucket::paced_stream`].
+    /// Returns a stream of tokens of the key's bucket; see [`TokenBucket::paced_stream`].
     pub fn paced_stream<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> PacedStream<'a> {
-        PacedStream { gate: self.gate(key), next: None }
+        PacedStream { waiter: self.waiter(key), next: None }
     }
 }
 
-impl<'a, K, Q, S> KeyLimit<'a, K, Q, S>
+impl<K, Q, S> KeyLimit<'_, K, Q, S>
 where
     K: Hash + Eq + Send + Sync,
     Q: ToKey<K> + ?Sized,
     S: BuildHasher + Send + Sync,
 {
-    /// Waits for the tokens, and takes them. See [`TokenBucket::acquire`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the debt would pass its bound or [`n`](KeyLimit::n) the burst.
+    /// Waits for the tokens; see [`TokenBucket::acquire`].
     pub async fn acquire(&self) -> Result<Granted, Denied> {
-        when_due(self.reserve()?, self.inner().extras.jitter, NO_LIMIT).await
+        Ok(self.due(NO_LIMIT)?.wait().await)
     }
 
-    /// Waits at most `max_wait` for the tokens, and takes them.
-    ///
-    /// See [`acquire`](KeyLimit::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] at once, if the tokens would come later, the debt would pass its bound, or
-    /// [`n`](KeyLimit::n) is over the burst.
+    /// Waits at most `max_wait` for the tokens; see [`TokenBucket::acquire`].
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
-        when_due(self.reserve_within(max_wait)?, self.inner().extras.jitter, nanos_of(max_wait)).await
+        Ok(self.due(nanos_of(max_wait))?.wait().await)
     }
 }
 
@@ -250,7 +190,7 @@ where
 ///
 /// A stream that is dropped while it waits gives its token back, as a dropped [`Reservation`] does.
 pub struct PacedStream<'a> {
-    gate: Waiter<'a>,
+    waiter: Waiter<'a>,
     /// The reservation and the sleep in progress.
     ///
     /// `None` in place of the reservation: the sleep precedes the next try for one.
@@ -269,14 +209,9 @@ impl Stream for PacedStream<'_> {
                     return Poll::Ready(Some(reservation.commit()));
                 }
             }
-            let (reservation, wait) = match this.gate.reserve(NO_LIMIT) {
-                Ok(reservation) if reservation.delay().is_zero() => {
-                    return Poll::Ready(Some(reservation.commit()));
-                }
-                Ok(reservation) => {
-                    let wait = this.gate.wait(&reservation);
-                    (Some(reservation), wait)
-                }
+            let (reservation, wait) = match (this.waiter)(NO_LIMIT) {
+                Ok(due) if due.sleep.is_zero() => return Poll::Ready(Some(due.reservation.commit())),
+                Ok(due) => (Some(due.reservation), due.sleep),
                 Err(denied) => match denied.retry_after() {
                     Some(wait) => (None, wait.max(MIN_POLL)),
                     None => return Poll::Ready(None),
@@ -318,12 +253,7 @@ impl<F> Limited<'_, F> {
     where
         F: Fn(A) -> T,
     {
-        let reservation = self.gate.reserve(NO_LIMIT)?;
-        let wait = self.gate.wait(&reservation);
-        if !wait.is_zero() {
-            sleep(wait).await;
-        }
-        let _ = reservation.commit();
+        let _ = (self.waiter)(NO_LIMIT)?.wait().await;
         Ok((self.action)(argument).await)
     }
 }
