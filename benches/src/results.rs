@@ -100,6 +100,14 @@ pub struct Times {
     pub notes: Vec<(String, String)>,
 }
 
+impl Times {
+    /// Returns the rounds without the loop's own time.
+    #[must_use]
+    pub fn net(&self) -> Vec<f64> {
+        self.raw.iter().zip(&self.loops).map(|(raw, of_loop)| raw - of_loop).collect()
+    }
+}
+
 /// Of single decisions, each with two readings of a clock in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Latencies {

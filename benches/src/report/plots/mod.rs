@@ -8,7 +8,6 @@ use std::io;
 
 use self::axis::Axis;
 use self::panel::{Line, Panel, draw};
-use super::compare::net;
 use super::numbers::{Spread, grouped};
 use crate::results::{Case, Latencies, Results};
 
@@ -28,7 +27,7 @@ impl Plot {
 
     /// In the page.
     pub(super) fn link(&self) -> String {
-        format!("{}:\n\n![{0}]({})", self.about, self.file())
+        format!("\n![{}]({})\n", self.about, self.file())
     }
 }
 
@@ -83,7 +82,9 @@ fn times(
 ) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for of in results.times.iter().filter(|of| is_wanted(&of.case)) {
-        let Some(net) = Spread::of(&net(of)).map(|net| net.median).filter(|&net| net > 0.0) else { continue };
+        let Some(net) = Spread::of(&of.net()).map(|net| net.median).filter(|&net| net > 0.0) else {
+            continue;
+        };
         add_point(&mut lines, &of.contender, false, point(&of.case, net));
     }
     lines
