@@ -19,7 +19,7 @@ fn a_ratio_is_computed_in_each_round() {
 
 #[test]
 fn a_loss_is_listed_and_only_like_is_compared() {
-    let times = [
+    let all = [
         ("tollgate", 15.0),
         ("tollgate, pinned", 20.0),
         ("tollgate, coarse clock", 10.0),
@@ -28,7 +28,7 @@ fn a_loss_is_listed_and_only_like_is_compared() {
         ("governor, upkeep clock", 9.0),
         ("none: the two readings", 2.0),
     ];
-    let times = times.map(|(contender, ns)| times(contender, &[ns; 3])).to_vec();
+    let times = all.map(|(contender, ns)| times(contender, &[ns; 3])).to_vec();
     let [page, _] = written("loss", &Results { times, ..Results::default() });
     let (_, losses) = page.split_once("## Where it loses: 2 of 3 comparisons\n").expect("two are faster");
     assert_has(losses, "granted, 2 threads | tollgate / governor | 1.400 (1.400 to 1.400) |");

@@ -11,6 +11,9 @@ mod room;
 mod single;
 mod throughput;
 
+use std::io;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 pub use about::about;
@@ -97,6 +100,18 @@ pub fn who_limits<K: Clone + Sync>(kind: &str, contenders: &mut Vec<Contender<K>
         kept
     });
     laws
+}
+
+/// Runs `cargo build` for a package of the project, given the folder of its manifest.
+fn build(manifest: &str, args: &str) -> io::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest).join("Cargo.toml");
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]).arg(manifest);
+    match command.args(args.split(' ')).status()?.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("cargo build {args} failed"))),
+    }
 }
 
 /// Says on stderr how far it is.

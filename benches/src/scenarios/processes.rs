@@ -8,23 +8,15 @@ use std::time::Instant;
 use serde::de::DeserializeOwned;
 use tollgate::Quota;
 
-use super::{Effort, say};
+use super::{Effort, build, say};
 use crate::contenders::{self, Key};
 use crate::results::{Memory, Start};
 use crate::{Contender, Setup};
 
-/// Builds what runs a contender in a process of its own. It is put beside this program.
-fn build() -> io::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--locked", "--bin", "alone", "--manifest-path"])
-        .arg(manifest)
-        .status()?;
-    match built.success() {
-        true => Ok(std::env::current_exe()?.with_file_name("alone")),
-        false => Err(io::Error::other("the program `alone` cannot be built")),
-    }
+/// Builds the program that runs a contender in a process of its own, beside this program.
+fn alone() -> io::Result<PathBuf> {
+    build(".", "--bin alone")?;
+    Ok(std::env::current_exe()?.with_file_name("alone"))
 }
 
 fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
@@ -41,7 +33,7 @@ fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
 ///
 /// If one cannot be run.
 pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<Start>> {
-    let alone = build()?;
+    let alone = alone()?;
     let start = |contender: &Contender<()>| {
         say(format_args!("first decision, {}", contender.name));
         let mut start =
@@ -89,7 +81,7 @@ fn find<K>(contenders: Vec<Contender<K>>, name: &str) -> Contender<K> {
 /// If a process cannot be run.
 pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<Memory>> {
     let kinds = effort.keys.iter().filter(|&&keys| keys >= 1_000).map(|&keys| ("u64", keys));
-    let (alone, mut memory) = (build()?, Vec::new());
+    let (alone, mut memory) = (alone()?, Vec::new());
     for (kind, keys) in kinds.chain([("string", 1_000_000)]) {
         say(format_args!("memory of {keys} keys, {kind}"));
         for contender in contenders {

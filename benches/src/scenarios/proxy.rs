@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Effort, say};
+use super::{Effort, build, say};
 use crate::results::Proxy;
 
 /// Rounds of each.
@@ -63,26 +63,9 @@ impl Drop for Running {
 ///
 /// If wrk is not there, or the proxy cannot be built.
 pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    // Where `Running::start` looks for it.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let built = Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--locked",
-            "--package",
-            "tollgate-server",
-            "--manifest-path",
-        ])
-        .arg(manifest)
-        .arg("--target-dir")
-        .arg(target)
-        .status()?;
-    if !built.success() {
-        return Err(io::Error::other("the proxy cannot be built"));
-    }
+    build("..", &format!("--package tollgate-server --target-dir {}", target.display()))?;
     let kinds = [
         ("none", "none"),
         ("tollgate, granting all", "1000000/s"),
