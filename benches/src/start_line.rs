@@ -1,23 +1,23 @@
-//! A barrier that lets threads go when all of them are running, each on a processor of its own.
+//! A barrier that lets threads go when all are running, each on a processor of its own.
 //!
-//! On a busy machine two threads may take turns on one processor, some ms each. From an ordinary barrier each
-//! would then make all its decisions in its own turn, never in the other's way, and look fast.
+//! On a busy machine two threads may take turns on one processor, some ms each. From an ordinary
+//! barrier each would make all its decisions in its own turn, never in the other's way, and look fast.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads that answer within this time are running: a turn takes 100 times as long.
+/// The time within which a running thread answers. A turn takes 100 times as long.
 const AT_ONCE: Duration = Duration::from_micros(10);
 
-/// How long to wait for others, which may have panicked, or find no processor.
+/// The longest wait for other threads, which may have panicked or lack a processor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// [`calls`](StartLine::calls) when the threads are to go.
+/// The value of [`calls`](StartLine::calls) at which the threads go.
 const GO: usize = usize::MAX;
 
-/// Thread 0 calls, and the others answer, until all have answered at once.
+/// A line at which thread 0 calls and the others answer, until all have answered at once.
 pub(crate) struct StartLine {
     others: usize,
     calls: AtomicUsize,
@@ -49,7 +49,7 @@ impl StartLine {
             if called.elapsed() < AT_ONCE {
                 break;
             }
-            // The first call may have waited for a thread to get here. From then on somebody lacks a processor;
+            // The first call may have waited for a late thread. After that, a thread lacks a processor:
             // a thread that wakes up is put on an idle one, if there is any.
             if call > 1 {
                 thread::sleep(Duration::from_millis(1));

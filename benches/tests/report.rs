@@ -3,15 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::json;
 use tollgate_benches::report;
-use tollgate_benches::results::{Case, Latencies, Law, Memory, Proxy, Results, Room, Shares, Start, Times};
+use tollgate_benches::results::{Case, Results, Times};
 
 #[test]
 fn a_ratio_is_computed_in_each_round() {
     let times = [times("tollgate", &[11.0, 21.0, 10.0]), times("std mutex", &[41.0, 201.0, 20.0])];
     let [page, csv] = written("ratio", &Results { times: times.to_vec(), ..Results::default() });
     // Net of a loop of 1 ns: 10/40, 20/200, 9/19.
-    let row = "| 2 threads | std mutex | 40 (29.5 to 120) | 41 (30.5 to 120) | 0.250 (0.175 to 0.362) |";
+    let row = "| 2 threads | std mutex | 40 (29.5 to 120) | 41 (30.5 to 121) | 0.250 (0.175 to 0.362) |";
     assert_has(&page, row);
     let line = "one bucket, granted\",2 threads,std mutex,tollgate / this one,0.250,0.175,0.362,\n";
     assert_has(&csv, line);
@@ -38,56 +39,24 @@ fn a_loss_is_listed_and_only_like_is_compared() {
 
 #[test]
 fn each_scenario_has_a_table_and_all_numbers_are_in_the_csv() {
-    let (quantiles, who) =
-        ((0..=60).map(|n| (f64::from(n) / 60.0, f64::from(n + 20))), "tollgate".to_owned());
-    let results = Results {
-        laws: vec![Law {
-            kind: "keyed".to_owned(),
-            contender: who.clone(),
-            threads: 2,
-            granted: 21_000,
-            least: 19_000.0,
-            most: 20_000.0,
-        }],
-        times: vec![times("tollgate", &[17.0; 3])],
-        latencies: vec![Latencies {
-            case: Case { threads: 16, ..case() },
-            contender: who.clone(),
-            quantiles: quantiles.collect(),
-            p999: vec![70.0; 3],
-            decisions: 5_000,
-            notes: vec![("keys held".to_owned(), "7".to_owned())],
-        }],
-        shares: vec![Shares { case: case(), contender: who.clone(), jain: vec![0.9], least: vec![0.8] }],
-        memory: vec![Memory {
-            contender: who.clone(),
-            kind: "u64".to_owned(),
-            keys: 1_000,
-            counted: 48_000,
-            resident: 55_500,
-            allocations: 0,
-            held: 1_000,
-        }],
-        rooms: vec![Room {
-            load: 0.6,
-            slots: 1 << 20,
-            tables: 9,
-            inserts: 5_700_000,
-            refused: 17,
-            last_inserts: 90_000,
-            last_refused: 1,
-        }],
-        transfers: vec![60.0, 61.0, 62.0],
-        starts: vec![Start { contender: who, made: vec![9.0], first: vec![80.0], second: vec![6.0] }],
-        proxies: vec![Proxy {
-            limiter: "none".to_owned(),
-            requests: vec![51_000.0],
-            p50: vec![20.0],
-            p99: vec![90.0],
-        }],
-        levels: vec![(0.0, 10.0), (0.1, 0.0), (1.1, 10.0)],
-        ..Results::default()
-    };
+    let case = json!({ "what": "one bucket", "path": "granted", "threads": 16, "keys": 1 });
+    let quantiles: Vec<_> = (0..=60).map(|n| (f64::from(n) / 60.0, n + 20)).collect();
+    let results = json!({
+        "laws": [{ "kind": "keyed", "contender": "tollgate", "threads": 2, "granted": 21_000, "least": 19e3, "most": 20e3 }],
+        "times": [times("tollgate", &[17.0; 3])],
+        "latencies": [{ "case": case, "contender": "tollgate", "quantiles": quantiles, "p999": [70.0],
+            "decisions": 5_000, "notes": [["keys held", "7"]] }],
+        "shares": [{ "case": case, "contender": "tollgate", "jain": [0.9], "least": [0.8] }],
+        "memory": [{ "contender": "tollgate", "kind": "u64", "keys": 1_000, "counted": 48_000, "resident": 55_500,
+            "allocations": 0, "held": 1_000 }],
+        "rooms": [{ "load": 0.6, "slots": 1 << 20, "tables": 9, "inserts": 5_700_000, "refused": 17,
+            "last_inserts": 90_000, "last_refused": 1 }],
+        "transfers": [60.0, 61.0, 62.0],
+        "starts": [{ "contender": "tollgate", "made": [9.0], "first": [80.0], "second": [6.0] }],
+        "proxies": [{ "limiter": "none", "requests": [51e3], "p50": [20.0], "p99": [90.0] }],
+        "levels": [(0.0, 10.0), (0.1, 0.0), (1.1, 10.0)],
+    });
+    let results: Results = serde_json::from_value(results).unwrap();
     let [page, csv] = written("all", &results);
     for (title, row) in [
         ("Do they limit?", "| keyed, 2 threads | tollgate | 21000 | 19000 | 20000 | **more than it may** |"),
@@ -99,7 +68,7 @@ fn each_scenario_has_a_table_and_all_numbers_are_in_the_csv() {
             "Single decisions: one bucket, granted",
             "| 16 threads | tollgate | 50 | 80 | 80 | 80 | 80 | 5000 | 7 |",
         ),
-        ("Fairness", "| one bucket, granted, 2 threads | tollgate | 0.900 (0.900 to 0.900) | 0.800 "),
+        ("Fairness", "| one bucket, granted, 16 threads | tollgate | 0.900 (0.900 to 0.900) | 0.800 "),
         ("Memory", "| u64, 1,000 keys | tollgate | 48 | 55.5 | 0 | 1000 |"),
         ("Room in a table", "| 60 % of the slots in use | tollgate, inline | 5700000 | 17 | 90000 | 1 |"),
         ("A cache line between two processors", "| 2 threads | none | 61 (60.5 to 61.5) |"),
@@ -144,12 +113,9 @@ fn written(name: &str, results: &Results) -> [String; 2] {
     ["md", "csv"].map(|kind| fs::read_to_string(folder.join(format!("performance.{kind}"))).unwrap())
 }
 
-fn case() -> Case {
-    Case { what: "one bucket".to_owned(), path: "granted".to_owned(), threads: 2, keys: 1 }
-}
-
 /// Returns times with a loop of 1 ns in them.
 fn times(contender: &str, raw: &[f64]) -> Times {
     let loops = vec![1.0; raw.len()];
-    Times { case: case(), contender: contender.to_owned(), raw: raw.to_vec(), loops, notes: Vec::new() }
+    let case = Case { what: "one bucket".to_owned(), path: "granted".to_owned(), threads: 2, keys: 1 };
+    Times { case, contender: contender.to_owned(), raw: raw.to_vec(), loops, notes: Vec::new() }
 }

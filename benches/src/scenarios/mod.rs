@@ -1,4 +1,4 @@
-//! What is measured, and how much of it.
+//! The scenarios, and how thorough a run is.
 
 mod about;
 mod flood;
@@ -30,16 +30,16 @@ pub use throughput::{keyed, mixed, one_bucket, strings};
 use crate::results::Law;
 use crate::{Contender, law};
 
-/// How thorough a run is.
+/// The thoroughness of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Times that all contenders are timed in turn, where each thread has a processor.
+    /// Rounds of all contenders in turn, if each thread has a processor.
     pub rounds: usize,
-    /// How long each time.
+    /// Time of a contender in a round.
     pub window: Duration,
-    /// Where threads share processors: some turns of each.
+    /// Rounds if threads share processors.
     pub long_rounds: usize,
-    /// As above.
+    /// Time of a contender in such a round: some turns of each thread.
     pub long_window: Duration,
     /// Numbers of keys.
     pub keys: &'static [usize],
@@ -56,7 +56,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// All of it.
+    /// A full run.
     pub const FULL: Effort = Effort {
         rounds: 41,
         window: Duration::from_millis(5),
@@ -70,7 +70,7 @@ impl Effort {
         seconds: 3,
     };
 
-    /// Three minutes.
+    /// A run of three minutes.
     pub const QUICK: Effort = Effort {
         rounds: 11,
         window: Duration::from_millis(2),
@@ -85,8 +85,8 @@ impl Effort {
     };
 }
 
-/// What each contender grants, with 1 thread at it and with 2; and those who do not limit, or do not grant what they owe,
-/// taken out: what they do need not be timed.
+/// Measures the grants of each contender, with 1 thread and with 2, and removes the contenders that
+/// break the law: they are not timed.
 pub fn who_limits<K: Clone + Sync>(kind: &str, contenders: &mut Vec<Contender<K>>, key: &K) -> Vec<Law> {
     let mut laws = Vec::new();
     contenders.retain(|contender| {
@@ -114,7 +114,7 @@ fn build(manifest: &str, args: &str) -> io::Result<()> {
     }
 }
 
-/// Says on stderr how far it is.
+/// Writes the progress to stderr.
 pub(crate) fn say(what: impl std::fmt::Display) {
     eprintln!("{what}");
 }

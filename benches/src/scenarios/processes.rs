@@ -1,4 +1,4 @@
-//! What needs a process for each contender: its first decision, and its memory.
+//! Measurements in a process for each contender: its first decision, and its memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
     }
 }
 
-/// The first decision of each contender's process.
+/// Times the first decisions of each contender's process.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<S
     contenders.iter().map(start).collect()
 }
 
-/// Makes one, decides twice, and prints how long each took.
+/// Makes a limiter, decides twice, and prints the time of each.
 ///
 /// # Panics
 ///
@@ -74,7 +74,7 @@ fn find<K>(contenders: Vec<Contender<K>>, name: &str) -> Contender<K> {
     found.unwrap_or_else(|| panic!("no contender is called {name}"))
 }
 
-/// Memory of each contender's keys.
+/// Measures the memory of each contender's keys.
 ///
 /// # Errors
 ///
@@ -94,8 +94,10 @@ pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<
     Ok(memory)
 }
 
-/// Has so many keys, and prints the bytes that it asked the allocator for, by how many the process grew, how often a
-/// million decisions on those keys asked for more, and the keys that it says it holds. `count` says the first and the last of what is done.
+/// Fills a limiter, and prints the bytes asked of the allocator, the bytes by which the process grew,
+/// the allocations of a million decisions on those keys, and the keys held.
+///
+/// `count` returns the bytes that its argument asked for and kept, and the number of allocations.
 ///
 /// # Panics
 ///
@@ -116,9 +118,9 @@ fn print_memory_of<K: Key>(
     key: fn(u64) -> K,
     count: fn(&mut dyn FnMut()) -> (u64, u64),
 ) {
-    // None is ever full again: who forgets idle keys has nothing to forget.
+    // No bucket is ever full again: a limiter that forgets idle keys finds none.
     let quota = Quota::per_hour(1).burst(2_000);
-    // What a process has at first use is no key's: clocks, threads' records.
+    // Clocks and threads' records, which a process makes at first use, are no key's memory.
     assert!((contender.make)(Setup { quota, keys: 1 }).try_acquire(&key(0)), "a bucket starts full");
     let mut limiter = None;
     let before = resident();
@@ -140,7 +142,7 @@ fn print_memory_of<K: Key>(
     println!("{:?}", [counted, grown, allocations, limiter.keys_held() as u64]);
 }
 
-/// Bytes of the process that are in memory: proc(5), `VmRSS`.
+/// Returns the bytes of the process that are in memory: proc(5), `VmRSS`.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

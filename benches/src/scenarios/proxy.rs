@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use super::{Effort, build, say};
 use crate::results::Proxy;
 
-/// Rounds of each.
+/// Rounds of each proxy.
 const ROUNDS: usize = 5;
 
-/// `tollgate proxy`, which is stopped when dropped.
+/// A running `tollgate proxy`, which is stopped when dropped.
 struct Running {
     child: Child,
     url: String,
@@ -26,14 +26,14 @@ impl Running {
         let mut line = String::new();
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
         lines.read_line(&mut line)?;
-        // It goes on telling what it does; somebody has to read it.
+        // The proxy goes on writing, and would stop if its pipe were full.
         std::thread::spawn(move || lines.lines().for_each(drop));
         let url = line.split_once(" on ").and_then(|(_, rest)| rest.split(' ').next());
         let url = url.map(|url| format!("{url}/"));
         Ok(Running { child, url: url.ok_or_else(|| io::Error::other(format!("it said {line:?}")))? })
     }
 
-    /// Requests a second, and microseconds of p50 and p99.
+    /// Returns requests a second, and microseconds of p50 and p99.
     fn load(&self, seconds: u32) -> io::Result<[f64; 3]> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scenarios/wrk.lua");
         let output = Command::new("wrk")
@@ -51,13 +51,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already, or does now; either way nothing is left to do.
+        // An error says that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The proxy without a limiter, with one that grants all, and with one that refuses nearly all.
+/// Loads the proxy without a limiter, with one that grants all, and with one that refuses nearly all.
 ///
 /// # Errors
 ///

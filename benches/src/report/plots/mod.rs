@@ -11,27 +11,27 @@ use self::panel::{Line, Panel, draw};
 use super::numbers::{Spread, grouped};
 use crate::results::{Case, Latencies, Results};
 
-/// A plot, and what it shows.
+/// A plot and its title.
 pub(super) struct Plot {
     name: &'static str,
-    /// For who cannot see it.
+    /// Text for a reader without the image.
     about: &'static str,
     pub(super) svg: String,
 }
 
 impl Plot {
-    /// From the directory of the page.
+    /// Returns its path from the directory of the page.
     pub(super) fn file(&self) -> String {
         format!("performance/{}.svg", self.name)
     }
 
-    /// In the page.
+    /// Returns its image in the page.
     pub(super) fn link(&self) -> String {
         format!("\n![{}]({})\n", self.about, self.file())
     }
 }
 
-/// All that there is data for.
+/// Returns all plots that have data.
 pub(super) fn all(results: &Results) -> io::Result<Vec<Plot>> {
     let mut plots = Vec::new();
     let mut add = |name, about, panels: Vec<Panel>| -> io::Result<()> {
@@ -74,7 +74,7 @@ fn keys(results: &Results) -> Vec<Panel> {
     Panel::new("granted, 1 thread, uniform keys", x, y, lines).into_iter().collect()
 }
 
-/// Medians of net times of the cases that are wanted, a line for each contender.
+/// Returns the medians of net times of the wanted cases, a line for each contender.
 fn times(
     results: &Results,
     point: impl Fn(&Case, f64) -> (f64, f64),
@@ -104,7 +104,7 @@ fn add_point(lines: &mut Vec<Line>, contender: &str, is_dashed: bool, point: (f6
     line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
 }
 
-/// The rarest that is shown: fewer are too few to make a line.
+/// The rarest part of decisions in a plot: fewer make no line.
 const RAREST: f64 = 1e-5;
 
 fn latency(results: &Results) -> Vec<Panel> {

@@ -13,17 +13,17 @@ const HEIGHT: u32 = 460;
 // `plotters` writes 1 / 1.24 of these: 14.5 and 16 pixels.
 const FONT: (&str, i32) = ("sans-serif", 18);
 const TITLE: (&str, i32) = ("sans-serif", 20);
-/// Of the legend.
+/// Pixels of a row of the legend.
 const ROW: i32 = 24;
 const COLUMNS: usize = 3;
 
-/// Of a contender.
+/// The points of a contender.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) contender: String,
     pub(super) is_dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
-    /// Where its marker is, if not at each point.
+    /// Places of the markers, if not at each point.
     pub(super) marks: Option<Vec<(f64, f64)>>,
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Panel {
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Panel {
-    /// None without data.
+    /// Makes a panel, or none without data.
     pub(super) fn new(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Self> {
         let has_data = lines.iter().any(|line| !line.points.is_empty());
         has_data.then(|| Panel { title: title.to_owned(), x, y, lines, rule: None })
     }
 
-    /// With a named line across.
+    /// Adds a named line across.
     pub(super) fn with_rule(self, value: f64, name: &'static str) -> Self {
         Panel { rule: Some((value, name)), ..self }
     }
@@ -85,7 +85,7 @@ impl Panel {
             let text = EmptyElement::at(left) + Text::new(name, (4, -20), FONT);
             chart.draw_series([text]).map_err(io::Error::other)?;
         }
-        // Ours, which come first, are drawn above the others.
+        // tollgate's lines, which come first, are drawn above the others.
         for line in self.lines.iter().rev() {
             let Look { colour, marker } = look::of(&line.contender);
             let points = line.points.clone();
@@ -104,7 +104,7 @@ impl Panel {
     }
 }
 
-/// An SVG of them.
+/// Returns the panels as SVG.
 pub(super) fn draw(panels: &[Panel]) -> io::Result<String> {
     let mut names: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
@@ -130,7 +130,7 @@ pub(super) fn draw(panels: &[Panel]) -> io::Result<String> {
     Ok(svg)
 }
 
-/// In the legend.
+/// Draws the name and the look of a contender in the legend.
 fn draw_name(canvas: &Canvas<'_>, name: &str, (column, row): (usize, usize)) -> io::Result<()> {
     let Look { colour, marker } = look::of(name);
     let x = 8 + column as i32 * (WIDTH as i32 - 8) / COLUMNS as i32;
