@@ -78,14 +78,8 @@ pub fn with_patience<K: Clone + Sync>(
     threads: usize,
     span: Duration,
 ) -> Law {
-    let mut law = measure(contender, key, threads, span);
-    for _ in 1..3 {
-        if law.holds() {
-            break;
-        }
-        law = measure(contender, key, threads, span);
-    }
-    law
+    let again = || measure(contender, key, threads, span);
+    (1..3).fold(again(), |law, _| if law.holds() { law } else { again() })
 }
 
 impl Law {

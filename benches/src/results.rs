@@ -161,7 +161,7 @@ pub struct Memory {
 
 /// Refusals of new keys in fixed tables that fill up with keys of which none is idle, summed over
 /// the tables.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Room {
     /// Part of the slots of a table that hold keys in the end, 0 to 1.
     pub load: f64,
@@ -180,7 +180,7 @@ pub struct Room {
 }
 
 /// The first decisions of a limiter, in processes of its own.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Start {
     /// Name of the contender.
     pub contender: String,
@@ -193,7 +193,7 @@ pub struct Start {
 }
 
 /// A proxy under load.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Proxy {
     /// Name of the limiter, or `none`.
     pub limiter: String,

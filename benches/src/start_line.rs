@@ -39,12 +39,12 @@ impl StartLine {
     }
 
     fn call(&self) {
-        let patience = Patience::new();
+        let begun = Instant::now();
         for call in 1.. {
             let called = Instant::now();
             self.calls.store(call, Ordering::Release);
             while self.answers.load(Ordering::Acquire) < self.others * call {
-                patience.spin();
+                spin(begun);
             }
             if called.elapsed() < AT_ONCE {
                 break;
@@ -59,7 +59,7 @@ impl StartLine {
     }
 
     fn answer(&self) {
-        let patience = Patience::new();
+        let begun = Instant::now();
         let mut answered = 0;
         loop {
             match self.calls.load(Ordering::Acquire) {
@@ -68,21 +68,13 @@ impl StartLine {
                     self.answers.fetch_add(1, Ordering::AcqRel);
                     answered = call;
                 }
-                _ => patience.spin(),
+                _ => spin(begun),
             }
         }
     }
 }
 
-struct Patience(Instant);
-
-impl Patience {
-    fn new() -> Patience {
-        Patience(Instant::now())
-    }
-
-    fn spin(&self) {
-        assert!(self.0.elapsed() < PATIENCE, "the other threads panicked, or have no processor");
-        spin_loop();
-    }
+fn spin(since: Instant) {
+    assert!(since.elapsed() < PATIENCE, "the other threads panicked, or have no processor");
+    spin_loop();
 }

@@ -27,11 +27,15 @@ fn a_loss_is_listed_and_only_like_is_compared() {
         ("governor", 11.0),
         ("ratelimit", 20.0),
         ("governor, upkeep clock", 9.0),
+        ("rate-net, coarse clock", 30.0),
+        ("tollgate, spread", 9.0),
+        ("tollgate, reading at hand", 7.0),
+        ("better-bucket, reading at hand", 8.0),
         ("none: the two readings", 2.0),
     ];
     let times = all.map(|(contender, ns)| times(contender, &[ns; 3])).to_vec();
     let [page, _] = written("loss", &Results { times, ..Results::default() });
-    let (_, losses) = page.split_once("## Where it loses: 2 of 3 comparisons\n").expect("two are faster");
+    let (_, losses) = page.split_once("## Where it loses: 2 of 7 comparisons\n").expect("two are faster");
     assert_has(losses, "granted, 2 threads | tollgate / governor | 1.400 (1.400 to 1.400) |");
     assert_has(losses, "| tollgate, coarse clock / governor, upkeep clock | 1.125 ");
     assert!(!losses.contains("pinned") && !losses.contains("none:"));

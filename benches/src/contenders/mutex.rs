@@ -6,25 +6,16 @@ use std::time::{Duration, Instant};
 
 use tollgate::Quota;
 
-use crate::{Limiter, Setup};
+use super::bucket;
 
-/// One bucket behind `std`'s mutex, on `std`'s clock.
-#[derive(Debug)]
-pub(crate) struct MutexBucket {
-    bucket: Mutex<Level>,
-    terms: Terms,
-}
-
-impl Limiter<()> for MutexBucket {
-    fn new(setup: Setup) -> Self {
+bucket! {
+    /// One bucket behind `std`'s mutex, on `std`'s clock.
+    MutexBucket((Terms, Mutex<Level>)),
+    |setup| {
         let terms = Terms::new(setup.quota);
-        MutexBucket { bucket: Mutex::new(terms.full(Instant::now())), terms }
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.terms.lock_and_take(&self.bucket)
-    }
+        (terms, Mutex::new(terms.full(Instant::now())))
+    },
+    |bucket| bucket.0.lock_and_take(&bucket.1)
 }
 
 /// The tokens at a time.

@@ -23,7 +23,7 @@ const OURS: &str = "tollgate";
 /// If a file cannot be written.
 pub fn write(results: &Results, folder: &Path) -> io::Result<()> {
     let (plots, mut tables) = (plots::all(results)?, tables::all(results));
-    tables.extend(losses::table(results));
+    tables.extend(losses::table(&tables));
     fs::create_dir_all(folder.join("performance"))?;
     let mut page = head(results);
     for plot in &plots {

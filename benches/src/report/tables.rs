@@ -1,6 +1,7 @@
 //! The tables of a run, one for each scenario, as Markdown and as CSV.
 
 use super::OURS;
+use super::losses::{DECIDING, STORES};
 use super::numbers::{Spread, count, short};
 use crate::results::{Case, Latencies, Law, Results, Times};
 
@@ -15,9 +16,13 @@ pub(super) struct Table {
 /// The measurements of one contender in one case.
 #[derive(Debug)]
 pub(super) struct Row {
-    case: String,
-    contender: String,
+    pub(super) case: String,
+    pub(super) contender: String,
     cells: Vec<Cell>,
+    /// Rounds that are compared with those of other contenders. Less is better.
+    pub(super) rounds: Vec<f64>,
+    /// Forms of tollgate that are compared.
+    pub(super) forms: &'static [&'static str],
 }
 
 /// A measurement as text, with its quartiles if it has rounds.
@@ -31,12 +36,16 @@ struct Cell {
 
 impl Row {
     pub(super) fn new(case: impl Into<String>, contender: impl Into<String>) -> Row {
-        Row { case: case.into(), contender: contender.into(), cells: Vec::new() }
+        Row { case: case.into(), contender: contender.into(), cells: vec![], rounds: vec![], forms: &[] }
     }
 
     fn text(mut self, measure: &str, unit: &'static str, value: impl Into<String>) -> Row {
         self.cells.push(Cell { measure: measure.to_owned(), unit, value: value.into(), quartiles: None });
         self
+    }
+
+    fn compared(self, rounds: Vec<f64>, forms: &'static [&'static str]) -> Row {
+        Row { rounds, forms, ..self }
     }
 
     fn number(self, measure: &str, unit: &'static str, value: f64) -> Row {
@@ -140,7 +149,8 @@ pub(super) fn all(results: &Results) -> Vec<Table> {
             .rounds("ns a decision, net", "ns", &net)
             .rounds("raw", "ns", &of.raw)
             .spread("tollgate / this one", "", ours.and_then(|ours| Spread::of_ratios(&ours.net(), &net)))
-            .notes(&of.notes);
+            .notes(&of.notes)
+            .compared(net, DECIDING);
         add(&mut tables, "Decisions back to back", kind(&of.case), row);
     }
     for of in &results.latencies {
@@ -154,15 +164,17 @@ pub(super) fn all(results: &Results) -> Vec<Table> {
         }
         let ratio = ours.and_then(|ours| Spread::of_ratios(&ours.p999, &of.p999));
         let row = row.spread("p99.9 of tollgate / this one", "", ratio);
-        let row = row.number("decisions", "", of.decisions as f64).notes(&of.notes);
+        let row = row
+            .number("decisions", "", of.decisions as f64)
+            .notes(&of.notes)
+            .compared(of.p999.clone(), DECIDING);
         add(&mut tables, "Single decisions", kind(&of.case), row);
     }
     for of in &results.shares {
-        let row = Row::new(described(&of.case), &of.contender).rounds("Jain's index", "", &of.jain).rounds(
-            "the least part of a fair share",
-            "",
-            &of.least,
-        );
+        let row = Row::new(described(&of.case), &of.contender)
+            .rounds("Jain's index", "", &of.jain)
+            .rounds("the least part of a fair share", "", &of.least)
+            .compared(of.jain.iter().map(|jain| 1.0 / jain).collect(), DECIDING);
         add(&mut tables, "Fairness", String::new(), row);
     }
     for of in results.memory.iter().filter(|of| of.keys > 0) {
@@ -171,7 +183,8 @@ pub(super) fn all(results: &Results) -> Vec<Table> {
             .number("bytes a key, counted", "bytes", a_key(of.counted))
             .number("resident", "bytes", a_key(of.resident))
             .text("allocations a decision", "", (of.allocations as f64 / 1e6).to_string())
-            .number("keys held", "", of.held as f64);
+            .number("keys held", "", of.held as f64)
+            .compared(vec![of.resident as f64], STORES);
         add(&mut tables, "Memory", String::new(), row);
     }
     for of in &results.rooms {
@@ -190,7 +203,8 @@ pub(super) fn all(results: &Results) -> Vec<Table> {
         let row = Row::new("a process of its own", &of.contender)
             .rounds("made, ns", "ns", &of.made)
             .rounds("first decision, ns", "ns", &of.first)
-            .rounds("second decision, ns", "ns", &of.second);
+            .rounds("second decision, ns", "ns", &of.second)
+            .compared(of.made.iter().zip(&of.first).map(|(made, first)| made + first).collect(), &[OURS]);
         add(&mut tables, "Cold start", String::new(), row);
     }
     let none = results.proxies.iter().find(|of| of.limiter == "none");
@@ -236,6 +250,6 @@ fn size(case: &Case) -> String {
 }
 
 /// Returns the scenario and the size of a case.
-pub(super) fn described(case: &Case) -> String {
+fn described(case: &Case) -> String {
     format!("{}, {}", kind(case), size(case))
 }

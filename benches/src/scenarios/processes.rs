@@ -36,8 +36,7 @@ pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<S
     let alone = alone()?;
     let start = |contender: &Contender<()>| {
         say(format_args!("first decision, {}", contender.name));
-        let mut start =
-            Start { contender: contender.name.to_owned(), made: vec![], first: vec![], second: vec![] };
+        let mut start = Start { contender: contender.name.to_owned(), ..Start::default() };
         for _ in 0..effort.processes {
             let [made, first, second] = run(&alone, &["start", contender.name])?;
             start.made.push(made);

@@ -74,8 +74,7 @@ pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
     let mut proxies = Vec::new();
     let mut running = Vec::new();
     for (name, limit) in kinds {
-        let (requests, p50, p99) = Default::default();
-        proxies.push(Proxy { limiter: name.to_owned(), requests, p50, p99 });
+        proxies.push(Proxy { limiter: name.to_owned(), ..Proxy::default() });
         running.push(Running::start(limit)?);
     }
     for round in 0..ROUNDS {

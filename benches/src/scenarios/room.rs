@@ -24,15 +24,7 @@ const LOADS: [usize; 3] = [60, 75, 90];
 #[must_use]
 pub fn rooms(effort: &Effort) -> Vec<Room> {
     say("room in tables that fill up");
-    let empty = Room {
-        load: 0.0,
-        slots: SLOTS,
-        tables: effort.tables,
-        inserts: 0,
-        refused: 0,
-        last_inserts: 0,
-        last_refused: 0,
-    };
+    let empty = Room { slots: SLOTS, tables: effort.tables, ..Room::default() };
     let mut rooms = LOADS.map(|load| Room { load: load as f64 / 100.0, ..empty });
     for seed in 0..effort.tables as u64 {
         let builder = RateLimiter::<u64, FixedState>::builder(Quota::per_hour(1));

@@ -36,7 +36,7 @@ pub(super) fn all(results: &Results) -> io::Result<Vec<Plot>> {
     let mut plots = Vec::new();
     let mut add = |name, about, panels: Vec<Panel>| -> io::Result<()> {
         if !panels.is_empty() {
-            plots.push(Plot { name, about, svg: draw(&panels)? });
+            plots.push(Plot { name, about, svg: draw(&panels).map_err(io::Error::other)? });
         }
         Ok(())
     };
@@ -91,15 +91,12 @@ fn times(
 }
 
 fn add_point(lines: &mut Vec<Line>, contender: &str, is_dashed: bool, point: (f64, f64)) {
-    let mut places = 0..lines.len();
-    let of = places.find(|&n| lines[n].contender == contender && lines[n].is_dashed == is_dashed);
-    let line = match of {
-        Some(place) => &mut lines[place],
-        None => {
-            lines.push(Line::new(contender, is_dashed));
-            lines.last_mut().expect("it was just added")
-        }
-    };
+    let is_of = |line: &Line| line.contender == contender && line.is_dashed == is_dashed;
+    let place = lines.iter().position(is_of).unwrap_or(lines.len());
+    if place == lines.len() {
+        lines.push(Line::new(contender, is_dashed));
+    }
+    let line = &mut lines[place];
     line.points.push(point);
     line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
 }
