@@ -16,7 +16,6 @@ pub enum Popularity {
 
 impl Popularity {
     /// Returns its name in reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Popularity::Uniform => "uniform",
@@ -25,11 +24,6 @@ impl Popularity {
     }
 
     /// Returns numbers below `keys`: the same for a thread in every run, others for another thread.
-    ///
-    /// # Panics
-    ///
-    /// If there are no keys.
-    #[must_use]
     pub fn draw(self, keys: usize, thread: usize) -> Vec<u64> {
         let mut random = SmallRng::seed_from_u64(thread as u64);
         let draws = keys.clamp(16_000, 4_000_000);

@@ -18,11 +18,6 @@ const BURST: u64 = 100_000;
 const BATCH: usize = 100;
 
 /// Returns the tokens that `threads` threads get of `key`'s bucket in `span`, asking without a pause.
-///
-/// # Panics
-///
-/// If a thread does.
-#[must_use]
 pub fn measure<K: Clone + Sync>(contender: &Contender<K>, key: &K, threads: usize, span: Duration) -> Law {
     let limiter = (contender.make)(Setup { quota: QUOTA, keys: 1 });
     let batch = vec![key.clone(); BATCH];
@@ -71,7 +66,6 @@ pub fn measure<K: Clone + Sync>(contender: &Contender<K>, key: &K, threads: usiz
 ///
 /// A clock that a thread keeps is late while that thread gets no processor, and grants the tokens of
 /// that time on top. A contender that breaks the law does so each time.
-#[must_use]
 pub fn with_patience<K: Clone + Sync>(
     contender: &Contender<K>,
     key: &K,
@@ -84,21 +78,18 @@ pub fn with_patience<K: Clone + Sync>(
 
 impl Law {
     /// Returns whether the grants are neither more than allowed nor less than owed.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.is_kept() && self.is_prompt()
     }
 
     /// Returns whether the grants are at most those allowed. A tick, a reading and the difference of
     /// two clocks may add a token in 1,000.
-    #[must_use]
     pub fn is_kept(&self) -> bool {
         self.granted as f64 <= self.most * 1.001
     }
 
     /// Returns whether the grants are at least 98 in 100 of those owed. A whole token, or the last tick
     /// of a clock of milliseconds, may be missing.
-    #[must_use]
     pub fn is_prompt(&self) -> bool {
         self.granted as f64 >= self.least * 0.98
     }

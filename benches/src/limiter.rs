@@ -61,13 +61,11 @@ pub struct Contender<K> {
 
 impl<K: 'static> Contender<K> {
     /// Makes a contender of a type.
-    #[must_use]
     pub fn new<L: Limiter<K> + 'static>(name: &'static str) -> Self {
         Contender { name, make: |setup| Box::new(OwnLines(L::new(setup))), breaks: None }
     }
 
     /// Marks a contender that is known to break the law.
-    #[must_use]
     pub fn breaks(self, why: &'static str) -> Self {
         Contender { breaks: Some(why), ..self }
     }

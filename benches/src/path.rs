@@ -22,7 +22,6 @@ pub enum Path {
 
 impl Path {
     /// Returns its name in reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Path::Granted | Path::GrantedNeverIdle => "granted",
@@ -32,7 +31,6 @@ impl Path {
     }
 
     /// Returns the quota of its limiters.
-    #[must_use]
     pub fn quota(self) -> Quota {
         match self {
             Path::Granted => Quota::per_second(1_000_000_000).burst(1_000_000_000),
@@ -43,7 +41,6 @@ impl Path {
     }
 
     /// Returns whether all of `decisions`, made after a first token was taken, had this outcome.
-    #[must_use]
     pub fn was_kept(self, decisions: u64, granted: u64) -> bool {
         match self {
             Path::Granted | Path::GrantedNeverIdle => granted == decisions,

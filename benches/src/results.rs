@@ -102,7 +102,6 @@ pub struct Times {
 
 impl Times {
     /// Returns the rounds without the loop's own time.
-    #[must_use]
     pub fn net(&self) -> Vec<f64> {
         self.raw.iter().zip(&self.loops).map(|(raw, of_loop)| raw - of_loop).collect()
     }

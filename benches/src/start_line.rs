@@ -30,10 +30,6 @@ impl StartLine {
     }
 
     /// Returns in all threads at once.
-    ///
-    /// # Panics
-    ///
-    /// If the others cannot be had for 30 s.
     pub(crate) fn wait(&self, thread: usize) {
         if thread == 0 { self.call() } else { self.answer() }
     }

@@ -93,7 +93,6 @@ impl<K> Draw<K> {
 }
 
 /// Returns the nanoseconds from decision to decision of one thread.
-#[must_use]
 pub fn nanos(laps: &[Lap]) -> f64 {
     let elapsed: Duration = laps.iter().map(|lap| lap.elapsed).sum();
     elapsed.as_secs_f64() * 1e9 / laps.iter().map(|lap| lap.decisions).sum::<u64>() as f64

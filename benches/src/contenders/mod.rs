@@ -50,7 +50,6 @@ macro_rules! bucket {
 use bucket;
 
 /// Returns all contenders of one bucket. The first is tollgate in its default form.
-#[must_use]
 pub fn one_bucket() -> Vec<Contender<()>> {
     vec![
         Contender::new::<Plain>("tollgate"),
@@ -74,7 +73,6 @@ pub fn one_bucket() -> Vec<Contender<()>> {
 
 /// Returns all contenders with a bucket for each key. All have the same fast hasher unless the name
 /// says another. The first is tollgate in its default form.
-#[must_use]
 pub fn keyed<K: Key>() -> Vec<Contender<K>> {
     vec![
         Contender::new::<Keyed<K, FoldHash, Map>>("tollgate"),
@@ -93,7 +91,6 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
 }
 
 /// Returns the peers that bound their keys by themselves, at their bound: for a flood of new keys.
-#[must_use]
 pub fn at_their_cap() -> Vec<Contender<u64>> {
     vec![Contender::new::<rate_net::Keyed<true>>("rate-net, at its cap")]
 }

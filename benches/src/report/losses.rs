@@ -26,9 +26,10 @@ pub(super) fn table(tables: &[Table]) -> Option<Table> {
                 all += 1;
                 let is_told = table.section != "Fairness" || !ratio.is_undecided();
                 if ratio.median >= 1.0005 && is_told {
-                    let case = format!("{}: {} {}", table.section, table.title, ours.case);
+                    let case = [table.section, &table.title, &ours.case];
+                    let case: Vec<_> = case.into_iter().filter(|part| !part.is_empty()).collect();
                     let pair = format!("{} / {}", ours.contender, theirs.contender);
-                    lost.push(Row::new(case, pair).spread("ratio", "", Some(ratio)));
+                    lost.push(Row::new(case.join(", "), pair).spread("ratio", "", Some(ratio)));
                 }
             }
         }

@@ -6,7 +6,6 @@ use tollgate::{Clock, Quota, TokenBucket};
 
 /// Returns seconds and tokens, at 10 tokens/s and a burst of 20 on a mock clock: a burst that empties
 /// the bucket, refusals, 5 requests a second, then a pause until it is full.
-#[must_use]
 pub fn tokens_over_time() -> Vec<(f64, f64)> {
     const STEP: Duration = Duration::from_millis(10);
     let (clock, mock) = Clock::mock();

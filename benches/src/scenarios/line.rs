@@ -15,11 +15,6 @@ const TRANSFERS: u64 = 20_000;
 struct Line(AtomicU64);
 
 /// Returns the nanoseconds of a transfer, a value for each round, or none without two processors.
-///
-/// # Panics
-///
-/// If the threads cannot be had.
-#[must_use]
 pub fn transfers(effort: &Effort) -> Vec<f64> {
     if !have_processors(2) {
         return Vec::new();

@@ -17,7 +17,6 @@ const ROUND: usize = 20_000;
 ///
 /// Twice as many keys as the limiter is set up for came before, untimed, and have each taken their
 /// only token of the hour.
-#[must_use]
 pub fn newcomers(effort: &Effort, contenders: &[&Contender<u64>]) -> Vec<Times> {
     let keys = effort.flood;
     let case = Case { what: "flood at capacity".to_owned(), path: String::new(), threads: 1, keys };

@@ -49,10 +49,6 @@ pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<S
 }
 
 /// Makes a limiter, decides twice, and prints the time of each.
-///
-/// # Panics
-///
-/// If there is no such contender.
 pub fn print_start(name: &str) {
     let contender = find(contenders::one_bucket(), name);
     let setup = Setup { quota: crate::Path::Granted.quota(), keys: 1 };
@@ -97,10 +93,6 @@ pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<
 /// the allocations of a million decisions on those keys, and the keys held.
 ///
 /// `count` returns the bytes that its argument asked for and kept, and the number of allocations.
-///
-/// # Panics
-///
-/// If there is no such contender or kind of keys.
 pub fn print_memory(name: &str, kind: &str, keys: usize, count: fn(&mut dyn FnMut()) -> (u64, u64)) {
     match kind {
         "u64" => print_memory_of(find(contenders::keyed(), name), keys, |key| key, count),

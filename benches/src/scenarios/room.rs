@@ -17,11 +17,6 @@ const LOADS: [usize; 3] = [60, 75, 90];
 /// Fills tables with new keys, which each take their only token of the hour, so that none is ever idle.
 ///
 /// A key without room is denied, and counted. Each table has a hash of its own, the same in every run.
-///
-/// # Panics
-///
-/// If a refusal is not counted.
-#[must_use]
 pub fn rooms(effort: &Effort) -> Vec<Room> {
     say("room in tables that fill up");
     let empty = Room { slots: SLOTS, tables: effort.tables, ..Room::default() };

@@ -56,7 +56,6 @@ pub(super) fn quantiles(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
 /// and loses its processor keeps all others waiting.
 ///
 /// A contender with a reading at hand reads a clock in each decision here.
-#[must_use]
 pub fn one_by_one(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Latencies> {
     let mut latencies = Vec::new();
     for threads in [8, 16] {

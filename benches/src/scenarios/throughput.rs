@@ -102,7 +102,6 @@ fn case(what: impl Into<String>, path: Path, threads: usize, keys: usize) -> Cas
 }
 
 /// Times one bucket that all threads use.
-#[must_use]
 pub fn one_bucket(effort: &Effort, contenders: &[Contender<()>]) -> (Vec<Times>, Vec<Shares>) {
     let (mut times, mut shares) = (Vec::new(), Vec::new());
     for path in [Path::Granted, Path::Refused] {
@@ -119,7 +118,6 @@ pub fn one_bucket(effort: &Effort, contenders: &[Contender<()>]) -> (Vec<Times>,
 }
 
 /// Times one bucket whose quota is a tenth of the contender's own speed.
-#[must_use]
 pub fn mixed(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Times> {
     [1, 2].into_iter().flat_map(|threads| mixed_on(threads, effort, contenders)).collect()
 }
@@ -152,7 +150,6 @@ fn mixed_on(threads: usize, effort: &Effort, contenders: &[Contender<()>]) -> Ve
 }
 
 /// Times a bucket for each key.
-#[must_use]
 pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
     let mut times = Vec::new();
     for &keys in effort.keys {
@@ -162,7 +159,6 @@ pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
 }
 
 /// Times a bucket for each of 1,000 strings.
-#[must_use]
 pub fn strings(effort: &Effort, contenders: &[Contender<String>]) -> Vec<Times> {
     with_keys(effort, contenders, 1_000, "strings", |key| format!("client-{key:08}"))
 }
