@@ -17,7 +17,8 @@ const BURST: u64 = 100_000;
 /// two batches.
 const BATCH: usize = 100;
 
-/// Returns the tokens that `threads` threads get of `key`'s bucket in `span`, asking without a pause.
+/// Returns the tokens that `threads` threads get of `key`'s bucket in `span`, asking without a
+/// pause.
 pub fn measure<K: Clone + Sync>(contender: &Contender<K>, key: &K, threads: usize, span: Duration) -> Law {
     let limiter = (contender.make)(Setup { quota: QUOTA, keys: 1 });
     let batch = vec![key.clone(); BATCH];
@@ -64,8 +65,8 @@ pub fn measure<K: Clone + Sync>(contender: &Contender<K>, key: &K, threads: usiz
 
 /// Measures up to three times, until the law is kept.
 ///
-/// A clock that a thread keeps is late while that thread gets no processor, and grants the tokens of
-/// that time on top. A contender that breaks the law does so each time.
+/// A clock that a thread keeps is late while that thread gets no processor, and grants the tokens
+/// of that time on top. A contender that breaks the law does so each time.
 pub fn with_patience<K: Clone + Sync>(
     contender: &Contender<K>,
     key: &K,
@@ -82,14 +83,14 @@ impl Law {
         self.is_kept() && self.is_prompt()
     }
 
-    /// Returns whether the grants are at most those allowed. A tick, a reading and the difference of
-    /// two clocks may add a token in 1,000.
+    /// Returns whether the grants are at most those allowed. A tick, a reading and the difference
+    /// of two clocks may add a token in 1,000.
     pub fn is_kept(&self) -> bool {
         self.granted as f64 <= self.most * 1.001
     }
 
-    /// Returns whether the grants are at least 98 in 100 of those owed. A whole token, or the last tick
-    /// of a clock of milliseconds, may be missing.
+    /// Returns whether the grants are at least 98 in 100 of those owed. A whole token, or the last
+    /// tick of a clock of milliseconds, may be missing.
     pub fn is_prompt(&self) -> bool {
         self.granted as f64 >= self.least * 0.98
     }

@@ -43,7 +43,8 @@ pub trait Limiter<K>: Send + Sync {
         0
     }
 
-    /// Returns whether the limiter makes room for new keys by itself, within the number of its setup.
+    /// Returns whether the limiter makes room for new keys by itself, within the number of its
+    /// setup.
     fn is_bounded(&self) -> bool {
         false
     }

@@ -7,12 +7,13 @@ use tollgate::Quota;
 /// The outcome of the decisions in a timed loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
-    /// Grants only: 10^9 tokens/s into a bucket of 10^9, which refills faster than the threads of one
-    /// machine take. It takes a second to fill: some peers refuse a thread that paused longer than
-    /// that between its reading of the clock and its decision.
+    /// Grants only: 10^9 tokens/s into a bucket of 10^9, which refills faster than the threads of
+    /// one machine take. It takes a second to fill: some peers refuse a thread that paused longer
+    /// than that between its reading of the clock and its decision.
     Granted,
-    /// Grants only, of buckets that are never full again: a token in 400 s into a bucket of 8 million.
-    /// A limiter that forgets idle keys finds none, however long it takes to set up all keys.
+    /// Grants only, of buckets that are never full again: a token in 400 s into a bucket of 8
+    /// million. A limiter that forgets idle keys finds none, however long it takes to set up all
+    /// keys.
     GrantedNeverIdle,
     /// Refusals only: a token an hour into a bucket of 1, which was taken before.
     Refused,

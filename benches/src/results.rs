@@ -132,7 +132,8 @@ pub struct Shares {
     pub case: Case,
     /// Name of the contender.
     pub contender: String,
-    /// Jain's index of each round: 1 if all threads made as many decisions, 1/n if one of n made all.
+    /// Jain's index of each round: 1 if all threads made as many decisions, 1/n if one of n made
+    /// all.
     pub jain: Vec<f64>,
     /// The least part of a fair share that a thread got, in each round.
     pub least: Vec<f64>,

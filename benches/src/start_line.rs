@@ -1,7 +1,8 @@
 //! A barrier that lets threads go when all are running, each on a processor of its own.
 //!
 //! On a busy machine two threads may take turns on one processor, some ms each. From an ordinary
-//! barrier each would make all its decisions in its own turn, never in the other's way, and look fast.
+//! barrier each would make all its decisions in its own turn, never in the other's way, and look
+//! fast.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,8 +46,8 @@ impl StartLine {
             if called.elapsed() < AT_ONCE {
                 break;
             }
-            // The first call may have waited for a late thread. After that, a thread lacks a processor:
-            // a thread that wakes up is put on an idle one, if there is any.
+            // The first call may have waited for a late thread. After that, a thread lacks a
+            // processor: a thread that wakes up is put on an idle one, if there is any.
             if call > 1 {
                 thread::sleep(Duration::from_millis(1));
             }

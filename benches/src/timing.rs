@@ -39,11 +39,12 @@ impl<K: Send + Sync> Draws<K> {
         Draws((0..threads).map(draw).collect())
     }
 
-    /// Lets a thread for each draw decide for `window`, and returns its laps, or `None` if a decision
-    /// was not on the path.
+    /// Lets a thread for each draw decide for `window`, and returns its laps, or `None` if a
+    /// decision was not on the path.
     ///
-    /// Some decisions before the window are not counted: they fill the caches and a thread's records.
-    /// If there is a processor for each thread, they start once all are seen to run at the same time.
+    /// Some decisions before the window are not counted: they fill the caches and a thread's
+    /// records. If there is a processor for each thread, they start once all are seen to run at the
+    /// same time.
     pub fn run(&self, limiter: &dyn Limiter<K>, path: Path, window: Duration) -> Option<Vec<Lap>> {
         let threads = self.0.len();
         let line = Start::new(threads);

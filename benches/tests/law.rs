@@ -1,5 +1,5 @@
-//! Every contender limits: its grants on the real clock are those of the law, or it is known to break
-//! the law.
+//! Every contender limits: its grants on the real clock are those of the law, or it is known to
+//! break the law.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Decisions to be counted by callgrind, whose counts do not depend on the machine's load: 20,000 of
-//! one kind, in a loop in a function of its own. `scripts/instructions` compares the counts with the
-//! committed ones.
+//! Decisions to be counted by callgrind, whose counts do not depend on the machine's load: 20,000
+//! of one kind, in a loop in a function of its own. `scripts/instructions` compares the counts with
+//! the committed ones.
 
 use std::hint::black_box;
 

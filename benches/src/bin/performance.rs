@@ -1,9 +1,10 @@
 //! Measures everything and writes tables, CSV and plots into `benches/target/report`, and the raw
-//! results into `benches/target/performance.json`. A quick run writes `quick` and `quick.json` there.
+//! results into `benches/target/performance.json`. A quick run writes `quick` and `quick.json`
+//! there.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/Cargo.toml --bin performance             # all
-//! cargo run --release --manifest-path benches/Cargo.toml --bin performance -- --quick  # three minutes
+//! cargo run --release --manifest-path benches/Cargo.toml --bin performance -- --quick  # 3 minutes
 //! ```
 //!
 //! With `--only NAME` one part is measured anew, and the others are taken from the run before. With

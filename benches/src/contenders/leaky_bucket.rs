@@ -9,7 +9,8 @@ use crate::{Limiter, Setup};
 impl Limiter<()> for RateLimiter {
     fn new(setup: Setup) -> Self {
         let (quota, burst) = (setup.quota, whole(setup.quota.capacity()));
-        // The shortest interval of whole milliseconds with whole tokens: earned tokens come promptly.
+        // The shortest interval of whole milliseconds with whole tokens: earned tokens come
+        // promptly.
         let period = u64::try_from(quota.period().as_millis()).expect("a period of some years at most");
         let refills = gcd(quota.tokens(), period);
         RateLimiter::builder()
@@ -18,7 +19,8 @@ impl Limiter<()> for RateLimiter {
             .max(burst)
             .initial(burst)
             // Its default. The other has a fast path that stores a stale balance where it fails
-            // (`State::drop`): two threads stop it for good, and after a pause it grants two bursts.
+            // (`State::drop`): two threads stop it for good, and after a pause it grants two
+            // bursts.
             .fair(true)
             .build()
     }

@@ -13,8 +13,8 @@ pub(crate) struct Windows {
     most: isize,
 }
 
-/// Hashes a key. With these numbers, 6 keys in 10,000 share all their slots with earlier keys, and are
-/// refused for them.
+/// Hashes a key. With these numbers, 6 keys in 10,000 share all their slots with earlier keys, and
+/// are refused for them.
 const HASHES: usize = 4;
 const SLOTS_PER_KEY: usize = 4;
 /// Slots by its own default, for any keys.
@@ -35,7 +35,8 @@ impl<K: Key> Limiter<K> for Windows {
     fn new(setup: Setup) -> Self {
         let quota = setup.quota;
         let fill = quota.period().mul_f64(quota.capacity() as f64 / quota.tokens() as f64);
-        // A bucket that fills sooner keeps its rate, and has the tokens of the interval as its burst.
+        // A bucket that fills sooner keeps its rate, and has the tokens of the interval as its
+        // burst.
         let interval = fill.max(SHORTEST);
         let most = quota.tokens() as f64 * interval.as_secs_f64() / quota.period().as_secs_f64();
         let slots = SLOTS.max(setup.keys * SLOTS_PER_KEY);

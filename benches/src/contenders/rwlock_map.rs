@@ -54,7 +54,8 @@ impl<K: Key, S: BuildHasher> RwLockMap<K, S> {
         self.buckets.read().expect("no holder of the lock panics").get(key).cloned()
     }
 
-    /// Returns the bucket of the key, which another thread may have inserted since [`get`](Self::get).
+    /// Returns the bucket of the key, which another thread may have inserted since
+    /// [`get`](Self::get).
     fn get_or_insert(&self, key: &K) -> Arc<Mutex<Level>> {
         let full = || Arc::new(Mutex::new(self.terms.full(Instant::now())));
         let mut buckets = self.buckets.write().expect("no holder of the lock panics");

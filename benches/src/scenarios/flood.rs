@@ -39,8 +39,8 @@ fn each(
     contenders.iter().filter_map(watched).collect()
 }
 
-/// Times decisions on four times as many new keys as a limiter may hold. None is ever idle: each takes
-/// its only token of the hour. A limiter without a bound holds them all.
+/// Times decisions on four times as many new keys as a limiter may hold. None is ever idle: each
+/// takes its only token of the hour. A limiter without a bound holds them all.
 pub fn flooded(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
     let keys = effort.flood;
     each("flood of new keys", keys, 1, contenders, |contender| {
@@ -53,8 +53,8 @@ pub fn flooded(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
     })
 }
 
-/// Times decisions on as many new keys as a limiter may hold, while all the keys it holds are idle. A
-/// limiter that makes no room by itself is told to evict, in the first decision.
+/// Times decisions on as many new keys as a limiter may hold, while all the keys it holds are idle.
+/// A limiter that makes no room by itself is told to evict, in the first decision.
 pub fn evicted(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
     let keys = effort.flood;
     // Full again after a millisecond.
@@ -85,7 +85,8 @@ pub fn evicted(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
     })
 }
 
-/// Times decisions on known keys, while another thread looks for idle keys, of which there are none.
+/// Times decisions on known keys, while another thread looks for idle keys, of which there are
+/// none.
 pub fn swept(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
     let keys = effort.flood;
     each("sweep", keys, 2, contenders, |contender| {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Clock, Quota, TokenBucket};
 
-/// Returns seconds and tokens, at 10 tokens/s and a burst of 20 on a mock clock: a burst that empties
-/// the bucket, refusals, 5 requests a second, then a pause until it is full.
+/// Returns seconds and tokens, at 10 tokens/s and a burst of 20 on a mock clock: a burst that
+/// empties the bucket, refusals, 5 requests a second, then a pause until it is full.
 pub fn tokens_over_time() -> Vec<(f64, f64)> {
     const STEP: Duration = Duration::from_millis(10);
     let (clock, mock) = Clock::mock();

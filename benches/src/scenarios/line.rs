@@ -1,5 +1,5 @@
-//! A cache line that two processors pass to and fro, as each grant of a hot bucket needs it if another
-//! core had the last.
+//! A cache line that two processors pass to and fro, as each grant of a hot bucket needs it if
+//! another core had the last.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -30,7 +30,8 @@ fn transfer() -> f64 {
         let begun = Instant::now();
         let mut next = thread as u64;
         while next < TRANSFERS {
-            // A load and a swap, as of a bucket, without a pause, which may last longer than a transfer.
+            // A load and a swap, as of a bucket, without a pause, which may last longer than a
+            // transfer.
             if line.0.load(Ordering::Acquire) == next {
                 let swapped = line.0.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Relaxed);
                 assert_eq!(swapped, Ok(next), "it is this thread's turn");

@@ -57,7 +57,8 @@ impl Drop for Running {
     }
 }
 
-/// Loads the proxy without a limiter, with one that grants all, and with one that refuses nearly all.
+/// Loads the proxy without a limiter, with one that grants all, and with one that refuses nearly
+/// all.
 ///
 /// # Errors
 ///

@@ -14,9 +14,11 @@ const SLOTS: usize = 8 << 17;
 /// Parts of the slots, in hundredths. A table is made for 75.
 const LOADS: [usize; 3] = [60, 75, 90];
 
-/// Fills tables with new keys, which each take their only token of the hour, so that none is ever idle.
+/// Fills tables with new keys, which each take their only token of the hour, so that none is ever
+/// idle.
 ///
-/// A key without room is denied, and counted. Each table has a hash of its own, the same in every run.
+/// A key without room is denied, and counted. Each table has a hash of its own, the same in every
+/// run.
 pub fn rooms(effort: &Effort) -> Vec<Room> {
     say("room in tables that fill up");
     let empty = Room { slots: SLOTS, tables: effort.tables, ..Room::default() };

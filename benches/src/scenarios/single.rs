@@ -52,8 +52,8 @@ pub(super) fn quantiles(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     quantiles
 }
 
-/// Times single decisions on one bucket, with more threads than processors: a thread that holds a lock
-/// and loses its processor keeps all others waiting.
+/// Times single decisions on one bucket, with more threads than processors: a thread that holds a
+/// lock and loses its processor keeps all others waiting.
 ///
 /// A contender with a reading at hand reads a clock in each decision here.
 pub fn one_by_one(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Latencies> {

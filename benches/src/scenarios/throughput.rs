@@ -45,7 +45,8 @@ fn time<K: Send + Sync>(
         for turn in 0..runners.len() {
             let turn = (turn + round) % runners.len();
             let runner = &runners[turn];
-            // A thread that lost its processor between its reading and its decision may find another outcome.
+            // A thread that lost its processor between its reading and its decision may find
+            // another outcome.
             let mut tries = (0..5).map(|_| draws.run(&*runner.limiter, runner.path, window));
             laps[turn].extend(tries.find_map(|laps| laps));
         }
