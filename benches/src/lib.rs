@@ -1,6 +1,6 @@
 //! `tollgate` timed against other limiters that do the same work.
 //!
-//! * [`Limiter`] is what every contender implements, in a file each of [`contenders`].
+//! * [`Limiter`] is the trait of every contender, in a file each of [`contenders`].
 //! * [`law`] counts the grants of a contender on the real clock against `burst + rate * T`. A
 //!   contender that does not limit is reported, and not timed.
 //! * [`Path`] is the outcome of a timed loop: decisions that are all granted, or all refused. It is
@@ -10,8 +10,8 @@
 //! * [`report`] writes them as tables, CSV and plots. It writes no sentence: `docs/performance.md`
 //!   is written by hand.
 //!
-//! `cargo run --release --bin performance` does it all. `cargo bench` gives criterion's statistics of
-//! each contender by itself, and their change.
+//! `cargo run --release --bin performance` does it all. `cargo bench` gives criterion's statistics
+//! of each contender by itself, and their change.
 //!
 //! The comparison is fair, because:
 //!
