@@ -1,4 +1,4 @@
-//! Every contender by itself on one thread: how fast, and whether that changed since the last time.
+//! Every contender by itself on one thread: its speed, and the change since the last time.
 
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,13 @@ fn bench<K>(
 ) {
     let mut group = criterion.benchmark_group(group);
     group.sampling_mode(SamplingMode::Flat);
-    // Who does not limit is not timed.
+    // A contender that does not limit is not timed.
     for contender in contenders.iter().filter(|contender| contender.breaks.is_none()) {
         let limiter = (contender.make)(Setup { quota: path.quota(), keys: all.len() });
         assert_eq!(limiter.count_granted(all), all.len() as u64, "a bucket starts full");
         group.bench_function(contender.name, |bencher| {
             bencher.iter_custom(|decisions| {
-                // Of fewer than a batch the time is their part of that of a batch.
+                // The time of fewer decisions is their part of a batch's.
                 let batches = decisions.div_ceil(BATCH as u64);
                 let start = Instant::now();
                 let granted: u64 = (0..batches).map(|_| limiter.count_granted(keys)).sum();

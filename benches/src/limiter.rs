@@ -1,48 +1,50 @@
-//! What every contender implements.
+//! The trait that every contender implements.
 
 use std::hint::black_box;
 
 use tollgate::Quota;
 
-/// What a limiter is made for.
+/// The purpose of a limiter.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Of each bucket.
+    /// Quota of each bucket.
     pub quota: Quota,
-    /// So many keys will come: whoever can makes room for them at once.
+    /// Number of keys that will come. A limiter that can makes room for them at once.
     pub keys: usize,
 }
 
 /// A bucket for each key, all of one quota, shared by threads. One bucket alone has the key `()`.
 pub trait Limiter<K>: Send + Sync {
-    /// Without any keys yet. A key's bucket starts full.
+    /// Makes a limiter without keys. The bucket of a key starts full.
     fn new(setup: Setup) -> Self
     where
         Self: Sized;
 
-    /// Takes a token of the key's bucket, if there is one. To be inlined into the timed loop, as far as the contender's own
-    /// functions allow it.
+    /// Takes a token of the key's bucket, and returns whether there was one. It is inlined into the
+    /// timed loop, as far as the contender's own functions allow it.
     fn try_acquire(&self, key: &K) -> bool;
 
-    /// Takes a token for each of `keys` in turn; how many there were.
+    /// Takes a token for each of `keys` in turn, and returns how many there were.
     ///
-    /// This is the loop that is timed. A contender that can do something once for many decisions overrides it.
+    /// This is the timed loop. A contender that can do some work once for many decisions overrides
+    /// the default.
     fn count_granted(&self, keys: &[K]) -> u64 {
-        // The black box keeps what the limiter holds from being loaded once for all decisions.
+        // The black box keeps the limiter's fields from being loaded once for all decisions.
         keys.iter().map(|key| u64::from(black_box(self).try_acquire(key))).sum()
     }
 
-    /// Forgets the keys whose buckets are full. False if it has no way to.
+    /// Forgets the keys whose buckets are full. Returns false if the limiter cannot.
     fn evict_idle(&self) -> bool {
         false
     }
 
-    /// Keys that are held. 0 if it cannot tell.
+    /// Returns the number of keys held, 0 if the limiter cannot tell.
     fn keys_held(&self) -> usize {
         0
     }
 
-    /// Whether it makes room for new keys by itself, so that it holds as many as it was set up for at most.
+    /// Returns whether the limiter makes room for new keys by itself, within the number of its
+    /// setup.
     fn is_bounded(&self) -> bool {
         false
     }
@@ -50,29 +52,27 @@ pub trait Limiter<K>: Send + Sync {
 
 /// A limiter and its name in reports.
 pub struct Contender<K> {
-    /// With what differs from its plain use.
+    /// Name, with the difference to plain use.
     pub name: &'static str,
-    /// Makes one.
+    /// Function that makes a limiter.
     pub make: fn(Setup) -> Box<dyn Limiter<K>>,
-    /// Why it breaks the law, if it does, and by how much.
+    /// Reason why it breaks the law, if it does, and by how much.
     pub breaks: Option<&'static str>,
 }
 
 impl<K: 'static> Contender<K> {
-    /// A contender by its type.
-    #[must_use]
+    /// Makes a contender of a type.
     pub fn new<L: Limiter<K> + 'static>(name: &'static str) -> Self {
         Contender { name, make: |setup| Box::new(OwnLines(L::new(setup))), breaks: None }
     }
 
-    /// One that is known not to keep the law.
-    #[must_use]
+    /// Marks a contender that is known to break the law.
     pub fn breaks(self, why: &'static str) -> Self {
         Contender { breaks: Some(why), ..self }
     }
 }
 
-/// Keeps a limiter off its neighbours' cache lines: 2 of them, as processors fetch lines in pairs.
+/// A limiter off its neighbours' cache lines: 2 of them, as processors fetch lines in pairs.
 #[repr(align(128))]
 struct OwnLines<L>(L);
 

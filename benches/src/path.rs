@@ -1,28 +1,28 @@
-//! The outcomes that are timed apart.
+//! Outcomes that are timed apart.
 
 use std::time::Duration;
 
 use tollgate::Quota;
 
-/// What a timed loop gets.
+/// The outcome of the decisions in a timed loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
-    /// Nothing but grants: 10^9 tokens/s into a bucket of 10^9, which refills faster than the threads of one machine take.
-    /// It takes a second to fill, as some peers refuse a thread that paused for longer than that between its reading of the
-    /// clock and its decision.
+    /// Grants only: 10^9 tokens/s into a bucket of 10^9, which refills faster than the threads of
+    /// one machine take. It takes a second to fill: some peers refuse a thread that paused longer
+    /// than that between its reading of the clock and its decision.
     Granted,
-    /// As much, of buckets that are not full again while it lasts: a token in 400 s into a bucket of 8 million. Whoever
-    /// forgets idle keys has none to forget, however long it takes to set up all of them.
+    /// Grants only, of buckets that are never full again: a token in 400 s into a bucket of 8
+    /// million. A limiter that forgets idle keys finds none, however long it takes to set up all
+    /// keys.
     GrantedNeverIdle,
-    /// Nothing but refusals: a token an hour into a bucket of 1, which was taken before.
+    /// Refusals only: a token an hour into a bucket of 1, which was taken before.
     Refused,
-    /// Some of both: so many tokens a second, into a bucket that is empty most of the time.
+    /// Grants and refusals: that number of tokens a second, into a bucket that is mostly empty.
     Mixed(u64),
 }
 
 impl Path {
-    /// Its name in reports.
-    #[must_use]
+    /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Path::Granted | Path::GrantedNeverIdle => "granted",
@@ -31,8 +31,7 @@ impl Path {
         }
     }
 
-    /// The quota of its limiters.
-    #[must_use]
+    /// Returns the quota of its limiters.
     pub fn quota(self) -> Quota {
         match self {
             Path::Granted => Quota::per_second(1_000_000_000).burst(1_000_000_000),
@@ -42,8 +41,7 @@ impl Path {
         }
     }
 
-    /// Whether all of `decisions`, made after a first token was taken, went this way.
-    #[must_use]
+    /// Returns whether all of `decisions`, made after a first token was taken, had this outcome.
     pub fn was_kept(self, decisions: u64, granted: u64) -> bool {
         match self {
             Path::Granted | Path::GrantedNeverIdle => granted == decisions,

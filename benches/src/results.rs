@@ -1,4 +1,4 @@
-//! What was measured, as it is kept between a run and its page.
+//! The results of a run, kept as JSON between the run and its report.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Results {
-    /// What it ran on.
+    /// The machine and the versions.
     pub about: About,
-    /// Whether each contender limits, in the order of the registry.
+    /// Grants of each contender against the law, in the order of the registry.
     pub laws: Vec<Law>,
     /// Times of decisions, back to back.
     pub times: Vec<Times>,
     /// Times of single decisions.
     pub latencies: Vec<Latencies>,
-    /// How threads share a bucket.
+    /// Shares of the threads in a bucket.
     pub shares: Vec<Shares>,
     /// Memory of keys.
     pub memory: Vec<Memory>,
-    /// What a table that fills up has no room for.
+    /// Refusals of a table that fills up.
     pub rooms: Vec<Room>,
-    /// Nanoseconds in which a cache line goes from one processor to another, a value for each round.
+    /// Nanoseconds of a cache line from one processor to another, a value for each round.
     pub transfers: Vec<f64>,
     /// The first decision of a process.
     pub starts: Vec<Start>,
@@ -33,52 +33,52 @@ pub struct Results {
 /// The machine and the versions.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
-    /// Its processor's name.
+    /// Name of the processor.
     pub processor: String,
-    /// How many of them.
+    /// Number of processors.
     pub processors: usize,
-    /// The operating system's.
+    /// Name and version of the operating system.
     pub kernel: String,
     /// The compiler's version.
     pub rustc: String,
-    /// Of the peers, by name.
+    /// Versions of the contenders and of their dependencies, by name.
     pub versions: Vec<(String, String)>,
     /// Day of the run.
     pub date: String,
-    /// Shortened to three minutes.
+    /// Whether the run was shortened to three minutes.
     pub quick: bool,
-    /// How long it took, if nothing was left out.
+    /// Seconds of the last run that left out no part.
     #[serde(default)]
     pub seconds: u64,
 }
 
-/// What a contender granted in some time, with threads at it.
+/// Tokens that a contender granted in some time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Law {
     /// `one bucket` or `keyed`.
     pub kind: String,
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// How many threads took all they could.
+    /// Threads that took all tokens they could.
     pub threads: usize,
-    /// What they got.
+    /// Tokens that the threads got.
     pub granted: u64,
-    /// The least that a limiter owes, over that time.
+    /// The tokens that a limiter owes at least over that time.
     pub least: f64,
-    /// The most that one may grant.
+    /// The tokens that a limiter may grant at most.
     pub most: f64,
 }
 
-/// What was asked for, and by how many.
+/// A scenario in one of its sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Case {
-    /// `one bucket`, `keyed`, ...
+    /// Name of the scenario: `one bucket`, `keyed, uniform`.
     pub what: String,
-    /// `granted`, `refused`, `90 % refused`.
+    /// Outcome of the decisions: `granted`, `refused`, `90 % refused`.
     pub path: String,
-    /// Threads at it.
+    /// Number of threads.
     pub threads: usize,
-    /// Keys; 1 if it is one bucket.
+    /// Number of keys, 1 for one bucket.
     pub keys: usize,
 }
 
@@ -87,111 +87,120 @@ pub struct Case {
 /// All contenders of a case are timed in turn in each round: values of one round belong together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Times {
-    /// Of what.
+    /// The case.
     pub case: Case,
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// As measured.
+    /// Nanoseconds with those of the loop.
     pub raw: Vec<f64>,
-    /// What the loop takes by itself, in the same rounds: of `raw`.
+    /// Nanoseconds of the empty loop in the same rounds.
     pub loops: Vec<f64>,
-    /// What else there is to say, such as the keys held afterwards: names and values.
+    /// Names and values of other numbers, such as the keys held afterwards.
     #[serde(default)]
     pub notes: Vec<(String, String)>,
 }
 
-/// Of single decisions, each with two readings of a clock in it.
+impl Times {
+    /// Returns the rounds without the loop's own time.
+    pub fn net(&self) -> Vec<f64> {
+        self.raw.iter().zip(&self.loops).map(|(raw, of_loop)| raw - of_loop).collect()
+    }
+}
+
+/// Times of single decisions, each with two readings of a clock in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Latencies {
-    /// Of what.
+    /// The case.
     pub case: Case,
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// Parts of all decisions, 0 to 1, and the nanoseconds in which so many were made. From 0 to 1, finer towards 1; of
-    /// all rounds together.
+    /// Parts of the decisions of all rounds, 0 to 1 and finer towards 1, and the nanoseconds within
+    /// which that part was made.
     pub quantiles: Vec<(f64, f64)>,
-    /// p99.9 of each round: rounds belong together as those of [`Times`] do.
+    /// Nanoseconds at p99.9 of each round. Rounds belong together as those of [`Times`].
     pub p999: Vec<f64>,
-    /// Decisions in all.
+    /// Number of decisions.
     pub decisions: u64,
-    /// What else there is to say, such as the keys held afterwards: names and values.
+    /// Names and values of other numbers, such as the keys held afterwards.
     pub notes: Vec<(String, String)>,
 }
 
-/// Decisions of each thread in the same time.
+/// Shares of the threads in the decisions of the same time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shares {
-    /// Of what.
+    /// The case.
     pub case: Case,
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// Jain's index of each round: 1 if all threads made as many decisions, 1/n if one of n made all.
+    /// Jain's index of each round: 1 if all threads made as many decisions, 1/n if one of n made
+    /// all.
     pub jain: Vec<f64>,
-    /// The least part of a fair share that any thread got, in each round.
+    /// The least part of a fair share that a thread got, in each round.
     pub least: Vec<f64>,
 }
 
 /// Memory of a limiter, in a process of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Memory {
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// What kind of keys.
+    /// Type of the keys: `u64` or `string`.
     pub kind: String,
-    /// How many.
+    /// Number of keys.
     pub keys: usize,
-    /// Bytes asked of the allocator and not given back.
+    /// Bytes asked of the allocator and not given back. A large table is mapped, and not counted.
     pub counted: u64,
-    /// By how much the process grew.
+    /// Bytes by which the process grew.
     pub resident: u64,
-    /// Allocations of a million decisions on keys that are held.
+    /// Allocations of a million decisions on known keys.
     pub allocations: u64,
-    /// Keys that it says it holds. 0 if it cannot tell.
+    /// Keys that the limiter holds, 0 if it cannot tell.
     #[serde(default)]
     pub held: usize,
 }
 
-/// What newcomers find in fixed tables that fill up with keys of which none is idle, all tables together.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// Refusals of new keys in fixed tables that fill up with keys of which none is idle, summed over
+/// the tables.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Room {
-    /// The part of its slots that each table holds keys in at last, 0 to 1.
+    /// Part of the slots of a table that hold keys in the end, 0 to 1.
     pub load: f64,
-    /// Slots of a table.
+    /// Number of slots of a table.
     pub slots: usize,
-    /// How many tables.
+    /// Number of tables.
     pub tables: usize,
-    /// Keys that were never seen, from the first on.
+    /// New keys, from the first on.
     pub inserts: u64,
-    /// How many of them were refused for want of room.
+    /// New keys that were refused for want of room.
     pub refused: u64,
-    /// Of those, what came while the last hundredth of the slots was taken.
+    /// New keys while the last hundredth of the slots was taken.
     pub last_inserts: u64,
-    /// As above.
+    /// Refused keys while the last hundredth of the slots was taken.
     pub last_refused: u64,
 }
 
-/// Of a process of its own.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The first decisions of a limiter, in processes of its own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Start {
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// Nanoseconds to make it, each process one.
+    /// Nanoseconds to make the limiter, a value for each process.
     pub made: Vec<f64>,
     /// Nanoseconds of the first decision.
     pub first: Vec<f64>,
-    /// Nanoseconds of the second.
+    /// Nanoseconds of the second decision.
     pub second: Vec<f64>,
 }
 
 /// A proxy under load.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Proxy {
-    /// With which limiter, or none.
+    /// Name of the limiter, or `none`.
     pub limiter: String,
-    /// Requests a second, each round one.
+    /// Requests a second, a value for each round.
     pub requests: Vec<f64>,
-    /// Microseconds of a request: p50 and p99 of each round.
+    /// Microseconds of a request at p50, a value for each round.
     pub p50: Vec<f64>,
-    /// As above.
+    /// Microseconds of a request at p99, a value for each round.
     pub p99: Vec<f64>,
 }

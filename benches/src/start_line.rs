@@ -1,23 +1,24 @@
-//! A barrier that lets threads go when all of them are running, each on a processor of its own.
+//! A barrier that lets threads go when all are running, each on a processor of its own.
 //!
-//! On a busy machine two threads may take turns on one processor, some ms each. From an ordinary barrier each
-//! would then make all its decisions in its own turn, never in the other's way, and look fast.
+//! On a busy machine two threads may take turns on one processor, some ms each. From an ordinary
+//! barrier each would make all its decisions in its own turn, never in the other's way, and look
+//! fast.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads that answer within this time are running: a turn takes 100 times as long.
+/// The time within which a running thread answers. A turn takes 100 times as long.
 const AT_ONCE: Duration = Duration::from_micros(10);
 
-/// How long to wait for others, which may have panicked, or find no processor.
+/// The longest wait for other threads, which may have panicked or lack a processor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// [`calls`](StartLine::calls) when the threads are to go.
+/// The value of [`calls`](StartLine::calls) at which the threads go.
 const GO: usize = usize::MAX;
 
-/// Thread 0 calls, and the others answer, until all have answered at once.
+/// A line at which thread 0 calls and the others answer, until all have answered at once.
 pub(crate) struct StartLine {
     others: usize,
     calls: AtomicUsize,
@@ -30,27 +31,23 @@ impl StartLine {
     }
 
     /// Returns in all threads at once.
-    ///
-    /// # Panics
-    ///
-    /// If the others cannot be had for 30 s.
     pub(crate) fn wait(&self, thread: usize) {
         if thread == 0 { self.call() } else { self.answer() }
     }
 
     fn call(&self) {
-        let patience = Patience::new();
+        let begun = Instant::now();
         for call in 1.. {
             let called = Instant::now();
             self.calls.store(call, Ordering::Release);
             while self.answers.load(Ordering::Acquire) < self.others * call {
-                patience.spin();
+                spin(begun);
             }
             if called.elapsed() < AT_ONCE {
                 break;
             }
-            // The first call may have waited for a thread to get here. From then on somebody lacks a processor;
-            // a thread that wakes up is put on an idle one, if there is any.
+            // The first call may have waited for a late thread. After that, a thread lacks a
+            // processor: a thread that wakes up is put on an idle one, if there is any.
             if call > 1 {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -59,7 +56,7 @@ impl StartLine {
     }
 
     fn answer(&self) {
-        let patience = Patience::new();
+        let begun = Instant::now();
         let mut answered = 0;
         loop {
             match self.calls.load(Ordering::Acquire) {
@@ -68,21 +65,13 @@ impl StartLine {
                     self.answers.fetch_add(1, Ordering::AcqRel);
                     answered = call;
                 }
-                _ => patience.spin(),
+                _ => spin(begun),
             }
         }
     }
 }
 
-struct Patience(Instant);
-
-impl Patience {
-    fn new() -> Patience {
-        Patience(Instant::now())
-    }
-
-    fn spin(&self) {
-        assert!(self.0.elapsed() < PATIENCE, "the other threads panicked, or have no processor");
-        spin_loop();
-    }
+fn spin(since: Instant) {
+    assert!(since.elapsed() < PATIENCE, "the other threads panicked, or have no processor");
+    spin_loop();
 }

@@ -1,4 +1,4 @@
-//! The timed loops: every thread decides for a while, and what it decided is counted.
+//! The timed loops: every thread decides for a while, and its decisions are counted.
 
 use std::num::NonZero;
 use std::sync::Barrier;
@@ -12,38 +12,39 @@ use crate::{Limiter, Path};
 /// Decisions between two looks at the time.
 pub const BATCH: usize = 1_000;
 
-/// The keys that threads ask for, drawn before any timing: a round of them each, which they walk again and again.
+/// The keys of each thread, drawn before any timing. A thread walks its keys again and again.
 pub struct Draws<K>(Vec<Draw<K>>);
 
 struct Draw<K> {
     keys: Vec<K>,
-    /// Where the thread goes on.
+    /// Index of the next key.
     next: AtomicUsize,
 }
 
-/// What a thread did.
+/// The decisions of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Lap {
-    /// How many.
+    /// Number of decisions.
     pub decisions: u64,
-    /// How many of them were granted.
+    /// Number of granted decisions.
     pub granted: u64,
-    /// From its own start to its own end.
+    /// Time from the thread's own start to its own end.
     pub elapsed: Duration,
 }
 
 impl<K: Send + Sync> Draws<K> {
-    /// By `draw`, for so many threads.
+    /// Draws the keys of each thread by `draw`.
     pub fn new(threads: usize, draw: impl Fn(usize) -> Vec<K>) -> Draws<K> {
         let draw = |thread| Draw { keys: draw(thread), next: AtomicUsize::new(0) };
         Draws((0..threads).map(draw).collect())
     }
 
-    /// Lets a thread for each draw decide for `window`, after some decisions that are not counted: they fill the
-    /// caches, and set up what a thread has at first use.
-    ///
-    /// Threads that find a processor each are let go once all are seen to run at the same time. Nothing comes of it if a
+    /// Lets a thread for each draw decide for `window`, and returns its laps, or `None` if a
     /// decision was not on the path.
+    ///
+    /// Some decisions before the window are not counted: they fill the caches and a thread's
+    /// records. If there is a processor for each thread, they start once all are seen to run at the
+    /// same time.
     pub fn run(&self, limiter: &dyn Limiter<K>, path: Path, window: Duration) -> Option<Vec<Lap>> {
         let threads = self.0.len();
         let line = Start::new(threads);
@@ -68,12 +69,17 @@ impl<K: Send + Sync> Draws<K> {
                 }
             }
         };
-        let run = &run;
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a decision does not panic")).collect()
-        })
+        on_threads(threads, run).into_iter().collect()
     }
+}
+
+/// Runs `run` on that number of threads, each with its index, and returns the results in order.
+pub(crate) fn on_threads<T: Send>(threads: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let run = &run;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a decision does not panic")).collect()
+    })
 }
 
 impl<K> Draw<K> {
@@ -87,19 +93,18 @@ impl<K> Draw<K> {
     }
 }
 
-/// Nanoseconds from decision to decision of one thread.
-#[must_use]
+/// Returns the nanoseconds from decision to decision of one thread.
 pub fn nanos(laps: &[Lap]) -> f64 {
     let elapsed: Duration = laps.iter().map(|lap| lap.elapsed).sum();
     elapsed.as_secs_f64() * 1e9 / laps.iter().map(|lap| lap.decisions).sum::<u64>() as f64
 }
 
-/// Whether so many threads have a processor each.
+/// Returns whether that number of threads have a processor each.
 pub(crate) fn have_processors(threads: usize) -> bool {
     threads <= thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Where threads wait for each other.
+/// The place where threads wait for each other.
 pub(crate) enum Start {
     AtOnce(StartLine),
     InTurns(Barrier),

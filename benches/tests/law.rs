@@ -1,4 +1,5 @@
-//! Every contender limits: what it grants on the real clock is what the law allows, or it is known not to.
+//! Every contender limits: its grants on the real clock are those of the law, or it is known to
+//! break the law.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn strings() {
 }
 
 #[test]
-fn who_grants_all_is_found() {
+fn a_contender_that_grants_all_is_found() {
     let law = law::measure(&Contender::new::<contenders::Nothing>("nothing"), &(), 2, SPAN);
     assert!(!law.is_kept(), "{law:?}");
 }

@@ -15,7 +15,7 @@ fn main() {
     }
 }
 
-/// Bytes that were asked for and not given back, and how often any were.
+/// Returns the bytes that were asked for and not given back, and the number of allocations.
 fn count(act: &mut dyn FnMut()) -> (u64, u64) {
     let info = allocation_counter::measure(act);
     (u64::try_from(info.bytes_current).unwrap_or(0), info.count_total)

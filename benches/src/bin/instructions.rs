@@ -1,5 +1,6 @@
-//! Decisions to be counted by callgrind, which is blind to what else the machine does: 20,000 of one kind, in a loop in a
-//! function of its own. `scripts/instructions` counts them, and compares with what is committed.
+//! Decisions to be counted by callgrind, whose counts do not depend on the machine's load: 20,000
+//! of one kind, in a loop in a function of its own. `scripts/instructions` compares the counts with
+//! the committed ones.
 
 use std::hint::black_box;
 
@@ -11,13 +12,13 @@ const KEYS: u64 = 500;
 
 type Limiter = RateLimiter<u64, FixedState>;
 
-/// What is counted. Its loop is 6 instructions of each decision.
+/// Makes the counted decisions. The loop is 6 instructions of each.
 #[inline(never)]
 fn decide(keys: &[u64], decision: impl Fn(&u64) -> bool) -> u64 {
     (0..DECISIONS / KEYS).map(|_| keys.iter().map(|key| u64::from(decision(key))).sum::<u64>()).sum()
 }
 
-/// The same of batches, of which each is the keys once.
+/// Makes them in batches of all the keys.
 #[inline(never)]
 fn decide_together(limiter: &Limiter, keys: &[u64]) -> u64 {
     let asks: Vec<(&u64, u64)> = keys.iter().map(|key| (key, 1)).collect();
@@ -30,7 +31,7 @@ fn main() {
     let keys: Vec<u64> = (0..KEYS).collect();
     let plenty = Quota::per_second(1_000_000_000).burst(1_000_000_000);
     let (full, empty) = (TokenBucket::new(plenty), TokenBucket::new(Quota::per_hour(1)));
-    // Warm: it leases while it is asked often, as it is on a clock that stands.
+    // Warm: the bucket leases while decisions are frequent, as they are on a clock that stands.
     let spread = TokenBucket::with_clock(plenty, Clock::mock().0).spread();
     assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
@@ -48,9 +49,9 @@ fn main() {
         "pinned" => decide(&keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
         "inline" => decide(&keys, |key| black_box(&table).try_acquire(key).is_ok()),
         "batch" => decide_together(&table, &keys),
-        // From tokens at hand, and a lease now and then.
+        // From tokens at hand, with a lease now and then.
         "leased" => decide(&keys, |_| black_box(&spread).try_acquire().is_ok()),
-        // With all that a decision tells.
+        // With the numbers of the decision.
         "told" => decide(&keys, |_| {
             let granted = black_box(&full).try_acquire().expect("there is plenty");
             black_box(granted).remaining() > 0

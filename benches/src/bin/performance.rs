@@ -1,52 +1,62 @@
-//! Measures everything and writes a report with its plots into `benches/target/report`.
+//! Measures everything and writes tables, CSV and plots into `benches/target/report`, and the raw
+//! results into `benches/target/performance.json`. A quick run writes `quick` and `quick.json`
+//! there.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/Cargo.toml --bin performance             # all
-//! cargo run --release --manifest-path benches/Cargo.toml --bin performance -- --quick  # three minutes
+//! cargo run --release --manifest-path benches/Cargo.toml --bin performance -- --quick  # 3 minutes
 //! ```
 //!
-//! With `--only NAME` one part is measured anew, and the others are taken from the run before; with `--page` none is.
+//! With `--only NAME` one part is measured anew, and the others are taken from the run before. With
+//! `--page` no part is.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::error::Error;
+use std::path::Path;
 use std::time::Instant;
+use std::{fs, io};
 
 use tollgate_benches::contenders;
 use tollgate_benches::report;
 use tollgate_benches::results::Results;
 use tollgate_benches::scenarios::{self, Effort};
 
+#[rustfmt::skip]
 const PARTS: &[&str] = &[
-    "one-bucket",
-    "line",
-    "mixed",
-    "keyed",
-    "strings",
-    "latency",
-    "flood",
-    "newcomers",
-    "room",
-    "memory",
-    "start",
-    "proxy",
+    "one-bucket", "line", "mixed", "keyed", "strings", "latency", "flood", "newcomers", "room", "memory",
+    "start", "proxy",
 ];
 
 struct Options {
     quick: bool,
-    /// All of them if there is none.
+    /// Parts to measure, all of them if there is none.
     only: Vec<String>,
     page: bool,
 }
 
-fn main() -> ExitCode {
-    match options().and_then(|options| run(&options).map_err(|error| error.to_string())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
-            eprintln!("{sentence}");
-            ExitCode::FAILURE
-        }
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = options()?;
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+    let (kept, folder) = match options.quick {
+        true => (target.join("quick.json"), target.join("quick")),
+        false => (target.join("performance.json"), target.join("report")),
+    };
+    let mut results = match options.page || !options.only.is_empty() {
+        true => serde_json::from_reader(io::BufReader::new(fs::File::open(&kept)?))?,
+        false => Results::default(),
+    };
+    // An error is to come before a quarter of an hour.
+    fs::create_dir_all(&folder)?;
+    if !options.page {
+        let start = Instant::now();
+        // A part that is measured anew does not make it another run.
+        let seconds = results.about.seconds;
+        measure(&options, &mut results)?;
+        results.about.seconds = if options.only.is_empty() { start.elapsed().as_secs() } else { seconds };
+        fs::write(&kept, serde_json::to_vec(&results)?)?;
     }
+    report::write(&results, &folder)?;
+    println!("{}", folder.join("performance.md").display());
+    Ok(())
 }
 
 fn options() -> Result<Options, String> {
@@ -64,37 +74,6 @@ fn options() -> Result<Options, String> {
         }
     }
     Ok(options)
-}
-
-fn run(options: &Options) -> io::Result<()> {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the project");
-    // A run replaces no published file: docs/performance.md is written by hand.
-    let (kept, docs) = match options.quick {
-        true => (project.join("benches/target/quick.json"), project.join("benches/target/quick")),
-        false => (project.join("benches/target/performance.json"), project.join("benches/target/report")),
-    };
-    let mut results = match options.page || !options.only.is_empty() {
-        true => serde_json::from_reader(io::BufReader::new(std::fs::File::open(&kept)?))?,
-        false => Results::default(),
-    };
-    // Not after a quarter of an hour.
-    std::fs::create_dir_all(project.join("benches/target"))?;
-    if !options.page {
-        let start = Instant::now();
-        // A part that is measured anew does not make it another run.
-        let seconds = results.about.seconds;
-        measure(options, &mut results)?;
-        results.about.seconds = if options.only.is_empty() { start.elapsed().as_secs() } else { seconds };
-        std::fs::write(&kept, serde_json::to_vec(&results)?)?;
-    }
-    std::fs::create_dir_all(&docs)?;
-    report::write(&results, &docs)?;
-    println!("{}", shown(&docs.join("performance.md"), project).display());
-    Ok(())
-}
-
-fn shown(path: &Path, project: &Path) -> PathBuf {
-    path.strip_prefix(project).unwrap_or(path).to_owned()
 }
 
 fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
@@ -136,7 +115,8 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         results.latencies.retain(|latencies| latencies.case.what != "one bucket");
         results.latencies.extend(scenarios::one_by_one(&effort, &one_bucket));
     }
-    // What is asked one by one is asked of a limiter and a bucket; handles and batches are ways to ask for many. And no key is hot.
+    // Single decisions are asked of a limiter and a bucket: handles and batches are ways to ask for
+    // many, and no key is hot there.
     keyed.retain(|contender| {
         !["pinned", "batches", "hot keys"].iter().any(|way| contender.name.contains(way))
     });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use better_bucket::{Bucket, BucketConfig, BucketCore};
 
-use super::narrow;
+use super::{bucket, narrow};
 use crate::{Limiter, Setup};
 
 fn config(setup: Setup) -> BucketConfig {
@@ -13,21 +13,12 @@ fn config(setup: Setup) -> BucketConfig {
     BucketConfig::new(burst, narrow(quota.tokens()), quota.period(), burst).expect("nothing of a quota is 0")
 }
 
-/// On its default clock, `std`'s.
-pub(crate) struct OnStd(Bucket);
-
-impl Limiter<()> for OnStd {
-    fn new(setup: Setup) -> Self {
-        OnStd(Bucket::from_config(config(setup)))
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.try_acquire(1)
-    }
+bucket! {
+    /// A bucket on its default clock, the one of `std`.
+    OnStd(Bucket), |setup| Bucket::from_config(config(setup)), |bucket| bucket.try_acquire(1)
 }
 
-/// Its core, which takes the time from its caller, on the clock that ours has.
+/// Its core, which takes the time from its caller, on tollgate's clock.
 pub(crate) struct OnQuanta {
     bucket: BucketCore,
     clock: quanta::Clock,
@@ -47,7 +38,7 @@ impl Limiter<()> for OnQuanta {
     }
 }
 
-/// With a reading at hand: one for a batch of decisions.
+/// A bucket with a reading at hand: one for a batch of decisions.
 pub(crate) struct AtReading(Bucket);
 
 impl Limiter<()> for AtReading {

@@ -1,4 +1,4 @@
-//! The mutex design in a map of shards, with what crates have to offer.
+//! The mutex design in a map of shards, with the locks and the clock of crates.
 
 use std::hash::BuildHasher;
 
@@ -10,8 +10,8 @@ use super::Key;
 use super::mutex::{Level, Terms};
 use crate::{Limiter, Setup};
 
-/// Buckets behind `parking_lot`'s mutex, in shards behind read-write locks. A bucket is charged under its shard's read
-/// lock.
+/// Buckets behind `parking_lot`'s mutex, in shards behind read-write locks. A bucket is charged
+/// under the read lock of its shard.
 pub(crate) struct DashMapOfMutexes<K: Key, S> {
     buckets: DashMap<K, Mutex<Level<Instant>>, S>,
     clock: Clock,

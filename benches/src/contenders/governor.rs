@@ -6,56 +6,38 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use dashmap::DashMap;
-use governor::clock::{DefaultClock, QuantaUpkeepClock};
+use governor::clock::{Clock, DefaultClock, QuantaUpkeepClock};
+use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter, middleware, state};
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-use super::{Key, narrow};
+use super::{Key, bucket, narrow};
 use crate::{Limiter, Setup};
 
 fn quota(setup: Setup) -> Quota {
-    // In whole nanoseconds, as its `per_second` has it.
+    // Whole nanoseconds, as in its `per_second`.
     let token = setup.quota.period() / narrow(setup.quota.tokens());
     let burst = NonZeroU32::new(narrow(setup.quota.capacity())).expect("a burst is not 0");
     Quota::with_period(token).expect("a token takes a nanosecond at least").allow_burst(burst)
 }
 
-/// One bucket on its default clock, quanta's.
-pub(crate) struct Direct(DefaultDirectRateLimiter);
+type UpkeepMiddleware = NoOpMiddleware<<QuantaUpkeepClock as Clock>::Instant>;
+type UpkeepLimiter = RateLimiter<NotKeyed, InMemoryState, QuantaUpkeepClock, UpkeepMiddleware>;
 
-impl Limiter<()> for Direct {
-    fn new(setup: Setup) -> Self {
-        Direct(RateLimiter::direct(quota(setup)))
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.check().is_ok()
-    }
+bucket! {
+    /// A bucket on its default clock, the one of quanta.
+    Direct(DefaultDirectRateLimiter),
+    |setup| RateLimiter::direct(quota(setup)), |bucket| bucket.check().is_ok()
 }
 
-/// On a clock that a thread keeps, to the millisecond.
-pub(crate) struct Upkeep(
-    RateLimiter<
-        state::NotKeyed,
-        state::InMemoryState,
-        QuantaUpkeepClock,
-        middleware::NoOpMiddleware<<QuantaUpkeepClock as governor::clock::Clock>::Instant>,
-    >,
-);
-
-impl Limiter<()> for Upkeep {
-    fn new(setup: Setup) -> Self {
-        Upkeep(RateLimiter::direct_with_clock(quota(setup), upkeep_clock()))
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.check().is_ok()
-    }
+bucket! {
+    /// A bucket on a clock that a thread keeps, to the millisecond.
+    Upkeep(UpkeepLimiter),
+    |setup| RateLimiter::direct_with_clock(quota(setup), upkeep_clock()), |bucket| bucket.check().is_ok()
 }
 
-/// One for the process: quanta refuses a second.
+/// Returns the one such clock of the process: quanta refuses a second.
 fn upkeep_clock() -> QuantaUpkeepClock {
     static CLOCK: OnceLock<QuantaUpkeepClock> = OnceLock::new();
     let start = || QuantaUpkeepClock::from_interval(Duration::from_millis(1)).expect("a thread can be had");
@@ -80,7 +62,7 @@ impl<K: Key, S: BuildHasher + Default + Clone + Send + Sync> Limiter<K> for Keye
 
     fn evict_idle(&self) -> bool {
         self.0.retain_recent();
-        // As its guide has it.
+        // As in its guide.
         self.0.shrink_to_fit();
         true
     }

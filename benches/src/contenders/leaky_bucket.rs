@@ -9,7 +9,8 @@ use crate::{Limiter, Setup};
 impl Limiter<()> for RateLimiter {
     fn new(setup: Setup) -> Self {
         let (quota, burst) = (setup.quota, whole(setup.quota.capacity()));
-        // As often as it can: whole tokens after whole milliseconds. That is how promptly it gives what was earned.
+        // The shortest interval of whole milliseconds with whole tokens: earned tokens come
+        // promptly.
         let period = u64::try_from(quota.period().as_millis()).expect("a period of some years at most");
         let refills = gcd(quota.tokens(), period);
         RateLimiter::builder()
@@ -17,8 +18,9 @@ impl Limiter<()> for RateLimiter {
             .interval(Duration::from_millis(period / refills))
             .max(burst)
             .initial(burst)
-            // Its default. The other has a fast path that stores what it loaded where it fails (`State::drop`): two
-            // threads stop it for good, and after a pause it grants two bursts.
+            // Its default. The other has a fast path that stores a stale balance where it fails
+            // (`State::drop`): two threads stop it for good, and after a pause it grants two
+            // bursts.
             .fair(true)
             .build()
     }

@@ -16,25 +16,43 @@ mod rwlock_map;
 
 use std::hash::RandomState;
 
-use foldhash::fast::RandomState as FoldHash;
-use tollgate::{RateLimiter, TokenBucket};
-
 use self::dashmap::DashMapOfMutexes;
 use self::mutex::MutexBucket;
 use self::one_mutex::OneMutex;
-use self::ours::{AtReading, Batches, Coarse, HotSpread, Inline, Keyed, Pinned, Spread};
+use self::ours::{AtReading, Batches, Coarse, HotSpread, Inline, Keyed, Map, Pinned, Plain, Spread};
 use self::parking_lot::ParkingLot;
 use self::pingora_limits::Windows;
 use self::rwlock_map::RwLockMap;
 use crate::Contender;
+use foldhash::fast::RandomState as FoldHash;
 
 pub use self::nothing::Nothing;
 
-/// Everyone who has one bucket. The first is ours.
-#[must_use]
+/// Makes a type the limiter of one bucket: how it is made of a setup, and how it takes a token.
+macro_rules! bucket {
+    ($(#[$doc:meta])* $name:ident($type:ty), |$setup:ident| $make:expr, |$bucket:ident| $take:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name($type);
+
+        impl crate::Limiter<()> for $name {
+            fn new($setup: crate::Setup) -> Self {
+                $name($make)
+            }
+
+            #[inline(always)]
+            fn try_acquire(&self, (): &()) -> bool {
+                let $bucket = &self.0;
+                $take
+            }
+        }
+    };
+}
+use bucket;
+
+/// Returns all contenders of one bucket. The first is tollgate in its default form.
 pub fn one_bucket() -> Vec<Contender<()>> {
     vec![
-        Contender::new::<TokenBucket>("tollgate"),
+        Contender::new::<Plain>("tollgate"),
         Contender::new::<Spread>("tollgate, spread"),
         Contender::new::<Coarse>("tollgate, coarse clock"),
         Contender::new::<AtReading>("tollgate, reading at hand"),
@@ -53,11 +71,11 @@ pub fn one_bucket() -> Vec<Contender<()>> {
     ]
 }
 
-/// Everyone who has a bucket for each key, with the same fast hasher unless its name says another. The first is ours.
-#[must_use]
+/// Returns all contenders with a bucket for each key. All have the same fast hasher unless the name
+/// says another. The first is tollgate in its default form.
 pub fn keyed<K: Key>() -> Vec<Contender<K>> {
     vec![
-        Contender::new::<RateLimiter<K, FoldHash>>("tollgate"),
+        Contender::new::<Keyed<K, FoldHash, Map>>("tollgate"),
         Contender::new::<Keyed<K, FoldHash, Pinned>>("tollgate, pinned"),
         Contender::new::<Keyed<K, FoldHash, Inline>>("tollgate, inline"),
         Contender::new::<Keyed<K, FoldHash, Batches>>("tollgate, inline, batches of 16"),
@@ -67,20 +85,19 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
         Contender::new::<OneMutex<K, FoldHash>>("one mutex"),
         Contender::new::<governor::Keyed<K, FoldHash>>("governor"),
         Contender::new::<governor::Keyed<K, RandomState>>("governor, its hasher"),
-        Contender::new::<rate_net::Keyed>("rate-net, its hasher"),
+        Contender::new::<rate_net::Keyed<false>>("rate-net, its hasher"),
         Contender::new::<Windows>("pingora-limits, its hasher").breaks(Windows::BREAKS),
     ]
 }
 
-/// Peers that hold a bounded number of keys by themselves, at their bound: for a flood of others.
-#[must_use]
+/// Returns the peers that bound their keys by themselves, at their bound: for a flood of new keys.
 pub fn at_their_cap() -> Vec<Contender<u64>> {
-    vec![Contender::new::<rate_net::Bounded>("rate-net, at its cap")]
+    vec![Contender::new::<rate_net::Keyed<true>>("rate-net, at its cap")]
 }
 
-/// What keys are.
+/// A key of a limiter.
 pub trait Key: std::hash::Hash + Eq + Clone + Send + Sync + std::fmt::Debug + 'static {
-    /// For whoever has only bytes as keys.
+    /// Returns the key as bytes, for a contender that has no other keys.
     fn bytes(&self) -> impl AsRef<[u8]>;
 }
 
@@ -96,7 +113,7 @@ impl Key for String {
     }
 }
 
-/// Tokens for peers that count them in 32 bits: there are so many of no quota that is timed.
+/// Returns the tokens for a peer that counts them in 32 bits. No timed quota has more.
 fn narrow(tokens: u64) -> u32 {
     u32::try_from(tokens).expect("a quota of less than 2^32 tokens")
 }

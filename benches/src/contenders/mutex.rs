@@ -1,32 +1,24 @@
 //! The mutex design: a bucket is a level and its time, behind a lock.
 
+use std::ops::Sub;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tollgate::Quota;
 
-use crate::{Limiter, Setup};
+use super::bucket;
 
-/// One bucket behind `std`'s mutex, on `std`'s clock.
-#[derive(Debug)]
-pub(crate) struct MutexBucket {
-    bucket: Mutex<Level>,
-    terms: Terms,
-}
-
-impl Limiter<()> for MutexBucket {
-    fn new(setup: Setup) -> Self {
+bucket! {
+    /// One bucket behind `std`'s mutex, on `std`'s clock.
+    MutexBucket((Terms, Mutex<Level>)),
+    |setup| {
         let terms = Terms::new(setup.quota);
-        MutexBucket { bucket: Mutex::new(terms.full(Instant::now())), terms }
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.terms.lock_and_take(&self.bucket)
-    }
+        (terms, Mutex::new(terms.full(Instant::now())))
+    },
+    |bucket| bucket.0.lock_and_take(&bucket.1)
 }
 
-/// Tokens, and when there were that many.
+/// The tokens at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Level<T = Instant> {
     tokens: f64,
@@ -40,22 +32,10 @@ pub(crate) struct Terms {
     burst: f64,
 }
 
-/// A reading of some clock.
-pub(crate) trait Time: Copy + PartialOrd {
-    fn seconds_since(self, earlier: Self) -> f64;
-}
+/// A reading of `std`'s clock or of quanta's.
+pub(crate) trait Time: Copy + PartialOrd + Sub<Output = Duration> {}
 
-impl Time for Instant {
-    fn seconds_since(self, earlier: Self) -> f64 {
-        (self - earlier).as_secs_f64()
-    }
-}
-
-impl Time for quanta::Instant {
-    fn seconds_since(self, earlier: Self) -> f64 {
-        (self - earlier).as_secs_f64()
-    }
-}
+impl<T: Copy + PartialOrd + Sub<Output = Duration>> Time for T {}
 
 impl Terms {
     pub(crate) fn new(quota: Quota) -> Terms {
@@ -69,10 +49,10 @@ impl Terms {
         Level { tokens: self.burst, stamp: now }
     }
 
-    /// Takes a token from what the caller has locked.
+    /// Takes a token of a level that the caller has locked.
     pub(crate) fn take<T: Time>(&self, level: &mut Level<T>, now: T) -> bool {
         if now > level.stamp {
-            let earned = now.seconds_since(level.stamp) * self.tokens_per_second;
+            let earned = (now - level.stamp).as_secs_f64() * self.tokens_per_second;
             level.tokens = (level.tokens + earned).min(self.burst);
             level.stamp = now;
         }
@@ -83,16 +63,16 @@ impl Terms {
         granted
     }
 
-    /// Whether nothing is lost if the bucket is made anew.
+    /// Returns whether a new bucket in its place would hold the same tokens.
     pub(crate) fn is_full<T: Time>(&self, level: &Level<T>, now: T) -> bool {
-        let earned =
-            if now > level.stamp { now.seconds_since(level.stamp) * self.tokens_per_second } else { 0.0 };
-        level.tokens + earned >= self.burst
+        now >= level.stamp
+            && level.tokens + (now - level.stamp).as_secs_f64() * self.tokens_per_second >= self.burst
     }
 
     pub(crate) fn lock_and_take(&self, bucket: &Mutex<Level>) -> bool {
-        // Ahead of the lock, as golang.org/x/time/rate does: 1.1 to 1.3 times as fast as under it. A faster thread may
-        // have stamped a later time by then, which must not move back (golang/go#71360).
+        // Ahead of the lock, as golang.org/x/time/rate does: 1.1 to 1.3 times as fast as under it.
+        // A faster thread may have stamped a later time by then, which must not move back
+        // (golang/go#71360).
         let now = Instant::now();
         self.take(&mut bucket.lock().expect("no holder of the lock panics"), now)
     }

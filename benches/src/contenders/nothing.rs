@@ -1,4 +1,4 @@
-//! No limiter: what the loop takes by itself.
+//! No limiter, for the time of the loop itself.
 
 use crate::{Limiter, Setup};
 

@@ -1,4 +1,4 @@
-//! This crate.
+//! tollgate's forms.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -8,55 +8,34 @@ use std::time::Duration;
 
 use tollgate::{Clock, RateLimiter, TokenBucket};
 
-use super::Key;
+use super::{Key, bucket};
 use crate::{Limiter, Setup};
 
-impl Limiter<()> for TokenBucket {
-    fn new(setup: Setup) -> Self {
-        TokenBucket::new(setup.quota)
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.try_acquire().is_ok()
-    }
+bucket! {
+    /// A bucket in its default form.
+    Plain(TokenBucket), |setup| TokenBucket::new(setup.quota), |bucket| bucket.try_acquire().is_ok()
 }
 
-/// On a clock that a thread keeps, to the millisecond.
-pub(crate) struct Coarse(TokenBucket);
-
-impl Limiter<()> for Coarse {
-    fn new(setup: Setup) -> Self {
-        Coarse(TokenBucket::with_clock(setup.quota, coarse_clock()))
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.try_acquire().is_ok()
-    }
+bucket! {
+    /// A bucket on a clock that a thread keeps, to the millisecond.
+    Coarse(TokenBucket),
+    |setup| TokenBucket::with_clock(setup.quota, coarse_clock()), |bucket| bucket.try_acquire().is_ok()
 }
 
-/// One for the process.
+/// Returns the one such clock of the process.
 fn coarse_clock() -> Clock {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
     CLOCK.get_or_init(|| Clock::coarse(Duration::from_millis(1))).clone()
 }
 
-/// Spread over the cores, each of which has tokens at hand: a reading of the clock is for a batch of those.
-pub(crate) struct Spread(TokenBucket);
-
-impl Limiter<()> for Spread {
-    fn new(setup: Setup) -> Self {
-        Spread(TokenBucket::new(setup.quota).spread())
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.try_acquire().is_ok()
-    }
+bucket! {
+    /// A bucket spread over the cores, each of which has tokens at hand. A batch of those takes one
+    /// reading of the clock.
+    Spread(TokenBucket),
+    |setup| TokenBucket::new(setup.quota).spread(), |bucket| bucket.try_acquire().is_ok()
 }
 
-/// With a reading at hand: one for a batch of decisions.
+/// A bucket with a reading at hand: one for a batch of decisions.
 pub(crate) struct AtReading(TokenBucket);
 
 impl Limiter<()> for AtReading {
@@ -75,53 +54,25 @@ impl Limiter<()> for AtReading {
     }
 }
 
-impl<K, S> Limiter<K> for RateLimiter<K, S>
-where
-    K: Key,
-    S: BuildHasher + Default + Send + Sync,
-{
-    fn new(setup: Setup) -> Self {
-        RateLimiter::builder(setup.quota).presize(setup.keys).max_keys(setup.keys).build()
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, key: &K) -> bool {
-        self.try_acquire(key).is_ok()
-    }
-
-    fn evict_idle(&self) -> bool {
-        self.evict_idle();
-        true
-    }
-
-    fn keys_held(&self) -> usize {
-        self.len()
-    }
-
-    fn is_bounded(&self) -> bool {
-        true
-    }
-}
-
-/// The keyed limiter, in another of its stores or asked in another way.
+/// The keyed limiter, in one of its stores and asked in one of its ways.
 pub(crate) struct Keyed<K, S, W> {
     limiter: RateLimiter<K, S>,
     way: PhantomData<W>,
 }
 
-/// One of its stores, and a way to ask.
-pub(crate) trait Way<K, S>: Send + Sync {
-    fn build(setup: Setup) -> RateLimiter<K, S>;
+/// A store and a way to ask. By default that is the map, asked for one key at a time.
+pub(crate) trait Way<K: Key, S: BuildHasher + Default + Send + Sync>: Send + Sync {
+    fn build(setup: Setup) -> RateLimiter<K, S> {
+        RateLimiter::builder(setup.quota).presize(setup.keys).max_keys(setup.keys).build()
+    }
 
-    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64;
+    #[inline(always)]
+    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+        keys.iter().map(|key| u64::from(black_box(limiter).try_acquire(key).is_ok())).sum()
+    }
 }
 
-impl<K, S, W> Limiter<K> for Keyed<K, S, W>
-where
-    K: Key,
-    S: BuildHasher + Default + Send + Sync,
-    W: Way<K, S>,
-{
+impl<K: Key, S: BuildHasher + Default + Send + Sync, W: Way<K, S>> Limiter<K> for Keyed<K, S, W> {
     fn new(setup: Setup) -> Self {
         Keyed { limiter: W::build(setup), way: PhantomData }
     }
@@ -149,14 +100,15 @@ where
     }
 }
 
-/// Through a handle that each thread pins once for a batch.
+/// The map.
+pub(crate) struct Map;
+
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Map {}
+
+/// The map, through a handle that a thread pins once for a batch.
 pub(crate) struct Pinned;
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Pinned {
-    fn build(setup: Setup) -> RateLimiter<K, S> {
-        Limiter::new(setup)
-    }
-
     #[inline(always)]
     fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
         let pinned = limiter.pin();
@@ -164,41 +116,31 @@ impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Pinned {
     }
 }
 
-/// Its buckets in a fixed table.
+/// The fixed table.
 pub(crate) struct Inline;
 
-impl<K: Key, S: BuildHasher + Default> Way<K, S> for Inline {
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Inline {
     fn build(setup: Setup) -> RateLimiter<K, S> {
         RateLimiter::builder(setup.quota).inline(setup.keys).build()
     }
-
-    #[inline(always)]
-    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
-        keys.iter().map(|key| u64::from(black_box(limiter).try_acquire(key).is_ok())).sum()
-    }
 }
 
-/// Those of its keys that are contended spread over the cores.
+/// The map, with its contended keys spread over the cores.
 pub(crate) struct HotSpread;
 
-impl<K: Key, S: BuildHasher + Default> Way<K, S> for HotSpread {
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for HotSpread {
     fn build(setup: Setup) -> RateLimiter<K, S> {
         RateLimiter::builder(setup.quota).presize(setup.keys).max_keys(setup.keys).spread_hot().build()
     }
-
-    #[inline(always)]
-    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
-        <Inline as Way<K, S>>::count_granted(limiter, keys)
-    }
 }
 
-/// The table, asked for 16 keys at a time: what is asked is put together for each batch, and that is timed.
+/// The table, asked for 16 keys at a time. The time to put a batch together is timed too.
 pub(crate) struct Batches;
 
-/// What a server has at hand after one turn of its loop.
+/// Keys that a server has at hand after one turn of its loop.
 const BATCH: usize = 16;
 
-impl<K: Key, S: BuildHasher + Default> Way<K, S> for Batches {
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Batches {
     fn build(setup: Setup) -> RateLimiter<K, S> {
         <Inline as Way<K, S>>::build(setup)
     }

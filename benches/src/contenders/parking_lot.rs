@@ -1,4 +1,4 @@
-//! The mutex design with what crates have to offer.
+//! The mutex design with the lock and the clock of crates.
 
 use parking_lot::Mutex;
 use quanta::{Clock, Instant};
@@ -6,7 +6,8 @@ use quanta::{Clock, Instant};
 use super::mutex::{Level, Terms};
 use crate::{Limiter, Setup};
 
-/// One bucket behind `parking_lot`'s mutex, on a clock that is held: `Instant::now()` would look for a global one.
+/// One bucket behind `parking_lot`'s mutex, on a clock that it holds: `Instant::now()` would look
+/// for a global one.
 #[derive(Debug)]
 pub(crate) struct ParkingLot {
     bucket: Mutex<Level<Instant>>,

@@ -7,23 +7,26 @@ use pingora_limits::rate::Rate;
 use super::Key;
 use crate::{Limiter, Setup};
 
-/// At most so many events in an interval, as its documentation limits a rate.
+/// A bound on the events of an interval, as its documentation limits a rate.
 pub(crate) struct Windows {
     events: Rate,
     most: isize,
 }
 
-/// With that many, 6 keys in 10,000 share all their slots with keys that came before, and are refused for them.
+/// Hashes a key. With these numbers, 6 keys in 10,000 share all their slots with earlier keys, and
+/// are refused for them.
 const HASHES: usize = 4;
 const SLOTS_PER_KEY: usize = 4;
-/// Its own number for any keys.
+/// Slots by its own default, for any keys.
 const SLOTS: usize = 1024;
 
-/// Shorter ones panic: it takes 1,000 from the milliseconds since it was made where two threads end an interval.
+/// The shortest interval. In a shorter one it panics where two threads end an interval: it takes
+/// 1,000 from the milliseconds since it was made.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 impl Windows {
-    /// Not seen so soon: two bursts where intervals meet, 185,000 of 100,000/s in 40 ms.
+    /// The broken law. A longer run would see two bursts where intervals meet: 185,000 tokens of
+    /// 100,000/s in 40 ms.
     pub(crate) const BREAKS: &str = "it counts in windows, and grants nothing more until one is over: \
         83 in 100 of what it owes in the first 0.2 s";
 }
@@ -32,7 +35,8 @@ impl<K: Key> Limiter<K> for Windows {
     fn new(setup: Setup) -> Self {
         let quota = setup.quota;
         let fill = quota.period().mul_f64(quota.capacity() as f64 / quota.tokens() as f64);
-        // Of a bucket that fills sooner, it has the rate; its burst is what is earned in the interval.
+        // A bucket that fills sooner keeps its rate, and has the tokens of the interval as its
+        // burst.
         let interval = fill.max(SHORTEST);
         let most = quota.tokens() as f64 * interval.as_secs_f64() / quota.period().as_secs_f64();
         let slots = SLOTS.max(setup.keys * SLOTS_PER_KEY);

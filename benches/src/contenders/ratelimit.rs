@@ -2,7 +2,8 @@
 
 use ratelimit::{Builder, Clock, Ratelimiter, StdClock};
 
-use crate::{Limiter, Setup};
+use super::bucket;
+use crate::Setup;
 
 fn bucket<C: Clock>(setup: Setup, clock: C) -> Ratelimiter<C> {
     let (quota, burst) = (setup.quota, setup.quota.capacity());
@@ -10,32 +11,15 @@ fn bucket<C: Clock>(setup: Setup, clock: C) -> Ratelimiter<C> {
     builder.max_tokens(burst).initial_available(burst).build().expect("it starts full, not fuller")
 }
 
-/// On its default clock, `std`'s.
-pub(crate) struct OnStd(Ratelimiter);
-
-impl Limiter<()> for OnStd {
-    fn new(setup: Setup) -> Self {
-        OnStd(bucket(setup, StdClock::new()))
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.try_wait().is_ok()
-    }
+bucket! {
+    /// A bucket on its default clock, the one of `std`.
+    OnStd(Ratelimiter), |setup| bucket(setup, StdClock::new()), |bucket| bucket.try_wait().is_ok()
 }
 
-/// On the clock that ours has.
-pub(crate) struct OnQuanta(Ratelimiter<QuantaClock>);
-
-impl Limiter<()> for OnQuanta {
-    fn new(setup: Setup) -> Self {
-        OnQuanta(bucket(setup, QuantaClock::new()))
-    }
-
-    #[inline(always)]
-    fn try_acquire(&self, (): &()) -> bool {
-        self.0.try_wait().is_ok()
-    }
+bucket! {
+    /// A bucket on tollgate's clock.
+    OnQuanta(Ratelimiter<QuantaClock>),
+    |setup| bucket(setup, QuantaClock::new()), |bucket| bucket.try_wait().is_ok()
 }
 
 struct QuantaClock {

@@ -1,7 +1,8 @@
 //! The two-level mutex design: a lock around the map, and a lock in each bucket.
 //!
-//! The bucket is charged after the map's lock is released, so that a thread that waits for a bucket keeps nobody
-//! from inserting a key. To charge it under the read lock saves the count of references: 1.1 to 1.2 times as fast.
+//! A bucket is charged after the map's lock is released, so that a thread that waits for a bucket
+//! keeps no other from inserting a key. A charge under the read lock would save the count of
+//! references: 1.1 to 1.2 times as fast.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -35,7 +36,7 @@ impl<K: Key, S: BuildHasher + Default + Send + Sync> Limiter<K> for RwLockMap<K,
         let now = Instant::now();
         let in_use = |bucket: &mut Arc<Mutex<Level>>| match Arc::get_mut(bucket) {
             Some(bucket) => !self.terms.is_full(bucket.get_mut().expect("no holder of the lock panics"), now),
-            // Somebody is about to charge it.
+            // A thread is about to charge it.
             None => true,
         };
         let mut buckets = self.buckets.write().expect("no holder of the lock panics");
@@ -53,7 +54,8 @@ impl<K: Key, S: BuildHasher> RwLockMap<K, S> {
         self.buckets.read().expect("no holder of the lock panics").get(key).cloned()
     }
 
-    /// Looks again under the write lock: another thread may have inserted the key since [`get`](Self::get).
+    /// Returns the bucket of the key, which another thread may have inserted since
+    /// [`get`](Self::get).
     fn get_or_insert(&self, key: &K) -> Arc<Mutex<Level>> {
         let full = || Arc::new(Mutex::new(self.terms.full(Instant::now())));
         let mut buckets = self.buckets.write().expect("no holder of the lock panics");

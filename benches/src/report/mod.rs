@@ -1,31 +1,51 @@
-//! The page of a run and its plots, written whole from what was measured.
+//! The report of a run: a table for each scenario, all numbers as CSV, and the plots.
 
-mod compare;
-mod found;
-mod goals;
-mod model;
+mod losses;
 mod numbers;
-mod page;
 mod plots;
-mod reasons;
 mod tables;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use self::numbers::count;
 use crate::results::Results;
 
-/// Writes `performance.md` and `performance/*.svg` into `docs`. What there is no data for is left out.
+/// tollgate in its default form.
+const OURS: &str = "tollgate";
+
+/// Writes `performance.md`, `performance.csv` and `performance/*.svg` into `folder`. A scenario
+/// without data is left out.
 ///
 /// # Errors
 ///
 /// If a file cannot be written.
-pub fn write(results: &Results, docs: &Path) -> io::Result<()> {
-    let plots = plots::all(results)?;
-    fs::create_dir_all(docs.join("performance"))?;
+pub fn write(results: &Results, folder: &Path) -> io::Result<()> {
+    let (plots, mut tables) = (plots::all(results)?, tables::all(results));
+    tables.extend(losses::table(&tables));
+    fs::create_dir_all(folder.join("performance"))?;
+    let mut page = head(results);
     for plot in &plots {
-        fs::write(docs.join(plot.file()), &plot.svg)?;
+        fs::write(folder.join(plot.file()), &plot.svg)?;
+        page += &plot.link();
     }
-    fs::write(docs.join("performance.md"), page::page(results, &plots))
+    page.extend(tables.iter().map(tables::Table::markdown));
+    fs::write(folder.join("performance.md"), page)?;
+    fs::write(folder.join("performance.csv"), tables::csv(&tables))
+}
+
+fn head(results: &Results) -> String {
+    let about = &results.about;
+    format!(
+        "# Performance\n\n{}{}, {}, {}, {}, {}, {} s. Beside a median are its quartiles. \
+         A ratio below 1 says that tollgate is faster.\n",
+        if about.quick { "**Quick run: few rounds, not to be quoted.**\n\n" } else { "" },
+        about.processor,
+        count(about.processors, "processor"),
+        about.kernel,
+        about.rustc,
+        about.date,
+        about.seconds
+    )
 }

@@ -1,4 +1,4 @@
-//! What it runs on.
+//! The machine and the versions of a run.
 
 use std::io;
 use std::num::NonZero;
@@ -7,11 +7,11 @@ use std::thread;
 
 use crate::results::About;
 
-/// The machine, and the versions of the compiler and of all contenders.
+/// Returns the machine, and the versions of the compiler and of all contenders.
 ///
 /// # Errors
 ///
-/// If a command that tells it is not there.
+/// If a command such as `uname` is not there.
 pub fn about(quick: bool) -> io::Result<About> {
     let told = |program: &str, args: &[&str]| -> io::Result<String> {
         let output = Command::new(program).args(args).output()?;
@@ -31,27 +31,16 @@ pub fn about(quick: bool) -> io::Result<About> {
     })
 }
 
-/// Those that the lock file has of whom is compared, and of what they stand on.
+/// Returns the versions in the lock file of the contenders and of their main dependencies.
 fn versions() -> Vec<(String, String)> {
-    const WHOM: &[&str] = &[
-        "better-bucket",
-        "dashmap",
-        "governor",
-        "leaky-bucket",
-        "papaya",
-        "parking_lot",
-        "pingora-limits",
-        "quanta",
-        "rate-net",
-        "ratelimit",
-        "tollgate",
-    ];
+    const NAMES: &str = "better-bucket dashmap governor leaky-bucket papaya parking_lot pingora-limits \
+        quanta rate-net ratelimit tollgate";
     let lock = include_str!("../../Cargo.lock");
     let value = |line: &str, key| Some(line.strip_prefix(key)?.trim_matches('"').to_owned());
     let package = |text: &str| {
         let name = text.lines().find_map(|line| value(line, "name = "))?;
         let version = text.lines().find_map(|line| value(line, "version = "))?;
-        WHOM.contains(&name.as_str()).then_some((name, version))
+        NAMES.split(' ').any(|known| known == name).then_some((name, version))
     };
     lock.split("[[package]]").filter_map(package).collect()
 }

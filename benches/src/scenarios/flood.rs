@@ -1,4 +1,4 @@
-//! Keys that were never seen, keys that nobody needs any more, and what the others notice of it.
+//! Single decisions during a flood of new keys, during evictions and during sweeps.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use super::{Effort, say};
 use crate::results::{Case, Latencies};
 use crate::{Contender, Setup};
 
-/// Times single decisions: the watch, and what else there is to say.
+/// The times of single decisions, and notes.
 type Watched = (Watch, Vec<(String, String)>);
 
 fn each(
@@ -39,9 +39,8 @@ fn each(
     contenders.iter().filter_map(watched).collect()
 }
 
-/// Four times as many keys as a limiter may hold, none of which was seen before, and none ever idle: each has taken its
-/// only token of the hour. Who has no bound holds them all.
-#[must_use]
+/// Times decisions on four times as many new keys as a limiter may hold. None is ever idle: each
+/// takes its only token of the hour. A limiter without a bound holds them all.
 pub fn flooded(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
     let keys = effort.flood;
     each("flood of new keys", keys, 1, contenders, |contender| {
@@ -54,9 +53,8 @@ pub fn flooded(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
     })
 }
 
-/// As many keys as a limiter may hold, none of which was seen before, where all it holds are idle. Who does not make
-/// room by himself is told to, as often as he is full.
-#[must_use]
+/// Times decisions on as many new keys as a limiter may hold, while all the keys it holds are idle.
+/// A limiter that makes no room by itself is told to evict, in the first decision.
 pub fn evicted(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
     let keys = effort.flood;
     // Full again after a millisecond.
@@ -69,7 +67,7 @@ pub fn evicted(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
         limiter
     };
     let limiters: Vec<_> = contenders.iter().map(full).collect();
-    // Longer than ours waits before it takes a bucket for idle.
+    // Longer than tollgate waits before it takes a bucket for idle.
     thread::sleep(Duration::from_secs(3));
     let limiters = RefCell::new(limiters.into_iter());
     each("keys being evicted", keys, 1, contenders, |_| {
@@ -87,8 +85,8 @@ pub fn evicted(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies>
     })
 }
 
-/// Known keys, while another thread looks for idle ones: there are none.
-#[must_use]
+/// Times decisions on known keys, while another thread looks for idle keys, of which there are
+/// none.
 pub fn swept(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
     let keys = effort.flood;
     each("sweep", keys, 2, contenders, |contender| {
@@ -118,7 +116,7 @@ pub fn swept(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Latencies> {
             let mut watch = Watch::new();
             let mut key = 0;
             while !end.load(Relaxed) {
-                // Any order will do that is not that of a table.
+                // An order that is not that of a table.
                 key = (key + 7_919) & (keys as u64 - 1);
                 watch.time(|| limiter.try_acquire(&key));
             }

@@ -1,12 +1,11 @@
-//! A bucket's tokens as time goes by: what the numbers are about.
+//! The tokens of a bucket over time.
 
 use std::time::Duration;
 
 use tollgate::{Clock, Quota, TokenBucket};
 
-/// Seconds and tokens, of 10 tokens/s and a burst of 20 on a mock clock: a burst that empties it, refusals, 5 requests a
-/// second, then a pause until it is full.
-#[must_use]
+/// Returns seconds and tokens, at 10 tokens/s and a burst of 20 on a mock clock: a burst that
+/// empties the bucket, refusals, 5 requests a second, then a pause until it is full.
 pub fn tokens_over_time() -> Vec<(f64, f64)> {
     const STEP: Duration = Duration::from_millis(10);
     let (clock, mock) = Clock::mock();
@@ -16,7 +15,7 @@ pub fn tokens_over_time() -> Vec<(f64, f64)> {
         let seconds = f64::from(step) * STEP.as_secs_f64();
         levels.push((seconds, bucket.peek().remaining() as f64));
         let asks = match step {
-            // 100 requests a second, twice what the burst and the rate can bear.
+            // 100 requests a second, more than the burst and the rate bear.
             100..200 => true,
             // 20 a second, of which the rate grants half.
             200..400 => step % 5 == 0,
@@ -25,7 +24,7 @@ pub fn tokens_over_time() -> Vec<(f64, f64)> {
             _ => false,
         };
         if asks {
-            // The plot is of what comes of it.
+            // The plot shows the tokens, not the outcome.
             let _ = bucket.try_acquire();
             levels.push((seconds, bucket.peek().remaining() as f64));
         }

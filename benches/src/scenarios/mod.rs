@@ -1,4 +1,4 @@
-//! What is measured, and how much of it.
+//! The scenarios, and how thorough a run is.
 
 mod about;
 mod flood;
@@ -11,6 +11,9 @@ mod room;
 mod single;
 mod throughput;
 
+use std::io;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 pub use about::about;
@@ -27,16 +30,16 @@ pub use throughput::{keyed, mixed, one_bucket, strings};
 use crate::results::Law;
 use crate::{Contender, law};
 
-/// How thorough a run is.
+/// The thoroughness of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Times that all contenders are timed in turn, where each thread has a processor.
+    /// Rounds of all contenders in turn, if each thread has a processor.
     pub rounds: usize,
-    /// How long each time.
+    /// Time of a contender in a round.
     pub window: Duration,
-    /// Where threads share processors: some turns of each.
+    /// Rounds if threads share processors.
     pub long_rounds: usize,
-    /// As above.
+    /// Time of a contender in such a round: some turns of each thread.
     pub long_window: Duration,
     /// Numbers of keys.
     pub keys: &'static [usize],
@@ -53,7 +56,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// All of it.
+    /// A full run.
     pub const FULL: Effort = Effort {
         rounds: 41,
         window: Duration::from_millis(5),
@@ -67,7 +70,7 @@ impl Effort {
         seconds: 3,
     };
 
-    /// Three minutes.
+    /// A run of three minutes.
     pub const QUICK: Effort = Effort {
         rounds: 11,
         window: Duration::from_millis(2),
@@ -82,8 +85,8 @@ impl Effort {
     };
 }
 
-/// What each contender grants, with 1 thread at it and with 2; and those who do not limit, or do not grant what they owe,
-/// taken out: what they do need not be timed.
+/// Measures the grants of each contender, with 1 thread and with 2, and removes the contenders that
+/// break the law: they are not timed.
 pub fn who_limits<K: Clone + Sync>(kind: &str, contenders: &mut Vec<Contender<K>>, key: &K) -> Vec<Law> {
     let mut laws = Vec::new();
     contenders.retain(|contender| {
@@ -99,7 +102,19 @@ pub fn who_limits<K: Clone + Sync>(kind: &str, contenders: &mut Vec<Contender<K>
     laws
 }
 
-/// Says on stderr how far it is.
+/// Runs `cargo build` for a package of the project, given the folder of its manifest.
+fn build(manifest: &str, args: &str) -> io::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest).join("Cargo.toml");
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]).arg(manifest);
+    match command.args(args.split(' ')).status()?.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("cargo build {args} failed"))),
+    }
+}
+
+/// Writes the progress to stderr.
 pub(crate) fn say(what: impl std::fmt::Display) {
     eprintln!("{what}");
 }

@@ -1,4 +1,4 @@
-//! A flood of keys that were never seen, where a limiter holds all that it may and none of them is idle.
+//! A flood of new keys, while a limiter holds as many keys as it may and none of them is idle.
 
 use std::time::Instant;
 
@@ -10,12 +10,13 @@ use crate::contenders::Nothing;
 use crate::results::{Case, Times};
 use crate::{Contender, Limiter, Setup};
 
-/// Newcomers of a round.
+/// New keys of a round.
 const ROUND: usize = 20_000;
 
-/// Times decisions on newcomers alone, each contender on the same ones in the same round. All that came before have taken their
-/// only token of the hour: as many keys as the limiter is set up for, and as many newcomers, which are not timed.
-#[must_use]
+/// Times decisions on new keys alone, each contender on the same keys in the same round.
+///
+/// Twice as many keys as the limiter is set up for came before, untimed, and have each taken their
+/// only token of the hour.
 pub fn newcomers(effort: &Effort, contenders: &[&Contender<u64>]) -> Vec<Times> {
     let keys = effort.flood;
     let case = Case { what: "flood at capacity".to_owned(), path: String::new(), threads: 1, keys };
@@ -56,7 +57,7 @@ pub fn newcomers(effort: &Effort, contenders: &[&Contender<u64>]) -> Vec<Times> 
     times.collect()
 }
 
-/// Nanoseconds a decision, and how many were granted.
+/// Returns the nanoseconds a decision, and the number of grants.
 fn nanos(limiter: &dyn Limiter<u64>, keys: &[u64]) -> (f64, u64) {
     let start = Instant::now();
     let granted = limiter.count_granted(keys);

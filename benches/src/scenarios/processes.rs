@@ -1,4 +1,4 @@
-//! What needs a process for each contender: its first decision, and its memory.
+//! Measurements in a process for each contender: its first decision, and its memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,15 @@ use std::time::Instant;
 use serde::de::DeserializeOwned;
 use tollgate::Quota;
 
-use super::{Effort, say};
+use super::{Effort, build, say};
 use crate::contenders::{self, Key};
 use crate::results::{Memory, Start};
 use crate::{Contender, Setup};
 
-/// Builds what runs a contender in a process of its own. It is put beside this program.
-fn build() -> io::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--locked", "--bin", "alone", "--manifest-path"])
-        .arg(manifest)
-        .status()?;
-    match built.success() {
-        true => Ok(std::env::current_exe()?.with_file_name("alone")),
-        false => Err(io::Error::other("the program `alone` cannot be built")),
-    }
+/// Builds the program that runs a contender in a process of its own, beside this program.
+fn alone() -> io::Result<PathBuf> {
+    build(".", "--bin alone")?;
+    Ok(std::env::current_exe()?.with_file_name("alone"))
 }
 
 fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
@@ -35,17 +27,16 @@ fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
     }
 }
 
-/// The first decision of each contender's process.
+/// Times the first decisions of each contender's process.
 ///
 /// # Errors
 ///
 /// If one cannot be run.
 pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<Start>> {
-    let alone = build()?;
+    let alone = alone()?;
     let start = |contender: &Contender<()>| {
         say(format_args!("first decision, {}", contender.name));
-        let mut start =
-            Start { contender: contender.name.to_owned(), made: vec![], first: vec![], second: vec![] };
+        let mut start = Start { contender: contender.name.to_owned(), ..Start::default() };
         for _ in 0..effort.processes {
             let [made, first, second] = run(&alone, &["start", contender.name])?;
             start.made.push(made);
@@ -57,11 +48,7 @@ pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<S
     contenders.iter().map(start).collect()
 }
 
-/// Makes one, decides twice, and prints how long each took.
-///
-/// # Panics
-///
-/// If there is no such contender.
+/// Makes a limiter, decides twice, and prints the time of each.
 pub fn print_start(name: &str) {
     let contender = find(contenders::one_bucket(), name);
     let setup = Setup { quota: crate::Path::Granted.quota(), keys: 1 };
@@ -82,14 +69,14 @@ fn find<K>(contenders: Vec<Contender<K>>, name: &str) -> Contender<K> {
     found.unwrap_or_else(|| panic!("no contender is called {name}"))
 }
 
-/// Memory of each contender's keys.
+/// Measures the memory of each contender's keys.
 ///
 /// # Errors
 ///
 /// If a process cannot be run.
 pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<Memory>> {
     let kinds = effort.keys.iter().filter(|&&keys| keys >= 1_000).map(|&keys| ("u64", keys));
-    let (alone, mut memory) = (build()?, Vec::new());
+    let (alone, mut memory) = (alone()?, Vec::new());
     for (kind, keys) in kinds.chain([("string", 1_000_000)]) {
         say(format_args!("memory of {keys} keys, {kind}"));
         for contender in contenders {
@@ -102,12 +89,10 @@ pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<
     Ok(memory)
 }
 
-/// Has so many keys, and prints the bytes that it asked the allocator for, by how many the process grew, how often a
-/// million decisions on those keys asked for more, and the keys that it says it holds. `count` says the first and the last of what is done.
+/// Fills a limiter, and prints the bytes asked of the allocator, the bytes by which the process
+/// grew, the allocations of a million decisions on those keys, and the keys held.
 ///
-/// # Panics
-///
-/// If there is no such contender or kind of keys.
+/// `count` returns the bytes that its argument asked for and kept, and the number of allocations.
 pub fn print_memory(name: &str, kind: &str, keys: usize, count: fn(&mut dyn FnMut()) -> (u64, u64)) {
     match kind {
         "u64" => print_memory_of(find(contenders::keyed(), name), keys, |key| key, count),
@@ -124,9 +109,9 @@ fn print_memory_of<K: Key>(
     key: fn(u64) -> K,
     count: fn(&mut dyn FnMut()) -> (u64, u64),
 ) {
-    // None is ever full again: who forgets idle keys has nothing to forget.
+    // No bucket is ever full again: a limiter that forgets idle keys finds none.
     let quota = Quota::per_hour(1).burst(2_000);
-    // What a process has at first use is no key's: clocks, threads' records.
+    // Clocks and threads' records, which a process makes at first use, are no key's memory.
     assert!((contender.make)(Setup { quota, keys: 1 }).try_acquire(&key(0)), "a bucket starts full");
     let mut limiter = None;
     let before = resident();
@@ -148,7 +133,7 @@ fn print_memory_of<K: Key>(
     println!("{:?}", [counted, grown, allocations, limiter.keys_held() as u64]);
 }
 
-/// Bytes of the process that are in memory: proc(5), `VmRSS`.
+/// Returns the bytes of the process that are in memory: proc(5), `VmRSS`.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

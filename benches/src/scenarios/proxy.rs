@@ -4,13 +4,13 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Effort, say};
+use super::{Effort, build, say};
 use crate::results::Proxy;
 
-/// Rounds of each.
+/// Rounds of each proxy.
 const ROUNDS: usize = 5;
 
-/// `tollgate proxy`, which is stopped when dropped.
+/// A running `tollgate proxy`, which is stopped when dropped.
 struct Running {
     child: Child,
     url: String,
@@ -26,14 +26,14 @@ impl Running {
         let mut line = String::new();
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
         lines.read_line(&mut line)?;
-        // It goes on telling what it does; somebody has to read it.
+        // The proxy goes on writing, and would stop if its pipe were full.
         std::thread::spawn(move || lines.lines().for_each(drop));
         let url = line.split_once(" on ").and_then(|(_, rest)| rest.split(' ').next());
         let url = url.map(|url| format!("{url}/"));
         Ok(Running { child, url: url.ok_or_else(|| io::Error::other(format!("it said {line:?}")))? })
     }
 
-    /// Requests a second, and microseconds of p50 and p99.
+    /// Returns requests a second, and microseconds of p50 and p99.
     fn load(&self, seconds: u32) -> io::Result<[f64; 3]> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scenarios/wrk.lua");
         let output = Command::new("wrk")
@@ -51,38 +51,22 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already, or does now; either way nothing is left to do.
+        // An error says that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The proxy without a limiter, with one that grants all, and with one that refuses nearly all.
+/// Loads the proxy without a limiter, with one that grants all, and with one that refuses nearly
+/// all.
 ///
 /// # Errors
 ///
 /// If wrk is not there, or the proxy cannot be built.
 pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    // Where `Running::start` looks for it.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let built = Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--locked",
-            "--package",
-            "tollgate-server",
-            "--manifest-path",
-        ])
-        .arg(manifest)
-        .arg("--target-dir")
-        .arg(target)
-        .status()?;
-    if !built.success() {
-        return Err(io::Error::other("the proxy cannot be built"));
-    }
+    build("..", &format!("--package tollgate-server --target-dir {}", target.display()))?;
     let kinds = [
         ("none", "none"),
         ("tollgate, granting all", "1000000/s"),
@@ -91,8 +75,7 @@ pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
     let mut proxies = Vec::new();
     let mut running = Vec::new();
     for (name, limit) in kinds {
-        let (requests, p50, p99) = Default::default();
-        proxies.push(Proxy { limiter: name.to_owned(), requests, p50, p99 });
+        proxies.push(Proxy { limiter: name.to_owned(), ..Proxy::default() });
         running.push(Running::start(limit)?);
     }
     for round in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! How often a fixed table has no room for a key, though not all of it is in use: a key has two sets where it may be.
+//! Refusals of a fixed table that is not yet full: a key may be in two of its sets only.
 
 use foldhash::fast::FixedState;
 use tollgate::{Quota, RateLimiter, WhenFull};
@@ -6,46 +6,36 @@ use tollgate::{Quota, RateLimiter, WhenFull};
 use super::{Effort, say};
 use crate::results::Room;
 
-/// Keys that a table is made for: of 131,072 sets, 6 each.
+/// Keys that a table is made for: 6 for each of its 131,072 sets.
 const KEYS: usize = 6 << 17;
-/// As the documentation of the store has it: sets of 8.
+/// Slots of a table: 8 for each set, as in the documentation of the store.
 const SLOTS: usize = 8 << 17;
 
-/// Parts of the slots, in hundredths. 75 is what a table is made for.
+/// Parts of the slots, in hundredths. A table is made for 75.
 const LOADS: [usize; 3] = [60, 75, 90];
 
-/// Fills tables with keys that were never seen and have each taken their only token of the hour, so that none is ever idle.
-/// Who finds no room is denied, and counted. Each table has a hash of its own, the same in every run.
+/// Fills tables with new keys, which each take their only token of the hour, so that none is ever
+/// idle.
 ///
-/// # Panics
-///
-/// If somebody is refused who is not counted.
-#[must_use]
+/// A key without room is denied, and counted. Each table has a hash of its own, the same in every
+/// run.
 pub fn rooms(effort: &Effort) -> Vec<Room> {
     say("room in tables that fill up");
-    let nobody = Room {
-        load: 0.0,
-        slots: SLOTS,
-        tables: effort.tables,
-        inserts: 0,
-        refused: 0,
-        last_inserts: 0,
-        last_refused: 0,
-    };
-    let mut rooms = LOADS.map(|load| Room { load: load as f64 / 100.0, ..nobody });
+    let empty = Room { slots: SLOTS, tables: effort.tables, ..Room::default() };
+    let mut rooms = LOADS.map(|load| Room { load: load as f64 / 100.0, ..empty });
     for seed in 0..effort.tables as u64 {
         let builder = RateLimiter::<u64, FixedState>::builder(Quota::per_hour(1));
         let builder = builder.hasher(FixedState::with_seed(seed)).inline(KEYS).when_full(WhenFull::Deny);
         let limiter = builder.build();
         let (mut newcomers, mut granted) = (0.., 0);
-        // Newcomers, and how many of them were refused, until so many hundredths of the slots hold keys.
+        // New keys, and the refused of them, until that part of the slots hold keys.
         let mut fill = |hundredths: usize| {
             while limiter.len() * 100 < SLOTS * hundredths {
                 let key = newcomers.next().expect("numbers do not end");
                 granted += u64::from(limiter.try_acquire(&key).is_ok());
             }
             let (asked, refused) = (newcomers.start, limiter.stats().refused_full);
-            assert_eq!(granted + refused, asked, "who is refused found no room");
+            assert_eq!(granted + refused, asked, "a refused key found no room");
             (asked, refused)
         };
         for (room, load) in rooms.iter_mut().zip(LOADS) {

@@ -1,6 +1,5 @@
-//! Decisions one by one: how long each takes.
+//! Times of single decisions.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -8,10 +7,10 @@ use hdrhistogram::Histogram;
 use super::{Effort, say};
 use crate::contenders::Nothing;
 use crate::results::{Case, Latencies};
-use crate::timing::{BATCH, Start};
+use crate::timing::{BATCH, Start, on_threads};
 use crate::{Contender, Limiter, Path, Setup};
 
-/// How long each of some decisions took.
+/// The times of some decisions.
 pub(super) struct Watch {
     clock: quanta::Clock,
     pub(super) histogram: Histogram<u64>,
@@ -24,7 +23,7 @@ impl Watch {
         Watch { clock: quanta::Clock::new(), histogram }
     }
 
-    /// Times what is done. Two readings of the counter are in it.
+    /// Does `act` and records its time, with two readings of the counter in it.
     #[inline(always)]
     pub(super) fn time<T>(&mut self, act: impl FnOnce() -> T) -> T {
         let start = self.clock.raw();
@@ -39,7 +38,7 @@ impl Watch {
     }
 }
 
-/// What a histogram says, for a page: finer towards the slowest.
+/// Returns quantiles of a histogram, finer towards the slowest.
 pub(super) fn quantiles(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let mut quantiles = vec![(0.0, histogram.min() as f64)];
     let steps =
@@ -53,8 +52,10 @@ pub(super) fn quantiles(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     quantiles
 }
 
-/// On one bucket, with more threads than processors: who holds a lock and loses its processor keeps all others waiting.
-#[must_use]
+/// Times single decisions on one bucket, with more threads than processors: a thread that holds a
+/// lock and loses its processor keeps all others waiting.
+///
+/// A contender with a reading at hand reads a clock in each decision here.
 pub fn one_by_one(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Latencies> {
     let mut latencies = Vec::new();
     for threads in [8, 16] {
@@ -100,16 +101,8 @@ fn watch(limiter: &dyn Limiter<()>, threads: usize, window: Duration) -> Watch {
         }
         watch
     };
-    let run = &run;
-    let watches = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a decision does not panic"))
-            .collect::<Vec<_>>()
-    });
     let mut all = Watch::new();
-    for watch in watches {
+    for watch in on_threads(threads, run) {
         all.histogram.add(&watch.histogram).expect("all have the same bounds");
     }
     all

@@ -9,7 +9,7 @@ use crate::results::{Case, Shares, Times};
 use crate::timing::{self, BATCH, Draws, Lap, have_processors};
 use crate::{Contender, Limiter, Path, Setup};
 
-/// Someone on the track: a limiter that has seen all of its keys.
+/// A limiter that has seen all of its keys.
 struct Runner<K> {
     name: &'static str,
     limiter: Box<dyn Limiter<K>>,
@@ -24,7 +24,7 @@ impl<K> Runner<K> {
     }
 }
 
-/// Times all in turn, in each round, and nothing at all as well.
+/// Times all runners and the empty loop in turn, in each round.
 fn time<K: Send + Sync>(
     case: &Case,
     effort: &Effort,
@@ -41,11 +41,12 @@ fn time<K: Send + Sync>(
     for round in 0..rounds {
         let nothing = draws.run(&Nothing, Path::Granted, window / 4);
         loops.push(timing::nanos(&nothing.expect("it grants all")));
-        // Nobody always comes after the same one.
+        // No runner always comes after the same one.
         for turn in 0..runners.len() {
             let turn = (turn + round) % runners.len();
             let runner = &runners[turn];
-            // A thread that lost its processor between its reading and its decision may find another outcome.
+            // A thread that lost its processor between its reading and its decision may find
+            // another outcome.
             let mut tries = (0..5).map(|_| draws.run(&*runner.limiter, runner.path, window));
             laps[turn].extend(tries.find_map(|laps| laps));
         }
@@ -75,18 +76,18 @@ fn time<K: Send + Sync>(
     (times.collect(), shares.collect())
 }
 
-/// Keys held, by who can tell.
+/// Returns the keys held as a note, if the limiter can tell.
 pub(super) fn held<K>(limiter: &dyn Limiter<K>) -> Option<(String, String)> {
     let held = limiter.keys_held();
     (held > 0).then(|| ("keys held".to_owned(), held.to_string()))
 }
 
-/// Decisions a second of each thread.
+/// Returns the decisions a second of each thread.
 fn speeds(laps: &[Lap]) -> impl Iterator<Item = f64> {
     laps.iter().map(|lap| lap.decisions as f64 / lap.elapsed.as_secs_f64())
 }
 
-/// Jain's index of fairness: <https://doi.org/10.48550/arXiv.cs/9809099>.
+/// Returns Jain's index of fairness: <https://doi.org/10.48550/arXiv.cs/9809099>.
 fn jain(laps: &[Lap]) -> f64 {
     let (sum, squares) = speeds(laps).fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     sum * sum / (laps.len() as f64 * squares)
@@ -101,8 +102,7 @@ fn case(what: impl Into<String>, path: Path, threads: usize, keys: usize) -> Cas
     Case { what: what.into(), path: path.name().to_owned(), threads, keys }
 }
 
-/// One bucket that all threads are at.
-#[must_use]
+/// Times one bucket that all threads use.
 pub fn one_bucket(effort: &Effort, contenders: &[Contender<()>]) -> (Vec<Times>, Vec<Shares>) {
     let (mut times, mut shares) = (Vec::new(), Vec::new());
     for path in [Path::Granted, Path::Refused] {
@@ -118,8 +118,7 @@ pub fn one_bucket(effort: &Effort, contenders: &[Contender<()>]) -> (Vec<Times>,
     (times, shares)
 }
 
-/// One bucket whose quota is a tenth of what the contender decides by itself.
-#[must_use]
+/// Times one bucket whose quota is a tenth of the contender's own speed.
 pub fn mixed(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Times> {
     [1, 2].into_iter().flat_map(|threads| mixed_on(threads, effort, contenders)).collect()
 }
@@ -151,8 +150,7 @@ fn mixed_on(threads: usize, effort: &Effort, contenders: &[Contender<()>]) -> Ve
     time(&case("one bucket", Path::Mixed(0), threads, 1), effort, &runners, &draws).0
 }
 
-/// A bucket for each key.
-#[must_use]
+/// Times a bucket for each key.
 pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
     let mut times = Vec::new();
     for &keys in effort.keys {
@@ -161,8 +159,7 @@ pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
     times
 }
 
-/// A bucket for each of 1,000 strings.
-#[must_use]
+/// Times a bucket for each of 1,000 strings.
 pub fn strings(effort: &Effort, contenders: &[Contender<String>]) -> Vec<Times> {
     with_keys(effort, contenders, 1_000, "strings", |key| format!("client-{key:08}"))
 }
@@ -176,10 +173,10 @@ fn with_keys<K: Key>(
 ) -> Vec<Times> {
     let all: Vec<K> = (0..keys as u64).map(name).collect();
     let mut times = Vec::new();
-    // Of many keys the refusals are no other than the grants: what takes the time is to find them.
+    // With many keys a refusal takes as long as a grant: the look-up takes the time.
     let paths: &[Path] = match keys {
         1_000 => &[Path::Granted, Path::Refused],
-        // To set them up takes longer than it takes a full bucket to be idle.
+        // Their setup takes longer than a full bucket needs to be idle.
         100_000.. => &[Path::GrantedNeverIdle],
         _ => &[Path::Granted],
     };

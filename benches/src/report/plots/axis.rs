@@ -1,4 +1,4 @@
-//! Axes: where a value is, what is written beside it.
+//! Axes: the place of a value, and the text beside it.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 
 use crate::report::numbers::grouped;
 
-/// Of a panel.
+/// An axis of a panel.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub(super) title: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From 0.
+    /// Makes an axis from 0.
     pub(super) fn linear(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
         let most = values.fold(f64::MIN_POSITIVE, f64::max);
         let decade = 10_f64.powf(most.log10().floor());
@@ -27,7 +27,7 @@ impl Axis {
         Axis { title, is_log: false, range: 0.0..most * 1.03, ticks, written: plain }
     }
 
-    /// By powers of ten, and between them where there is room.
+    /// Makes an axis with ticks at powers of ten, and between them where there is room.
     pub(super) fn log(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = values.fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)));
         let room = (most / least).max(1.2).powf(0.05);
@@ -39,22 +39,22 @@ impl Axis {
         Axis { title, is_log: true, range, ticks, written: plain }
     }
 
-    /// With ticks at these values alone.
+    /// Makes an axis with ticks at these values alone.
     pub(super) fn log_at(title: &'static str, values: &[f64]) -> Self {
         Axis { ticks: values.to_vec(), ..Axis::log(title, values.iter().copied()) }
     }
 
-    /// Of nanoseconds.
+    /// Writes values as times, given in nanoseconds.
     pub(super) fn in_time(self) -> Self {
         Axis { written: time, ..self }
     }
 
-    /// Of parts.
+    /// Writes values as powers of ten.
     pub(super) fn in_powers(self) -> Self {
         Axis { written: power, ..self }
     }
 
-    /// 0 at the start of the range, 1 at its end.
+    /// Returns the place of a value: 0 at the start of the range, 1 at its end.
     fn place(&self, value: f64) -> f64 {
         let Range { start, end } = self.range;
         if self.is_log { (value / start).ln() / (end / start).ln() } else { (value - start) / (end - start) }
@@ -85,7 +85,7 @@ impl ValueFormatter<f64> for Axis {
 }
 
 fn plain(value: f64) -> String {
-    // What floating point left over.
+    // Without the error of floating point.
     let value = (value * 1e6).round() / 1e6;
     if value >= 1_000.0 { grouped(value.round() as u64) } else { value.to_string() }
 }

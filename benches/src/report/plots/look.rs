@@ -1,8 +1,8 @@
-//! Colours and markers: a contender has the same in every plot.
+//! The colour and the marker of a contender, the same in every plot.
 
 use plotters::prelude::RGBColor;
 
-/// A filled shape, told from others without its colour.
+/// A filled shape that is told from the others without its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marker {
     Circle,
@@ -13,14 +13,15 @@ pub(super) enum Marker {
     Cross,
 }
 
-/// Of a contender.
+/// The colour and the marker of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) colour: RGBColor,
     pub(super) marker: Marker,
 }
 
-// Okabe and Ito's, which the colour-blind tell apart, but for the yellow, which is pale on white.
+// Okabe and Ito's colours, which the colour-blind tell apart, without the yellow, which is pale on
+// white.
 const BLACK: RGBColor = RGBColor(0, 0, 0);
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const SKY: RGBColor = RGBColor(86, 180, 233);
@@ -30,7 +31,7 @@ const VERMILION: RGBColor = RGBColor(213, 94, 0);
 const PURPLE: RGBColor = RGBColor(204, 121, 167);
 const GREY: RGBColor = RGBColor(136, 136, 136);
 
-/// Ours are blue, governor's red, the designs with a mutex black and grey.
+/// The looks: tollgate is blue, governor red, the designs with a mutex black and grey.
 const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("tollgate", BLUE, Marker::Circle),
     ("tollgate, pinned", SKY, Marker::Square),
@@ -62,7 +63,7 @@ const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("none: the two readings", BLACK, Marker::Circle),
 ];
 
-/// Whoever is not known is a black cross.
+/// Returns the look of a contender, a black cross if it is not in the list.
 pub(super) fn of(contender: &str) -> Look {
     let found = LOOKS.iter().find(|(name, ..)| *name == contender);
     found
@@ -70,43 +71,22 @@ pub(super) fn of(contender: &str) -> Look {
 }
 
 impl Marker {
-    /// Its corners, in pixels from its middle.
+    /// Returns its corners, in pixels from its middle.
     pub(super) fn corners(self) -> Vec<(i32, i32)> {
-        match self {
-            // Of 12 corners.
-            Marker::Circle => vec![
-                (5, 0),
-                (4, 3),
-                (3, 4),
-                (0, 5),
-                (-3, 4),
-                (-4, 3),
-                (-5, 0),
-                (-4, -3),
-                (-3, -4),
-                (0, -5),
-                (3, -4),
-                (4, -3),
-            ],
-            Marker::Square => vec![(-4, -4), (4, -4), (4, 4), (-4, 4)],
-            Marker::Up => vec![(0, -6), (5, 4), (-5, 4)],
-            Marker::Down => vec![(0, 6), (5, -4), (-5, -4)],
-            Marker::Diamond => vec![(0, -6), (6, 0), (0, 6), (-6, 0)],
-            Marker::Cross => vec![
-                (0, -2),
-                (3, -5),
-                (5, -3),
-                (2, 0),
-                (5, 3),
-                (3, 5),
-                (0, 2),
-                (-3, 5),
-                (-5, 3),
-                (-2, 0),
-                (-5, -3),
-                (-3, -5),
-            ],
-        }
+        let (corners, turn, radii) = match self {
+            Marker::Circle => (12, 0.0, [5.0, 5.0]),
+            Marker::Square => (4, 45.0, [6.0, 6.0]),
+            Marker::Up => (3, -90.0, [6.0, 6.0]),
+            Marker::Down => (3, 90.0, [6.0, 6.0]),
+            Marker::Diamond => (4, 0.0, [6.0, 6.0]),
+            Marker::Cross => (8, 45.0, [6.0, 2.0]),
+        };
+        let corner = |n: usize| {
+            let angle = (turn + 360.0 * n as f64 / corners as f64).to_radians();
+            let radius = radii[n % 2];
+            ((radius * angle.cos()).round() as i32, (radius * angle.sin()).round() as i32)
+        };
+        (0..corners).map(corner).collect()
     }
 }
 

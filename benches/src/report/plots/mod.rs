@@ -8,36 +8,35 @@ use std::io;
 
 use self::axis::Axis;
 use self::panel::{Line, Panel, draw};
-use super::compare::net;
 use super::numbers::{Spread, grouped};
 use crate::results::{Case, Latencies, Results};
 
-/// A plot, and what it shows.
+/// A plot and its title.
 pub(super) struct Plot {
     name: &'static str,
-    /// For who cannot see it.
+    /// Text for a reader without the image.
     about: &'static str,
     pub(super) svg: String,
 }
 
 impl Plot {
-    /// From the directory of the page.
+    /// Returns its path from the directory of the page.
     pub(super) fn file(&self) -> String {
         format!("performance/{}.svg", self.name)
     }
 
-    /// In the page.
+    /// Returns its image in the page.
     pub(super) fn link(&self) -> String {
-        format!("{}:\n\n![{0}]({})", self.about, self.file())
+        format!("\n![{}]({})\n", self.about, self.file())
     }
 }
 
-/// All that there is data for.
+/// Returns all plots that have data.
 pub(super) fn all(results: &Results) -> io::Result<Vec<Plot>> {
     let mut plots = Vec::new();
     let mut add = |name, about, panels: Vec<Panel>| -> io::Result<()> {
         if !panels.is_empty() {
-            plots.push(Plot { name, about, svg: draw(&panels)? });
+            plots.push(Plot { name, about, svg: draw(&panels).map_err(io::Error::other)? });
         }
         Ok(())
     };
@@ -75,7 +74,7 @@ fn keys(results: &Results) -> Vec<Panel> {
     Panel::new("granted, 1 thread, uniform keys", x, y, lines).into_iter().collect()
 }
 
-/// Medians of net times of the cases that are wanted, a line for each contender.
+/// Returns the medians of net times of the wanted cases, a line for each contender.
 fn times(
     results: &Results,
     point: impl Fn(&Case, f64) -> (f64, f64),
@@ -83,27 +82,26 @@ fn times(
 ) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for of in results.times.iter().filter(|of| is_wanted(&of.case)) {
-        let Some(net) = Spread::of(&net(of)).map(|net| net.median).filter(|&net| net > 0.0) else { continue };
+        let Some(net) = Spread::of(&of.net()).map(|net| net.median).filter(|&net| net > 0.0) else {
+            continue;
+        };
         add_point(&mut lines, &of.contender, false, point(&of.case, net));
     }
     lines
 }
 
 fn add_point(lines: &mut Vec<Line>, contender: &str, is_dashed: bool, point: (f64, f64)) {
-    let mut places = 0..lines.len();
-    let of = places.find(|&n| lines[n].contender == contender && lines[n].is_dashed == is_dashed);
-    let line = match of {
-        Some(place) => &mut lines[place],
-        None => {
-            lines.push(Line::new(contender, is_dashed));
-            lines.last_mut().expect("it was just added")
-        }
-    };
+    let is_of = |line: &Line| line.contender == contender && line.is_dashed == is_dashed;
+    let place = lines.iter().position(is_of).unwrap_or(lines.len());
+    if place == lines.len() {
+        lines.push(Line::new(contender, is_dashed));
+    }
+    let line = &mut lines[place];
     line.points.push(point);
     line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
 }
 
-/// The rarest that is shown: fewer are too few to make a line.
+/// The rarest part of decisions in a plot: fewer make no line.
 const RAREST: f64 = 1e-5;
 
 fn latency(results: &Results) -> Vec<Panel> {

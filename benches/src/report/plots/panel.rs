@@ -1,6 +1,6 @@
 //! Draws panels beside each other, and a legend under them.
 
-use std::io;
+use std::error::Error;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -13,17 +13,17 @@ const HEIGHT: u32 = 460;
 // `plotters` writes 1 / 1.24 of these: 14.5 and 16 pixels.
 const FONT: (&str, i32) = ("sans-serif", 18);
 const TITLE: (&str, i32) = ("sans-serif", 20);
-/// Of the legend.
+/// Pixels of a row of the legend.
 const ROW: i32 = 24;
 const COLUMNS: usize = 3;
 
-/// Of a contender.
+/// The points of a contender.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) contender: String,
     pub(super) is_dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
-    /// Where its marker is, if not at each point.
+    /// Places of the markers, if not at each point.
     pub(super) marks: Option<Vec<(f64, f64)>>,
 }
 
@@ -43,29 +43,29 @@ pub(super) struct Panel {
     rule: Option<(f64, &'static str)>,
 }
 
+pub(super) type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Panel {
-    /// None without data.
+    /// Makes a panel, or none without data.
     pub(super) fn new(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Self> {
         let has_data = lines.iter().any(|line| !line.points.is_empty());
         has_data.then(|| Panel { title: title.to_owned(), x, y, lines, rule: None })
     }
 
-    /// With a named line across.
+    /// Adds a named line across.
     pub(super) fn with_rule(self, value: f64, name: &'static str) -> Self {
         Panel { rule: Some((value, name)), ..self }
     }
 
-    fn draw(&self, canvas: &Canvas<'_>) -> io::Result<()> {
+    fn draw(&self, canvas: &Canvas<'_>) -> Drawn<()> {
         let mut chart = ChartBuilder::on(canvas)
             .caption(&self.title, TITLE)
             .margin(10)
             .margin_right(46)
             .x_label_area_size(56)
             .y_label_area_size(74)
-            .build_cartesian_2d(self.x.clone(), self.y.clone())
-            .map_err(io::Error::other)?;
+            .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -74,38 +74,35 @@ impl Panel {
             .axis_desc_style(FONT)
             .x_desc(self.x.title)
             .y_desc(self.y.title)
-            .draw()
-            .map_err(io::Error::other)?;
+            .draw()?;
 
         if let Some((value, name)) = self.rule {
             let [left, right] = [self.x.range.start, self.x.range.end].map(|x| (x, value));
-            chart
-                .draw_series(DashedLineSeries::new([left, right], 2, 4, BLACK.into()))
-                .map_err(io::Error::other)?;
+            chart.draw_series(DashedLineSeries::new([left, right], 2, 4, BLACK.into()))?;
             let text = EmptyElement::at(left) + Text::new(name, (4, -20), FONT);
-            chart.draw_series([text]).map_err(io::Error::other)?;
+            chart.draw_series([text])?;
         }
-        // Ours, which come first, are drawn above the others.
+        // tollgate's lines, which come first, are drawn above the others.
         for line in self.lines.iter().rev() {
             let Look { colour, marker } = look::of(&line.contender);
             let points = line.points.clone();
             let style = colour.stroke_width(2);
             if line.is_dashed {
-                chart.draw_series(DashedLineSeries::new(points, 5, 4, style)).map_err(io::Error::other)?;
+                chart.draw_series(DashedLineSeries::new(points, 5, 4, style))?;
             } else {
-                chart.draw_series(LineSeries::new(points, style)).map_err(io::Error::other)?;
+                chart.draw_series(LineSeries::new(points, style))?;
             }
             let marks = line.marks.as_ref().unwrap_or(&line.points).iter();
             let marks =
                 marks.map(|&at| EmptyElement::at(at) + Polygon::new(marker.corners(), colour.filled()));
-            chart.draw_series(marks).map_err(io::Error::other)?;
+            chart.draw_series(marks)?;
         }
         Ok(())
     }
 }
 
-/// An SVG of them.
-pub(super) fn draw(panels: &[Panel]) -> io::Result<String> {
+/// Returns the panels as SVG.
+pub(super) fn draw(panels: &[Panel]) -> Drawn<String> {
     let mut names: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
         if !names.contains(&line.contender.as_str()) {
@@ -117,7 +114,7 @@ pub(super) fn draw(panels: &[Panel]) -> io::Result<String> {
     let mut svg = String::new();
     {
         let canvas = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT + legend)).into_drawing_area();
-        canvas.fill(&WHITE).map_err(io::Error::other)?;
+        canvas.fill(&WHITE)?;
         let (charts, below) = canvas.split_vertically(HEIGHT);
         for (panel, part) in panels.iter().zip(charts.split_evenly((1, panels.len()))) {
             panel.draw(&part)?;
@@ -125,22 +122,21 @@ pub(super) fn draw(panels: &[Panel]) -> io::Result<String> {
         for (n, name) in names.into_iter().enumerate() {
             draw_name(&below, name, (n / rows, n % rows))?;
         }
-        canvas.present().map_err(io::Error::other)?;
+        canvas.present()?;
     }
     Ok(svg)
 }
 
-/// In the legend.
-fn draw_name(canvas: &Canvas<'_>, name: &str, (column, row): (usize, usize)) -> io::Result<()> {
+/// Draws the name and the look of a contender in the legend.
+fn draw_name(canvas: &Canvas<'_>, name: &str, (column, row): (usize, usize)) -> Drawn<()> {
     let Look { colour, marker } = look::of(name);
     let x = 8 + column as i32 * (WIDTH as i32 - 8) / COLUMNS as i32;
     let y = 10 + row as i32 * ROW;
     let line = PathElement::new([(x, y), (x + 30, y)], colour.stroke_width(2));
     let middle = EmptyElement::at((x + 15, y)) + Polygon::new(marker.corners(), colour.filled());
     let text = Text::new(name.to_owned(), (x + 36, y - 9), FONT);
-    canvas
-        .draw(&line)
-        .and_then(|()| canvas.draw(&middle))
-        .and_then(|()| canvas.draw(&text))
-        .map_err(io::Error::other)
+    canvas.draw(&line)?;
+    canvas.draw(&middle)?;
+    canvas.draw(&text)?;
+    Ok(())
 }
