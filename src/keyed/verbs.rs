@@ -9,7 +9,7 @@ use crate::bucket::reservation::Ledger;
 use crate::keyed::entry::KeyEntry;
 use crate::keyed::hot::{Guarded, HotKeys};
 use crate::keyed::id::{BucketId, EntryId};
-use crate::keyed::key::{KeyQuery, ToKey};
+use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::OverflowSet;
 use crate::keyed::protocol;
@@ -32,11 +32,11 @@ impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn try_acquire_hot<Q: ToKey<K> + ?Sized>(
         &self,
         hot: &HotKeys,
-        pin: &StoreGuard<'_, K>,
-        key: KeyQuery<'_, Q>,
+        entry: KeyEntry<'_, K, Q>,
         read: impl ReadClock,
         n: u64,
     ) -> Result<Granted, Denied> {
+        let KeyEntry { pin, key, .. } = entry;
         for _ in 0..MAX_ATTEMPTS {
             let attempt = match pin {
                 StoreGuard::Map(buckets, guard) => match buckets.map.get(&key, guard) {
@@ -50,12 +50,12 @@ impl<K: Hash + Eq> Keyspace<K> {
             };
             match attempt {
                 Ok(decision) => return decision,
-                Err(Miss::LostRace) => self.note_lost(hot, self.entry(pin, key)),
+                Err(Miss::LostRace) => self.note_lost(hot, entry),
                 Err(Miss::StaleReading) => break,
             }
         }
         let call = Call::from(Take::Exactly(n));
-        let done = protocol::acquire(&self.engine, self.entry(pin, key), read, call)?;
+        let done = protocol::acquire(&self.engine, entry, read, call)?;
         call.decision(done.outcome, done.reading)
     }
 

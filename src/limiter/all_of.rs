@@ -243,20 +243,20 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
     fn look(&self, now: Moment) -> Result<(), Denied> {
         let pin = self.inner.keyspace.store.pin();
         let options = CallOptions { now: Some(now), ..self.options };
-        let decision = self.inner.look_at(&pin, self.key, options, Take::Exactly(self.n));
-        if self.inner.keyspace.engine.may_begin(&decision) && !self.inner.holds(&pin, self.key) {
+        let call = self.inner.call(&pin, self.key, options);
+        let decision = call.look(Take::Exactly(self.n));
+        if self.inner.keyspace.engine.may_begin(&decision) && !call.is_held() {
             return Ok(());
         }
         self.inner.hook.preview(self.n, decision)
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let pin = self.inner.keyspace.store.pin();
-        self.inner.receive(&pin, self.key, self.options, Take::Exactly(self.n))
+        self.call(&self.inner.keyspace.store.pin()).receive(Take::Exactly(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.inner.undo(&self.inner.keyspace.store.pin(), self.key, receipt);
+        self.call(&self.inner.keyspace.store.pin()).undo(receipt);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The verbs of a limiter on a key: under a plan, at a reading, with a receipt.
+//! The shared part of a limiter, and the verbs on a key.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -39,44 +39,6 @@ pub(crate) struct Plans<K> {
 
 /// A function from a key to the index of its plan.
 pub(crate) type Choose<K> = Box<dyn Fn(&K) -> Option<usize> + Send + Sync>;
-
-/// The options of a call, beside its key and its tokens.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CallOptions<'a> {
-    pub(crate) plan: Option<&'a Plan>,
-    pub(crate) now: Option<Moment>,
-}
-
-impl CallOptions<'_> {
-    pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
-}
-
-/// The results of a take. Each verb returns some of them.
-struct Taken {
-    decision: Result<Granted, Denied>,
-    /// The tokens taken: none, if the decision is a refusal.
-    granted: Granted,
-    /// A receipt for the tokens taken, if they can be given back.
-    receipt: Option<Receipt>,
-}
-
-impl Taken {
-    fn new(call: Call, done: Result<Done, Denied>) -> Taken {
-        let Done { outcome, reading, leased } = match done {
-            Ok(done) => done,
-            Err(denied) => {
-                let granted = Granted::anyway(0, denied.remaining());
-                return Taken { decision: Err(denied), granted, receipt: None };
-            }
-        };
-        let receipt = || Receipt::new(outcome, &reading, call.plan).beside(reading.refill.units(leased));
-        Taken {
-            receipt: outcome.granted.then(receipt),
-            granted: call.granted(outcome, &reading),
-            decision: call.decision(outcome, reading),
-        }
-    }
-}
 
 impl<K: Hash + Eq> Plans<K> {
     /// Returns the plan chosen for the key.
@@ -128,13 +90,15 @@ impl<K: Eq, S> Inner<K, S> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
+    /// Returns a call on a key, for the verbs off the hot path.
     #[inline]
-    fn entry<'a, Q: ToKey<K> + ?Sized>(
+    pub(crate) fn call<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         pin: &'a StoreGuard<'a, K>,
         key: &'a Q,
-    ) -> KeyEntry<'a, K, Q> {
-        self.keyspace.entry(pin, KeyQuery::new(&self.hasher, key))
+        options: CallOptions<'a>,
+    ) -> KeyCall<'a, K, Q, S> {
+        KeyCall { inner: self, entry: self.keyspace.entry(pin, KeyQuery::new(&self.hasher, key)), options }
     }
 
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: &Q) -> bool {
@@ -171,12 +135,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     #[cold]
     #[inline(never)]
     fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.try_acquire_anyhow(
-            &self.keyspace.store.pin(),
-            KeyQuery::new(&self.hasher, key),
-            Miss::StaleReading,
-            n,
-        )
+        let (pin, key) = (self.keyspace.store.pin(), KeyQuery::new(&self.hasher, key));
+        self.try_acquire_anyhow(&pin, key, Miss::StaleReading, n)
     }
 
     #[inline]
@@ -220,33 +180,17 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         missed: Miss,
         n: u64,
     ) -> Result<Granted, Denied> {
+        let (entry, engine) = (self.keyspace.entry(pin, key), &self.keyspace.engine);
         if let Some(hot) = &self.keyspace.hot {
-            return self.keyspace.try_acquire_hot(hot, pin, key, Now(&self.keyspace.engine), n);
+            return self.keyspace.try_acquire_hot(hot, entry, Now(engine), n);
         }
-        let entry = self.keyspace.entry(pin, key);
         if missed == Miss::LostRace
             && let Some(bucket) = entry.get()
-            && let Some(done) =
-                self.keyspace.engine.attempt_again(bucket, missed, Now(&self.keyspace.engine), n)
+            && let Some(done) = engine.attempt_again(bucket, missed, Now(engine), n)
         {
             return Take::Exactly(n).decision(done);
         }
-        self.decide(entry, n, CallOptions::NOW)
-    }
-
-    /// Like [`try_acquire_n`](Inner::try_acquire_n), with the options of the call.
-    pub(crate) fn try_acquire_as<Q: ToKey<K> + ?Sized>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        key: &Q,
-        n: u64,
-        ask: CallOptions<'_>,
-    ) -> Result<Granted, Denied> {
-        let key = KeyQuery::new(&self.hasher, key);
-        match ask {
-            CallOptions { plan: None, now: Some(now) } => self.try_acquire_at(pin, key, now, n),
-            ask => self.decide(self.keyspace.entry(pin, key), n, ask),
-        }
+        KeyCall { inner: self, entry, options: CallOptions::NOW }.decide(n)
     }
 
     /// Like [`try_acquire_n`](Inner::try_acquire_n), at a reading taken before.
@@ -260,88 +204,108 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Granted, Denied> {
         match self.attempt_at(pin, key, At(&self.keyspace.engine, now), n) {
             Ok(done) => Take::Exactly(n).decision(done),
-            Err(_) => self.decide(
-                self.keyspace.entry(pin, key),
-                n,
-                CallOptions { now: Some(now), ..CallOptions::NOW },
-            ),
+            Err(_) => {
+                let options = CallOptions { now: Some(now), ..CallOptions::NOW };
+                KeyCall { inner: self, entry: self.keyspace.entry(pin, key), options }.decide(n)
+            }
+        }
+    }
+}
+
+/// The options of a call, beside its key and its tokens.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CallOptions<'a> {
+    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) now: Option<Moment>,
+}
+
+impl CallOptions<'_> {
+    pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
+}
+
+/// The results of a take. Each verb returns some of them.
+struct Taken {
+    decision: Result<Granted, Denied>,
+    /// The tokens taken: none, if the decision is a refusal.
+    granted: Granted,
+    /// A receipt for the tokens taken, if they can be given back.
+    receipt: Option<Receipt>,
+}
+
+impl Taken {
+    fn new(call: Call, done: Result<Done, Denied>) -> Taken {
+        let Done { outcome, reading, leased } = match done {
+            Ok(done) => done,
+            Err(denied) => {
+                let granted = Granted::anyway(0, denied.remaining());
+                return Taken { decision: Err(denied), granted, receipt: None };
+            }
+        };
+        let receipt = || Receipt::new(outcome, &reading, call.plan).beside(reading.refill.units(leased));
+        Taken {
+            receipt: outcome.granted.then(receipt),
+            granted: call.granted(outcome, &reading),
+            decision: call.decision(outcome, reading),
+        }
+    }
+}
+
+/// A call on one key, with its entry looked up by hash.
+pub(crate) struct KeyCall<'a, K, Q: ?Sized, S> {
+    pub(crate) inner: &'a Inner<K, S>,
+    pub(crate) entry: KeyEntry<'a, K, Q>,
+    pub(crate) options: CallOptions<'a>,
+}
+
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
+    /// Takes `n` tokens, all or none.
+    pub(crate) fn try_acquire(self, n: u64) -> Result<Granted, Denied> {
+        match self.options {
+            CallOptions { plan: None, now: Some(now) } => {
+                self.inner.try_acquire_at(self.entry.pin, self.entry.key, now, n)
+            }
+            _ => self.decide(n),
         }
     }
 
+    /// Takes `n` tokens, without an attempt.
     #[cold]
-    fn decide<Q: ToKey<K> + ?Sized>(
-        &self,
-        entry: KeyEntry<'_, K, Q>,
-        n: u64,
-        ask: CallOptions<'_>,
-    ) -> Result<Granted, Denied> {
-        let step = Take::Exactly(n);
-        if let CallOptions { plan: None, now: Some(now) } = ask
-            && let Some(hot) = &self.keyspace.hot
+    pub(crate) fn decide(self, n: u64) -> Result<Granted, Denied> {
+        let KeyCall { inner, entry, options } = self;
+        if let CallOptions { plan: None, now: Some(now) } = options
+            && let Some(hot) = &inner.keyspace.hot
         {
-            return self.keyspace.try_acquire_hot(
-                hot,
-                entry.pin,
-                entry.key,
-                At(&self.keyspace.engine, now),
-                n,
-            );
+            return inner.keyspace.try_acquire_hot(hot, entry, At(&inner.keyspace.engine, now), n);
         }
-        self.hook.observe(n, self.take(entry, ask, step).decision)
+        inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
     }
 
-    pub(crate) fn acquire_up_to<Q: ToKey<K> + ?Sized>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        key: &Q,
-        n: u64,
-        ask: CallOptions<'_>,
-    ) -> Granted {
-        let step = Take::UpTo(n);
-        let taken = self.take(self.entry(pin, key), ask, step);
-        self.hook.observe_up_to(n, taken.granted, taken.decision)
+    pub(crate) fn acquire_up_to(self, n: u64) -> Granted {
+        let taken = self.take(Take::UpTo(n));
+        self.inner.hook.observe_up_to(n, taken.granted, taken.decision)
     }
 
-    pub(crate) fn refund<Q: ToKey<K> + ?Sized>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        key: &Q,
-        n: u64,
-        plan: Option<&Plan>,
-    ) {
-        let entry = self.entry(pin, key);
-        if let (Some(found), Ok(plan)) = (entry.get(), self.plan_of(entry, plan)) {
-            self.keyspace.settle_found(Known::of(found), plan, Settle::Refund(n));
+    pub(crate) fn refund(self, n: u64) {
+        if let (Some(found), Ok(plan)) = (self.entry.get(), self.plan()) {
+            self.inner.keyspace.settle_found(Known::of(found), plan, Settle::Refund(n));
         }
     }
 
-    pub(crate) fn peek<Q: ToKey<K> + ?Sized>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        key: &Q,
-        ask: CallOptions<'_>,
-    ) -> Snapshot {
-        let looked = self.look_at(pin, key, ask, Take::Exactly(0));
+    pub(crate) fn peek(self) -> Snapshot {
+        let looked = self.look(Take::Exactly(0));
         looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
     }
 
     /// Returns whether the key has an entry.
-    pub(crate) fn holds<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: &Q) -> bool {
-        self.entry(pin, key).get().is_some()
+    pub(crate) fn is_held(&self) -> bool {
+        self.entry.get().is_some()
     }
 
     /// Returns the decision on a take, without the take.
-    pub(crate) fn look_at<Q: ToKey<K> + ?Sized>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        key: &Q,
-        ask: CallOptions<'_>,
-        step: Take,
-    ) -> Result<Granted, Denied> {
-        let (entry, engine) = (self.entry(pin, key), &self.keyspace.engine);
-        let call = Call { take: step, plan: self.plan_of(entry, ask.plan)? };
-        let entry = entry.under(call.plan.as_ref());
-        let Done { outcome, reading, .. } = match ask.now {
+    pub(crate) fn look(&self, take: Take) -> Result<Granted, Denied> {
+        let (call, engine) = (Call { take, plan: self.plan()? }, &self.inner.keyspace.engine);
+        let entry = self.entry.under(call.plan.as_ref());
+        let Done { outcome, reading, .. } = match self.options.now {
             None => protocol::peek(engine, entry, Now(engine), call),
             Some(now) => protocol::peek(engine, entry, At(engine, now), call),
         };
@@ -349,33 +313,23 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     }
 
     /// Returns the plan of the call, else the plan of the key.
-    fn plan_of<Q: ToKey<K> + ?Sized>(
-        &self,
-        entry: KeyEntry<'_, K, Q>,
-        plan: Option<&Plan>,
-    ) -> Result<Option<Plan>, Denied> {
-        match (plan, &self.plans) {
+    fn plan(&self) -> Result<Option<Plan>, Denied> {
+        match (self.options.plan, &self.inner.plans) {
             (None, None) => Ok(None),
-            (Some(plan), _) if plan.limiter != self.keyspace.id => Err(Denied::foreign_plan()),
+            (Some(plan), _) if plan.limiter != self.inner.keyspace.id => Err(Denied::foreign_plan()),
             (Some(plan), _) => Ok(Some(*plan)),
-            (None, Some(plans)) => Ok(plans.of(entry)),
+            (None, Some(plans)) => Ok(plans.of(self.entry)),
         }
     }
 
-    /// Takes tokens of the key's bucket, under its plan and at the given reading, if any.
-    fn take<Q: ToKey<K> + ?Sized>(
-        &self,
-        entry: KeyEntry<'_, K, Q>,
-        ask: CallOptions<'_>,
-        step: Take,
-    ) -> Taken {
-        let engine = &self.keyspace.engine;
-        let plan = match self.plan_of(entry, ask.plan) {
+    fn take(&self, take: Take) -> Taken {
+        let engine = &self.inner.keyspace.engine;
+        let plan = match self.plan() {
             Ok(plan) => plan,
-            Err(denied) => return Taken::new(step.into(), Err(denied)),
+            Err(denied) => return Taken::new(take.into(), Err(denied)),
         };
-        let (entry, call) = (entry.under(plan.as_ref()), Call { take: step, plan });
-        let done = match ask.now {
+        let (entry, call) = (self.entry.under(plan.as_ref()), Call { take, plan });
+        let done = match self.options.now {
             None => protocol::acquire(engine, entry, Now(engine), call),
             Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
         };
@@ -385,53 +339,40 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     /// Takes tokens, and returns a receipt for them.
     ///
     /// The receipt of a refusal that shadow mode overruled is void.
-    pub(crate) fn receive<Q: ToKey<K> + ?Sized>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        key: &Q,
-        ask: CallOptions<'_>,
-        step: Take,
-    ) -> Result<(Granted, Receipt), Denied> {
-        let entry = self.entry(pin, key);
-        let removals = self.keyspace.shard(pin, entry.key).latest();
-        let taken = self.take(entry, ask, step);
-        let granted = self.hook.observe(step.tokens(), taken.decision)?;
-        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(self.keyspace.engine.clock.moment()));
+    pub(crate) fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
+        let KeyCall { inner, entry, .. } = self;
+        let removals = inner.keyspace.shard(entry.pin, entry.key).latest();
+        let taken = self.take(take);
+        let granted = inner.hook.observe(take.tokens(), taken.decision)?;
+        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.moment()));
         Ok((granted, receipt.counted_from(removals)))
     }
 
-    /// Like [`receive`](Inner::receive), with a receipt that is valid without the key.
-    pub(crate) fn receive_by_entry<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        ask: CallOptions<'_>,
-        step: Take,
-    ) -> Result<(Granted, Receipt), Denied> {
-        let pin = self.keyspace.store.pin();
-        let (granted, mut receipt) = self.receive(&pin, key, ask, step)?;
+    /// Like [`receive`](KeyCall::receive), with a receipt that is valid without the key.
+    pub(crate) fn receive_by_entry(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
+        let (granted, mut receipt) = self.receive(take)?;
         if receipt.origin == Origin::Own {
-            let entry = self.entry(&pin, key);
-            receipt.origin = match &pin {
+            receipt.origin = match self.entry.pin {
                 StoreGuard::Map(buckets, guard) => {
-                    let found = buckets.map.get_key_value(&entry.key, guard);
+                    let found = buckets.map.get_key_value(&self.entry.key, guard);
                     found.map_or(Origin::Nowhere, |(stored, _)| Origin::Entry(stored.tag.packed()))
                 }
-                StoreGuard::Table(_) => Origin::Inline(entry.key.full),
+                StoreGuard::Table(_) => Origin::Inline(self.entry.key.full),
             };
         }
         Ok((granted, receipt))
     }
 
     /// Undoes the take of a receipt of this key.
-    pub(crate) fn undo<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: &Q, receipt: &Receipt) {
-        let entry = self.entry(pin, key);
-        let shard = self.keyspace.shard(pin, entry.key);
+    pub(crate) fn undo(self, receipt: &Receipt) {
+        let (keyspace, entry) = (&self.inner.keyspace, self.entry);
+        let shard = keyspace.shard(entry.pin, entry.key);
         let known = match receipt.origin {
             Origin::Own => entry.get().map(|found| Known::since(found, shard, receipt)),
-            _ => self.keyspace.bucket_of(pin, receipt),
+            _ => keyspace.bucket_of(entry.pin, receipt),
         };
         if let Some(known) = known {
-            self.keyspace.settle_found(known, receipt.plan, Settle::Undo(receipt));
+            keyspace.settle_found(known, receipt.plan, Settle::Undo(receipt));
         }
     }
 }
@@ -440,29 +381,28 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
     pub(crate) fn reserve<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
-        ask: CallOptions<'_>,
+        options: CallOptions<'_>,
         n: u64,
         max_wait: u64,
     ) -> Reserved<'_> {
         // In shadow mode no caller waits, either.
-        let (granted, receipt) = match max_wait == 0 || self.hook.is_shadow() {
-            true => self.receive_by_entry(key, ask, Take::Exactly(n))?,
-            false => self.receive_by_entry(key, ask, Take::Reserve { n, max_wait })?,
+        let take = match max_wait == 0 || self.hook.is_shadow() {
+            true => Take::Exactly(n),
+            false => Take::Reserve { n, max_wait },
         };
+        let (granted, receipt) =
+            self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)?;
         Ok(Reservation::new(&self.keyspace, receipt, granted))
     }
 
-    pub(crate) fn hold<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        ask: CallOptions<'_>,
-        estimate: u64,
-    ) -> Result<Hold<'_>, Denied> {
-        let (granted, receipt) = match estimate {
-            // The later settlement needs a bucket with a level.
-            0 => self.receive_by_entry(key, ask, Take::Touch)?,
-            n => self.receive_by_entry(key, ask, Take::Exactly(n))?,
-        };
+    pub(crate) fn hold<Q>(&self, key: &Q, options: CallOptions<'_>, n: u64) -> Result<Hold<'_>, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        // The later settlement needs a bucket with a level.
+        let take = if n == 0 { Take::Touch } else { Take::Exactly(n) };
+        let (granted, receipt) =
+            self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)?;
         Ok(Hold::new(&self.keyspace, receipt, granted))
     }
 }

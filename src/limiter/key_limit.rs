@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::key::ToKey;
-use crate::limiter::inner::{CallOptions, Inner};
+use crate::keyed::store::StoreGuard;
+use crate::limiter::inner::{CallOptions, Inner, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -61,9 +62,13 @@ impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
 }
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
+    pub(crate) fn call<'p>(&'p self, pin: &'p StoreGuard<'p, K>) -> KeyCall<'p, K, Q, S> {
+        self.inner.call(pin, self.key, self.options)
+    }
+
     /// Takes the tokens, all or none; see [`RateLimiter::try_acquire_n`].
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
-        self.inner.try_acquire_as(&self.inner.keyspace.store.pin(), self.key, self.n, self.options)
+        self.call(&self.inner.keyspace.store.pin()).try_acquire(self.n)
     }
 
     /// Takes the tokens, all or none, at an earlier reading; see [`RateLimiter::try_acquire_at`].
@@ -74,19 +79,19 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
     /// Takes the tokens that are there, up to `n`; see [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self) -> Granted {
-        self.inner.acquire_up_to(&self.inner.keyspace.store.pin(), self.key, self.n, self.options)
+        self.call(&self.inner.keyspace.store.pin()).acquire_up_to(self.n)
     }
 
     /// Gives the tokens back; see [`RateLimiter::refund`].
     ///
     /// Under a plan of another limiter it gives nothing back.
     pub fn refund(&self) {
-        self.inner.refund(&self.inner.keyspace.store.pin(), self.key, self.n, self.options.plan);
+        self.call(&self.inner.keyspace.store.pin()).refund(self.n);
     }
 
     /// Returns the tokens that are there, and takes none; see [`RateLimiter::peek`].
     pub fn peek(&self) -> Snapshot {
-        self.inner.peek(&self.inner.keyspace.store.pin(), self.key, self.options)
+        self.call(&self.inner.keyspace.store.pin()).peek()
     }
 }
 

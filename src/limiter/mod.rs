@@ -3,6 +3,7 @@
 pub(crate) mod all_of;
 pub(crate) mod batch;
 pub(crate) mod blocking;
+mod bucket_verbs;
 pub(crate) mod builder;
 pub(crate) mod inner;
 pub(crate) mod janitor;

@@ -90,7 +90,6 @@ impl DecisionHook {
     pub(crate) fn preview(&self, n: u64, decision: Result<Granted, Denied>) -> Result<(), Denied> {
         match decision {
             Err(_) if !self.is_shadow() => self.observe(n, decision).map(drop),
-            Err(_) if !self.is_shadow() => self.observe(n, decision).map(drop),
             // In shadow mode the take that follows is overruled and counted, not the look.
             _ => Ok(()),
         }

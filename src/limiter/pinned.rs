@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 use crate::keyed::key::ToKey;
 use crate::keyed::store::StoreGuard;
-use crate::limiter::inner::{CallOptions, Inner};
+use crate::limiter::inner::{CallOptions, Inner, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -47,6 +47,13 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
+    fn call<'a, Q>(&'a self, key: &'a Q, options: CallOptions<'a>) -> KeyCall<'a, K, Q, S>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.inner.call(&self.pin, key, options)
+    }
+
     /// Takes one token of the key's bucket, if there is one; see [`RateLimiter::try_acquire`].
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
@@ -65,7 +72,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.inner.try_acquire_as(&self.pin, key, n, CallOptions { now: Some(now), ..CallOptions::NOW })
+        self.call(key, CallOptions { now: Some(now), ..CallOptions::NOW }).try_acquire(n)
     }
 
     /// Takes `n` tokens, all or none, under a plan; see [`RateLimiter::try_acquire_as`].
@@ -74,23 +81,23 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.inner.try_acquire_as(&self.pin, key, n, CallOptions { plan: Some(plan), ..CallOptions::NOW })
+        self.call(key, CallOptions { plan: Some(plan), ..CallOptions::NOW }).try_acquire(n)
     }
 
     /// Takes the tokens that are there, from none to `n`; see [`RateLimiter::acquire_up_to`].
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.inner.acquire_up_to(&self.pin, key, n, CallOptions::NOW)
+        self.call(key, CallOptions::NOW).acquire_up_to(n)
     }
 
     /// Gives `n` tokens back to the key's bucket; see [`RateLimiter::refund`].
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.inner.refund(&self.pin, key, n, None);
+        self.call(key, CallOptions::NOW).refund(n);
     }
 
     /// Returns the tokens that are there, and takes none; see [`RateLimiter::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.inner.peek(&self.pin, key, CallOptions::NOW)
+        self.call(key, CallOptions::NOW).peek()
     }
 
     /// Forgets the key, and returns whether it had an entry; see [`RateLimiter::remove`].

@@ -5,27 +5,24 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
+use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Mode, Spread, thread_index};
+use crate::bucket::lease::{LeaseCells, Mode};
 use crate::bucket::live_terms::{Change, LiveTerms};
-use crate::bucket::receipt::{Receipt, Settle};
-use crate::bucket::reservation::{Hold, Ledger, Reservation, Reserved};
+use crate::bucket::receipt::Settle;
+use crate::bucket::reservation::{Hold, Reservation};
 use crate::limiter::observer::DecisionHook;
 use crate::quota::rate::{InvalidQuota, Quota};
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Snapshot};
-use crate::word::state::{Origin, State};
 use crate::word::verb::Take;
-
-/// The bucket of a `TokenBucket` is in no store.
-const NEVER_SEALED: &str = "only buckets of a store are sealed";
 
 /// One token bucket, shared by reference between threads.
 ///
-/// It starts full. A grant is one compare-and-swap, a refusal writes nothing, nobody ever waits for a lock.
+/// A bucket starts full. A grant is one compare-and-swap, a refusal writes nothing, and no call
+/// waits for a lock.
 ///
 /// # Examples
 ///
@@ -40,19 +37,19 @@ const NEVER_SEALED: &str = "only buckets of a store are sealed";
 /// }
 /// ```
 pub struct TokenBucket {
-    // A line of its own: commits do not push the terms out of other cores' caches.
-    bucket: CachePadded<Bucket>,
-    engine: Engine,
+    // On its own cache line, so that commits do not evict the terms from other cores' caches.
+    pub(super) bucket: CachePadded<Bucket>,
+    pub(super) engine: Engine,
     pub(crate) hook: DecisionHook,
     pub(crate) jitter: Jitter,
-    cells: Option<Box<LeaseCells>>,
-    /// Neither spread nor observed: one test on the hot path.
-    fast_path: bool,
+    pub(super) cells: Option<Box<LeaseCells>>,
+    /// Whether the bucket is neither spread nor observed: one test on the hot path.
+    pub(super) fast_path: bool,
 }
 
 impl TokenBucket {
     const_fn! {
-        /// A full bucket on the [processor's counter](Clock::new).
+        /// Returns a full bucket on the [processor's counter](Clock::new).
         #[must_use]
         pub const fn new(quota: Quota) -> TokenBucket {
             TokenBucket::with_clock(quota, Clock::new())
@@ -60,7 +57,7 @@ impl TokenBucket {
     }
 
     const_fn! {
-        /// A full bucket on a clock of your own.
+        /// Returns a full bucket on the given clock.
         #[must_use]
         pub const fn with_clock(quota: Quota, clock: Clock) -> TokenBucket {
             let source = LiveTerms::new(quota, quota.layout());
@@ -88,26 +85,31 @@ impl TokenBucket {
         }
     }
 
-    /// This bucket, spread over the cores: for one limit that many threads take of at once.
+    /// Returns this bucket, spread over the cores: for one limit that many threads take from at
+    /// once.
     ///
-    /// A plain bucket is one word, and cores that take of it wait for each other's. Of one that is spread, each core has tokens at
-    /// hand that it took ahead, a lease, and a grant of those touches nothing that other cores write, and reads no clock. How many
-    /// follows demand: none where takes are rare, and then it decides just as a plain bucket; up to 512, or to a
-    /// quarter of the burst for all cores together, where one follows the other. What is left of a lease goes back when its core has not used
-    /// it for a millisecond and somebody takes of the bucket.
+    /// Threads that take from a plain bucket contend for its one word. In a spread bucket each core
+    /// has a lease: tokens that it took from the word ahead. A grant from a lease writes no cache
+    /// line of another core and reads no clock. The lease size adapts to demand: 0 while takes are
+    /// rare (the bucket then behaves like a plain one), and up to 512 tokens per core, a quarter of
+    /// the burst in total, under contention. The rest of a lease goes back when its core has not
+    /// used it for 1 ms and another thread takes from the bucket.
     ///
-    /// * The law is that of any bucket: tokens at hand are tokens of the bucket, which never has more than its burst.
-    /// * Nobody is refused a token that another core has at hand. A refusal, and what it says, is that of a plain
-    ///   bucket, and writes nothing once there are no more leases. (A thread that is stopped, by the scheduler say, in the
-    ///   few nanoseconds in which it takes a lease hides that for so long.)
-    /// * The price is in the depth. What was spent of a lease is earned again only from when the lease has ended. So a bucket that was in
-    ///   demand fills up to its burst less what is leased, which is at most a quarter of it, and to its full burst again later, when
-    ///   it has been used a few times at leisure, or was asked for more than that. The rate is never less.
-    /// * What a [`Granted`] says of the rest is what this core has at hand, and what was left when it last took a lease.
-    /// * The other verbs work on the whole: where what they ask for is not there, they call in all leases. A
-    ///   bucket that is mostly used by them gains nothing, nor does one with a burst of less than some eight tokens a core.
+    /// * The guarantee is that of any bucket: leased tokens are tokens of the bucket.
+    /// * No call is refused a token that another core has on lease. A refusal says the same as that
+    ///   of a plain bucket, and writes nothing once no leases are left. (A thread that the
+    ///   scheduler stops in the few nanoseconds in which it takes a lease hides that lease for as
+    ///   long.)
+    /// * The cost is burst depth. Tokens spent from a lease start to refill only when the lease
+    ///   ends, so a contended bucket refills to its burst minus the outstanding leases (at most a
+    ///   quarter). The rate is never lower.
+    /// * [`Granted::remaining`] is the rest of this core's lease and the level of the word when
+    ///   that lease was taken.
+    /// * The other verbs recall all leases if the word has too few tokens. A bucket that is mostly
+    ///   used by them gains nothing, nor does one with a burst below about eight tokens a core.
     ///
-    /// A bucket with a [hook](crate::BucketBuilder::on_decision) or in [shadow mode](crate::BucketBuilder::shadow) stays plain.
+    /// A bucket with a [hook](crate::BucketBuilder::on_decision) or in
+    /// [shadow mode](crate::BucketBuilder::shadow) stays plain.
     ///
     /// # Examples
     ///
@@ -137,17 +139,17 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back.
+    /// [`Denied`] says when to try again.
     #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         self.try_acquire_n(1)
     }
 
-    /// Takes `n` tokens, all or none. Taking 0 always succeeds and takes nothing.
+    /// Takes `n` tokens, all or none. A take of 0 always succeeds.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when to try again, or that `n` is over the burst and never passes.
     ///
     /// # Examples
     ///
@@ -163,17 +165,17 @@ impl TokenBucket {
         self.decide(n, Now(&self.engine))
     }
 
-    /// As [`try_acquire_n`](TokenBucket::try_acquire_n), at a reading of the clock that was taken before: one
+    /// Takes like [`try_acquire_n`](TokenBucket::try_acquire_n), at an earlier clock reading: one
     /// [`now`](TokenBucket::now) serves many decisions.
     ///
-    /// A reading that is too old to decide on is not used: where it is behind the bucket's last decision by more
-    /// than jitter, or the bucket was never used, the clock is read again. Time that passed since the reading is
-    /// earned later, not lost. It must be a reading, not a time to come such as
-    /// [`ready_at`](Reservation::ready_at): what was not earned yet would be granted.
+    /// If the reading is behind the bucket's last decision by more than jitter, or the bucket was
+    /// never used, the clock is read again. Time that passed since the reading is earned later, not
+    /// lost. `now` must be a reading, not a future time such as
+    /// [`ready_at`](Reservation::ready_at): tokens not earned yet would be granted.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back, counted from the reading.
+    /// [`Denied`] says when to try again, counted from the reading.
     ///
     /// # Examples
     ///
@@ -190,7 +192,7 @@ impl TokenBucket {
         self.decide(n, At(&self.engine, now))
     }
 
-    /// Takes what is there of `n` tokens, from none to all of them, in one step.
+    /// Takes up to `n` tokens: those that are there, from none to all of them, in one step.
     ///
     /// # Examples
     ///
@@ -210,10 +212,11 @@ impl TokenBucket {
         self.hook.observe_up_to(n, Granted::new(outcome, &reading), decision)
     }
 
-    /// Gives back `n` tokens, as many as fit below the burst.
+    /// Gives back up to `n` tokens, as many as fit below the burst.
     ///
-    /// Over any time `T` at most `burst + rate * T` tokens are granted, and those that were refunded in it. (Of what was
-    /// reserved, a refund counts from the time it was reserved at, not from when it is ready.)
+    /// Over any time `T` at most `burst + rate * T` tokens are granted, plus those refunded in `T`.
+    /// (The refund of a reservation counts from the time of the reservation, not from when it is
+    /// ready.)
     ///
     /// # Examples
     ///
@@ -233,16 +236,17 @@ impl TokenBucket {
         self.mode().settle(&self.engine, None, Settle::Refund(n));
     }
 
-    /// Takes `n` tokens that are there or will be: the bucket goes into debt, and who comes later waits longer. Each
-    /// reservation has a slot of time of its own, in order of arrival.
+    /// Reserves `n` tokens that are there or will be earned: the bucket goes into debt.
     ///
-    /// The debt is bounded by [`max_debt`](crate::BucketBuilder::max_debt), one burst by default. (For a few quotas above 10^11
-    /// tokens a second, or of bursts that take decades to fill, the word has no room for any.) Plain takes never go into debt.
-    /// Reserving 0 always succeeds, due at once.
+    /// Each reservation has a time of its own, in order of arrival. The debt is bounded by
+    /// [`max_debt`](crate::BucketBuilder::max_debt), one burst by default. (The word of a few
+    /// quotas above 10^11 tokens a second, or with bursts that take decades to fill, has no room
+    /// for debt.) Plain takes never go into debt. A reservation of 0 always succeeds, due at once.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never
+    /// passes.
     ///
     /// # Examples
     ///
@@ -251,12 +255,15 @@ impl TokenBucket {
         self.reserve_for(n, u64::MAX)
     }
 
-    /// As [`reserve`](TokenBucket::reserve), if the tokens are due within `max_wait`. A wait that would be longer
-    /// is refused at once, and takes nothing. With a patience of zero it is a take, and refused as one.
+    /// Reserves like [`reserve`](TokenBucket::reserve), if the tokens are due within `max_wait`.
+    ///
+    /// A longer wait is refused at once and takes nothing. With a `max_wait` of zero the call is a
+    /// plain take.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never passes.
+    /// [`Denied`] says when the reservation can be made, or that `n` is over the burst and never
+    /// passes.
     ///
     /// # Examples
     ///
@@ -276,16 +283,8 @@ impl TokenBucket {
         self.reserve_for(n, nanos_of(max_wait))
     }
 
-    pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
-        // In shadow mode nobody waits, either.
-        let (granted, receipt) = match max_wait == 0 || self.hook.is_shadow() {
-            true => self.receive(n, Take::Exactly(n))?,
-            false => self.receive(n, Take::Reserve { n, max_wait })?,
-        };
-        Ok(Reservation::new(self, receipt, granted))
-    }
-
-    /// Takes `estimate` tokens for what is not yet known, to be [settled](Hold::settle) when it is.
+    /// Takes `estimate` tokens for a cost that is not yet known, [settled](Hold::settle) when it
+    /// is.
     ///
     /// # Errors
     ///
@@ -299,7 +298,7 @@ impl TokenBucket {
         Ok(Hold::new(self, receipt, granted))
     }
 
-    /// Looks into the bucket and takes nothing.
+    /// Returns the content of the bucket, and takes nothing.
     ///
     /// # Examples
     ///
@@ -314,7 +313,8 @@ impl TokenBucket {
         Granted::new(outcome, &reading).into()
     }
 
-    /// A reading of the bucket's clock, for [`try_acquire_at`](TokenBucket::try_acquire_at).
+    /// Returns a reading of the bucket's clock, for
+    /// [`try_acquire_at`](TokenBucket::try_acquire_at).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
@@ -323,17 +323,18 @@ impl TokenBucket {
 
     /// Changes rate and burst, together and at once.
     ///
-    /// Tokens in hand are kept, as far as the new burst allows; what was earned before the change counts at the old
-    /// rate, what comes after at the new. A bucket that was never used is full, whatever the quota. Reservations keep the times they were promised. Nobody waits for it; changes
-    /// wait for each other.
+    /// The bucket keeps its tokens, as far as the new burst allows. Time before the change earns at
+    /// the old rate, time after it at the new. A bucket that was never used is full, whatever the
+    /// quota. Reservations keep their times. Decisions never wait for a change; changes wait for
+    /// each other.
     ///
-    /// A raised burst is filled by the time before: the word notes when the bucket was last used,
-    /// not since when it is full. A bucket that was idle for 100 s under `10/s burst 10` holds
-    /// 1,000 tokens once the burst is 1,000.
+    /// The time before the change fills a raised burst: the word records the last use of the
+    /// bucket, not the time since which it is full. A bucket that was idle for 100 s under `10/s
+    /// burst 10` holds 1,000 tokens once the burst is 1,000.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the word, as it was built, cannot hold it; it names the bound. See
+    /// [`InvalidQuota`] names the bound if the word, as it was built, cannot hold the quota. See
     /// [`headroom`](crate::BucketBuilder::headroom).
     ///
     /// # Examples
@@ -371,13 +372,13 @@ impl TokenBucket {
         Ok(())
     }
 
-    /// The quota in force.
+    /// Returns the quota in force.
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.engine.source.quota()
     }
 
-    /// What [shadow mode](crate::BucketBuilder::shadow) has granted of what would have been denied, in decisions.
+    /// Returns the number of refusals that [shadow mode](crate::BucketBuilder::shadow) overruled.
     #[must_use]
     pub fn overruled(&self) -> u64 {
         self.hook.overruled()
@@ -385,90 +386,6 @@ impl TokenBucket {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
-    }
-
-    fn mode(&self) -> Mode<'_, &Bucket> {
-        let (bucket, engine) = (&*self.bucket, &self.engine);
-        match self.cells.as_deref() {
-            None => Mode::Plain(bucket),
-            Some(cells) => Mode::Spread(Spread { bucket, engine, cells, generation: Generation::ONLY }),
-        }
-    }
-
-    /// Returns the outcome that a take would have.
-    pub(crate) fn look(&self, read: impl ReadClock, take: Take) -> Done {
-        let seen = self.mode().look(&self.engine, read, take.into());
-        seen.expect(NEVER_SEALED).1
-    }
-
-    fn run(&self, read: impl ReadClock, take: Take) -> Done {
-        self.mode().charge(&self.engine, Some(State::FULL), read, take.into()).expect(NEVER_SEALED)
-    }
-
-    pub(crate) fn undo(&self, receipt: &Receipt) {
-        self.settle(receipt, Settle::Undo(receipt));
-    }
-
-    #[inline(always)]
-    fn decide(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let missed = match self.fast_path {
-            true => match self.bucket.attempt(Order::ClockFirst, read, n) {
-                Ok(done) => return Take::Exactly(n).decision(done),
-                Err(missed) => missed,
-            },
-            false => Miss::StaleReading,
-        };
-        self.decide_anyhow(missed, n, read)
-    }
-
-    // A function of its own, and small: what is inlined beside an attempt takes registers from it, 7 to 12 instructions.
-    #[cold]
-    #[inline(never)]
-    fn decide_anyhow(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let Some(cells) = &self.cells else { return self.decide_again(missed, n, read) };
-        let own = thread_index();
-        match cells.of(own).take(Generation::ONLY, n) {
-            Some(granted) => Ok(granted),
-            None => self.refill(own, n, read),
-        }
-    }
-
-    /// Of tokens that are not at hand.
-    #[cold]
-    #[inline(never)]
-    fn refill(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        match self.mode() {
-            Mode::Spread(spread) => spread.acquire(own, read, n).expect(NEVER_SEALED),
-            Mode::Plain(_) => self.decide_again(Miss::StaleReading, n, read),
-        }
-    }
-
-    #[inline(never)]
-    fn decide_again(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
-        let Done { outcome, reading, .. } =
-            again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
-        self.hook.observe(n, Take::Exactly(n).decision((outcome, reading)))
-    }
-
-    /// A decision with a receipt for what was taken. In shadow mode that is nothing, for what was denied.
-    pub(crate) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
-        let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
-        let granted = self.hook.observe(n, step.decision((outcome, reading)))?;
-        let receipt = match outcome.granted {
-            true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
-            false => Receipt::void(Moment(reading.nanos())),
-        };
-        Ok((granted, receipt))
-    }
-}
-
-impl Ledger for TokenBucket {
-    fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
-        match receipt.origin {
-            Origin::Nowhere => 0,
-            _ => self.mode().settle(&self.engine, None, settle).unwrap_or(0),
-        }
     }
 }
 
