@@ -17,9 +17,11 @@ use tollgate::WhenFull;
 use self::model::Model;
 use self::probe::{Alike, Limiter};
 use crate::bytes::Bytes;
+use crate::reference::Asked;
+use crate::reference::steps::{Amount, Move, Scale, counted, near, quota};
+use crate::reference::time::{LAST, Time};
 use crate::reference::{Ideal, Unit};
-use crate::steps::{Amount, Asked, Move, Scale, asked, counted, near};
-use crate::time::{LAST, Time};
+use crate::steps::asked;
 
 const MOST_STEPS: usize = 64;
 /// Half of the least range that a stamp has, in nanoseconds.
@@ -154,15 +156,15 @@ impl Case {
 
     /// The limiter, and its unit.
     fn build(&self) -> Option<(Limiter, Unit, Time)> {
-        let quota = counted(self.quota)?;
+        let own = counted(self.quota)?;
         let (clock, time) = Time::at(self.start);
-        let mut builder = Limiter::builder(quota).clock(clock).hasher(self.hasher).when_full(self.policy);
+        let mut builder = Limiter::builder(own).clock(clock).hasher(self.hasher).when_full(self.policy);
         if let Some(n) = self.initial() {
             builder = builder.initial_tokens(n);
         }
         let head = self.plans.map(|(rate, size)| near(self.quota, rate, size));
         if let Some(head) = head {
-            builder = builder.headroom(crate::steps::quota(head)?).ok()?;
+            builder = builder.headroom(quota(head)?).ok()?;
         }
         let builder =
             if self.inline { builder.inline(self.max_keys) } else { builder.max_keys(self.max_keys) };

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use tollgate::{Equivalent, Quota, RateLimiter, ToKey, WhenFull};
 
-use crate::time::Time;
+use crate::reference::time::Time;
 
 pub(super) const KEYS: u64 = 256;
 
