@@ -34,6 +34,8 @@ pub(crate) trait Subject {
     type Plan: Copy;
     /// Tokens that may be given back.
     type Taken;
+    /// A reservation that is not to wait is a take, and refused as one.
+    const ZERO_PATIENCE_TAKES: bool = true;
 
     fn now(&self) -> Moment;
     fn quota(&self) -> Quota;
@@ -339,8 +341,7 @@ impl<S: Subject> Driver<S> {
             }
         };
         self.check(|ideal, now| match patience {
-            // It is a take, and refused as one.
-            Some(0) => {
+            Some(0) if S::ZERO_PATIENCE_TAKES => {
                 assert!(promise.delay.unwrap_or(0) == 0 && !promise.indebted);
                 ideal.take(now, n, promise.answer)
             }
