@@ -12,6 +12,7 @@
 pub(crate) mod answers;
 pub(crate) mod drive;
 pub(crate) mod face;
+pub(crate) mod keyed;
 pub(crate) mod plan;
 pub(crate) mod steps;
 pub(crate) mod time;

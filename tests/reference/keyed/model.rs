@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use tollgate::{Denied, Granted, KeyLimit, Plan, Reason, Snapshot, WhenFull};
 
+use super::super::answers::{denied, granted, look, taken};
+use super::super::steps::{Amount, Move, Scale, counts_plan, near, quota};
+use super::super::time::{Time, nanos};
+use super::super::verbs::Promise;
+use super::super::worlds::{World, Worlds};
+use super::super::{Asked, Ideal, Unit, plan};
 use super::probe::{Alike, KEYS, Limiter, Probe, sharer};
 use super::{Case, End, Pace, Verb};
-use crate::reference::Asked;
-use crate::reference::answers::{denied, granted, look, taken};
-use crate::reference::steps::{Amount, Move, Scale, counts_plan, near, quota};
-use crate::reference::time::{Time, nanos};
-use crate::reference::verbs::Promise;
-use crate::reference::worlds::{World, Worlds};
-use crate::reference::{self, Ideal, Unit};
 
 const MOST_CHANGES: usize = 16;
 const MOST_PLANS: usize = 8;
@@ -38,7 +37,7 @@ pub(super) struct Key {
 #[derive(Clone, Copy)]
 struct Made {
     plan: Plan,
-    ideal: reference::plan::Plan,
+    ideal: plan::Plan,
     quota: Asked,
 }
 
