@@ -3,7 +3,7 @@
 //! and when due. A key is asked for under plans, which are made before and after changes of quota, and is removed.
 
 use arbitrary::{Arbitrary, Unstructured};
-use tollgate::{Quota, RateLimiter, TokenBucket};
+use tollgate::{RateLimiter, TokenBucket};
 
 use crate::bytes::Bytes;
 use crate::reference::drive::Driver;
@@ -92,64 +92,47 @@ impl Case {
         case
     }
 
-    /// A limiter for the key, and its unit.
-    fn build_keyed(&self, own: Quota, store: Store) -> Option<(RateLimiter<u64>, Unit, Time)> {
-        let (clock, time) = Time::at(self.start);
-        let head = self.headroom.map(|(rate, size)| near(self.quota, rate, size));
-        let debt = self.max_debt.map(|debt| debt.of(self.quota.2));
-        let unit = Unit::with_room(self.quota, head, debt);
-        let mut builder = RateLimiter::builder(own).clock(clock);
-        if let Store::Table = store {
-            builder = builder.inline(64);
-        }
-        if let Some(debt) = debt {
-            builder = builder.max_debt(debt).ok()?;
-        }
-        if let Some(head) = head {
-            builder = builder.headroom(quota(head)?).ok()?;
-        }
-        Some((builder.build(), unit.expect("it was built"), time))
-    }
-
     /// The bucket, and its unit: it must be refused exactly when there is none.
-    fn build(&self, own: Quota, initial: Option<u64>) -> Option<(TokenBucket, Unit, Time)> {
+    fn build(&self, initial: Option<u64>) -> Option<(Face, Unit, Time)> {
+        let own = counted(self.quota)?;
         let (clock, time) = Time::at(self.start);
         let head = self.headroom.map(|(rate, size)| near(self.quota, rate, size));
         let debt = self.max_debt.map(|debt| debt.of(self.quota.2));
         let unit = |head| Unit::with_room(self.quota, head, debt);
-        if let (None, None, None) = (head, debt, initial) {
-            return Some((TokenBucket::with_clock(own, clock), unit(None).expect("it has one"), time));
+        macro_rules! with_room {
+            ($builder:expr) => {{
+                let mut builder = $builder.clock(clock);
+                if let Some(debt) = debt {
+                    let built = builder.max_debt(debt);
+                    assert_eq!(built.is_ok(), unit(None).is_some(), "{own} with a debt of {debt}");
+                    builder = built.ok()?;
+                }
+                if let Some(head) = head {
+                    let built = builder.headroom(quota(head)?);
+                    assert_eq!(built.is_ok(), unit(Some(head)).is_some(), "{own} with room for {head:?}");
+                    builder = built.ok()?;
+                }
+                builder.build()
+            }};
         }
-        let mut builder = TokenBucket::builder(own).clock(clock);
-        if let Some(n) = initial {
-            builder = builder.initial_tokens(n);
-        }
-        if let Some(debt) = debt {
-            let built = builder.max_debt(debt);
-            assert_eq!(built.is_ok(), unit(None).is_some(), "{own} with a debt of {debt}");
-            builder = built.ok()?;
-        }
-        if let Some(head) = head {
-            let built = builder.headroom(quota(head)?);
-            assert_eq!(built.is_ok(), unit(Some(head)).is_some(), "{own} with room for {head:?}");
-            builder = built.ok()?;
-        }
-        Some((builder.build(), unit(head).expect("it was built"), time))
+        let face = match (self.keyed, initial) {
+            (Some(Store::Map), _) => Face::key(with_room!(RateLimiter::builder(own))),
+            (Some(Store::Table), _) => Face::key(with_room!(RateLimiter::builder(own).inline(64))),
+            (None, initial) => {
+                let bucket = match initial {
+                    Some(n) => with_room!(TokenBucket::builder(own).initial_tokens(n)),
+                    None if head.is_some() || debt.is_some() => with_room!(TokenBucket::builder(own)),
+                    None => TokenBucket::with_clock(own, clock),
+                };
+                Face::alone(if self.spread { bucket.spread() } else { bucket })
+            }
+        };
+        Some((face, unit(head).expect("it was built"), time))
     }
 
     pub fn run(&self) {
-        let Some(quota) = counted(self.quota) else { return };
         let initial = self.initial.map(|n| n.of(self.quota.2));
-        let (face, unit, time) = match self.keyed {
-            None => {
-                let Some((bucket, unit, time)) = self.build(quota, initial) else { return };
-                (Face::alone(if self.spread { bucket.spread() } else { bucket }), unit, time)
-            }
-            Some(store) => {
-                let Some((limiter, unit, time)) = self.build_keyed(quota, store) else { return };
-                (Face::key(limiter), unit, time)
-            }
-        };
+        let Some((face, unit, time)) = self.build(initial) else { return };
         let (tokens, period, burst) = self.quota;
         let mut ideal = Ideal::in_unit(tokens, period, burst, unit);
         if let Some(n) = initial {
@@ -157,10 +140,7 @@ impl Case {
             ideal = ideal.starting_with(n.min(1 << 41), Some(time.now()));
         }
         // A plan knows nothing of a clock that is years off, nor of a stamp that wraps: that is of a bucket alone.
-        let moved = |by| match by {
-            Move::Turn(_) | Move::Ahead(_) | Move::Rewind(_) if self.keyed.is_some() => Move::Still,
-            by => by,
-        };
+        let moved = |by: Move| if self.keyed.is_some() { by.of_hours() } else { by };
         let steps = self.steps.iter().map(|&(by, ahead, verb)| (moved(by), ahead, verb));
         Driver::new(&face, ideal, unit, time).run(steps);
     }

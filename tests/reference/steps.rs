@@ -76,6 +76,16 @@ pub(crate) enum Move {
     Rewind(u64),
 }
 
+impl Move {
+    /// This move, if it is not by years or through the range of a stamp.
+    pub(crate) fn of_hours(self) -> Move {
+        match self {
+            Move::Turn(_) | Move::Ahead(_) | Move::Rewind(_) => Move::Still,
+            by => by,
+        }
+    }
+}
+
 /// What moves are measured by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {

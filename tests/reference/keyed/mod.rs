@@ -114,10 +114,7 @@ impl Case {
         for &(by, key, pace, verb) in &self.steps {
             let before = model.time.now();
             // As in the target `bucket`: under plans the clock is off by hours, not by years.
-            let by = match by {
-                Move::Turn(_) | Move::Ahead(_) | Move::Rewind(_) if self.plans.is_some() => Move::Still,
-                by => by,
-            };
+            let by = if self.plans.is_some() { by.of_hours() } else { by };
             model.time.go_to(model.scale.moved(before, by));
             let now = model.time.now();
             model.straight &= (before..self.start.saturating_add(STRAIGHT)).contains(&now);
