@@ -74,6 +74,10 @@
 //! * At most [`max_debt`](Builder::max_debt) tokens can be promised to waiting callers, one burst
 //!   by default.
 
+// The files of `tests/reference` name the crate, in here as elsewhere.
+#[cfg(test)]
+extern crate self as tollgate;
+
 mod bucket;
 mod fault;
 #[cfg(feature = "http")]

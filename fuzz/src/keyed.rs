@@ -1,55 +1,19 @@
 // promise: law, one-bucket
-//! Many keys: a small limiter, floods, evictions, all policies, on a clock that is moved both ways, against an exact bucket
-//! for each key that is held and for each that is shared.
-//!
-//! Whether a key is held is seen from outside: a look that finds its entry compares its key. So it is known after each
-//! step who was evicted, and that they might be; that a new key was turned away only for want of room; and which
-//! bucket an answer must be of. A table calls no code of keys: there it is known by what is counted (`keyed/table.rs`).
-//! A key is asked for under its own quota and under plans. Plans are made before and after changes of
-//! quota.
-
-mod model;
-mod probe;
-mod table;
+//! Many keys, of any quota and room, at steps from bytes. See [`crate::reference::keyed`].
 
 use arbitrary::{Arbitrary, Unstructured};
 use tollgate::WhenFull;
 
-use self::model::Model;
-use self::probe::{Alike, Limiter};
 use crate::bytes::Bytes;
-use crate::reference::{Ideal, Unit};
-use crate::steps::{Amount, Asked, Move, Scale, asked, counted, near};
-use crate::time::{LAST, Time};
+use crate::reference::keyed::probe::Alike;
+use crate::reference::keyed::{Case as Steps, End, Pace, Verb};
+use crate::reference::steps::{Amount, Move};
+use crate::steps::asked;
 
 const MOST_STEPS: usize = 64;
-/// Half of the least range that a stamp has, in nanoseconds.
-const STRAIGHT: u64 = 1 << 45;
 
 #[derive(Debug)]
-pub struct Case {
-    quota: Asked,
-    policy: WhenFull,
-    max_keys: usize,
-    /// In a table, not in a map.
-    inline: bool,
-    hasher: Alike,
-    initial: Option<Amount>,
-    /// Plans are made: how many times the rate and the burst there is room for.
-    plans: Option<(u8, u8)>,
-    start: u64,
-    steps: Vec<(Move, u64, Pace, Verb)>,
-}
-
-/// The quota that a step is under.
-#[derive(Clone, Copy, Debug)]
-enum Pace {
-    Own,
-    /// One of the latest plans, counted back from 1.
-    Plan(u8),
-    /// A plan that is made for it, of times the rate and the burst.
-    NewPlan(u8, u8),
-}
+pub struct Case(Steps);
 
 impl Pace {
     fn read(bytes: &mut Bytes<'_>) -> Pace {
@@ -61,15 +25,6 @@ impl Pace {
     }
 }
 
-/// The end of a reservation.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Used,
-    Dropped,
-    /// Dropped after the time of some tokens and a take at another pace.
-    DroppedLater(u8, Pace, Amount),
-}
-
 impl End {
     fn read(plans: bool, bytes: &mut Bytes<'_>) -> End {
         if !plans || bytes.byte() < 128 {
@@ -78,24 +33,6 @@ impl End {
         let tokens = bytes.byte() % 8;
         End::DroppedLater(tokens, Pace::read(bytes), Amount::read(bytes))
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Verb {
-    Take(Amount),
-    TakePinned(Amount),
-    UpTo(Amount),
-    Reserve(Amount, End),
-    /// And settled at once.
-    Hold(Amount, Amount),
-    Refund(Amount),
-    Peek,
-    Remove,
-    Clear,
-    EvictIdle,
-    /// So many new keys.
-    Flood(u8),
-    SetQuota(u8, u8),
 }
 
 impl Verb {
@@ -124,7 +61,7 @@ impl Case {
         let (quota, room) = (asked(&mut bytes), bytes.byte());
         let (inline, plans) =
             [(false, false), (false, true), (true, true), (true, false)][usize::from(room / 64)];
-        let mut case = Case {
+        let mut case = Steps {
             quota,
             // Room for more, mostly.
             plans: plans.then(|| (bytes.byte() % 144, bytes.byte() % 144)),
@@ -145,72 +82,11 @@ impl Case {
             let pace = if plans { Pace::read(&mut bytes) } else { Pace::Own };
             case.steps.push((by, key, pace, Verb::read(kind, plans, &mut bytes)));
         }
-        case
-    }
-
-    /// Tokens that a key starts with, if not full.
-    fn initial(&self) -> Option<u64> {
-        self.initial.map(|n| n.of(self.quota.2))
-    }
-
-    /// The limiter, and its unit.
-    fn build(&self) -> Option<(Limiter, Unit, Time)> {
-        let quota = counted(self.quota)?;
-        let (clock, time) = Time::at(self.start);
-        let mut builder = Limiter::builder(quota).clock(clock).hasher(self.hasher).when_full(self.policy);
-        if let Some(n) = self.initial() {
-            builder = builder.initial_tokens(n);
-        }
-        let head = self.plans.map(|(rate, size)| near(self.quota, rate, size));
-        if let Some(head) = head {
-            builder = builder.headroom(crate::steps::quota(head)?).ok()?;
-        }
-        let builder =
-            if self.inline { builder.inline(self.max_keys) } else { builder.max_keys(self.max_keys) };
-        let unit = Unit::with_room(self.quota, head, None).expect("the quota was accepted");
-        Some((builder.build(), unit, time))
+        Case(case)
     }
 
     pub fn run(&self) {
-        let Some((limiter, unit, time)) = self.build() else { return };
-        let (tokens, period, burst) = self.quota;
-        let mut unused = Ideal::in_unit(tokens, period, burst, unit);
-        let scale = Scale::new(self.quota, unit, &unused);
-        if let Some(n) = self.initial() {
-            unused = unused.starting_with(n.min(1 << 41), None);
-        }
-        let mut model = Model::new(limiter, self, unused, unit, scale, time);
-        let mut refused: Option<(u64, Verb, u64)> = None;
-        for &(by, key, pace, verb) in &self.steps {
-            let before = model.time.now();
-            // As in the target `bucket`: under plans the clock is off by hours, not by years.
-            let by = match by {
-                Move::Turn(_) | Move::Ahead(_) | Move::Rewind(_) if self.plans.is_some() => Move::Still,
-                by => by,
-            };
-            model.time.go_to(model.scale.moved(before, by));
-            let now = model.time.now();
-            model.straight &= (before..self.start.saturating_add(STRAIGHT)).contains(&now);
-            if now < before {
-                model.begin_a_turn();
-            }
-            let due = refused.filter(|(_, _, due)| (now + 1..=LAST).contains(due));
-            if let (Move::Retry, Some((key, verb, due))) = (by, due) {
-                model.time.go_to(due - 1);
-                assert!(model.step(key, verb).is_some(), "{key}: {verb:?} before it was due at {due} ns");
-                model.time.go_to(due);
-                assert!(model.step(key, verb).is_none(), "{key}: {verb:?} when it was due at {due} ns");
-                refused = None;
-            } else {
-                model.ask_at(pace);
-                let wait = model.step(key, verb).filter(|wait| *wait <= 1 << 61);
-                let wait = wait.filter(|wait| model.is_exact(key, *wait));
-                refused = wait.map(|wait| (key, verb, now + wait));
-            }
-            if model.is_lost() {
-                return;
-            }
-        }
+        self.0.run();
     }
 }
 

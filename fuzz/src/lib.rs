@@ -6,13 +6,10 @@ pub mod headers;
 pub mod keyed;
 pub mod quota_text;
 
-mod answers;
 mod bytes;
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
 mod steps;
-mod time;
-mod worlds;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,9 @@ use arbitrary::{Arbitrary, Unstructured};
 use tollgate::{InvalidQuota, Quota};
 
 use crate::bytes::Bytes;
-use crate::steps::{Asked, asked, quota};
+use crate::reference::Asked;
+use crate::reference::steps::quota;
+use crate::steps::asked;
 
 #[derive(Debug)]
 pub enum Case {

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::reference::Unit;
-use super::terms::{Asked, has_room, numbers, quotas, unit_of};
+use super::reference::{Asked, Unit};
+use super::terms::{has_room, numbers, quotas, unit_of};
 use super::verbs::{Rooms, room_of, rooms};
 use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
 use crate::word::terms::Terms;

@@ -6,46 +6,39 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::state::Move;
-use super::terms::{Asked, TABLE, numbers};
-use super::verbs::{Bench, moved, room_of, rooms};
-use crate::bucket::receipt::{Receipt, Settle};
+use super::reference::drive::{Decision, Made, Returned, Subject};
+use super::reference::steps::{Amount, Move, Scale, Verb, Which};
+use super::reference::time::nanos;
+use super::reference::{Asked, Ideal};
+use super::strategies::{Step, own, reserves};
+use super::terms::{TABLE, numbers, unit_of};
+use super::verbs::{Bench, reservation, room_of, rooms};
+use crate::bucket::receipt::Receipt;
 use crate::quota::layout::{Layout, Widths};
 use crate::quota::rate::Quota;
 use crate::word::verb::Take;
 
-#[derive(Clone, Debug)]
-enum Verb {
-    Take,
-    TakeUpTo,
-    Reserve(Option<f64>),
-    Charge,
-    Refund,
-    /// Drops a reservation that was made so many before.
-    Drop(usize),
-    Undo(usize),
-}
-
-fn steps(refunds: u32) -> impl Strategy<Value = Vec<(Move, Verb, f64)>> {
+fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
     let moves = prop_oneof![
         3 => Just(Move::Still),
-        2 => (0..2_000_u64).prop_map(Move::Nanos),
-        6 => (0.0..3.0).prop_map(Move::Tokens),
-        2 => (0.0..2.0).prop_map(Move::Fills),
-        2 => (0.0..0.9).prop_map(Move::Stale),
+        2 => (0..2_000_u16).prop_map(Move::Nanos),
+        6 => (0..3_u32 << 16).prop_map(Move::Tokens),
+        2 => (0..2_u32 << 16).prop_map(Move::Fills),
+        2 => (0..230_u8).prop_map(Move::Stale),
     ];
-    let max_wait = prop_oneof![Just(None), (0.0..9.0).prop_map(Some)];
+    let amounts =
+        || prop_oneof![4 => (1..4_u8).prop_map(Amount::Few), 1 => (1..=32_u8).prop_map(Amount::Part)];
     let verbs = prop_oneof![
-        6 => Just(Verb::Take),
-        2 => Just(Verb::TakeUpTo),
-        8 => max_wait.prop_map(Verb::Reserve),
-        1 => Just(Verb::Charge),
-        refunds => Just(Verb::Refund),
-        4 => (0..3_usize).prop_map(Verb::Drop),
+        6 => amounts().prop_map(Verb::Take),
+        2 => amounts().prop_map(Verb::UpTo),
+        8 => reserves(amounts()),
+        1 => amounts().prop_map(Verb::Charge),
+        refunds => amounts().prop_map(Verb::Refund),
+        4 => (0..3_u8).prop_map(|back| Verb::Drop(Which::Last(back))),
         // What is refunded in between may have taken the place of what is undone.
-        u32::from(refunds == 0) => (0..2_usize).prop_map(Verb::Undo),
+        u32::from(refunds == 0) => (0..2_u8).prop_map(|back| Verb::Undo(Which::Last(back))),
     ];
-    prop::collection::vec((moves, verbs, 0.0..1.0_f64), 1..160)
+    super::strategies::steps(moves, own(), verbs, 160)
 }
 
 /// So many tokens, taken at one time and due at another.
@@ -100,91 +93,83 @@ impl Ledger {
     }
 }
 
-fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) -> TestCaseResult {
+fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResult {
     let (tokens, period, burst) = quota;
     let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst) else { return Ok(()) };
-    let mut bench = Bench::new(public, layout, None, start);
-    let token = period as f64 / tokens as f64;
+    let unit = unit_of(layout);
+    let scale = Scale::new(quota, unit, &Ideal::in_unit(tokens, period, burst, unit));
+    let (bench, mut time) = Bench::new(public, layout, None, start);
     let mut ledger = Ledger { quota, widths: layout.widths, granted: vec![], refunded: vec![] };
     // The latest reading, and the latest that was committed.
     let (mut latest, mut stamped) = (start, 0);
     // When tokens last came back: whichever way, and by an undo.
     let (mut returned, mut undone) = (None, None);
-    for (by, verb, part) in steps {
+    for (by, _, verb) in steps {
         // Stale readings are behind the latest, not behind each other.
-        let from = if matches!(by, Move::Stale(_)) { latest } else { bench.now.max(latest) };
-        let now = moved(by, from, token, burst, 3_000_000_000);
+        let now = scale.moved(latest, *by);
         if now >= 1 << 48 {
             break;
         }
-        bench.go_to(now);
+        time.set(now);
         latest = latest.max(now);
         let before = bench.bucket.state();
         let stamp = now.max(stamped);
-        let n = 1 + if *part < 0.2 { (part * 5.0 * burst as f64) as u64 } else { (part * 3.0) as u64 };
         let event = |tokens, receipt, due| Event { made: stamp, due: stamp.max(due), tokens, receipt };
+        let took = |(decision, receipt): (Decision, Option<Receipt>)| {
+            decision.ok().zip(receipt).map(|(granted, receipt)| event(granted.tokens(), receipt, now))
+        };
+        let reserve = |n, patience: Option<u64>| {
+            let Made { delay, kept, .. } = bench.reserve(n, patience, None).ok()?;
+            assert!(patience.is_none_or(|patience| nanos(delay) <= patience));
+            kept.map(|receipt| event(n, receipt, now + nanos(delay)))
+        };
+        let n_of = |n: Amount| n.of(burst).max(1);
         match *verb {
-            Verb::Take => {
-                if let (Ok(_), receipt) = bench.take(Take::Exactly(n)) {
-                    ledger.granted.push(event(n, receipt, now));
-                }
+            Verb::Take(n) => ledger.granted.extend(took(bench.take(n_of(n), None))),
+            Verb::UpTo(n) => ledger.granted.extend(took(bench.up_to(n_of(n), None))),
+            Verb::Reserve(n) => ledger.granted.extend(reserve(n_of(n), None)),
+            Verb::ReserveWithin(n, by) => {
+                ledger.granted.extend(reserve(n_of(n), Some(scale.time(by.into(), 256))));
             }
-            Verb::TakeUpTo => {
-                if let (Ok(granted), receipt) = bench.take(Take::UpTo(n)) {
-                    ledger.granted.push(event(granted.tokens(), receipt, now));
-                }
-            }
-            Verb::Reserve(max_wait) => {
-                let max_wait = max_wait.map(|max_wait| (max_wait * token) as u64);
-                if let Ok((_, receipt, delay)) = bench.reserve(n, max_wait) {
-                    prop_assert!(max_wait.is_none_or(|max_wait| delay <= max_wait));
-                    ledger.granted.push(event(n, receipt, now + delay));
-                }
-            }
-            Verb::Charge => {
+            Verb::Charge(n) => {
                 // Each token is due when it is earned.
-                for _ in 0..n.min(9) {
-                    if let (Ok(granted), receipt) = bench.take(Take::OnCredit(1)) {
-                        ledger.granted.push(event(1, receipt, now + bench.delay(receipt, granted)));
+                for _ in 0..n_of(n).min(9) {
+                    if let (Ok(granted), Some(receipt)) = bench.run_now(Take::OnCredit(1), None) {
+                        let delay = reservation(receipt, granted).delay();
+                        ledger.granted.push(event(1, receipt, now + nanos(delay)));
                     }
                 }
             }
-            Verb::Refund => {
-                bench.settle(None, Settle::Refund(n));
-                ledger.refunded.push((stamp, n));
+            Verb::Refund(n) => {
+                bench.refund(n_of(n), None);
+                ledger.refunded.push((stamp, n_of(n)));
                 returned = Some(stamp);
             }
-            Verb::Drop(back) => {
-                let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
-                let receipt = ledger.granted[index].receipt;
-                let last = bench.stands(&receipt);
-                bench.settle(receipt.plan, Settle::Cancel(&receipt));
+            Verb::Drop(Which::Last(back)) => {
+                let Some(index) = ledger.granted.len().checked_sub(usize::from(back) + 1) else { continue };
                 // What does not come back counts as granted, used or not.
+                let Event { made, tokens, receipt, .. } = ledger.granted[index];
+                let Returned::Seen { last: true, .. } = bench.give_back(receipt) else { continue };
+                returned = Some(stamp);
                 // After tokens came back it may be the last again though others took: then it is a refund.
-                let Event { made, tokens, .. } = ledger.granted[index];
                 let refunded = ledger.refunded.iter().any(|(at, _)| *at >= made);
-                let again = refunded || undone.is_some_and(|at| at >= made);
-                if last {
-                    returned = Some(stamp);
-                }
-                if last && again {
+                if refunded || undone.is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));
-                } else if last {
+                } else {
                     ledger.granted.remove(index);
                 }
             }
-            Verb::Undo(back) => {
-                let Some(index) = ledger.granted.len().checked_sub(back + 1) else { continue };
+            Verb::Undo(Which::Last(back)) => {
+                let Some(index) = ledger.granted.len().checked_sub(usize::from(back) + 1) else { continue };
                 // Takes are undone, not promises.
                 let Event { made, due, receipt, tokens } = ledger.granted[index];
                 if due > made {
                     continue;
                 }
                 // Others may wait who were promised their times on top of it: then it counts as granted.
-                let lost = bench.promised_on(&receipt);
-                bench.settle(receipt.plan, Settle::Undo(&receipt));
-                if lost {
-                    prop_assert_eq!(bench.bucket.state(), before);
+                let (void, committed) = bench.undo(receipt);
+                prop_assert!(!(void && committed));
+                if void {
                     continue;
                 }
                 // What came back in between was not there before it: then it is a refund.
@@ -195,6 +180,7 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[(Move, Verb, f64)]) ->
                     ledger.granted.remove(index);
                 }
             }
+            _ => unreachable!("no such step is made"),
         }
         if bench.bucket.state() != before {
             stamped = stamp;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::state::{answer, nanos};
-use super::terms::{Asked, numbers, quotas};
+use super::reference::Asked;
+use super::reference::answers::answer;
+use super::reference::time::nanos;
+use super::terms::{numbers, quotas};
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};

@@ -264,7 +264,7 @@ proptest! {
 fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
     let (outcome, next) = scene.run(step);
     let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(()) };
-    let wait = super::state::nanos(denied.retry_after().expect("no more than the burst"));
+    let wait = super::reference::time::nanos(denied.retry_after().expect("no more than the burst"));
     prop_assert!(wait > 0, "it is refused, and due at once");
     let then = Scene { state: next.unwrap_or(scene.state), ..scene };
     let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.at + nanos);

@@ -1,13 +1,9 @@
 // promise: law, never-late
-//! The pure step of a take against the ideal bucket: over random sequences, and at its edges.
+//! The pure step of a take, at its edges. (Over random sequences it is in `verbs.rs`.)
 
-use std::time::Duration;
-
-use proptest::prelude::*;
-
-use super::reference::{Answer, Ideal};
-use super::terms::{Asked, EXTREMES, TABLE, compile, quotas};
-use crate::word::decision::{Denied, Granted};
+use super::reference::answers::answer;
+use super::reference::{Answer, Asked};
+use super::terms::{EXTREMES, TABLE, compile};
 use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
 use crate::word::verb::Take;
@@ -38,128 +34,6 @@ impl Plain {
             self.state = next;
         }
         answer(Take::Exactly(n).decision((outcome, reading)))
-    }
-}
-
-pub(super) fn nanos(wait: Duration) -> u64 {
-    u64::try_from(wait.as_nanos()).unwrap()
-}
-
-/// A decision in the terms of the reference.
-pub(super) fn answer(decision: Result<Granted, Denied>) -> Answer {
-    match decision {
-        Ok(granted) => Answer {
-            granted: true,
-            remaining: granted.remaining(),
-            retry_after: None,
-            reset_after: Some(nanos(granted.reset_after())),
-        },
-        Err(denied) => Answer {
-            granted: false,
-            remaining: denied.remaining(),
-            retry_after: denied.retry_after().map(nanos),
-            reset_after: None,
-        },
-    }
-}
-
-/// How the clock moves before a step, as a part of the time to fill the bucket or of a token's.
-#[derive(Clone, Debug)]
-pub(super) enum Move {
-    Still,
-    Nanos(u64),
-    Tokens(f64),
-    Fills(f64),
-    Years(f64),
-    Stale(f64),
-    Back(f64),
-    /// Exactly when the last refusal said, or a nanosecond before.
-    Retry {
-        early: bool,
-    },
-}
-
-pub(super) fn moves() -> impl Strategy<Value = Move> {
-    prop_oneof![
-        3 => Just(Move::Still),
-        2 => (0..2_000_u64).prop_map(Move::Nanos),
-        6 => (0.0..3.0).prop_map(Move::Tokens),
-        2 => (0.0..2.0).prop_map(Move::Fills),
-        1 => (0.0..0.4).prop_map(Move::Years),
-        3 => (0.0..1.0).prop_map(Move::Stale),
-        1 => (0.0..1.0).prop_map(Move::Back),
-        4 => any::<bool>().prop_map(|early| Move::Retry { early }),
-    ]
-}
-
-fn walk(quota: Asked, start: u64, steps: &[(Move, f64)]) -> Result<(), TestCaseError> {
-    let (tokens, nanos, burst) = quota;
-    let token = nanos as f64 / tokens as f64;
-    let mut bucket = Plain::new(quota);
-    let mut ideal = Ideal::new(tokens, nanos, burst);
-    let jitter = ideal.jitter();
-    let (mut now, mut retry) = (start, None);
-    for (step, part) in steps {
-        let mut must = None;
-        now = match *step {
-            Move::Still => now,
-            Move::Nanos(by) => now + by,
-            Move::Tokens(by) => now.saturating_add((by * token) as u64),
-            Move::Fills(by) => now.saturating_add((by * token * burst as f64) as u64),
-            Move::Years(by) => now.saturating_add((by * 3.15e16) as u64),
-            Move::Stale(by) => now.saturating_sub((by * jitter as f64) as u64),
-            Move::Back(by) => now.saturating_sub(jitter).saturating_sub((by * 3.6e12) as u64),
-            Move::Retry { early } => match retry {
-                Some((wait, n)) if wait > 0 => {
-                    must = Some((n, !early));
-                    now.saturating_add(wait - u64::from(early))
-                }
-                _ => now,
-            },
-        };
-        if now >= 1 << 62 {
-            break;
-        }
-        // Mostly a few tokens, sometimes about the burst, sometimes none or too many.
-        let n = match (*part * 10.0) as u64 {
-            0 => (part * 20.0) as u64,
-            1 => (part * burst as f64 * 5.0) as u64,
-            _ => 1 + (part * burst.min(9) as f64) as u64 / 2,
-        };
-        let n = must.map_or(n, |(n, _)| n);
-        let answer = bucket.take(now, n);
-        if let Some((_, granted)) = must {
-            prop_assert_eq!(answer.granted, granted, "retry_after of {:?} at {}", retry, now);
-        }
-        ideal.take(now, n, answer).map_err(TestCaseError::fail)?;
-        retry = answer.retry_after.map(|wait| (wait, n));
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(super::cases(4_000))]
-
-    #[test]
-    fn any_bucket_keeps_to_the_ideal(
-        (tokens, nanos, burst) in quotas(),
-        start in prop_oneof![Just(0), 0..1_u64 << 50, 0..1_u64 << 61],
-        steps in prop::collection::vec((moves(), 0.0..1.0_f64), 1..120),
-    ) {
-        let quota = (tokens.min(1 << 44), nanos, burst);
-        if compile(quota).is_ok() {
-            walk(quota, start, &steps)?;
-        }
-    }
-
-    #[test]
-    fn the_buckets_of_the_table_keep_to_the_ideal(
-        row in 0..TABLE.len() + EXTREMES.len(),
-        start in prop_oneof![Just(0), 0..1_u64 << 50],
-        steps in prop::collection::vec((moves(), 0.0..1.0_f64), 1..120),
-    ) {
-        let quotas: Vec<_> = TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES).collect();
-        walk(quotas[row], start, &steps)?;
     }
 }
 

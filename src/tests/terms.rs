@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::reference::Unit;
+use super::reference::{Asked, Unit};
 use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
 use crate::word::terms::{Refill, Terms};
 
@@ -13,8 +13,6 @@ const HOUR: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Tokens, period in ns, burst.
-pub(super) type Asked = (u64, u64, u64);
 /// Whole bits, fraction, stamp bits, scale.
 type Widths = (u8, u8, u8, u8);
 

@@ -27,6 +27,8 @@ mod scene;
 mod serde;
 mod spread;
 mod store;
+#[path = "../reference/strategies.rs"]
+mod strategies;
 mod support;
 #[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]
 mod table;

@@ -1,4 +1,4 @@
-//! A mock clock by absolute readings, hashers, quotas, and answers in the reference's terms.
+//! Hashers, quotas, and spans of time; and the clock and the answers of the reference.
 
 use std::env;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-use tollgate::{Clock, Denied, Granted, MockClock, Quota, Snapshot};
+use tollgate::Quota;
 
-use crate::reference::{Answer, Unit};
+use crate::reference::Unit;
+pub(crate) use crate::reference::answers::answer;
+pub(crate) use crate::reference::time::{Time, nanos};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const HOUR: u64 = 3_600 * SECOND;
@@ -16,67 +18,6 @@ pub(crate) const DAY: u64 = 24 * HOUR;
 
 pub(crate) const fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
-}
-
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).expect("a wait is below 2^64 ns")
-}
-
-/// A mock clock that is told what to read, not by how much to move.
-pub(crate) struct Time {
-    mock: MockClock,
-    now: u64,
-}
-
-impl Time {
-    pub(crate) fn new() -> (Clock, Time) {
-        let (clock, mock) = Clock::mock();
-        (clock, Time { mock, now: 0 })
-    }
-
-    pub(crate) fn now(&self) -> u64 {
-        self.now
-    }
-
-    pub(crate) fn set(&mut self, now: u64) {
-        if now >= self.now {
-            self.mock.advance(ns(now - self.now));
-        } else {
-            self.mock.rewind(ns(self.now - now));
-        }
-        self.now = now;
-    }
-
-    pub(crate) fn advance(&mut self, by: u64) {
-        self.set(self.now + by);
-    }
-}
-
-pub(crate) fn answer(decision: Result<Granted, Denied>) -> Answer {
-    match decision {
-        Ok(granted) => Answer {
-            granted: true,
-            remaining: granted.remaining(),
-            retry_after: None,
-            reset_after: Some(nanos(granted.reset_after())),
-        },
-        Err(denied) => Answer {
-            granted: false,
-            remaining: denied.remaining(),
-            retry_after: denied.retry_after().map(nanos),
-            reset_after: None,
-        },
-    }
-}
-
-/// A look is an answer to who takes nothing.
-pub(crate) fn look(snapshot: Snapshot) -> Answer {
-    Answer {
-        granted: true,
-        remaining: snapshot.remaining(),
-        retry_after: None,
-        reset_after: Some(nanos(snapshot.reset_after())),
-    }
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).

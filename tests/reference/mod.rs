@@ -9,11 +9,19 @@
 //! such jump widens the allowance by a tick until the bucket is full again. So does a change of quota, at which the
 //! crate goes on from a whole tick.
 
+pub(crate) mod answers;
+pub(crate) mod drive;
+pub(crate) mod face;
+pub(crate) mod keyed;
 pub(crate) mod plan;
+pub(crate) mod steps;
+pub(crate) mod time;
 mod unit;
 pub(crate) mod verbs;
+pub(crate) mod worlds;
 
-pub(crate) use unit::Unit;
+#[allow(unused_imports, reason = "of the four packages that compile this, one names no quotas")]
+pub(crate) use unit::{Asked, Unit};
 
 use std::ops::RangeInclusive;
 

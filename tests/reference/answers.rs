@@ -1,14 +1,13 @@
 //! What the crate answered, in the reference's terms.
 
+#![allow(dead_code, reason = "not every user of the reference drives a bucket")]
+
 use std::time::Duration;
 
 use tollgate::{Denied, Granted, Reason, Snapshot};
 
-use crate::reference::Answer;
-
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    duration.as_nanos().try_into().expect("a wait is below 2^64 ns")
-}
+use super::Answer;
+use super::time::nanos;
 
 pub(crate) fn granted(granted: Granted) -> Answer {
     grant(granted.remaining(), granted.reset_after())
@@ -28,16 +27,15 @@ pub(crate) fn denied(denied: Denied) -> Answer {
     Answer { granted: false, remaining: denied.remaining(), retry_after, reset_after: None }
 }
 
+pub(crate) fn answer(decision: Result<Granted, Denied>) -> Answer {
+    decision.map_or_else(denied, granted)
+}
+
 /// A decision on a take of `n`, which a full bucket has `burst` for.
 pub(crate) fn taken(decision: Result<Granted, Denied>, n: u64, burst: u64) -> Answer {
     match decision {
-        Ok(given) => {
-            assert_eq!(given.tokens(), n);
-            granted(given)
-        }
-        Err(refused) => {
-            assert_eq!(refused.reason(), if n > burst { Reason::TooMany } else { Reason::Empty });
-            denied(refused)
-        }
+        Ok(given) => assert_eq!(given.tokens(), n),
+        Err(refused) => assert_eq!(refused.reason(), if n > burst { Reason::TooMany } else { Reason::Empty }),
     }
+    answer(decision)
 }

@@ -1,4 +1,6 @@
-//! A mock clock that is told what to read.
+//! A mock clock by absolute readings.
+
+#![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
 use std::time::Duration;
 
@@ -8,16 +10,25 @@ use tollgate::{Clock, MockClock};
 /// jump back.
 pub(crate) const LAST: u64 = (1 << 62) - (1 << 42);
 
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a wait is below 2^64 ns")
+}
+
+/// A mock clock that is told what to read, not by how much to move.
 pub(crate) struct Time {
     mock: MockClock,
     now: u64,
 }
 
 impl Time {
+    pub(crate) fn new() -> (Clock, Time) {
+        Time::at(0)
+    }
+
     pub(crate) fn at(now: u64) -> (Clock, Time) {
         let (clock, mock) = Clock::mock();
         let mut time = Time { mock, now: 0 };
-        time.go_to(now);
+        time.set(now);
         (clock, time)
     }
 
@@ -25,10 +36,18 @@ impl Time {
         self.now
     }
 
-    pub(crate) fn go_to(&mut self, now: u64) {
-        let now = now.min(LAST);
+    pub(crate) fn set(&mut self, now: u64) {
         self.mock.advance(Duration::from_nanos(now.saturating_sub(self.now)));
         self.mock.rewind(Duration::from_nanos(self.now.saturating_sub(now)));
         self.now = now;
+    }
+
+    /// To a reading, or to the last there is.
+    pub(crate) fn go_to(&mut self, now: u64) {
+        self.set(now.min(LAST));
+    }
+
+    pub(crate) fn advance(&mut self, by: u64) {
+        self.set(self.now + by);
     }
 }

@@ -4,8 +4,10 @@
 //! knows whether it was committed. Then there are two ideals from there on, and each answer must be right of one of
 //! them; those of which it is wrong are gone.
 
-use crate::reference::verbs::Slot;
-use crate::reference::{Ideal, Maybe};
+#![allow(dead_code, reason = "not every user of the reference drives a bucket")]
+
+use super::verbs::Slot;
+use super::{Ideal, Maybe};
 
 /// More are not followed.
 const MOST: usize = 8;
@@ -86,15 +88,23 @@ impl Worlds {
         });
     }
 
-    pub(crate) fn refund(&mut self, now: u64, n: u64) {
-        self.split(
-            |ideal| ideal.refunds(now, n),
-            |world, committed| world.ideal.refund(now, n, Some(committed)),
-        );
+    /// Gives `n` back to each. Whether that was `committed` may be seen.
+    pub(crate) fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) {
+        match committed {
+            Some(_) => self.check(|world| world.ideal.refund(now, n, committed)),
+            None => self.split(
+                |ideal| ideal.refunds(now, n),
+                |world, committed| world.ideal.refund(now, n, Some(committed)),
+            ),
+        }
     }
 
-    /// What was reserved is dropped.
-    pub(crate) fn give_back(&mut self, now: u64, slot: usize, n: u64) {
+    /// What was taken is given back: if it is seen, whether it was found to be the last, and whether it was committed.
+    pub(crate) fn give_back(&mut self, now: u64, slot: usize, n: u64, seen: Option<(bool, bool)>) {
+        if seen.is_some() {
+            self.check(|World { ideal, slots }| ideal.give_back(now, &slots[slot], seen).map(|_| ()));
+            return self.forget(slot);
+        }
         for index in 0..self.0.len() {
             let last = self.0[index].ideal.is_last(&self.0[index].slots[slot]);
             let ways = last.options().flat_map(|last| {

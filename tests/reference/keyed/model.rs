@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use tollgate::{Denied, Granted, KeyLimit, Plan, Reason, Snapshot, WhenFull};
 
+use super::super::answers::{denied, granted, look, taken};
+use super::super::steps::{Amount, Move, Scale, counts_plan, near, quota};
+use super::super::time::{Time, nanos};
+use super::super::verbs::Promise;
+use super::super::worlds::{World, Worlds};
+use super::super::{Asked, Ideal, Unit, plan};
 use super::probe::{Alike, KEYS, Limiter, Probe, sharer};
 use super::{Case, End, Pace, Verb};
-use crate::answers::{denied, granted, look, nanos, taken};
-use crate::reference::verbs::Promise;
-use crate::reference::{self, Ideal, Unit};
-use crate::steps::{Amount, Asked, Move, Scale, counts_plan, near, quota};
-use crate::time::Time;
-use crate::worlds::{World, Worlds};
 
 const MOST_CHANGES: usize = 16;
 const MOST_PLANS: usize = 8;
@@ -37,7 +37,7 @@ pub(super) struct Key {
 #[derive(Clone, Copy)]
 struct Made {
     plan: Plan,
-    ideal: reference::plan::Plan,
+    ideal: plan::Plan,
     quota: Asked,
 }
 
@@ -547,13 +547,13 @@ impl Model {
             (Place::Shared(share), _) => self.shared.get_mut(share).expect("it has begun"),
             _ => return,
         };
-        if dropped { worlds.give_back(now, 0, n) } else { worlds.forget(0) }
+        if dropped { worlds.give_back(now, 0, n, None) } else { worlds.forget(0) }
     }
 
     /// A take in time to come, at another pace.
     fn take_later(&mut self, key: u64, tokens: u8, pace: Pace, most: Amount) {
         self.resolve();
-        self.time.go_to(self.scale.moved(self.time.now(), Move::Tokens(u16::from(tokens) << 8)));
+        self.time.go_to(self.scale.moved(self.time.now(), Move::Tokens(u32::from(tokens) << 16)));
         self.ask_at(pace);
         self.take(key, most.of(self.burst()), false);
     }
@@ -572,7 +572,9 @@ impl Model {
         let shares = self.counts[0] > before[0];
         match (self.find(key), actual.checked_sub(n)) {
             _ if self.counts[2] > before[2] => assert_eq!(rest, actual.saturating_sub(n)),
-            (Some(index), None) if !shares => self.held[index].worlds.refund(now, (n - actual).min(1 << 41)),
+            (Some(index), None) if !shares => {
+                self.held[index].worlds.refund(now, (n - actual).min(1 << 41), None)
+            }
             (held, Some(more)) if more > 0 => {
                 let taken = more.checked_sub(rest).expect("the rest is a part");
                 let held = if shares { None } else { held };
@@ -588,7 +590,7 @@ impl Model {
         self.asked(&Probe::of(key), n).refund();
         let now = self.time.now();
         if let Some(index) = self.find(key) {
-            self.held[index].worlds.refund(now, n.min(1 << 41));
+            self.held[index].worlds.refund(now, n.min(1 << 41), None);
         }
         None
     }

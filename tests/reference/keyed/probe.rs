@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 
 use tollgate::{Equivalent, Quota, RateLimiter, ToKey, WhenFull};
 
-use crate::time::Time;
+use super::super::time::Time;
 
 pub(super) const KEYS: u64 = 256;
 
 /// Hashes only some bits of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Alike {
+pub(crate) struct Alike {
     bits: u64,
 }
 
 impl Alike {
-    pub(super) const ALL: [Alike; 3] = [Alike { bits: u64::MAX }, Alike { bits: 3 }, Alike { bits: 0 }];
+    pub(crate) const ALL: [Alike; 3] = [Alike { bits: u64::MAX }, Alike { bits: 3 }, Alike { bits: 0 }];
 
     /// Two keys that have the same are alike.
     pub(super) fn of(self, key: u64) -> u64 {
@@ -31,7 +31,7 @@ impl Default for Alike {
     }
 }
 
-pub(super) struct Mixed(Alike, u64);
+pub(crate) struct Mixed(Alike, u64);
 
 impl BuildHasher for Alike {
     type Hasher = Mixed;

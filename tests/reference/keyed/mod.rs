@@ -1,0 +1,143 @@
+//! Many keys: a small limiter, floods, evictions, all policies, on a clock that is moved both ways, against an exact bucket
+//! for each key that is held and for each that is shared.
+//!
+//! Whether a key is held is seen from outside: a look that finds its entry compares its key. So it is known after each
+//! step who was evicted, and that they might be; that a new key was turned away only for want of room; and which
+//! bucket an answer must be of. A table calls no code of keys: there it is known by what is counted (`keyed/table.rs`).
+//! A key is asked for under its own quota and under plans. Plans are made before and after changes of
+//! quota.
+
+#![allow(dead_code, reason = "not every user of the reference has keys")]
+
+mod model;
+pub(crate) mod probe;
+mod table;
+
+use tollgate::WhenFull;
+
+use self::model::Model;
+use self::probe::{Alike, Limiter};
+use super::steps::{Amount, Move, Scale, counted, near, quota};
+use super::time::{LAST, Time};
+use super::{Asked, Ideal, Unit};
+
+/// Half of the least range that a stamp has, in nanoseconds.
+const STRAIGHT: u64 = 1 << 45;
+
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) quota: Asked,
+    pub(crate) policy: WhenFull,
+    pub(crate) max_keys: usize,
+    /// In a table, not in a map.
+    pub(crate) inline: bool,
+    pub(crate) hasher: Alike,
+    pub(crate) initial: Option<Amount>,
+    /// Plans are made: how many times the rate and the burst there is room for.
+    pub(crate) plans: Option<(u8, u8)>,
+    pub(crate) start: u64,
+    pub(crate) steps: Vec<(Move, u64, Pace, Verb)>,
+}
+
+/// The quota that a step is under.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    Own,
+    /// One of the latest plans, counted back from 1.
+    Plan(u8),
+    /// A plan that is made for it, of times the rate and the burst.
+    NewPlan(u8, u8),
+}
+
+/// The end of a reservation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Used,
+    Dropped,
+    /// Dropped after the time of some tokens and a take at another pace.
+    DroppedLater(u8, Pace, Amount),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    Take(Amount),
+    TakePinned(Amount),
+    UpTo(Amount),
+    Reserve(Amount, End),
+    /// And settled at once.
+    Hold(Amount, Amount),
+    Refund(Amount),
+    Peek,
+    Remove,
+    Clear,
+    EvictIdle,
+    /// So many new keys.
+    Flood(u8),
+    SetQuota(u8, u8),
+}
+
+impl Case {
+    /// Tokens that a key starts with, if not full.
+    fn initial(&self) -> Option<u64> {
+        self.initial.map(|n| n.of(self.quota.2))
+    }
+
+    /// The limiter, and its unit.
+    fn build(&self) -> Option<(Limiter, Unit, Time)> {
+        let own = counted(self.quota)?;
+        let (clock, time) = Time::at(self.start);
+        let mut builder = Limiter::builder(own).clock(clock).hasher(self.hasher).when_full(self.policy);
+        if let Some(n) = self.initial() {
+            builder = builder.initial_tokens(n);
+        }
+        let head = self.plans.map(|(rate, size)| near(self.quota, rate, size));
+        if let Some(head) = head {
+            builder = builder.headroom(quota(head)?).ok()?;
+        }
+        let builder =
+            if self.inline { builder.inline(self.max_keys) } else { builder.max_keys(self.max_keys) };
+        let unit = Unit::with_room(self.quota, head, None).expect("the quota was accepted");
+        Some((builder.build(), unit, time))
+    }
+
+    /// The evictions that there were.
+    pub(crate) fn run(&self) -> u64 {
+        let Some((limiter, unit, time)) = self.build() else { return 0 };
+        let (tokens, period, burst) = self.quota;
+        let mut unused = Ideal::in_unit(tokens, period, burst, unit);
+        let scale = Scale::new(self.quota, unit, &unused);
+        if let Some(n) = self.initial() {
+            unused = unused.starting_with(n.min(1 << 41), None);
+        }
+        let mut model = Model::new(limiter, self, unused, unit, scale, time);
+        let mut refused: Option<(u64, Verb, u64)> = None;
+        for &(by, key, pace, verb) in &self.steps {
+            let before = model.time.now();
+            // As in the target `bucket`: under plans the clock is off by hours, not by years.
+            let by = if self.plans.is_some() { by.of_hours() } else { by };
+            model.time.go_to(model.scale.moved(before, by));
+            let now = model.time.now();
+            model.straight &= (before..self.start.saturating_add(STRAIGHT)).contains(&now);
+            if now < before {
+                model.begin_a_turn();
+            }
+            let due = refused.filter(|(_, _, due)| (now + 1..=LAST).contains(due));
+            if let (Move::Retry, Some((key, verb, due))) = (by, due) {
+                model.time.go_to(due - 1);
+                assert!(model.step(key, verb).is_some(), "{key}: {verb:?} before it was due at {due} ns");
+                model.time.go_to(due);
+                assert!(model.step(key, verb).is_none(), "{key}: {verb:?} when it was due at {due} ns");
+                refused = None;
+            } else {
+                model.ask_at(pace);
+                let wait = model.step(key, verb).filter(|wait| *wait <= 1 << 61);
+                let wait = wait.filter(|wait| model.is_exact(key, *wait));
+                refused = wait.map(|wait| (key, verb, now + wait));
+            }
+            if model.is_lost() {
+                break;
+            }
+        }
+        model.evicted
+    }
+}

@@ -1,0 +1,108 @@
+//! Random steps for the driver, by proptest.
+
+#![allow(dead_code, reason = "some verbs are for buckets whose word is seen, others for the public face")]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::reference::steps::{Ahead, Amount, Move, Verb, Which};
+
+pub(crate) type Step = (Move, Ahead, Verb);
+
+pub(crate) fn starts() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0..1_u64 << 45, 0..1_u64 << 50, 0..1_u64 << 61]
+}
+
+pub(crate) fn moves() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        3 => Just(Move::Still),
+        2 => (0..2_000_u16).prop_map(Move::Nanos),
+        6 => (0..3_u32 << 16).prop_map(Move::Tokens),
+        2 => (0..2_u32 << 16).prop_map(Move::Fills),
+        // Up to about 5 months.
+        1 => (0..3_u64 << 52).prop_map(Move::Ahead),
+        3 => any::<u8>().prop_map(Move::Stale),
+        // By more than jitter, and up to an hour.
+        1 => (0..4 * 3_600_u16).prop_map(Move::Back),
+        4 => Just(Move::Retry),
+    ]
+}
+
+/// Mostly a few tokens, sometimes about the burst, sometimes none or too many.
+pub(crate) fn amounts() -> impl Strategy<Value = Amount> {
+    prop_oneof![
+        6 => Just(Amount::Few(1)),
+        6 => (1..6_u8).prop_map(Amount::Few),
+        1 => Just(Amount::Few(0)),
+        1 => (0..=32_u8).prop_map(Amount::Part),
+        1 => (16..64_u8).prop_map(Amount::Part),
+        1 => (-3..=3_i8).prop_map(Amount::Near),
+        1 => (0..64_u32, any::<u64>()).prop_map(|(shift, n)| Amount::Any(n >> shift)),
+    ]
+}
+
+fn whiches() -> impl Strategy<Value = Which> {
+    prop_oneof![3 => Just(0), 1 => 0..4_u8].prop_map(Which::Last)
+}
+
+pub(crate) fn takes() -> impl Strategy<Value = Verb> {
+    amounts().prop_map(Verb::Take)
+}
+
+/// For as long as it takes, or within up to nine times the time of a token.
+pub(crate) fn reserves(amounts: impl Strategy<Value = Amount>) -> impl Strategy<Value = Verb> {
+    (amounts, prop::option::of(0..9 * 256_u16)).prop_map(|(n, patience)| match patience {
+        None => Verb::Reserve(n),
+        Some(by) => Verb::ReserveWithin(n, by),
+    })
+}
+
+fn verbs() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        8 => takes(),
+        3 => amounts().prop_map(Verb::UpTo),
+        1 => (0..4_u8, amounts()).prop_map(|(which, n)| Verb::TakeAt(which, n)),
+        8 => reserves(amounts()),
+        2 => amounts().prop_map(Verb::Refund),
+        4 => whiches().prop_map(Verb::Drop),
+        1 => any::<(u8, u8)>().prop_map(|(rate, size)| Verb::SetQuota(rate, size)),
+    ]
+}
+
+/// The verbs that users call.
+pub(crate) fn public_verbs() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        27 => verbs(),
+        3 => amounts().prop_map(Verb::Hold),
+        3 => (any::<u8>(), amounts()).prop_map(|(which, actual)| Verb::Use(which, actual)),
+    ]
+}
+
+/// The verbs of an engine.
+pub(crate) fn inner_verbs() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        27 => verbs(),
+        2 => whiches().prop_map(Verb::Undo),
+        3 => amounts().prop_map(Verb::Charge),
+    ]
+}
+
+/// Under the own quota.
+pub(crate) fn own() -> impl Strategy<Value = Ahead> {
+    Just(Ahead::Under(0))
+}
+
+/// Under plans that are made by the way.
+pub(crate) fn plans() -> impl Strategy<Value = Ahead> {
+    let new = any::<(u8, u8)>().prop_map(|(rate, size)| Ahead::Plan(rate, size));
+    prop_oneof![16 => (0..4_u8).prop_map(Ahead::Under), 1 => new]
+}
+
+pub(crate) fn steps(
+    moves: impl Strategy<Value = Move>,
+    aheads: impl Strategy<Value = Ahead>,
+    verbs: impl Strategy<Value = Verb>,
+    most: usize,
+) -> impl Strategy<Value = Vec<Step>> {
+    vec((moves, aheads, verbs), 1..=most)
+}
