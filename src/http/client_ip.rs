@@ -1,5 +1,8 @@
 //! Whose request it is, by address: the peer's, or what proxies say that are to be believed.
 
+#[cfg(feature = "ipnet")]
+mod networks;
+
 use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,7 +14,7 @@ use http::header::{HeaderMap, HeaderName};
 
 use super::check::Check;
 use super::forwarded::{List, address};
-use super::head::{Head, KeyFrom, only};
+use super::key::{Head, KeyFrom, only};
 
 /// The address of the client, as a key.
 ///
@@ -179,7 +182,7 @@ impl ClientIp {
     }
 
     /// Believes these proxies; `all` if a network that contains all addresses is among them.
-    pub(super) fn trusted(
+    fn trusted(
         self,
         list: List,
         all: bool,

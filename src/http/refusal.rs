@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 
 use super::check::Check;
 use super::grpc::{self, Code};
-use super::head::Head;
+use super::key::Head;
 use super::policy::Policy;
 use crate::word::decision::{Denied, Reason};
 

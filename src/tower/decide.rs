@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 
-use super::counters::{LimitCounters, count};
 use super::decision::{Counted, Decision};
-use super::gate::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::limit_by::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
 use super::said::Said;
+use super::stats::{LimitCounters, count};
 use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
 use crate::word::decision::{Denied, Granted};
 

@@ -12,12 +12,12 @@ use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 use tower_layer::Layer;
 
-use super::counters::LayerStats;
 use super::decide::{ALL_KEYS, Cost, Hook, LayerState, RefundOn, Skip};
 use super::decision::Decision;
-use super::gate::{DynLimit, LimitBy, NeedsKey, OnMissingKey};
+use super::limit_by::{DynLimit, LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
 use super::service::RateLimit;
+use super::stats::LayerStats;
 use crate::http::{
     Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat,
 };

@@ -73,26 +73,26 @@
 //! saves this box, and gives a layer of `option_layer` the type that it needs.
 
 mod body;
-mod counters;
 mod decide;
 mod decision;
-mod gate;
 mod layer;
-mod policies;
+mod limit_by;
+mod limiter;
 #[cfg(feature = "metrics")]
-mod publish;
+mod metrics;
+mod policies;
 mod said;
 mod service;
+mod stats;
 #[cfg(not(feature = "tracing"))]
 mod stderr;
-mod store;
-mod top;
+mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
 pub use body::ResponseBody;
-pub use counters::{LayerStats, LimitStats, prometheus};
 pub use decision::Decision;
-pub use gate::{LimitBy, NeedsKey, OnMissingKey};
 pub use layer::{LayerBuilder, RateLimitLayer};
+pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use service::{RateLimit, ResponseFuture};
+pub use stats::{LayerStats, LimitStats, prometheus};

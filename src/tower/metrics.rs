@@ -1,6 +1,6 @@
 //! A layer's statistics through the `metrics` facade.
 
-use super::counters::{LayerStats, series};
+use super::stats::{LayerStats, series};
 
 impl LayerStats {
     /// Publishes them through the [`metrics`] facade, under the names that [`prometheus`](super::prometheus) has. To be called now

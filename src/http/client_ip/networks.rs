@@ -2,8 +2,8 @@
 
 use ipnet::IpNet;
 
-use super::client_ip::ClientIp;
-use super::forwarded::List;
+use super::ClientIp;
+use crate::http::forwarded::List;
 
 impl ClientIp {
     /// By `X-Forwarded-For`: from the peer on leftwards, the first that is in none of the networks.

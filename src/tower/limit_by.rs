@@ -6,12 +6,12 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::counters::{LimitCounters, LimitStats, count};
 use super::decision::Counted;
+use super::limiter::{DynLimiter, Request};
 use super::policies::Policies;
 use super::said::Said;
-use super::store::{DynLimiter, Request};
-use super::top::TopKeys;
+use super::stats::{LimitCounters, LimitStats, count};
+use super::top_keys::TopKeys;
 use crate::http::{Check, Head, InvalidName, KeyFrom, Policy};
 use crate::limiter::all_of::{sealed, take_all};
 use crate::limiter::rate_limiter::RateLimiter;

@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{Extensions, Method, Request, Uri, Version};
 
 use super::check::Check;
-use super::secret::Digest;
+use super::digest::Digest;
 
 /// The head of a request, borrowed from a whole one or from its [`Parts`].
 ///
