@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 pub struct Digest([u64; 2]);
 
 /// Of a longer value so many bytes count, and its length.
-const MOST: usize = 4096;
+const MAX_HASHED: usize = 4096;
 
 impl Digest {
     /// The digest of some bytes: of the first 4,096, and their number.
@@ -29,7 +29,7 @@ impl Digest {
     pub fn of(value: &[u8]) -> Digest {
         static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
         let keys = KEYS.get_or_init(Default::default);
-        let counted = (&value[..value.len().min(MOST)], value.len());
+        let counted = (&value[..value.len().min(MAX_HASHED)], value.len());
         Digest([keys[0].hash_one(counted), keys[1].hash_one(counted)])
     }
 }

@@ -15,9 +15,9 @@ use crate::quota::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
-const MOST: u64 = 999_999_999_999_999;
+const MAX_INTEGER: u64 = 999_999_999_999_999;
 /// Longer waits are told as this one: 68 years, as RFC 9111, 1.2.2 has it for delta-seconds.
-const LONGEST: u64 = 1 << 31;
+const MAX_WAIT: u64 = 1 << 31;
 const SECOND: u128 = 1_000_000_000;
 pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -123,8 +123,8 @@ pub struct Policy {
     unit: Option<Arc<str>>,
     pub(crate) form: Headers,
     pub(crate) reset: ResetFormat,
-    below: u8,
-    longest: u64,
+    pub(crate) below: u8,
+    pub(crate) longest: u64,
 }
 
 /// What a response says of a decision.
@@ -162,7 +162,7 @@ impl Policy {
             form,
             reset,
             below: 100,
-            longest: LONGEST,
+            longest: MAX_WAIT,
         })
     }
 
@@ -189,7 +189,7 @@ impl Policy {
     /// if it is not given.
     #[must_use]
     pub fn longest_wait(self, longest: Duration) -> Policy {
-        Policy { longest: longest.as_secs().clamp(1, LONGEST), ..self }
+        Policy { longest: longest.as_secs().clamp(1, MAX_WAIT), ..self }
     }
 
     /// What is counted, if not requests: `content-bytes`, or `concurrent-requests`, or a name of your own.
@@ -290,7 +290,7 @@ impl Policy {
     /// Whether so few tokens are left that they are told of.
     pub(crate) fn is_scarce(&self, rest: u64) -> bool {
         let (hundredths, below) = (u128::from(rest) * 100, u128::from(self.below));
-        below >= 100 || hundredths < u128::from(Window::of(self.quota).told().0) * below
+        below >= 100 || hundredths < u128::from(Window::of(self.quota).q_and_w().0) * below
     }
 }
 
@@ -313,12 +313,12 @@ impl Window {
     }
 
     /// `q` and `w`.
-    fn told(&self) -> (u64, u64) {
+    fn q_and_w(&self) -> (u64, u64) {
         let Window { count, period, burst } = *self;
         let fill = (u128::from(burst) * period).div_ceil(count);
         let window = seconds(period).max(seconds(fill)).max(1);
         let tokens = count * u128::from(window) * SECOND / period;
-        (u64::try_from(tokens).unwrap_or(MOST).min(MOST), window)
+        (u64::try_from(tokens).unwrap_or(MAX_INTEGER).min(MAX_INTEGER), window)
     }
 }
 
@@ -326,13 +326,13 @@ fn seconds(nanos: u128) -> u64 {
     match u64::try_from(nanos) {
         // A division of 64 bits: most times are below 584 years.
         Ok(nanos) => nanos.div_ceil(SECOND as u64),
-        Err(_) => u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MOST).min(MOST),
+        Err(_) => u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MAX_INTEGER).min(MAX_INTEGER),
     }
 }
 
 /// The value of `RateLimit-Policy`.
 fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
-    let (tokens, window) = Window::of(quota).told();
+    let (tokens, window) = Window::of(quota).q_and_w();
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
     let text = format!("{quoted};q={tokens}{unit};w={window}");
     HeaderValue::try_from(text).expect("it is visible ASCII")
@@ -343,13 +343,13 @@ fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
     if let Some((at, found)) = name.chars().enumerate().find(|(_, c)| !(' '..='~').contains(c)) {
         return Err(InvalidName(NameFault::Character { at, found }));
     }
-    if !(1..=LONGEST_NAME).contains(&name.len()) {
+    if !(1..=MAX_NAME).contains(&name.len()) {
         return Err(InvalidName(NameFault::Length(name.len())));
     }
     Ok(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")).into())
 }
 
-const LONGEST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// What no policy or unit can be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -367,7 +367,7 @@ impl fmt::Display for InvalidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             NameFault::Length(length) => {
-                write!(f, "a name of {length} characters is out of the bounds of 1 and {LONGEST_NAME}")
+                write!(f, "a name of {length} characters is out of the bounds of 1 and {MAX_NAME}")
             }
             NameFault::Character { at, found } => {
                 write!(f, "character {at} of a name, {found:?}, is not printable ASCII, ' ' to '~'")

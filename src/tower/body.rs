@@ -24,7 +24,7 @@ pin_project! {
 
 pin_project! {
     #[derive(Clone)]
-    #[project = Projected]
+    #[project = BodyProjection]
     enum BodyKind<B> {
         Inner { #[pin] body: B },
         Refusal { bytes: Bytes },
@@ -84,9 +84,11 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
-            Projected::Inner { body } => body.poll_frame(context),
-            Projected::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
-            Projected::Refusal { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into())))),
+            BodyProjection::Inner { body } => body.poll_frame(context),
+            BodyProjection::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
+            BodyProjection::Refusal { bytes } => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into()))))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The decision of a layer on a request, and the work on its response.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -7,8 +8,8 @@ use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 
-use super::decision::{Counted, Decision};
-use super::limit_by::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::chain::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::decision::Decision;
 use super::said::Said;
 use super::stats::{LimitCounters, count};
 use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
@@ -16,17 +17,17 @@ use crate::word::decision::{Denied, Granted};
 
 pub(super) type Cost = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 pub(super) type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;
-pub(super) type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
+pub(super) type DecisionHook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
 /// What all services of a layer share.
 pub(crate) struct LayerState {
-    pub(crate) gates: Box<[Arc<dyn DynLimit>]>,
+    pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
     /// Of all of these limiters.
     pub(crate) ids: Arc<[u64]>,
     pub(crate) cost: Option<Cost>,
     pub(crate) skip: Option<Skip>,
-    pub(crate) hook: Option<Hook>,
+    pub(crate) hook: Option<DecisionHook>,
     pub(crate) refund_on: Option<RefundOn>,
     /// Of [`ALL_KEYS`].
     pub(crate) enforced: u64,
@@ -57,8 +58,8 @@ impl LayerState {
     /// Says each fault that a request shows and that was not said before.
     #[cold]
     pub(crate) fn examine(&self, head: Option<Head<'_>>) {
-        for gate in &self.gates {
-            gate.examine(head, &self.said);
+        for limit in &self.limits {
+            limit.examine(head, &self.said);
         }
     }
 
@@ -66,20 +67,21 @@ impl LayerState {
         if self.skip.as_ref().is_some_and(|skip| skip(head)) {
             return self.skipped();
         }
-        let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
+        let before = head.extensions.get::<Decision>().map_or(&[][..], |decision| &decision.counted);
         let asked = LayerRequest {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
-            limits: self.gates.len(),
+            limits: self.limits.len(),
             said: &self.said,
             counted: before,
             sampled: (1..ALL_KEYS).contains(&self.enforced),
+            hash: Cell::new(0),
             refundable: self.refund_on.is_some(),
         };
-        let ChainOutcome { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
+        let ChainOutcome { kind, decider, also, refunds, .. } = next(&asked, &self.limits, None);
         // The upper half: the map's buckets have the same hash.
-        let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
-        let (result, Decider { policy, counters }) = match (outcome, decider) {
+        let enforced = asked.hash.get() >> 32 < self.enforced;
+        let (result, Decider { policy, counters }) = match (kind, decider) {
             (LimitOutcome::Decided(result), Some(decider)) => (result, decider),
             (LimitOutcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
                 self.suspect(&counters.rejected, head);
@@ -88,23 +90,26 @@ impl LayerState {
             }
             _ => return self.skipped(),
         };
-        let before = before.map(|counted| Arc::new(counted.clone()));
-        let counted = Counted { ids: self.ids.clone(), before };
+        let counted = if before.is_empty() { self.ids.clone() } else { [before, &self.ids].concat().into() };
         let decision = Decision { result, cost: asked.cost, counted };
         if let Some(hook) = &self.hook {
             hook(head, &decision);
         }
-        let tell = Notice { policy, also };
+        let notice = Notice { policy, also };
         match (result, enforced) {
             (Ok(granted), _) => {
                 count(&counters.granted);
                 let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
-                let tell = (enforced && tell.has_grants()).then_some((tell, granted));
-                Action::Pass(Some(decision), After { tell, refund })
+                let notice = (enforced && notice.has_grants()).then_some((notice, granted));
+                Action::Pass(Some(decision), After { notice, refund })
             }
             (Err(denied), true) => {
                 self.suspect(&counters.refused, head);
-                Action::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
+                Action::Refuse(self.refuse(
+                    &Refusal::new(head, Some(&denied), &notice.policy),
+                    &notice,
+                    denied,
+                ))
             }
             (Err(_), false) => {
                 self.suspect(&counters.shadow_refused, head);
@@ -118,10 +123,10 @@ impl LayerState {
         Action::Pass(None, After::NOTHING)
     }
 
-    fn refuse(&self, refusal: &Refusal<'_>, tell: &Notice, denied: Denied) -> Response<Bytes> {
+    fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
         let mut response = self.reject.reject(refusal);
-        if !refusal.is_grpc() && tell.policy.form != Headers::None {
-            tell.add(&mut response, denied.headers(&tell.policy));
+        if !refusal.is_grpc() && notice.policy.form != Headers::None {
+            notice.add(&mut response, denied.headers(&notice.policy));
         }
         response
     }
@@ -149,12 +154,12 @@ impl Notice {
 
 /// The work on a response when it is there.
 pub(super) struct After {
-    tell: Option<(Notice, Granted)>,
+    notice: Option<(Notice, Granted)>,
     refund: Option<(RefundOn, Vec<Refund>, Arc<LimitCounters>)>,
 }
 
 impl After {
-    pub(super) const NOTHING: After = After { tell: None, refund: None };
+    pub(super) const NOTHING: After = After { notice: None, refund: None };
 
     pub(super) fn act<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
@@ -164,12 +169,12 @@ impl After {
             count(&counters.refunded);
             self.give_back(refunds);
         }
-        if let Some((tell, granted)) = self.tell.take() {
+        if let Some((notice, granted)) = self.notice.take() {
             // A client that is told to wait would wait before it follows the redirection.
             if status.is_redirection() && granted.remaining() == 0 {
-                tell.add(response, granted.headers(&tell.policy).without_rest());
+                notice.add(response, granted.headers(&notice.policy).without_rest());
             } else {
-                tell.add(response, granted.headers(&tell.policy));
+                notice.add(response, granted.headers(&notice.policy));
             }
         }
     }
@@ -177,7 +182,7 @@ impl After {
     /// Gives back the tokens. The response tells of the tokens that are left then.
     fn give_back(&mut self, refunds: Vec<Refund>) {
         for left in refunds.into_iter().filter_map(|refund| refund()) {
-            if let Some((_, granted)) = &mut self.tell {
+            if let Some((_, granted)) = &mut self.notice {
                 *granted = left;
             }
         }

@@ -25,7 +25,8 @@ use crate::word::decision::{Denied, Granted};
 pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
-    pub(crate) counted: Counted,
+    /// The limiters that have counted the request.
+    pub(crate) counted: Arc<[u64]>,
 }
 
 impl Decision {
@@ -42,18 +43,5 @@ impl Decision {
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost
-    }
-}
-
-/// The limiters that have counted a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Counted {
-    pub(crate) ids: Arc<[u64]>,
-    pub(crate) before: Option<Arc<Counted>>,
-}
-
-impl Counted {
-    pub(crate) fn has(&self, id: u64) -> bool {
-        self.ids.contains(&id) || self.before.as_ref().is_some_and(|before| before.has(id))
     }
 }

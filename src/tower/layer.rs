@@ -12,9 +12,10 @@ use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 use tower_layer::Layer;
 
-use super::decide::{ALL_KEYS, Cost, Hook, LayerState, RefundOn, Skip};
+use super::chain::DynLimit;
+use super::decide::{ALL_KEYS, LayerState};
 use super::decision::Decision;
-use super::limit_by::{DynLimit, LimitBy, NeedsKey, OnMissingKey};
+use super::limit_by::{LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
 use super::service::RateLimit;
 use super::stats::LayerStats;
@@ -45,19 +46,19 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
 /// A layer of one limit, to be set up.
 impl<K> From<LimitBy<K>> for LayerBuilder<K> {
     fn from(first: LimitBy<K>) -> LayerBuilder<K> {
-        LayerBuilder {
-            first,
-            others: Vec::new(),
+        let state = LayerState {
+            limits: Box::default(),
+            ids: Arc::default(),
             cost: None,
             skip: None,
             hook: None,
             refund_on: None,
-            shadow: false,
             enforced: ALL_KEYS,
-            tell: HeaderStyle::default(),
-            said: Said::default(),
             reject: Box::new(Bare),
-        }
+            skipped: CachePadded::default(),
+            said: Said::default(),
+        };
+        LayerBuilder { first, others: Vec::new(), shadow: false, state }
     }
 }
 
@@ -94,45 +95,17 @@ impl RateLimitLayer<std::net::IpAddr> {
     }
 }
 
-/// How clients are told.
-#[derive(Clone, Copy, Debug, Default)]
-struct HeaderStyle {
-    form: Headers,
-    reset: ResetFormat,
-    below: Option<u8>,
-    longest: Option<Duration>,
-}
-
-/// Makes a limit ready, once it is known how clients are told.
-type Finish = Box<dyn FnOnce(HeaderStyle) -> Arc<dyn DynLimit>>;
-
-impl HeaderStyle {
-    fn set<K: Hash + Eq + Clone + Send + Sync + 'static>(self, limit: LimitBy<K>) -> LimitBy<K> {
-        let mut policy = Policy::clone(&limit.policy).form(self.form).reset_format(self.reset);
-        if let Some(below) = self.below {
-            policy = policy.only_below(below);
-        }
-        if let Some(longest) = self.longest {
-            policy = policy.longest_wait(longest);
-        }
-        limit.with_policy(policy)
-    }
-}
+/// Makes a limit ready, and has clients told of it as of the first.
+type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit>>;
 
 /// Sets up a [`RateLimitLayer`].
 #[must_use]
 pub struct LayerBuilder<K> {
     first: LimitBy<K>,
     others: Vec<Finish>,
-    cost: Option<Cost>,
-    skip: Option<Skip>,
-    hook: Option<Hook>,
-    refund_on: Option<RefundOn>,
     shadow: bool,
-    enforced: u64,
-    tell: HeaderStyle,
-    said: Said,
-    reject: Box<dyn Reject<Bytes>>,
+    /// Without the limits.
+    state: LayerState,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
@@ -157,18 +130,20 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// One more limit. A request is granted by all of them, or takes from none.
     pub fn and<L: Hash + Eq + Clone + Send + Sync + 'static>(mut self, limit: LimitBy<L>) -> Self {
-        self.others.push(Box::new(|tell| Arc::new(tell.set(limit))));
+        self.others.push(Box::new(|first| Arc::new(limit.told_as(first))));
         self
     }
 
     /// What a request costs, in tokens: 1 if it is not given. One that costs 0 is always granted.
-    pub fn cost(self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
-        LayerBuilder { cost: Some(Box::new(cost)), ..self }
+    pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.state.cost = Some(Box::new(cost));
+        self
     }
 
     /// Requests that are not limited at all, as those that ask for the server's health.
-    pub fn skip(self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        LayerBuilder { skip: Some(Box::new(skip)), ..self }
+    pub fn skip(mut self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.state.skip = Some(Box::new(skip));
+        self
     }
 
     /// Decides and counts, but refuses nobody, and tells nobody: a dry run.
@@ -178,16 +153,18 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Refuses only so many hundredths of the first limit's keys, always the same; to the others it is as in
     /// [shadow mode](LayerBuilder::shadow). 100 and more is all.
-    pub fn enforce_percent(self, percent: u8) -> Self {
-        LayerBuilder { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, ..self }
+    pub fn enforce_percent(mut self, percent: u8) -> Self {
+        self.state.enforced = ALL_KEYS * u64::from(percent.min(100)) / 100;
+        self
     }
 
     /// Gives the tokens back if the response's status is one of these: a login that succeeded, a request that the server failed.
     ///
     /// They are taken until then, so of requests at the same time more may be refused than would be one after the other. A request that
     /// is dropped, or that ends in an error of the service, gives nothing back.
-    pub fn refund_on(self, refund: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
-        LayerBuilder { refund_on: Some(Arc::new(refund)), ..self }
+    pub fn refund_on(mut self, refund: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.state.refund_on = Some(Arc::new(refund));
+        self
     }
 
     /// Keeps the layer from saying a fault of the setup. May be called for several.
@@ -208,33 +185,38 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// # let _ = layer;
     /// ```
     pub fn silence(self, check: Check) -> Self {
-        self.said.mark(check);
+        self.state.said.mark(check);
         self
     }
 
     /// Which headers responses get.
     pub fn headers(self, form: Headers) -> Self {
-        LayerBuilder { tell: HeaderStyle { form, ..self.tell }, ..self }
+        self.with_policy(|policy| policy.form(form))
     }
 
     /// What `X-RateLimit-Reset` counts from.
     pub fn reset_format(self, reset: ResetFormat) -> Self {
-        LayerBuilder { tell: HeaderStyle { reset, ..self.tell }, ..self }
+        self.with_policy(|policy| policy.reset_format(reset))
     }
 
     /// As [`Policy::only_below`].
     pub fn only_below(self, percent: u8) -> Self {
-        LayerBuilder { tell: HeaderStyle { below: Some(percent), ..self.tell }, ..self }
+        self.with_policy(|policy| policy.only_below(percent))
     }
 
     /// As [`Policy::longest_wait`].
     pub fn longest_wait(self, longest: Duration) -> Self {
-        LayerBuilder { tell: HeaderStyle { longest: Some(longest), ..self.tell }, ..self }
+        self.with_policy(|policy| policy.longest_wait(longest))
+    }
+
+    fn with_policy(self, set: impl FnOnce(Policy) -> Policy) -> Self {
+        LayerBuilder { first: self.first.with_policy(set), ..self }
     }
 
     /// Shows each decision, with the head of its request: as for a log. It is called before the request is passed on, or refused.
-    pub fn on_decision(self, hook: impl Fn(Head<'_>, &Decision) + Send + Sync + 'static) -> Self {
-        LayerBuilder { hook: Some(Box::new(hook)), ..self }
+    pub fn on_decision(mut self, hook: impl Fn(Head<'_>, &Decision) + Send + Sync + 'static) -> Self {
+        self.state.hook = Some(Box::new(hook));
+        self
     }
 
     /// Makes the responses to refused requests by a closure. An empty one if it is not given.
@@ -262,23 +244,22 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     }
 
     /// Makes the responses to refused requests by a value: a [`Problem`](crate::http::Problem), or a [`Reject`] of your own.
-    pub fn reject_as(self, reject: impl Reject<Bytes> + 'static) -> Self {
-        LayerBuilder { reject: Box::new(reject), ..self }
+    pub fn reject_as(mut self, reject: impl Reject<Bytes> + 'static) -> Self {
+        self.state.reject = Box::new(reject);
+        self
     }
 
     /// The layer.
     #[must_use]
     pub fn build(self) -> RateLimitLayer<K> {
-        let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject } =
-            self;
-        let first = Arc::new(tell.set(first));
-        let gate: Arc<dyn DynLimit> = first.clone();
-        let gates: Box<[_]> =
-            [gate].into_iter().chain(others.into_iter().map(|finish| finish(tell))).collect();
-        let ids = gates.iter().map(|gate| gate.id()).collect();
-        let enforced = if shadow { 0 } else { enforced };
-        let skipped = CachePadded::default();
-        let state = LayerState { gates, ids, cost, skip, hook, refund_on, enforced, reject, skipped, said };
+        let LayerBuilder { first, others, shadow, mut state } = self;
+        let first = Arc::new(first);
+        let others = others.into_iter().map(|finish| finish(&first.policy));
+        state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
+        state.ids = state.limits.iter().map(|limit| limit.id()).collect();
+        if shadow {
+            state.enforced = 0;
+        }
         state.examine(None);
         RateLimitLayer { state: Arc::new(state), first }
     }
@@ -288,7 +269,7 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
     /// Decisions so far, of the layer and of each limit.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
-        let limits = self.state.gates.iter().map(|gate| gate.stats()).collect();
+        let limits = self.state.limits.iter().map(|limit| limit.stats()).collect();
         LayerStats::of(limits, self.state.skipped.load(Ordering::Relaxed))
     }
 
@@ -324,7 +305,7 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
         limit: &str,
         n: usize,
     ) -> Option<Vec<(L, u64)>> {
-        let limits = self.state.gates.iter().filter_map(|gate| (&**gate as &dyn Any).downcast_ref());
+        let limits = self.state.limits.iter().filter_map(|limit| (&**limit as &dyn Any).downcast_ref());
         let limit = limits.into_iter().find(|by: &&LimitBy<L>| by.policy.name() == limit)?;
         Some(limit.top.most(n))
     }

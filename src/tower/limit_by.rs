@@ -1,22 +1,20 @@
 //! One limit of a layer, and how several are taken at once.
 
-use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::decision::Counted;
-use super::limiter::{DynLimiter, Request};
+use super::chain::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, next};
+use super::limiter::{DynLimiter, LimiterRequest};
 use super::policies::Policies;
 use super::said::Said;
 use super::stats::{LimitCounters, LimitStats, count};
 use super::top_keys::TopKeys;
-use crate::http::{Check, Head, InvalidName, KeyFrom, Policy};
-use crate::limiter::all_of::{sealed, take_all};
+use crate::http::{Head, InvalidName, KeyFrom, Policy};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::quota::rate::Quota;
-use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
 /// What becomes of a request that has no key.
@@ -33,8 +31,7 @@ pub enum OnMissingKey {
     Reject,
 }
 
-/// Gives some requests a plan of their own.
-pub(crate) type Choose = Box<dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync>;
+type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
 
 /// One limit of a layer: a limiter, and where its keys come from.
 ///
@@ -55,7 +52,7 @@ pub(crate) type Choose = Box<dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync>;
 pub struct LimitBy<K> {
     pub(crate) limiter: Arc<dyn DynLimiter<K>>,
     key: Box<dyn KeyFrom<Key = K>>,
-    plan: Option<Choose>,
+    plan: Option<Box<ChoosePlan>>,
     missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
     /// The same policy for other quotas. It is empty until requests come, when the policy stays as
@@ -156,11 +153,20 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     ///
     /// It is not of 1 to 64 printable ASCII characters.
     pub fn name(self, name: &str) -> Result<Self, InvalidName> {
-        Ok(LimitBy { policy: Policy::new(name, self.limiter.quota())?.into(), ..self })
+        let (before, policy) = (self.policy, Policy::new(name, self.limiter.quota())?.into());
+        Ok(LimitBy { policy, ..self }.told_as(&before))
     }
 
-    pub(crate) fn with_policy(self, policy: Policy) -> Self {
-        LimitBy { policy: policy.into(), ..self }
+    pub(crate) fn with_policy(self, set: impl FnOnce(Policy) -> Policy) -> Self {
+        LimitBy { policy: set(Policy::clone(&self.policy)).into(), ..self }
+    }
+
+    /// Tells clients of this limit as of another.
+    pub(crate) fn told_as(self, other: &Policy) -> Self {
+        let longest = Duration::from_secs(other.longest);
+        self.with_policy(|policy| {
+            policy.form(other.form).reset_format(other.reset).only_below(other.below).longest_wait(longest)
+        })
     }
 
     /// Returns the policy of a decision under a quota. It was made ahead for the quota that the
@@ -176,114 +182,45 @@ impl<K> fmt::Debug for LimitBy<K> {
     }
 }
 
-/// A request, as limits are asked about it.
-pub(crate) struct LayerRequest<'a> {
-    pub(crate) head: Head<'a>,
-    pub(crate) cost: u64,
-    /// The limits of the layer.
-    pub(crate) limits: usize,
-    /// The faults of the setup that were said already.
-    pub(crate) said: &'a Said,
-    /// By limiters of layers before this one.
-    pub(crate) counted: Option<&'a Counted>,
-    /// The limit is enforced for some keys only, by their hash.
-    pub(crate) sampled: bool,
-    /// The tokens may be given back.
-    pub(crate) refundable: bool,
-}
-
-/// What all limits of a layer came to.
-pub(crate) struct ChainOutcome<'a> {
-    pub(crate) outcome: LimitOutcome,
-    /// The limit that refused, or has the fewest tokens left. `None` if no limit applies.
-    pub(crate) decider: Option<Decider<'a>>,
-    /// Of all others.
-    pub(crate) also: Vec<Arc<Policy>>,
-    pub(crate) refunds: Vec<Refund>,
-    /// The hash of the first limit's key, or 0 if no share is sampled. `None` if it has no key.
-    pub(crate) hash: Option<u64>,
-    which: usize,
-}
-
-/// The limit that decided on a request.
-pub(crate) struct Decider<'a> {
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) counters: &'a Arc<LimitCounters>,
-}
-
-pub(crate) enum LimitOutcome {
-    Decided(Result<Granted, Denied>),
-    /// No limit applies.
-    Free,
-    /// There is no key, and one is needed: perhaps by a fault of the setup.
-    NoKey {
-        check: Option<Check>,
-    },
-}
-
-/// Gives back the tokens of a limit. Returns the tokens that are left then, if this limit decided.
-pub(crate) type Refund = Box<dyn FnOnce() -> Option<Granted> + Send>;
-
-impl<'a> ChainOutcome<'a> {
-    fn new(outcome: LimitOutcome, which: usize) -> ChainOutcome<'a> {
-        ChainOutcome { outcome, decider: None, also: Vec::new(), refunds: Vec::new(), hash: None, which }
-    }
-}
-
-/// The limits that apply to a request so far, the latest first: each is on the stack of the gate that found its key.
-pub(crate) struct Chain<'a> {
-    limit: &'a dyn sealed::Limit,
-    before: Option<&'a Chain<'a>>,
-    index: usize,
-}
-
-impl sealed::Limits for Chain<'_> {
-    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
-        match index.cmp(&self.index) {
-            std::cmp::Ordering::Greater => None,
-            std::cmp::Ordering::Equal => Some(self.limit),
-            std::cmp::Ordering::Less => self.before.and_then(|before| before.get(index)),
-        }
-    }
-}
-
-/// A limit, whatever its keys are.
-pub(crate) trait DynLimit: Any + Send + Sync {
-    /// Finds the key, and goes on to the others; the last takes of all or of none. What is left to say of this limit is added to what
-    /// came of that.
-    fn decide<'a>(
-        &'a self,
-        asked: &LayerRequest<'_>,
-        rest: &'a [Arc<dyn DynLimit>],
-        chain: Option<&Chain<'_>>,
-    ) -> ChainOutcome<'a>;
-    /// Of its limiter.
-    fn id(&self) -> u64;
-    /// Says a fault of the setup that a request shows, or without one that the source of keys has.
-    fn examine(&self, head: Option<Head<'_>>, said: &Said);
-    fn stats(&self) -> LimitStats;
-}
-
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn decide<'a>(
         &'a self,
         asked: &LayerRequest<'_>,
         rest: &'a [Arc<dyn DynLimit>],
-        chain: Option<&Chain<'_>>,
+        chain: Option<&LimitChain<'_>>,
     ) -> ChainOutcome<'a> {
         let key = self.key.key_from(asked.head);
         // The key of the first limit is sampled, whatever becomes of the others.
-        let first = rest.len() + 1 == asked.limits;
-        let hash = match &key {
-            Some(key) if asked.sampled && first => Some(self.limiter.hash(key)),
-            Some(_) => Some(0),
-            None => None,
-        };
-        let mut verdict = self.pass(key, asked, rest, chain);
-        if first {
-            verdict.hash = hash;
+        if let Some(key) = &key
+            && asked.sampled
+            && rest.len() + 1 == asked.limits
+        {
+            asked.hash.set(self.limiter.hash(key));
         }
-        verdict
+        if asked.counted.contains(&self.limiter.id()) {
+            return next(asked, rest, chain);
+        }
+        let index = chain.map_or(0, |chain| chain.index + 1);
+        if key.is_none() {
+            self.count_keyless(asked);
+            match self.missing {
+                OnMissingKey::Share => {}
+                OnMissingKey::Allow => return next(asked, rest, chain),
+                OnMissingKey::Reject => return self.no_key(asked.head, index),
+            }
+        }
+        let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
+        let request = LimiterRequest { key, plan, n: asked.cost };
+        let mut outcome = ChainOutcome::new(LimitOutcome::Free, 0);
+        if rest.is_empty() && chain.is_none() {
+            outcome.kind = LimitOutcome::Decided(self.limiter.try_acquire(&request));
+        } else {
+            self.limiter.with(&request, &mut |limit| {
+                outcome = next(asked, rest, Some(&LimitChain { limit, before: chain, index }));
+            });
+        }
+        self.tell(&mut outcome, asked, index, request);
+        outcome
     }
 
     fn id(&self) -> u64 {
@@ -309,41 +246,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    /// Takes of this limit, unless it does not apply, and goes on to the others.
-    #[inline(always)]
-    fn pass<'a>(
-        &'a self,
-        key: Option<K>,
-        asked: &LayerRequest<'_>,
-        rest: &'a [Arc<dyn DynLimit>],
-        chain: Option<&Chain<'_>>,
-    ) -> ChainOutcome<'a> {
-        if asked.counted.is_some_and(|counted| counted.has(self.limiter.id())) {
-            return next(asked, rest, chain);
-        }
-        let index = chain.map_or(0, |chain| chain.index + 1);
-        if key.is_none() {
-            self.count_keyless(asked);
-            match self.missing {
-                OnMissingKey::Share => {}
-                OnMissingKey::Allow => return next(asked, rest, chain),
-                OnMissingKey::Reject => return self.no_key(asked.head, index),
-            }
-        }
-        let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
-        let request = Request { key, plan, n: asked.cost };
-        let mut verdict = ChainOutcome::new(LimitOutcome::Free, 0);
-        if rest.is_empty() && chain.is_none() {
-            verdict.outcome = LimitOutcome::Decided(self.limiter.try_acquire(&request));
-        } else {
-            self.limiter.with(&request, &mut |limit| {
-                verdict = next(asked, rest, Some(&Chain { limit, before: chain, index }));
-            });
-        }
-        self.tell(&mut verdict, asked, index, request);
-        verdict
-    }
-
     #[cold]
     fn no_key(&self, head: Head<'_>, index: usize) -> ChainOutcome<'_> {
         let check = self.key.check(Some(head));
@@ -368,45 +270,29 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     #[inline(always)]
     fn tell<'a>(
         &'a self,
-        verdict: &mut ChainOutcome<'a>,
+        outcome: &mut ChainOutcome<'a>,
         asked: &LayerRequest<'_>,
         index: usize,
-        request: Request<K>,
+        request: LimiterRequest<K>,
     ) {
-        let LimitOutcome::Decided(result) = &verdict.outcome else { return };
+        let LimitOutcome::Decided(result) = &outcome.kind else { return };
         let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
-        let decided = verdict.which == index;
+        let decided = outcome.which == index;
         if !decided {
-            verdict.also.push(self.policy_of(quota));
+            outcome.also.push(self.policy_of(quota));
         } else {
-            verdict.decider = Some(self.decider(self.policy_of(quota)));
+            outcome.decider = Some(self.decider(self.policy_of(quota)));
             if let (Some(key), Err(_)) = (&request.key, result) {
                 self.top.note(key);
             }
         }
         if asked.refundable && result.is_ok() {
             let limiter = self.limiter.clone();
-            verdict.refunds.push(Box::new(move || {
+            outcome.refunds.push(Box::new(move || {
                 limiter.refund(&request);
                 decided.then(|| limiter.peek(&request))
             }));
         }
-    }
-}
-
-/// The rest of the gates, of which there is one at first; after the last, the decision.
-pub(crate) fn next<'a>(
-    asked: &LayerRequest<'_>,
-    rest: &'a [Arc<dyn DynLimit>],
-    chain: Option<&Chain<'_>>,
-) -> ChainOutcome<'a> {
-    match (rest.split_first(), chain) {
-        (Some((gate, rest)), chain) => gate.decide(asked, rest, chain),
-        (None, None) => ChainOutcome::new(LimitOutcome::Free, usize::MAX),
-        (None, Some(all)) => match take_all(all) {
-            Ok((granted, which)) => ChainOutcome::new(LimitOutcome::Decided(Ok(granted)), which),
-            Err(denied) => ChainOutcome::new(LimitOutcome::Decided(Err(denied.denied())), denied.which()),
-        },
     }
 }
 

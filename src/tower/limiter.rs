@@ -11,7 +11,7 @@ use crate::word::plan::Plan;
 
 /// What is asked of a limiter: tokens of a key, perhaps under a plan, or of the bucket that those without a key share.
 #[derive(Clone)]
-pub(crate) struct Request<K> {
+pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,
     pub(crate) plan: Option<Plan>,
     pub(crate) n: u64,
@@ -24,12 +24,12 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     fn stats(&self) -> Stats;
     /// Of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
-    fn try_acquire(&self, request: &Request<K>) -> Result<Granted, Denied>;
-    fn refund(&self, request: &Request<K>);
+    fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
+    fn refund(&self, request: &LimiterRequest<K>);
     /// Looks at the tokens that are there, and takes none.
-    fn peek(&self, request: &Request<K>) -> Granted;
+    fn peek(&self, request: &LimiterRequest<K>) -> Granted;
     /// Goes on with the request as one of several limits.
-    fn with(&self, request: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
+    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimiter<K> for RateLimiter<K, S> {
@@ -49,7 +49,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         self.inner.hasher.hash_one(key)
     }
 
-    fn try_acquire(&self, Request { key, plan, n }: &Request<K>) -> Result<Granted, Denied> {
+    fn try_acquire(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) -> Result<Granted, Denied> {
         match (key, plan) {
             (Some(key), None) => self.try_acquire_n(key, *n),
             (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).try_acquire(),
@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn refund(&self, Request { key, plan, n }: &Request<K>) {
+    fn refund(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) {
         match (key, plan) {
             (Some(key), None) => RateLimiter::refund(self, key, *n),
             (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).refund(),
@@ -65,7 +65,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn peek(&self, Request { key, plan, .. }: &Request<K>) -> Granted {
+    fn peek(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>) -> Granted {
         match (key, plan) {
             (Some(key), None) => RateLimiter::peek(self, key).0,
             (Some(key), Some(plan)) => self.key(key).under(plan).peek().0,
@@ -73,7 +73,11 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn with(&self, Request { key, plan, n }: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit)) {
+    fn with(
+        &self,
+        LimiterRequest { key, plan, n }: &LimiterRequest<K>,
+        then: &mut dyn FnMut(&dyn sealed::Limit),
+    ) {
         match (key, plan) {
             (Some(key), None) => then(&self.key(key).n(*n)),
             (Some(key), Some(plan)) => then(&self.key(key).n(*n).under(plan)),

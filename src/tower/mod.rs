@@ -73,6 +73,7 @@
 //! saves this box, and gives a layer of `option_layer` the type that it needs.
 
 mod body;
+mod chain;
 mod decide;
 mod decision;
 mod layer;

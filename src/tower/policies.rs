@@ -10,7 +10,7 @@ use crate::quota::rate::Quota;
 
 /// The most quotas that are kept. Reaching it forgets all of them: those still in use are formatted
 /// again.
-const MOST: usize = 256;
+const MAX_QUOTAS: usize = 256;
 
 /// Policies that were formatted before, by quota. A reader takes no lock.
 pub(crate) struct Policies(HashMap<Quota, Arc<Policy>>);
@@ -31,7 +31,7 @@ impl Policies {
     #[cold]
     fn make(&self, policy: &Policy, quota: Quota) -> Arc<Policy> {
         let (made, others) = (Arc::new(policy.with_quota(quota)), self.0.pin());
-        if others.len() >= MOST {
+        if others.len() >= MAX_QUOTAS {
             others.clear();
         }
         others.insert(quota, made.clone());
@@ -46,9 +46,9 @@ mod tests {
     #[test]
     fn however_many_quotas_there_are_few_are_kept() {
         let (policies, policy) = (Policies::new(), Policy::new("a", Quota::per_second(1)).expect("a name"));
-        for n in 1..=10 * MOST as u64 {
+        for n in 1..=10 * MAX_QUOTAS as u64 {
             assert_eq!(policies.of(&policy, Quota::per_second(n)).quota(), Quota::per_second(n));
-            assert!(policies.0.len() <= MOST);
+            assert!(policies.0.len() <= MAX_QUOTAS);
         }
     }
 }

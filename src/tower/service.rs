@@ -120,7 +120,7 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = Projected]
+    #[project = ResponseProjection]
     enum ResponseKind<T, A>
     where
         T: Service<Request<A>>,
@@ -152,17 +152,17 @@ where
         loop {
             let mut kind = self.as_mut().project().kind;
             match kind.as_mut().project() {
-                Projected::Passed { inner, after } => {
+                ResponseProjection::Passed { inner, after } => {
                     let mut response = ready!(inner.poll(context))?;
                     after.act(&mut response);
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
-                Projected::Answered { answer } => {
+                ResponseProjection::Answered { answer } => {
                     return Poll::Ready(
                         answer.take().expect(DONE).map(|refusal| refusal.map(ResponseBody::from)),
                     );
                 }
-                Projected::Waiting { waiting } => {
+                ResponseProjection::Waiting { waiting } => {
                     let polled = waiting.as_mut().expect(DONE).service.poll_ready(context);
                     let ready = ready!(polled);
                     let Waiting { mut service, request, after } = *waiting.take().expect(DONE);

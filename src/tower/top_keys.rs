@@ -12,11 +12,9 @@ const WAYS: usize = 8;
 /// A key that is refused more often than all others of its set that are not among the first 8 is there; its count may
 /// be too high by that of the key whose place it took.
 pub(crate) struct TopKeys<K> {
-    sets: Box<[Mutex<Set<K>>]>,
+    sets: Box<[Mutex<Vec<(K, u64)>>]>,
     hasher: RandomState,
 }
-
-type Set<K> = Vec<(K, u64)>;
 
 impl<K: Hash + Eq + Clone> TopKeys<K> {
     pub(crate) fn new() -> TopKeys<K> {
@@ -42,7 +40,7 @@ impl<K: Hash + Eq + Clone> TopKeys<K> {
 
     /// Up to `n` keys, the most refused first.
     pub(crate) fn most(&self, n: usize) -> Vec<(K, u64)> {
-        let of = |set: &Mutex<Set<K>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |set: &Mutex<Vec<(K, u64)>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut keys: Vec<_> = self.sets.iter().flat_map(of).collect();
         keys.sort_by(|(_, one), (_, other)| other.cmp(one));
         keys.truncate(n);
