@@ -74,7 +74,8 @@ pub struct ClientIp {
     source: AddressSource,
     prefix: u8,
     nat64: bool,
-    counters: Arc<ClientIpCounters>,
+    /// Faults that requests showed, by [`Check`].
+    counters: Arc<[AtomicU64; Check::ALL.len()]>,
 }
 
 /// Finds the peer's address.
@@ -85,23 +86,12 @@ enum AddressSource {
     Peer,
     Header(HeaderName),
     Hops(List, usize),
-    Trusted(List, Trust),
-}
-
-/// The proxies that are believed.
-#[derive(Clone)]
-struct Trust {
-    is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// A network that contains all addresses is among them.
-    all: bool,
-}
-
-#[derive(Default)]
-struct ClientIpCounters {
-    no_peer: AtomicU64,
-    untrusted: AtomicU64,
-    short: AtomicU64,
-    unreadable: AtomicU64,
+    Trusted {
+        list: List,
+        /// Whether a network that contains all addresses is among the trusted ones.
+        all: bool,
+        is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    },
 }
 
 /// What was odd about the addresses of requests, from [`ClientIp::stats`].
@@ -188,7 +178,7 @@ impl ClientIp {
         all: bool,
         is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
     ) -> ClientIp {
-        self.from(AddressSource::Trusted(list, Trust { is_trusted: Arc::new(is_trusted), all }))
+        self.from(AddressSource::Trusted { list, all, is_trusted: Arc::new(is_trusted) })
     }
 
     fn from(self, source: AddressSource) -> ClientIp {
@@ -218,12 +208,12 @@ impl ClientIp {
     /// What was odd so far. A clone counts for the same.
     #[must_use]
     pub fn stats(&self) -> ClientIpStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |check| self.counters[check as usize].load(Ordering::Relaxed);
         ClientIpStats {
-            no_peer: of(&self.counters.no_peer),
-            forwarded_from_untrusted: of(&self.counters.untrusted),
-            too_few_hops: of(&self.counters.short),
-            unreadable: of(&self.counters.unreadable),
+            no_peer: of(Check::NoPeer),
+            forwarded_from_untrusted: of(Check::UntrustedPeer),
+            too_few_hops: of(Check::TooFewHops),
+            unreadable: of(Check::UnreadableHop),
         }
     }
 
@@ -271,15 +261,7 @@ impl ClientIp {
 
     #[cold]
     fn count(&self, odd: Check) {
-        let ClientIpCounters { no_peer, untrusted, short, unreadable } = &*self.counters;
-        let counter = match odd {
-            Check::NoPeer => no_peer,
-            Check::UntrustedPeer => untrusted,
-            Check::TooFewHops => short,
-            Check::UnreadableHop => unreadable,
-            Check::PeerIsProxy | Check::TrustsAll => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.counters[odd as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The client's address, and a fault that it shows. Counts nothing.
@@ -297,10 +279,9 @@ impl ClientIp {
                 let (client, odd) = nth(*list, *n, headers);
                 (client.or_else(peer), odd)
             }
-            AddressSource::Trusted(list, trust) => match peer() {
-                Some(peer) => leftwards(*list, &*trust.is_trusted, peer, headers),
-                None => (None, None),
-            },
+            AddressSource::Trusted { list, is_trusted, .. } => {
+                peer().map_or((None, None), |peer| leftwards(*list, &**is_trusted, peer, headers))
+            }
         };
         (client, if client.is_none() { Some(Check::NoPeer) } else { odd })
     }
@@ -337,7 +318,7 @@ impl KeyFrom for ClientIp {
 
     fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
         let Some(head) = head else {
-            let all = matches!(&self.source, AddressSource::Trusted(_, trust) if trust.all);
+            let all = matches!(self.source, AddressSource::Trusted { all: true, .. });
             return all.then_some(Check::TrustsAll);
         };
         let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);

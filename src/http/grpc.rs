@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use super::base64::encode;
-
 /// A code of <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -61,7 +59,7 @@ pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Durati
         Some(wait) => {
             headers.insert(PUSHBACK, millis(wait).into());
             let details =
-                HeaderValue::try_from(encode(&status(code, wait))).expect("base64 is visible ASCII");
+                HeaderValue::try_from(base64(&status(code, wait))).expect("base64 is visible ASCII");
             headers.insert(DETAILS, details);
         }
         None => {
@@ -114,4 +112,20 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     message.push(value as u8);
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Returns the bytes in base64 without padding (RFC 4648, 4 and 3.2), as binary metadata has it.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 3);
+    for three in bytes.chunks(3) {
+        let byte = |index| u32::from(three.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        // The digits that hold at least one bit of the bytes.
+        for digit in 0..=three.len() {
+            text.push(char::from(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]));
+        }
+    }
+    text
 }

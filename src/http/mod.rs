@@ -1,6 +1,5 @@
 //! Limits over HTTP, whatever the framework: who asks, and what a response says of it.
 
-pub(crate) mod base64;
 mod check;
 mod client_ip;
 mod digest;

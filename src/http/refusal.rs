@@ -93,9 +93,13 @@ impl<'a> Refusal<'a> {
         self.check
     }
 
-    /// Whether the server is at fault that there is no key, not the request.
-    fn is_fault(&self) -> bool {
-        self.check == Some(Check::NoPeer)
+    /// The status of HTTP and the code of gRPC.
+    fn codes(&self) -> (StatusCode, Code) {
+        match (self.why, self.check) {
+            (Some(_), _) => (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
+            (None, Some(Check::NoPeer)) => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal),
+            (None, _) => (StatusCode::BAD_REQUEST, self.keyless),
+        }
     }
 
     /// The head of the request.
@@ -138,11 +142,7 @@ impl<'a> Refusal<'a> {
     /// [`Check::NoPeer`]. With gRPC what [`grpc_response`](Refusal::grpc_response) says.
     pub fn response<B>(&self, body: B) -> Response<B> {
         let mut response = Response::new(body);
-        match self.why {
-            Some(_) => *response.status_mut() = StatusCode::TOO_MANY_REQUESTS,
-            None if self.is_fault() => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
-            None => *response.status_mut() = StatusCode::BAD_REQUEST,
-        }
+        *response.status_mut() = self.codes().0;
         response
     }
 
@@ -155,13 +155,8 @@ impl<'a> Refusal<'a> {
     pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
         let content_type = self.grpc.clone()?;
         let mut response = Response::new(empty());
-        let code = match self.why {
-            Some(_) => Code::ResourceExhausted,
-            None if self.is_fault() => Code::Internal,
-            None => self.keyless,
-        };
         let wait = self.why.and_then(Denied::retry_after);
-        *response.headers_mut() = grpc::headers(content_type, code, wait);
+        *response.headers_mut() = grpc::headers(content_type, self.codes().1, wait);
         Some(response)
     }
 }
