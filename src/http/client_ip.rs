@@ -254,14 +254,9 @@ impl ClientIp {
         }
         let (client, odd) = self.find(peer, headers);
         if let Some(odd) = odd {
-            self.count(odd);
+            self.counters[odd as usize].fetch_add(1, Ordering::Relaxed);
         }
         client
-    }
-
-    #[cold]
-    fn count(&self, odd: Check) {
-        self.counters[odd as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The client's address, and a fault that it shows. Counts nothing.
@@ -284,12 +279,6 @@ impl ClientIp {
             }
         };
         (client, if client.is_none() { Some(Check::NoPeer) } else { odd })
-    }
-
-    /// Whether the peer is by all appearances a proxy, though its address is the key.
-    fn peer_is_proxy(&self, client: Option<IpAddr>, headers: &HeaderMap) -> bool {
-        let forwarded = || List::Xff.is_in(headers) || List::Forwarded.is_in(headers);
-        matches!(self.source, AddressSource::Peer) && client.is_some_and(is_local) && forwarded()
     }
 
     /// The address that stands for all of its client.
@@ -322,7 +311,10 @@ impl KeyFrom for ClientIp {
             return all.then_some(Check::TrustsAll);
         };
         let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);
-        odd.or_else(|| self.peer_is_proxy(client, head.headers).then_some(Check::PeerIsProxy))
+        let forwarded = || List::Xff.is_in(head.headers) || List::Forwarded.is_in(head.headers);
+        let is_proxy =
+            || matches!(self.source, AddressSource::Peer) && client.is_some_and(is_local) && forwarded();
+        odd.or_else(|| is_proxy().then_some(Check::PeerIsProxy))
     }
 }
 

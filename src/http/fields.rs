@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{HeaderNumbers, Headers, POLICY, Policy, ResetFormat};
+use super::policy::{HeaderNumbers, POLICY, Policy, ResetFormat};
 use crate::word::decision::{Denied, Granted};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -120,10 +120,7 @@ impl Granted {
     /// What a response says of this decision. See [`Policy`].
     #[must_use]
     pub fn headers(&self, policy: &Policy) -> Fields {
-        match policy.form {
-            Headers::None | Headers::RetryAfterOnly => Fields { fields: [const { None }; 6] },
-            _ => Fields::new(policy, policy.granted(self)),
-        }
+        Fields::new(policy, policy.granted(self))
     }
 }
 

@@ -265,21 +265,15 @@ impl Policy {
         let Window { count, period, burst } = Window::of(self.quota);
         // The time that so many tokens take.
         let time_of = |tokens: u64| (u128::from(tokens) * period).div_ceil(count);
-        let (rest, asked) = (denied.remaining(), denied.asked());
-        match denied.retry_after() {
-            Some(wait) => {
-                let retry = self.wait(wait);
-                // Full when those are there that were asked for, and the rest has come.
-                let reset = seconds(wait.as_nanos() + time_of(burst.saturating_sub(asked)));
-                HeaderNumbers { rest: 0, left: rest, time: retry, reset, retry: Some(retry), granted: false }
-            }
-            // It asked for more than there ever is; others need not wait.
-            None => {
-                let (time, reset) =
-                    (seconds(time_of(rest)).max(1), seconds(time_of(burst.saturating_sub(rest))));
-                HeaderNumbers { rest, left: rest, time, reset, retry: None, granted: false }
-            }
-        }
+        let (left, wait) = (denied.remaining(), denied.retry_after());
+        let retry = wait.map(|wait| self.wait(wait));
+        let time = retry.unwrap_or_else(|| seconds(time_of(left)).max(1));
+        // The bucket is full when those are there that were asked for, and the rest has come. A
+        // request for more than the burst makes no other wait: then `r` is the tokens that are left.
+        let (rest, there) = if wait.is_some() { (0, denied.asked()) } else { (left, left) };
+        let wait = wait.unwrap_or_default().as_nanos();
+        let reset = seconds(wait + time_of(burst.saturating_sub(there)));
+        HeaderNumbers { rest, left, time, reset, retry, granted: false }
     }
 
     /// `Retry-After` of a wait: whole seconds, rounded up, at least 1.

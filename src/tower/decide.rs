@@ -125,7 +125,7 @@ impl LayerState {
 
     fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
         let mut response = self.reject.reject(refusal);
-        if !refusal.is_grpc() && notice.policy.form != Headers::None {
+        if !refusal.is_grpc() {
             notice.add(&mut response, denied.headers(&notice.policy));
         }
         response
@@ -167,24 +167,17 @@ impl After {
             && on(status)
         {
             count(&counters.refunded);
-            self.give_back(refunds);
-        }
-        if let Some((notice, granted)) = self.notice.take() {
-            // A client that is told to wait would wait before it follows the redirection.
-            if status.is_redirection() && granted.remaining() == 0 {
-                notice.add(response, granted.headers(&notice.policy).without_rest());
-            } else {
-                notice.add(response, granted.headers(&notice.policy));
-            }
-        }
-    }
-
-    /// Gives back the tokens. The response tells of the tokens that are left then.
-    fn give_back(&mut self, refunds: Vec<Refund>) {
-        for left in refunds.into_iter().filter_map(|refund| refund()) {
-            if let Some((_, granted)) = &mut self.notice {
+            // All give back before the response tells of the tokens that are left.
+            let left = refunds.into_iter().filter_map(|refund| refund()).last();
+            if let (Some(left), Some((_, granted))) = (left, &mut self.notice) {
                 *granted = left;
             }
+        }
+        if let Some((notice, granted)) = self.notice.take() {
+            let fields = granted.headers(&notice.policy);
+            // A client that is told to wait would wait before it follows the redirection.
+            let waits = status.is_redirection() && granted.remaining() == 0;
+            notice.add(response, if waits { fields.without_rest() } else { fields });
         }
     }
 }
