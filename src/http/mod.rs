@@ -1,4 +1,4 @@
-//! Limits over HTTP, whatever the framework: who asks, and what a response says of it.
+//! Limits over HTTP for any framework: the keys of requests, and the headers of responses.
 
 mod check;
 mod client_ip;
