@@ -1,4 +1,4 @@
-//! The body of a response: that of the service within, or that of a refusal.
+//! The body of a response: that of the inner service, or that of a refusal.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,12 +9,12 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response of a [`RateLimit`](super::RateLimit): that of the service within, or a refusal's bytes.
+    /// The body of a response of a [`RateLimit`](super::RateLimit): the inner service's or a
+    /// refusal's.
     ///
-    /// Nothing is asked of the service's body, so a layer goes over any service. The default is an empty refusal.
-    ///
-    /// A server that has to have the service's own body gets it from
-    /// [`into_inner_or_else`](ResponseBody::into_inner_or_else).
+    /// The inner body may have any type, so a layer goes over any service. The default is an empty
+    /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type to
+    /// a server that needs it.
     #[derive(Clone)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -37,12 +37,12 @@ impl<B> ResponseBody<B> {
         ResponseBody { kind: BodyKind::Inner { body } }
     }
 
-    /// The body of the service within; a refusal's bytes are made into one.
+    /// Returns the inner service's body, or makes one of a refusal's bytes.
     ///
     /// # Examples
     ///
-    /// A service of axum or hyper whose responses have the same type with a limit and without it. In axum, that
-    /// also saves the box that each body of another type is put into:
+    /// A service of axum or hyper whose responses have the same type with a limit and without it.
+    /// In axum, that also saves the box for a body of another type:
     ///
     /// ```
     /// use bytes::Bytes;
@@ -107,7 +107,7 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
     }
 }
 
-/// Never prints a body.
+/// Prints no body.
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refused = matches!(self.kind, BodyKind::Refusal { .. });

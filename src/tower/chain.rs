@@ -1,4 +1,7 @@
-//! The limits of a layer, and how they are taken at once.
+//! The limits of a layer, taken at once: all of them or none.
+//!
+//! Each limit finds its key, puts itself on the stack as a `LimitChain`, and calls the next. The
+//! last takes from all. On the way back each adds its policy and refund to the outcome.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,30 +13,30 @@ use crate::http::{Check, Head, Policy};
 use crate::limiter::all_of::{sealed, take_all};
 use crate::word::decision::{Denied, Granted};
 
-/// A request, as limits are asked about it.
+/// A request to the limits of a layer.
 pub(crate) struct LayerRequest<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) cost: u64,
-    /// The limits of the layer.
+    /// Number of limits of the layer.
     pub(crate) limits: usize,
-    /// The faults of the setup that were said already.
+    /// Faults of the setup that were reported already.
     pub(crate) said: &'a Said,
-    /// By limiters of layers before this one.
+    /// Limiters that counted the request in an outer layer.
     pub(crate) counted: &'a [u64],
-    /// The limit is enforced for some keys only, by their hash.
+    /// Whether refusals are enforced for a share of keys only, by their hash.
     pub(crate) sampled: bool,
-    /// The hash of the first limit's key, or 0 if no share is sampled.
+    /// Hash of the first limit's key, or 0 if no share is sampled.
     pub(crate) hash: Cell<u64>,
-    /// The tokens may be given back.
+    /// Whether the tokens may be given back.
     pub(crate) refundable: bool,
 }
 
-/// What all limits of a layer came to.
+/// The outcome of a request at all limits of a layer.
 pub(crate) struct ChainOutcome<'a> {
     pub(crate) kind: LimitOutcome,
     /// The limit that refused, or has the fewest tokens left. `None` if no limit applies.
     pub(crate) decider: Option<Decider<'a>>,
-    /// Of all others.
+    /// Policies of the other limits.
     pub(crate) also: Vec<Arc<Policy>>,
     pub(crate) refunds: Vec<Refund>,
     pub(crate) which: usize,
@@ -49,13 +52,13 @@ pub(crate) enum LimitOutcome {
     Decided(Result<Granted, Denied>),
     /// No limit applies.
     Free,
-    /// There is no key, and one is needed: perhaps by a fault of the setup.
+    /// A key is missing and needed, perhaps by a fault of the setup.
     NoKey {
         check: Option<Check>,
     },
 }
 
-/// Gives back the tokens of a limit. Returns the tokens that are left then, if this limit decided.
+/// Gives back the tokens of a limit, and returns the tokens left if this limit decided.
 pub(crate) type Refund = Box<dyn FnOnce() -> Option<Granted> + Send>;
 
 impl<'a> ChainOutcome<'a> {
@@ -64,7 +67,7 @@ impl<'a> ChainOutcome<'a> {
     }
 }
 
-/// The limits that apply to a request so far, the latest first: each is on the stack of the gate that found its key.
+/// The limits that apply so far, the latest first. Each link is on the stack of its limit.
 pub(crate) struct LimitChain<'a> {
     pub(crate) limit: &'a dyn sealed::Limit,
     pub(crate) before: Option<&'a LimitChain<'a>>,
@@ -81,24 +84,24 @@ impl sealed::Limits for LimitChain<'_> {
     }
 }
 
-/// A limit, whatever its keys are.
+/// A limit with its type of keys erased.
 pub(crate) trait DynLimit: Any + Send + Sync {
-    /// Finds the key, and goes on to the others; the last takes of all or of none. What is left to say of this limit is added to what
-    /// came of that.
+    /// Decides on a request at this limit and the rest.
     fn decide<'a>(
         &'a self,
         asked: &LayerRequest<'_>,
         rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&LimitChain<'_>>,
     ) -> ChainOutcome<'a>;
-    /// Of its limiter.
+    /// Returns the id of the limiter.
     fn id(&self) -> u64;
-    /// Says a fault of the setup that a request shows, or without one that the source of keys has.
+    /// Reports a fault of the setup: one that `head` shows or, without `head`, one of the key
+    /// source.
     fn examine(&self, head: Option<Head<'_>>, said: &Said);
     fn stats(&self) -> LimitStats;
 }
 
-/// The rest of the gates, of which there is one at first; after the last, the decision.
+/// Decides at the rest of the limits; after the last, takes from the whole chain.
 pub(crate) fn next<'a>(
     asked: &LayerRequest<'_>,
     rest: &'a [Arc<dyn DynLimit>],

@@ -20,19 +20,19 @@ pub(super) type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;
 pub(super) type DecisionHook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
-/// What all services of a layer share.
+/// The state that all services of a layer share.
 pub(crate) struct LayerState {
     pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
-    /// Of all of these limiters.
+    /// Ids of the limiters.
     pub(crate) ids: Arc<[u64]>,
     pub(crate) cost: Option<Cost>,
     pub(crate) skip: Option<Skip>,
     pub(crate) hook: Option<DecisionHook>,
     pub(crate) refund_on: Option<RefundOn>,
-    /// Of [`ALL_KEYS`].
+    /// Share of keys for which refusals are enforced, in units of 2^-32.
     pub(crate) enforced: u64,
     pub(crate) reject: Box<dyn Reject<Bytes>>,
-    /// Requests that are not limited: no limit counts them.
+    /// Requests to which no limit applied.
     pub(crate) skipped: CachePadded<AtomicU64>,
     pub(crate) said: Said,
 }
@@ -41,21 +41,21 @@ pub(crate) const ALL_KEYS: u64 = 1 << 32;
 
 /// The next step of a request.
 pub(super) enum Action {
-    /// It is passed on: the decision is told to the service, and the response to come is worked on.
+    /// Passes the request on with its decision; the response needs work.
     Pass(Option<Decision>, After),
     Refuse(Response<Bytes>),
 }
 
 impl LayerState {
-    /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
-    /// faults of the setup.
+    /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults of the
+    /// setup.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
         if count(counter).is_power_of_two() {
             self.examine(Some(head));
         }
     }
 
-    /// Says each fault that a request shows and that was not said before.
+    /// Reports each fault that a request shows, unless it was reported before.
     #[cold]
     pub(crate) fn examine(&self, head: Option<Head<'_>>) {
         for limit in &self.limits {
@@ -79,7 +79,7 @@ impl LayerState {
             refundable: self.refund_on.is_some(),
         };
         let ChainOutcome { kind, decider, also, refunds, .. } = next(&asked, &self.limits, None);
-        // The upper half: the map's buckets have the same hash.
+        // The upper half, since the map's buckets have the same hash.
         let enforced = asked.hash.get() >> 32 < self.enforced;
         let (result, Decider { policy, counters }) = match (kind, decider) {
             (LimitOutcome::Decided(result), Some(decider)) => (result, decider),
@@ -132,14 +132,14 @@ impl LayerState {
     }
 }
 
-/// What clients are told of, beside the decision.
+/// The policies that a response reports.
 struct Notice {
     policy: Arc<Policy>,
     also: Vec<Arc<Policy>>,
 }
 
 impl Notice {
-    /// Whether granted requests are told of their limits.
+    /// Returns whether responses to granted requests report their limits.
     fn has_grants(&self) -> bool {
         !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
     }
@@ -152,7 +152,7 @@ impl Notice {
     }
 }
 
-/// The work on a response when it is there.
+/// The work on a response once it is there.
 pub(super) struct After {
     notice: Option<(Notice, Granted)>,
     refund: Option<(RefundOn, Vec<Refund>, Arc<LimitCounters>)>,
@@ -167,7 +167,7 @@ impl After {
             && on(status)
         {
             count(&counters.refunded);
-            // All give back before the response tells of the tokens that are left.
+            // All give back before the response reports the tokens that are left.
             let left = refunds.into_iter().filter_map(|refund| refund()).last();
             if let (Some(left), Some((_, granted))) = (left, &mut self.notice) {
                 *granted = left;
@@ -175,7 +175,7 @@ impl After {
         }
         if let Some((notice, granted)) = self.notice.take() {
             let fields = granted.headers(&notice.policy);
-            // A client that is told to wait would wait before it follows the redirection.
+            // A client that has to wait would wait before it follows the redirection.
             let waits = status.is_redirection() && granted.remaining() == 0;
             notice.add(response, if waits { fields.without_rest() } else { fields });
         }

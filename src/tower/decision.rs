@@ -1,10 +1,10 @@
-//! What the layer decided, for those behind it.
+//! The decision of a layer, for the service inside.
 
 use std::sync::Arc;
 
 use crate::word::decision::{Denied, Granted};
 
-/// What a [`RateLimitLayer`](super::RateLimitLayer) decided on a request: an extension of each that it passes on.
+/// The decision of a [`RateLimitLayer`](super::RateLimitLayer): an extension of requests passed on.
 ///
 /// # Examples
 ///
@@ -25,21 +25,22 @@ use crate::word::decision::{Denied, Granted};
 pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
-    /// The limiters that have counted the request.
+    /// Ids of the limiters that have counted the request.
     pub(crate) counted: Arc<[u64]>,
 }
 
 impl Decision {
-    /// What the limit said that has the least left, or refused.
+    /// Returns the answer of the limit that refused, or has the fewest tokens left.
     ///
     /// # Errors
     ///
-    /// It was refused. A request that was passed on all the same is one of shadow mode, or of those that are not enforced.
+    /// The request was refused, and passed on all the same: by shadow mode, or as its key is not
+    /// enforced.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }
 
-    /// The tokens that were asked for.
+    /// Returns the tokens that the request cost.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost

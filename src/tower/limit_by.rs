@@ -1,4 +1,4 @@
-//! One limit of a layer, and how several are taken at once.
+//! One limit of a layer.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -17,23 +17,24 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::quota::rate::Quota;
 use crate::word::plan::Plan;
 
-/// What becomes of a request that has no key.
+/// The treatment of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnMissingKey {
-    /// All of these share one bucket, under the limiter's own quota. (It is one of those that keys without room share.)
+    /// All such requests share one bucket, under the limiter's own quota. It is one of its overflow
+    /// buckets.
     Share,
-    /// The limit does not apply to it.
+    /// The limit does not apply.
     Allow,
-    /// It is rejected, which is the default: with 500 if the server has not noted the peer's
-    /// address, else with 400. [`reject_with`](super::LayerBuilder::reject_with) may say otherwise.
+    /// The request is rejected, with 500 if the server has not noted the peer's address, else with
+    /// 400. [`reject_with`](super::LayerBuilder::reject_with) can change the response.
     #[default]
     Reject,
 }
 
 type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
 
-/// One limit of a layer: a limiter, and where its keys come from.
+/// One limit of a layer: a limiter and the source of its keys.
 ///
 /// # Examples
 ///
@@ -55,14 +56,13 @@ pub struct LimitBy<K> {
     plan: Option<Box<ChoosePlan>>,
     missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
-    /// The same policy for other quotas. It is empty until requests come, when the policy stays as
-    /// it is.
+    /// The same policy for other quotas, empty while the limiter has one quota.
     others: Policies,
     pub(crate) top: TopKeys<K>,
     counters: Arc<LimitCounters>,
 }
 
-/// A limiter that has no source of keys yet: the first half of a `T`, which is [`LimitBy`] or
+/// A limiter that still needs a source of keys to become a [`LimitBy`] or a
 /// [`LayerBuilder`](super::LayerBuilder).
 ///
 /// # Examples
@@ -78,7 +78,7 @@ pub struct LimitBy<K> {
 /// let layer = RateLimitLayer::builder(limiter).build();
 /// ```
 ///
-/// One bucket for all requests has to be said:
+/// One bucket for all requests has to be explicit:
 ///
 /// ```
 /// use tollgate::tower::RateLimitLayer;
@@ -101,14 +101,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
         NeedsKey { limiter: limiter.into(), then: PhantomData }
     }
 
-    /// Limits each key by itself: [`ClientIp`](crate::http::ClientIp),
-    /// [`HeaderKey`](crate::http::HeaderKey), [`Extension`](crate::http::Extension), a closure in
-    /// [`key_fn`](crate::http::key_fn), a pair of these.
+    /// Limits each key by itself: a [`ClientIp`](crate::http::ClientIp),
+    /// [`HeaderKey`](crate::http::HeaderKey), [`Extension`](crate::http::Extension),
+    /// [`key_fn`](crate::http::key_fn), or a pair of these.
     pub fn key(self, from: impl KeyFrom<Key = K> + 'static) -> T {
         T::from(LimitBy::with(self.limiter, Box::new(from), OnMissingKey::Reject))
     }
 
-    /// Has all requests share one bucket. None has a key: all are counted as `keyless`.
+    /// Limits all requests by one bucket. As they have no key, all are counted as `keyless`.
     pub fn shared(self) -> T {
         T::from(LimitBy::with(self.limiter, Box::new(|_: Head<'_>| None), OnMissingKey::Share))
     }
@@ -121,7 +121,7 @@ impl<K, T> fmt::Debug for NeedsKey<K, T> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    /// By a limiter, which may be in an `Arc` and in other hands as well. [`key`](NeedsKey::key) or
+    /// Begins a limit by a limiter, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
     /// [`shared`](NeedsKey::shared) comes next.
     pub fn new<S: BuildHasher + Send + Sync + 'static>(
         limiter: impl Into<Arc<RateLimiter<K, S>>>,
@@ -135,23 +135,24 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { limiter, key, plan: None, missing, policy, others, top, counters }
     }
 
-    /// Puts requests under a plan of the limiter. `None` is its own quota.
+    /// Chooses a plan of the limiter for each request, such as a customer's tier. `None` is its own
+    /// quota.
     #[must_use]
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LimitBy { plan: Some(Box::new(choose)), ..self }
     }
 
-    /// What becomes of a request without a key: it is rejected if this is not given.
+    /// Sets the treatment of requests without a key; the default is to reject them.
     #[must_use]
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         LimitBy { missing, ..self }
     }
 
-    /// The name of the limit, for clients and for statistics: `default` if it is not given.
+    /// Names the limit, for clients and for statistics. The default is `default`.
     ///
     /// # Errors
     ///
-    /// It is not of 1 to 64 printable ASCII characters.
+    /// `name` is not of 1 to 64 printable ASCII characters.
     pub fn name(self, name: &str) -> Result<Self, InvalidName> {
         let (before, policy) = (self.policy, Policy::new(name, self.limiter.quota())?.into());
         Ok(LimitBy { policy, ..self }.told_as(&before))
@@ -161,7 +162,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { policy: set(Policy::clone(&self.policy)).into(), ..self }
     }
 
-    /// Tells clients of this limit as of another.
+    /// Reports this limit to clients in the form of another.
     pub(crate) fn told_as(self, other: &Policy) -> Self {
         let longest = Duration::from_secs(other.longest);
         self.with_policy(|policy| {
@@ -169,8 +170,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         })
     }
 
-    /// Returns the policy of a decision under a quota. It was made ahead for the quota that the
-    /// limiter began with.
+    /// Returns the policy of a decision under a quota.
     fn policy_of(&self, quota: Quota) -> Arc<Policy> {
         if quota == self.policy.quota() { self.policy.clone() } else { self.others.of(&self.policy, quota) }
     }
@@ -190,7 +190,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         chain: Option<&LimitChain<'_>>,
     ) -> ChainOutcome<'a> {
         let key = self.key.key_from(asked.head);
-        // The key of the first limit is sampled, whatever becomes of the others.
+        // The first limit's key is sampled, even if only other limits apply.
         if let Some(key) = &key
             && asked.sampled
             && rest.len() + 1 == asked.limits
@@ -253,8 +253,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         ChainOutcome { decider, ..ChainOutcome::new(LimitOutcome::NoKey { check }, index) }
     }
 
-    /// Counts a request without a key. The 1st, 2nd, 4th, 8th of these and so on are examined for a
-    /// fault of the setup.
+    /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for a fault of
+    /// the setup.
     #[cold]
     fn count_keyless(&self, asked: &LayerRequest<'_>) {
         if count(&self.counters.keyless).is_power_of_two() {
@@ -266,7 +266,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         Decider { policy, counters: &self.counters }
     }
 
-    /// Adds what is to be said of this limit.
+    /// Adds the policy and the refund of this limit to an outcome.
     #[inline(always)]
     fn tell<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! A limiter as a layer sees it, whatever its hasher is.
+//! A limiter with its hasher erased.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -9,7 +9,8 @@ use crate::quota::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
-/// What is asked of a limiter: tokens of a key, perhaps under a plan, or of the bucket that those without a key share.
+/// A request for `n` tokens of a key, perhaps under a plan, or of the bucket for requests without
+/// one.
 #[derive(Clone)]
 pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,
@@ -17,18 +18,18 @@ pub(crate) struct LimiterRequest<K> {
     pub(crate) n: u64,
 }
 
-/// Its verbs that a layer needs.
+/// The verbs of a limiter that a layer needs.
 pub(crate) trait DynLimiter<K>: Send + Sync {
     fn id(&self) -> u64;
     fn quota(&self) -> Quota;
     fn stats(&self) -> Stats;
-    /// Of a key, before the map mixes it.
+    /// Returns the hash of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
     fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
     fn refund(&self, request: &LimiterRequest<K>);
-    /// Looks at the tokens that are there, and takes none.
+    /// Returns the tokens that are there, and takes none.
     fn peek(&self, request: &LimiterRequest<K>) -> Granted;
-    /// Goes on with the request as one of several limits.
+    /// Calls `then` with the request as one of several limits.
     fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
 

@@ -3,8 +3,11 @@
 use super::stats::{LayerStats, series};
 
 impl LayerStats {
-    /// Publishes them through the [`metrics`] facade, under the names that [`prometheus`](super::prometheus) has. To be called now
-    /// and then, as by a timer. Layers whose limits have the same names overwrite each other's counts.
+    /// Publishes the counts through the [`metrics`] facade, as named in
+    /// [`prometheus`](super::prometheus).
+    ///
+    /// Call it now and then, as by a timer. Layers whose limits share a name overwrite each other's
+    /// counts.
     ///
     /// # Examples
     ///

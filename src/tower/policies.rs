@@ -1,5 +1,4 @@
-//! The policies of a limit whose requests have several quotas: one for each plan, and for each
-//! quota that was set since the layer was built.
+//! The policies of a limit with several quotas: plans, and quotas set after the layer was built.
 
 use std::sync::Arc;
 
@@ -8,11 +7,11 @@ use papaya::HashMap;
 use crate::http::Policy;
 use crate::quota::rate::Quota;
 
-/// The most quotas that are kept. Reaching it forgets all of them: those still in use are formatted
+/// The most quotas that are kept. Reaching it drops all, and those still in use are formatted
 /// again.
 const MAX_QUOTAS: usize = 256;
 
-/// Policies that were formatted before, by quota. A reader takes no lock.
+/// Formatted policies by quota. A reader takes no lock.
 pub(crate) struct Policies(HashMap<Quota, Arc<Policy>>);
 
 impl Policies {
@@ -20,7 +19,7 @@ impl Policies {
         Policies(HashMap::new())
     }
 
-    /// Returns a policy for another quota. It is formatted for the first request only.
+    /// Returns a policy for another quota, formatted for the first request only.
     pub(crate) fn of(&self, policy: &Policy, quota: Quota) -> Arc<Policy> {
         match self.0.pin().get(&quota) {
             Some(made) => made.clone(),
