@@ -26,8 +26,10 @@ use super::key::{Head, KeyFrom, only};
 /// |---|---|
 /// | [`peer_from`](ClientIp::peer_from) | the other end of the connection |
 /// | [`header`](ClientIp::header) | the address in a header that is present once |
-/// | [`xff_trusted_by`](ClientIp::xff_trusted_by), [`forwarded_trusted_by`](ClientIp::forwarded_trusted_by) | from the peer leftwards, the first address that is not a trusted proxy |
-/// | [`xff_hops`](ClientIp::xff_hops), [`forwarded_hops`](ClientIp::forwarded_hops) | the `n`-th address from the right |
+/// | [`xff_trusted_by`](ClientIp::xff_trusted_by) | the first untrusted one, from the peer leftwards |
+/// | [`xff_hops`](ClientIp::xff_hops) | the `n`-th address from the right |
+///
+/// `forwarded_trusted_by` and `forwarded_hops` are the same for the header `Forwarded`.
 ///
 /// A hop without an address (`unknown`, `_hidden`, empty, garbage) ends the walk: the client is the
 /// last address before it. A list from an untrusted peer is ignored, and
@@ -106,8 +108,7 @@ pub struct ClientIpStats {
     pub forwarded_from_untrusted: u64,
     /// Requests with fewer hops than configured: the peer's address was the client's.
     pub too_few_hops: u64,
-    /// Requests with a hop without an address, which ended the walk, or with a header that is not
-    /// one address.
+    /// Requests with a hop without an address, or with a header that is not one address.
     pub unreadable: u64,
 }
 
@@ -138,8 +139,7 @@ impl ClientIp {
         ClientIp { peer, source: AddressSource::Peer, prefix: 64, nat64: false, counters: Arc::default() }
     }
 
-    /// Takes the address from one header, such as `cf-connecting-ip`, which the proxy must always
-    /// set or strip.
+    /// Takes the address from one header, such as `cf-connecting-ip`, which a proxy always sets.
     ///
     /// A request without exactly one such header, with one address, has no key.
     #[must_use]
@@ -344,7 +344,8 @@ fn nth(list: List, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Che
         match hops.next() {
             Some(Some(hop)) => client = Some(hop.to_canonical()),
             Some(None) => return (client, Some(Check::UnreadableHop)),
-            // With fewer hops than configured, none of them is known to be the client's.
+            // Returns the `n`-th hop from the right, or the last before one without an address;
+            // `None` past the end.
             None => return (None, Some(Check::TooFewHops)),
         }
     }

@@ -127,8 +127,8 @@ impl Granted {
 }
 
 impl Denied {
-    /// Returns the headers that report this decision, with `Retry-After` unless it is never
-    /// granted. See [`Policy`].
+    /// Returns the headers that report this decision, with `Retry-After` if it can be granted
+    /// later.
     #[must_use]
     pub fn headers(&self, policy: &Policy) -> Fields {
         Fields::new(policy, policy.denied(self))

@@ -33,8 +33,7 @@ const TEXT: HeaderName = HeaderName::from_static("grpc-message");
 pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Returns the content type of the response if the request is one of gRPC: the request's own for
-/// grpc-web.
+/// Returns the response's content type for a request of gRPC: the request's own for grpc-web.
 pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
     const GRPC: &[u8] = b"application/grpc";
     let value = headers.get(CONTENT_TYPE)?;

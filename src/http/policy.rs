@@ -70,7 +70,7 @@ pub enum ResetFormat {
 ///
 /// | parameter | of a quota of `count` in `period`, with a burst |
 /// |---|---|
-/// | `w` | the period or the time to fill the bucket, whichever is longer, in whole seconds, at least 1 |
+/// | `w` | the longer of the period and the time to fill the bucket, in whole seconds, at least 1 |
 /// | `q` | the tokens that come in `w`, rounded down; at least the burst |
 /// | `r` | tokens that are left, in whole ones |
 /// | `t` | if `r` is 0, seconds until a token is there, or those of `Retry-After` |
@@ -189,8 +189,7 @@ impl Policy {
         Policy { below: percent.min(100), ..self }
     }
 
-    /// Sets the longest wait that responses state, in whole seconds from 1 to 68 years, the
-    /// default.
+    /// Sets the longest wait that responses state, in whole seconds: 1 to 68 years, the default.
     ///
     /// A client that waits for so short a time in vain gets the next wait then.
     #[must_use]

@@ -81,15 +81,13 @@ impl<'a> Refusal<'a> {
         Refusal { keyless: Code::Unauthenticated, ..self.clone() }
     }
 
-    /// Notes the fault that [`KeyFrom::check`](super::KeyFrom::check) returned for a request
-    /// without a key.
+    /// Notes the fault that [`KeyFrom::check`](super::KeyFrom::check) returned for the request.
     #[must_use]
     pub fn with_check(self, check: Option<Check>) -> Refusal<'a> {
         Refusal { check, ..self }
     }
 
-    /// Returns the fault of the server's setup that left the request without a key, if there is
-    /// one.
+    /// Returns the fault of the server's setup that left the request without a key, if any.
     #[must_use]
     pub fn check(&self) -> Option<Check> {
         self.check
@@ -134,7 +132,7 @@ impl<'a> Refusal<'a> {
         self.why.is_some_and(|denied| denied.reason() == Reason::TooMany)
     }
 
-    /// Returns whether the request is one of gRPC: the response is HTTP 200, with the refusal in
+    /// Returns whether the request is one of gRPC: the response is HTTP 200, the refusal in
     /// headers.
     #[must_use]
     pub fn is_grpc(&self) -> bool {

@@ -9,12 +9,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response of a [`RateLimit`](super::RateLimit): the inner service's or a
-    /// refusal's.
+    /// The body of a response of a [`RateLimit`](super::RateLimit): the inner one or a refusal's.
     ///
     /// The inner body may have any type, so a layer goes over any service. The default is an empty
-    /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type to
-    /// a server that needs it.
+    /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type.
     #[derive(Clone)]
     pub struct ResponseBody<B> {
         #[pin]

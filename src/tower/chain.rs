@@ -95,8 +95,7 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     ) -> ChainOutcome<'a>;
     /// Returns the id of the limiter.
     fn id(&self) -> u64;
-    /// Reports a fault of the setup: one that `head` shows or, without `head`, one of the key
-    /// source.
+    /// Reports a fault that `head` shows or, without `head`, a fault of the key source.
     fn examine(&self, head: Option<Head<'_>>, said: &Said);
     fn stats(&self) -> LimitStats;
 }

@@ -47,8 +47,7 @@ pub(super) enum Action {
 }
 
 impl LayerState {
-    /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults of the
-    /// setup.
+    /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
         if count(counter).is_power_of_two() {
             self.examine(Some(head));

@@ -34,8 +34,7 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// The request was refused, and passed on all the same: by shadow mode, or as its key is not
-    /// enforced.
+    /// The request was refused, and passed on by shadow mode or as its key is not enforced.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }

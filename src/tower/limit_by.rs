@@ -135,7 +135,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { limiter, key, plan: None, missing, policy, others, top, counters }
     }
 
-    /// Chooses a plan of the limiter for each request, such as a customer's tier. `None` is its own
+    /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
     /// quota.
     #[must_use]
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
@@ -253,8 +253,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         ChainOutcome { decider, ..ChainOutcome::new(LimitOutcome::NoKey { check }, index) }
     }
 
-    /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for a fault of
-    /// the setup.
+    /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for faults.
     #[cold]
     fn count_keyless(&self, asked: &LayerRequest<'_>) {
         if count(&self.counters.keyless).is_power_of_two() {

@@ -9,8 +9,7 @@ use crate::quota::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
-/// A request for `n` tokens of a key, perhaps under a plan, or of the bucket for requests without
-/// one.
+/// A request for `n` tokens of a key, perhaps under a plan, or of the bucket without a key.
 #[derive(Clone)]
 pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,

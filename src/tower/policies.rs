@@ -7,8 +7,7 @@ use papaya::HashMap;
 use crate::http::Policy;
 use crate::quota::rate::Quota;
 
-/// The most quotas that are kept. Reaching it drops all, and those still in use are formatted
-/// again.
+/// The most quotas that are kept. Reaching it drops all of them.
 const MAX_QUOTAS: usize = 256;
 
 /// Formatted policies by quota. A reader takes no lock.

@@ -15,8 +15,7 @@ use super::body::ResponseBody;
 use super::decide::{Action, After, LayerState};
 use crate::http::Head;
 
-/// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer). Clones count
-/// together.
+/// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer), with its counts.
 pub struct RateLimit<T> {
     pub(crate) inner: T,
     pub(crate) state: Arc<LayerState>,
@@ -84,8 +83,7 @@ where
 }
 
 impl<T: Clone> RateLimit<T> {
-    /// Moves the service into the future, with its place in a queue, and leaves a clone without
-    /// one.
+    /// Moves the service into the future with its place in a queue, and leaves a clone without one.
     #[cold]
     fn wait<A>(&mut self, request: Request<A>, after: After) -> ResponseKind<T, A>
     where

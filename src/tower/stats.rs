@@ -41,7 +41,7 @@ pub struct LayerStats {
     pub granted: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// Requests over a limit that were passed on, by shadow mode or as their key is not enforced.
+    /// Requests over a limit that were passed on, by shadow mode or for an unenforced key.
     pub shadow_refused: u64,
     /// Requests to which no limit applied, or that an outer layer had counted by the same limiter.
     pub skipped: u64,
@@ -71,8 +71,7 @@ pub struct LimitStats {
     pub granted: u64,
     /// Requests that this limit refused.
     pub refused: u64,
-    /// Requests over this limit that were passed on, by shadow mode or as their key is not
-    /// enforced.
+    /// Requests over this limit that were passed on, by shadow mode or for an unenforced key.
     pub shadow_refused: u64,
     /// Requests that were rejected for want of a key for this limit.
     pub rejected: u64,
