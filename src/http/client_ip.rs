@@ -26,7 +26,7 @@ use super::key::{Head, KeyFrom, only};
 /// |---|---|
 /// | [`peer_from`](ClientIp::peer_from) | the other end of the connection |
 /// | [`header`](ClientIp::header) | the address in a header that is present once |
-/// | [`xff_trusted_by`](ClientIp::xff_trusted_by) | the first untrusted one, from the peer leftwards |
+/// | [`xff_trusted_by`](ClientIp::xff_trusted_by) | from the peer leftwards, the first untrusted |
 /// | [`xff_hops`](ClientIp::xff_hops) | the `n`-th address from the right |
 ///
 /// `forwarded_trusted_by` and `forwarded_hops` are the same for the header `Forwarded`.
