@@ -2,20 +2,21 @@
 
 use std::fmt;
 
-/// A fault of a server's setup that a layer has noticed: its code, and a sentence on how to mend it.
+/// A fault of a server's setup that a layer has noticed: its code and its remedy.
 ///
-/// Each is said once per layer, see [`LayerBuilder::silence`](crate::tower::LayerBuilder::silence).
+/// A layer reports each fault once: see
+/// [`LayerBuilder::silence`](crate::tower::LayerBuilder::silence).
 #[doc = include_str!("../../docs/checks.md")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Check {
     /// A request has no peer address.
     NoPeer,
-    /// The peer is a proxy, and its address is the key.
+    /// The peer's address is the key, and the peer is a proxy.
     PeerIsProxy,
-    /// A peer that is not trusted sent a list of hops.
+    /// An untrusted peer sent a list of hops.
     UntrustedPeer,
-    /// A list has fewer hops than were set.
+    /// A list has fewer hops than were configured.
     TooFewHops,
     /// A hop, or the header of the address, is not an address.
     UnreadableHop,
@@ -24,7 +25,7 @@ pub enum Check {
 }
 
 impl Check {
-    /// Every check, in the order of the list above.
+    /// All checks, in the order of the table above.
     pub const ALL: [Check; 6] = [
         Check::NoPeer,
         Check::PeerIsProxy,
@@ -34,7 +35,7 @@ impl Check {
         Check::TrustsAll,
     ];
 
-    /// The code, as `no-peer`.
+    /// Returns the code, such as `no-peer`.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -79,7 +80,7 @@ impl Check {
     }
 }
 
-/// The code and the sentence.
+/// The code and the remedy.
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code(), self.sentence())

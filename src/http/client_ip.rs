@@ -1,4 +1,7 @@
-//! Whose request it is, by address: the peer's, or what proxies say that are to be believed.
+//! The client of a request by address: its peer, or a hop that trusted proxies noted.
+
+#[cfg(feature = "ipnet")]
+mod networks;
 
 use std::error::Error;
 use std::fmt;
@@ -11,39 +14,43 @@ use http::header::{HeaderMap, HeaderName};
 
 use super::check::Check;
 use super::forwarded::{List, address};
-use super::head::{Head, KeyFrom, only};
+use super::key::{Head, KeyFrom, only};
 
 /// The address of the client, as a key.
 ///
-/// Without more it is the peer's, and no header is looked at. Behind proxies, say which header they write and which of them
-/// are believed. There is no fallback from one header to another: the first that a proxy does not strip is the
-/// client's to write.
+/// By default this is the peer's address, and no header is read. Behind proxies, name the header
+/// that they write and the proxies to believe. There is no fallback from one header to another: a
+/// client can write any header that no proxy strips.
 ///
-/// | | who is the client |
+/// | constructor | the client |
 /// |---|---|
-/// | [`peer_from`](ClientIp::peer_from) | who has the connection |
-/// | [`header`](ClientIp::header) | what one header says, which is there once |
-/// | [`xff_trusted_by`](ClientIp::xff_trusted_by), [`forwarded_trusted_by`](ClientIp::forwarded_trusted_by) | from the peer leftwards, the first that is not a trusted proxy |
-/// | [`xff_hops`](ClientIp::xff_hops), [`forwarded_hops`](ClientIp::forwarded_hops) | the `n`-th from the right |
+/// | [`peer_from`](ClientIp::peer_from) | the other end of the connection |
+/// | [`header`](ClientIp::header) | the address in a header that is present once |
+/// | [`xff_trusted_by`](ClientIp::xff_trusted_by) | from the peer leftwards, the first untrusted |
+/// | [`xff_hops`](ClientIp::xff_hops) | the `n`-th address from the right |
 ///
-/// A hop that says no address (`unknown`, `_hidden`, nothing, garbage) ends the walk: the client is whoever was found up to
-/// there. A list from a peer that is not trusted is ignored, and [counted](ClientIp::stats).
+/// `forwarded_trusted_by` and `forwarded_hops` are the same for the header `Forwarded`.
 ///
-/// The key is canonical: `::ffff:192.0.2.1` is `192.0.2.1`. One of version 6 is its /64, which one subscriber has;
-/// see [`ipv6_prefix`](ClientIp::ipv6_prefix). So `::1` is `::`, and all users of a NAT64 are one;
-/// see [`unwrap_nat64`](ClientIp::unwrap_nat64).
+/// A hop without an address (`unknown`, `_hidden`, empty, garbage) ends the walk: the client is the
+/// last address before it. A list from an untrusted peer is ignored, and
+/// [counted](ClientIp::stats).
+///
+/// The key is canonical: `::ffff:192.0.2.1` is `192.0.2.1`. An IPv6 key is the /64 of the address,
+/// which belongs to one subscriber: see [`ipv6_prefix`](ClientIp::ipv6_prefix). So `::1` is `::`.
+/// All users of a NAT64 share one key: see [`unwrap_nat64`](ClientIp::unwrap_nat64).
 ///
 /// # Where the peer's address is
 ///
-/// A server notes it in the request's extensions, each in its own type:
+/// Servers note the address in the request's extensions, each in a type of its own:
 ///
 /// * axum, served by `app.into_make_service_with_connect_info::<SocketAddr>()`:
 ///   `ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip())`;
-/// * tonic:
-///   `ClientIp::peer_from(|info: &TcpConnectInfo| info.remote_addr().map(|peer| peer.ip()))`;
+/// * tonic: `ClientIp::peer_from(|info: &TcpConnectInfo| info.remote_addr().map(|peer|
+///   peer.ip()))`;
 /// * hyper, after `request.extensions_mut().insert(peer)`: [`ClientIp::peer()`](ClientIp::peer).
 ///
-/// A request without it has no key. A layer answers it with 500 and says so once: [`Check::NoPeer`].
+/// A request without a peer address has no key. A layer answers it with 500 and reports the fault
+/// once: [`Check::NoPeer`].
 ///
 /// # Examples
 ///
@@ -71,7 +78,8 @@ pub struct ClientIp {
     source: AddressSource,
     prefix: u8,
     nat64: bool,
-    counters: Arc<ClientIpCounters>,
+    /// Requests that showed a fault, by [`Check`].
+    counters: Arc<[AtomicU64; Check::ALL.len()]>,
 }
 
 /// Finds the peer's address.
@@ -82,44 +90,32 @@ enum AddressSource {
     Peer,
     Header(HeaderName),
     Hops(List, usize),
-    Trusted(List, Trust),
+    Trusted {
+        list: List,
+        /// Whether one of the trusted networks contains all addresses.
+        all: bool,
+        is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    },
 }
 
-/// The proxies that are believed.
-#[derive(Clone)]
-struct Trust {
-    is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// A network that contains all addresses is among them.
-    all: bool,
-}
-
-#[derive(Default)]
-struct ClientIpCounters {
-    no_peer: AtomicU64,
-    untrusted: AtomicU64,
-    short: AtomicU64,
-    unreadable: AtomicU64,
-}
-
-/// What was odd about the addresses of requests, from [`ClientIp::stats`].
+/// Counts of requests with unusable addresses, from [`ClientIp::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientIpStats {
-    /// Requests without a peer address where it was needed.
+    /// Requests without a peer address where one was needed.
     pub no_peer: u64,
-    /// Requests with a list from a peer that is not trusted: it was ignored.
+    /// Requests with a list from an untrusted peer, which was ignored.
     pub forwarded_from_untrusted: u64,
-    /// Requests with fewer hops than were to be there: the peer counts.
+    /// Requests with fewer hops than configured: the peer's address was the client's.
     pub too_few_hops: u64,
-    /// Requests with a hop that says no address, where the walk ended; or with a header that is not one address.
+    /// Requests with a hop without an address, or with a header that is not one address.
     pub unreadable: u64,
 }
 
 impl ClientIp {
-    /// The peer's address, which the server has put into the request's extensions as a `SocketAddr` or an `IpAddr`.
+    /// Takes the peer's address from the request's extensions, as a `SocketAddr` or an `IpAddr`.
     ///
-    /// axum and tonic have types of their own for it, see
-    /// [above](ClientIp#where-the-peers-address-is).
+    /// axum and tonic have [types of their own](ClientIp#where-the-peers-address-is).
     #[must_use]
     pub fn peer() -> ClientIp {
         let of = |extensions: &Extensions| {
@@ -129,8 +125,9 @@ impl ClientIp {
         ClientIp::by(Arc::new(of))
     }
 
-    /// The peer's address, in whatever the server has put into the request's extensions: an `IpAddr`, or an `Option` of it, as
-    /// tonic's `TcpConnectInfo` has it.
+    /// Takes the peer's address by a closure from an extension of type `T`.
+    ///
+    /// The closure returns an `IpAddr`, or an `Option` of one, as tonic's `TcpConnectInfo` has it.
     #[must_use]
     pub fn peer_from<T: Send + Sync + 'static, A: Into<Option<IpAddr>>>(
         of: impl Fn(&T) -> A + Send + Sync + 'static,
@@ -142,34 +139,39 @@ impl ClientIp {
         ClientIp { peer, source: AddressSource::Peer, prefix: 64, nat64: false, counters: Arc::default() }
     }
 
-    /// What one header says, such as `cf-connecting-ip`: whatever stands in front must set or strip it always. A request
-    /// that does not have it just once, as one address, has no key.
+    /// Takes the address from one header, such as `cf-connecting-ip`, which a proxy always sets.
+    ///
+    /// A request without exactly one such header, with one address, has no key.
     #[must_use]
     pub fn header(self, name: HeaderName) -> ClientIp {
         self.from(AddressSource::Header(name))
     }
 
-    /// The `n`-th address of `X-Forwarded-For` from the right, for as many proxies that append to it: 1 with one, which notes its
-    /// peer. (Google's load balancer needs 2: it notes itself as well.) If there are fewer, it is the peer. 0 is the peer.
+    /// Takes the `n`-th address of `X-Forwarded-For` from the right, for `n` proxies that append to
+    /// it.
+    ///
+    /// One proxy, which notes its peer, needs 1. Google's load balancer needs 2, as it also notes
+    /// itself. If there are fewer addresses, or `n` is 0, the client is the peer.
     #[must_use]
     pub fn xff_hops(self, n: usize) -> ClientIp {
         self.from(AddressSource::Hops(List::Xff, n))
     }
 
-    /// As [`xff_hops`](ClientIp::xff_hops), of the header `Forwarded`.
+    /// Works as [`xff_hops`](ClientIp::xff_hops), on the header `Forwarded`.
     #[must_use]
     pub fn forwarded_hops(self, n: usize) -> ClientIp {
         self.from(AddressSource::Hops(List::Forwarded, n))
     }
 
-    /// By `X-Forwarded-For`: from the peer on leftwards, the first that is not a proxy to trust. Feature `ipnet` has it by networks:
-    /// `xff_trusted`.
+    /// Takes the first untrusted address from the peer leftwards, by `X-Forwarded-For`.
+    ///
+    /// Feature `ipnet` adds `xff_trusted`, by networks.
     #[must_use]
     pub fn xff_trusted_by(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
         self.trusted(List::Xff, false, is_trusted)
     }
 
-    /// As [`xff_trusted_by`](ClientIp::xff_trusted_by), by the header `Forwarded`.
+    /// Works as [`xff_trusted_by`](ClientIp::xff_trusted_by), on the header `Forwarded`.
     #[must_use]
     pub fn forwarded_trusted_by(
         self,
@@ -178,26 +180,27 @@ impl ClientIp {
         self.trusted(List::Forwarded, false, is_trusted)
     }
 
-    /// Believes these proxies; `all` if a network that contains all addresses is among them.
-    pub(super) fn trusted(
+    fn trusted(
         self,
         list: List,
         all: bool,
         is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
     ) -> ClientIp {
-        self.from(AddressSource::Trusted(list, Trust { is_trusted: Arc::new(is_trusted), all }))
+        self.from(AddressSource::Trusted { list, all, is_trusted: Arc::new(is_trusted) })
     }
 
     fn from(self, source: AddressSource) -> ClientIp {
         ClientIp { source, ..self }
     }
 
-    /// So many leading bits of an address of version 6 are a client: 64 if it is not given. Providers give customers 64 to 48
-    /// of their own, some 44.
+    /// Groups IPv6 addresses by their first `bits` bits, 64 by default.
+    ///
+    /// Providers give a customer a /64 to a /48, some a /44.
     ///
     /// # Errors
     ///
-    /// Fewer than 32 bits would make a client of a whole provider, more than 64 as many clients of one as it likes.
+    /// `bits` is below 32, which makes one client of a provider, or above 64, which makes many of
+    /// one client.
     pub fn ipv6_prefix(self, bits: u8) -> Result<ClientIp, InvalidPrefix> {
         if (32..=64).contains(&bits) {
             Ok(ClientIp { prefix: bits, ..self })
@@ -206,31 +209,31 @@ impl ClientIp {
         }
     }
 
-    /// Takes an address of 64:ff9b::/96 for the one of version 4 in it (RFC 6052).
+    /// Replaces an address of 64:ff9b::/96 by the IPv4 address inside (RFC 6052).
     #[must_use]
     pub fn unwrap_nat64(self, unwrap: bool) -> ClientIp {
         ClientIp { nat64: unwrap, ..self }
     }
 
-    /// What was odd so far. A clone counts for the same.
+    /// Returns the counts so far, which all clones share.
     #[must_use]
     pub fn stats(&self) -> ClientIpStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |check| self.counters[check as usize].load(Ordering::Relaxed);
         ClientIpStats {
-            no_peer: of(&self.counters.no_peer),
-            forwarded_from_untrusted: of(&self.counters.untrusted),
-            too_few_hops: of(&self.counters.short),
-            unreadable: of(&self.counters.unreadable),
+            no_peer: of(Check::NoPeer),
+            forwarded_from_untrusted: of(Check::UntrustedPeer),
+            too_few_hops: of(Check::TooFewHops),
+            unreadable: of(Check::UnreadableHop),
         }
     }
 
-    /// The client's address, canonical but whole.
+    /// Returns the client's address, canonical and not cut to a prefix.
     #[must_use]
     pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
         self.counted(|| (self.peer)(head.extensions), head.headers)
     }
 
-    /// The key, where the server keeps the peer's address apart from the request: it is an `IpAddr`, or an `Option` of it.
+    /// Returns the key where the server keeps the peer's address apart from the request.
     ///
     /// # Examples
     ///
@@ -251,7 +254,7 @@ impl ClientIp {
         self.counted(|| peer, headers).map(|address| self.group(address))
     }
 
-    /// The client's address. Counts what was odd about it.
+    /// Returns the client's address, and counts a fault that the request shows.
     fn counted(&self, peer: impl Fn() -> Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         // A limit by the peer's address pays for no walk.
         if let AddressSource::Peer = self.source
@@ -261,25 +264,12 @@ impl ClientIp {
         }
         let (client, odd) = self.find(peer, headers);
         if let Some(odd) = odd {
-            self.count(odd);
+            self.counters[odd as usize].fetch_add(1, Ordering::Relaxed);
         }
         client
     }
 
-    #[cold]
-    fn count(&self, odd: Check) {
-        let ClientIpCounters { no_peer, untrusted, short, unreadable } = &*self.counters;
-        let counter = match odd {
-            Check::NoPeer => no_peer,
-            Check::UntrustedPeer => untrusted,
-            Check::TooFewHops => short,
-            Check::UnreadableHop => unreadable,
-            Check::PeerIsProxy | Check::TrustsAll => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The client's address, and a fault that it shows. Counts nothing.
+    /// Returns the client's address and a fault that the request shows, and counts nothing.
     #[inline(never)]
     fn find(
         &self,
@@ -294,21 +284,14 @@ impl ClientIp {
                 let (client, odd) = nth(*list, *n, headers);
                 (client.or_else(peer), odd)
             }
-            AddressSource::Trusted(list, trust) => match peer() {
-                Some(peer) => leftwards(*list, &*trust.is_trusted, peer, headers),
-                None => (None, None),
-            },
+            AddressSource::Trusted { list, is_trusted, .. } => {
+                peer().map_or((None, None), |peer| leftwards(*list, &**is_trusted, peer, headers))
+            }
         };
         (client, if client.is_none() { Some(Check::NoPeer) } else { odd })
     }
 
-    /// Whether the peer is by all appearances a proxy, though its address is the key.
-    fn peer_is_proxy(&self, client: Option<IpAddr>, headers: &HeaderMap) -> bool {
-        let forwarded = || List::Xff.is_in(headers) || List::Forwarded.is_in(headers);
-        matches!(self.source, AddressSource::Peer) && client.is_some_and(is_local) && forwarded()
-    }
-
-    /// The address that stands for all of its client.
+    /// Returns the address that stands for all addresses of a client.
     fn group(&self, address: IpAddr) -> IpAddr {
         let address = match address {
             IpAddr::V6(address) => address,
@@ -334,15 +317,18 @@ impl KeyFrom for ClientIp {
 
     fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
         let Some(head) = head else {
-            let all = matches!(&self.source, AddressSource::Trusted(_, trust) if trust.all);
+            let all = matches!(self.source, AddressSource::Trusted { all: true, .. });
             return all.then_some(Check::TrustsAll);
         };
         let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);
-        odd.or_else(|| self.peer_is_proxy(client, head.headers).then_some(Check::PeerIsProxy))
+        let forwarded = || List::Xff.is_in(head.headers) || List::Forwarded.is_in(head.headers);
+        let is_proxy =
+            || matches!(self.source, AddressSource::Peer) && client.is_some_and(is_local) && forwarded();
+        odd.or_else(|| is_proxy().then_some(Check::PeerIsProxy))
     }
 }
 
-/// The address in a header that is there once.
+/// Returns the address in a header that is present once.
 fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<Check>) {
     let text = only(headers, name).and_then(|value| std::str::from_utf8(value).ok());
     let found = text.and_then(|text| address(text.trim_matches([' ', '\t'])));
@@ -350,22 +336,23 @@ fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<
     (found.map(|address| address.to_canonical()), unreadable.then_some(Check::UnreadableHop))
 }
 
-/// The `n`-th hop from the right, or the last one before a hop that says no address.
-/// None if there are fewer.
+/// Returns the `n`-th hop from the right, or the last one before a hop without an address. `None`
+/// if the list has fewer.
 fn nth(list: List, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Check>) {
     let (mut client, mut hops) = (None, list.hops(headers));
     for _ in 0..n {
         match hops.next() {
             Some(Some(hop)) => client = Some(hop.to_canonical()),
             Some(None) => return (client, Some(Check::UnreadableHop)),
-            // The addresses that are there were not counted on: none is in the client's place.
+            // Returns the `n`-th hop from the right, or the last before one without an address;
+            // `None` past the end.
             None => return (None, Some(Check::TooFewHops)),
         }
     }
     (client, None)
 }
 
-/// From the peer leftwards, the first address that is not trusted.
+/// Returns the first untrusted address, from the peer leftwards.
 fn leftwards(
     list: List,
     is_trusted: &dyn Fn(IpAddr) -> bool,
@@ -386,8 +373,7 @@ fn leftwards(
     (Some(client), None)
 }
 
-/// Whether an address is of a private network or of this host: loopback, private, shared
-/// (RFC 6598) or link-local.
+/// Returns whether an address is loopback, private, shared (RFC 6598) or link-local.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => {
@@ -407,7 +393,7 @@ impl fmt::Debug for ClientIp {
     }
 }
 
-/// As many bits of an address as no client is known by.
+/// The error of [`ClientIp::ipv6_prefix`]: a prefix length outside 32..=64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPrefix(u8);
 

@@ -1,10 +1,10 @@
-//! The headers of a response that tell of a decision.
+//! The headers of a response that report a decision.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{HeaderNumbers, Headers, POLICY, Policy, ResetFormat};
+use super::policy::{HeaderNumbers, POLICY, Policy, ResetFormat};
 use crate::word::decision::{Denied, Granted};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -12,9 +12,7 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The headers that tell of a decision: an iterator, for any framework.
-///
-/// See [`Policy`].
+/// The headers that report a decision, as an iterator for any framework; see [`Policy`].
 #[derive(Clone, Debug)]
 pub struct Fields {
     fields: [Option<(HeaderName, HeaderValue)>; 6],
@@ -31,7 +29,7 @@ impl Fields {
         let reset = || match policy.reset {
             ResetFormat::DeltaSeconds => reset,
             ResetFormat::UnixSeconds => {
-                // A full second more than has begun: never early.
+                // The second that has begun counts in full, so the time is never early.
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 reset.saturating_add(now.as_secs()).saturating_add(u64::from(now.subsec_nanos() > 0))
             }
@@ -48,16 +46,19 @@ impl Fields {
         }
     }
 
-    /// Without `RateLimit`: for a redirection when nothing is left, since a client might wait with what it is sent on to do
-    /// (section 6 of the draft).
+    /// Removes `RateLimit`, for a redirection when no tokens are left.
+    ///
+    /// Otherwise a client might wait before it follows the redirection (section 6 of the draft).
     #[must_use]
     pub fn without_rest(mut self) -> Fields {
         self.fields[2] = None;
         self
     }
 
-    /// Adds them to a response. Lists are added to: an upstream may have limits of its own. Of two `X-RateLimit-Remaining` the
-    /// lower one stays, with what belongs to it.
+    /// Adds the headers to a response, beside those of an upstream with limits of its own.
+    ///
+    /// Lists are appended to. Of two `X-RateLimit-Remaining` the lower one stays, with its
+    /// `X-RateLimit-Limit` and `X-RateLimit-Reset`.
     pub fn append_to(self, headers: &mut HeaderMap) {
         let [retry, policy, limit, legacy @ ..] = self.fields;
         for (name, value) in [policy, limit].into_iter().flatten() {
@@ -80,8 +81,9 @@ impl Fields {
     }
 }
 
-/// The value of `RateLimit`. It is a new one in each response, and `format!` would take 1,200 instructions more of some 4,000
-/// that the layer takes.
+/// Returns the value of `RateLimit`, which is new in each response.
+///
+/// With `format!` it takes 1,200 instructions more, of some 4,000 for the layer.
 fn item(quoted: &str, rest: u64, time: u64) -> HeaderValue {
     let mut text = Vec::with_capacity(quoted.len() + 2 * (3 + DIGITS));
     text.extend_from_slice(quoted.as_bytes());
@@ -92,7 +94,7 @@ fn item(quoted: &str, rest: u64, time: u64) -> HeaderValue {
     HeaderValue::from_bytes(&text).expect("it is visible ASCII")
 }
 
-/// Of the largest number of 64 bits.
+/// The decimal digits of `u64::MAX`.
 const DIGITS: usize = 20;
 
 fn push_number(text: &mut Vec<u8>, mut number: u64) {
@@ -117,18 +119,16 @@ impl IntoIterator for Fields {
 }
 
 impl Granted {
-    /// What a response says of this decision. See [`Policy`].
+    /// Returns the headers that report this decision. See [`Policy`].
     #[must_use]
     pub fn headers(&self, policy: &Policy) -> Fields {
-        match policy.form {
-            Headers::None | Headers::RetryAfterOnly => Fields { fields: [const { None }; 6] },
-            _ => Fields::new(policy, policy.granted(self)),
-        }
+        Fields::new(policy, policy.granted(self))
     }
 }
 
 impl Denied {
-    /// What a response says of this decision: with `Retry-After`, unless it never passes. See [`Policy`].
+    /// Returns the headers that report this decision, with `Retry-After` if it can be granted
+    /// later.
     #[must_use]
     pub fn headers(&self, policy: &Policy) -> Fields {
         Fields::new(policy, policy.denied(self))

@@ -48,7 +48,7 @@ impl List {
     }
 
     /// Returns the hops from the last to the first, over all lines of the header. `None` is a hop
-    /// that says no address: the walk ends there.
+    /// without an address, which ends the walk.
     pub(crate) fn hops(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let mut lines = headers.get_all(self.name()).iter().rev();
         let mut rest: Option<&[u8]> = None;
@@ -78,9 +78,9 @@ fn last_node(text: &[u8]) -> Last<'_> {
     (Cow::Borrowed(node.trim_ascii()), comma.map(|at| &text[..at]))
 }
 
-/// An address, with or without a port; one of version 6 in brackets if there is one.
+/// Parses an address, with or without a port. An IPv6 address with a port is in brackets.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    // std reads zones, which mean something to one machine only.
+    // std parses zones, which have a meaning on one machine only.
     if text.contains('%') {
         return None;
     }
@@ -90,7 +90,7 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// Reads the last element of `Forwarded`, such as `for=192.0.2.1;proto=http`. Its node is empty if
-/// no pair says it. `None` if the element is not well formed.
+/// no pair names one. `None` if the element is not well formed.
 ///
 /// Pairs may be missing, as in the grammar. Spaces around semicolons are not in the grammar, but
 /// some proxies write them; they move no boundary.

@@ -1,15 +1,12 @@
-//! How a refusal is told to a client of gRPC: in a response of trailers only, `RESOURCE_EXHAUSTED`
-//! with the wait. A request without a key exhausts nothing: its code says that the request is at
-//! fault, or the server.
+//! A refusal as a gRPC client reads it: trailers only, `RESOURCE_EXHAUSTED` with the wait.
 //!
-//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
+//! The code for a request without a key says whether the request or the server is at fault.
+//! Formats: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.
 
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-
-use super::base64::encode;
 
 /// A code of <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// Percent-encoded as it is: spaces need not be.
+    /// Returns the message. Percent-encoding leaves it as it is, since spaces may stand.
     fn message(self) -> &'static str {
         match self {
             Code::ResourceExhausted => "rate limit exceeded",
@@ -36,7 +33,7 @@ const TEXT: HeaderName = HeaderName::from_static("grpc-message");
 pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// The content type to answer with, if the request is one of gRPC: the request's own for grpc-web.
+/// Returns the response's content type for a request of gRPC: the request's own for grpc-web.
 pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
     const GRPC: &[u8] = b"application/grpc";
     let value = headers.get(CONTENT_TYPE)?;
@@ -51,7 +48,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
     }
 }
 
-/// The headers of the response. No wait: it is never granted, and not to be tried again.
+/// Returns the headers of the response. `None` as a wait tells the client never to try again.
 pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Duration>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(5);
     headers.insert(CONTENT_TYPE, content_type);
@@ -61,7 +58,7 @@ pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Durati
         Some(wait) => {
             headers.insert(PUSHBACK, millis(wait).into());
             let details =
-                HeaderValue::try_from(encode(&status(code, wait))).expect("base64 is visible ASCII");
+                HeaderValue::try_from(base64(&status(code, wait))).expect("base64 is visible ASCII");
             headers.insert(DETAILS, details);
         }
         None => {
@@ -71,12 +68,13 @@ pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Durati
     headers
 }
 
-/// Rounded up: who waits for so long is not early. Readers have 32 bits for it, with a sign.
+/// Returns the milliseconds of a wait, rounded up so that no client is early. They fit into an
+/// `i32`, as clients read them.
 pub(crate) fn millis(wait: Duration) -> u32 {
     u32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).min(i32::MAX as u32)
 }
 
-/// A `google.rpc.Status` with a `google.rpc.RetryInfo`.
+/// Encodes a `google.rpc.Status` with a `google.rpc.RetryInfo`.
 pub(crate) fn status(code: Code, wait: Duration) -> Vec<u8> {
     // A protobuf duration has 10,000 years at most.
     let seconds = wait.as_secs().min(315_576_000_000);
@@ -93,7 +91,7 @@ pub(crate) fn status(code: Code, wait: Duration) -> Vec<u8> {
     status
 }
 
-/// A field that is a number; 0 is what is not there.
+/// Writes a number field. A field of value 0 is left out.
 fn number(message: &mut Vec<u8>, field: u8, value: u64) {
     if value > 0 {
         message.push(field << 3);
@@ -101,7 +99,7 @@ fn number(message: &mut Vec<u8>, field: u8, value: u64) {
     }
 }
 
-/// A field that is a string, or a message.
+/// Writes a field that is a string or a message.
 fn bytes(message: &mut Vec<u8>, field: u8, value: &[u8]) {
     message.push(field << 3 | 2);
     varint(message, value.len() as u64);
@@ -114,4 +112,20 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     message.push(value as u8);
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Encodes the bytes in base64 without padding (RFC 4648, 4 and 3.2), as for binary metadata.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 3);
+    for three in bytes.chunks(3) {
+        let byte = |index| u32::from(three.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        // As many digits as have at least one bit of the bytes.
+        for digit in 0..=three.len() {
+            text.push(char::from(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]));
+        }
+    }
+    text
 }

@@ -1,22 +1,19 @@
-//! Limits over HTTP, whatever the framework: who asks, and what a response says of it.
+//! Limits over HTTP for any framework: the keys of requests, and the headers of responses.
 
-pub(crate) mod base64;
 mod check;
 mod client_ip;
+mod digest;
 mod fields;
 mod forwarded;
 pub(crate) mod grpc;
-mod head;
+mod key;
 mod policy;
 mod refusal;
-mod secret;
-#[cfg(feature = "ipnet")]
-mod trusted;
 
 pub use check::Check;
 pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
+pub use digest::Digest;
 pub use fields::Fields;
-pub use head::{Extension, Head, HeaderKey, KeyFrom, key_fn};
+pub use key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use policy::{Headers, InvalidName, Policy, ResetFormat};
 pub use refusal::{Bare, Problem, Refusal, Reject};
-pub use secret::Digest;

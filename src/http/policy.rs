@@ -1,8 +1,9 @@
-//! A limit as it is told to clients: its name, and its quota in whole seconds.
+//! A limit as clients see it: its name, and its quota in whole seconds.
 //!
 //! The numbers are those of draft-ietf-httpapi-ratelimit-headers-11
-//! (<https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/>), for a bucket as by
-//! <https://dotat.at/@/2026-01-13-http-ratelimit.html>: what a client may do by them, the bucket allows.
+//! (<https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/>). For a bucket they
+//! follow <https://dotat.at/@/2026-01-13-http-ratelimit.html>: the bucket grants all that they
+//! allow a client.
 
 use std::error::Error;
 use std::fmt;
@@ -15,27 +16,28 @@ use crate::quota::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
-const MOST: u64 = 999_999_999_999_999;
-/// Longer waits are told as this one: 68 years, as RFC 9111, 1.2.2 has it for delta-seconds.
-const LONGEST: u64 = 1 << 31;
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+/// The longest wait that a header states, in seconds: 68 years, as in RFC 9111, 1.2.2.
+const MAX_WAIT: u64 = 1 << 31;
 const SECOND: u128 = 1_000_000_000;
 pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Which headers a response gets.
+/// The set of headers that a response gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Headers {
-    /// None, not even `Retry-After`.
+    /// No headers, not even `Retry-After`.
     None,
-    /// `Retry-After`, with refusals.
+    /// `Retry-After` in refusals.
     RetryAfterOnly,
-    /// That, `RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.
+    /// `Retry-After`, `RateLimit-Policy` and `RateLimit`, by
+    /// draft-ietf-httpapi-ratelimit-headers-11.
     #[default]
     Ietf,
-    /// `Retry-After`, `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`, and `X-RateLimit-Reset` (until the bucket is
-    /// full).
+    /// `Retry-After`, `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`, and
+    /// `X-RateLimit-Reset` (the time at which the bucket is full).
     Legacy,
-    /// All of them.
+    /// The headers of `Ietf` and of `Legacy`.
     Both,
 }
 
@@ -53,36 +55,37 @@ impl Headers {
     }
 }
 
-/// What `X-RateLimit-Reset` counts: servers differ.
+/// The unit of `X-RateLimit-Reset`, in which servers differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetFormat {
-    /// Seconds from now on, as Envoy has it.
+    /// Seconds from now on, as of Envoy.
     #[default]
     DeltaSeconds,
-    /// Seconds since 1970, as GitHub has it. The system's clock is read for each response.
+    /// Seconds since 1970, as of GitHub. Each response reads the system's clock.
     UnixSeconds,
 }
 
-/// A limit's name and quota, and the form in which clients are told of them.
+/// A limit's name and quota, and the form in which responses report them.
 ///
 /// | parameter | of a quota of `count` in `period`, with a burst |
 /// |---|---|
-/// | `w` | the period or the time to fill the bucket, whichever is longer, in whole seconds, at least 1 |
+/// | `w` | the longer of the period and the time to fill the bucket, in whole seconds, at least 1 |
 /// | `q` | the tokens that come in `w`, rounded down; at least the burst |
 /// | `r` | tokens that are left, in whole ones |
 /// | `t` | if `r` is 0, seconds until a token is there, or those of `Retry-After` |
 /// | | else seconds that the `r` tokens took to come; each rounded up, at least 1 |
 ///
-/// So `q / w` and `r / t` are at most the rate. A client that is alone is not refused if it spends
-/// at most `r` tokens within `t` seconds of each response, and none before `t` where `r` is 0.
+/// So `q / w` and `r / t` are at most the rate. A client alone on its key is not refused under two
+/// conditions: it spends at most `r` tokens within `t` seconds of each response, and none before
+/// `t` where `r` is 0.
 ///
-/// After a refusal `r` is 0 even if fewer tokens are left than the request costs: a client that
-/// spends these waits longer than `t`. `X-RateLimit-Remaining` says how many are left. A cost above
-/// the burst is never granted, so such a refusal has no wait, and `r` is the tokens that are left.
+/// After a refusal `r` is 0 even if tokens are left, but fewer than the request costs. A client
+/// that spends these waits longer than `t`. `X-RateLimit-Remaining` counts them. A cost above the
+/// burst is never granted: such a refusal has no wait, and `r` is the tokens that are left.
 ///
-/// Under a plan, `t` of `r=0` may be later than the token by up to two ticks of the limiter's own
-/// quota: 1/64 of the time in which the plan's burst comes, or less.
+/// Under a plan, `t` of `r=0` may be late by up to two ticks of the limiter's own quota: at most
+/// 1/64 of the time in which the plan's burst comes.
 ///
 /// # Examples
 ///
@@ -114,7 +117,7 @@ pub enum ResetFormat {
 #[derive(Clone, Debug)]
 pub struct Policy {
     name: Arc<str>,
-    /// As a string of structured fields, and of JSON: both escape alike.
+    /// The name as a string of structured fields and of JSON, which escape alike.
     quoted: Arc<str>,
     quota: Quota,
     /// Nanoseconds in which an empty bucket fills, rounded down.
@@ -123,11 +126,11 @@ pub struct Policy {
     unit: Option<Arc<str>>,
     pub(crate) form: Headers,
     pub(crate) reset: ResetFormat,
-    below: u8,
-    longest: u64,
+    pub(crate) below: u8,
+    pub(crate) longest: u64,
 }
 
-/// What a response says of a decision.
+/// The numbers that a response reports of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderNumbers {
     /// `r` and `t`.
@@ -137,17 +140,17 @@ pub(crate) struct HeaderNumbers {
     pub(crate) left: u64,
     /// Seconds until the bucket is full.
     pub(crate) reset: u64,
-    /// `Retry-After`, of a refusal that is not for ever.
+    /// Seconds of `Retry-After`, for a refusal that ends.
     pub(crate) retry: Option<u64>,
     pub(crate) granted: bool,
 }
 
 impl Policy {
-    /// A policy, in the [default form](Headers::Ietf).
+    /// Creates a policy, in the [default form](Headers::Ietf).
     ///
     /// # Errors
     ///
-    /// The name has a character that is neither printable ASCII nor a space, or it is empty or longer than 64.
+    /// `name` is not of 1 to 64 printable ASCII characters (spaces included).
     pub fn new(name: &str, quota: Quota) -> Result<Policy, InvalidName> {
         let quoted = quoted(name)?;
         let field = field(&quoted, quota, None);
@@ -162,47 +165,50 @@ impl Policy {
             form,
             reset,
             below: 100,
-            longest: LONGEST,
+            longest: MAX_WAIT,
         })
     }
 
-    /// Which headers there are.
+    /// Sets the headers of a response.
     #[must_use]
     pub fn form(self, form: Headers) -> Policy {
         Policy { form, ..self }
     }
 
-    /// What `X-RateLimit-Reset` counts from.
+    /// Sets the unit of `X-RateLimit-Reset`.
     #[must_use]
     pub fn reset_format(self, reset: ResetFormat) -> Policy {
         Policy { reset, ..self }
     }
 
-    /// Tells `RateLimit` and its like only when less than so many hundredths of `q` are left: a header less in most
-    /// responses (section 6.2 of the draft). 100 and more is always.
+    /// Reports the remaining tokens only if they are below `percent` hundredths of `q`.
+    ///
+    /// This saves a header in most responses (section 6.2 of the draft). 100 and above is always.
     #[must_use]
     pub fn only_below(self, percent: u8) -> Policy {
         Policy { below: percent.min(100), ..self }
     }
 
-    /// The longest wait that clients are told, in whole seconds, at least 1: who waits that long in vain is told again. 68 years
-    /// if it is not given.
+    /// Sets the longest wait that responses state, in whole seconds: 1 to 68 years, the default.
+    ///
+    /// A client that waits for so short a time in vain gets the next wait then.
     #[must_use]
     pub fn longest_wait(self, longest: Duration) -> Policy {
-        Policy { longest: longest.as_secs().clamp(1, LONGEST), ..self }
+        Policy { longest: longest.as_secs().clamp(1, MAX_WAIT), ..self }
     }
 
-    /// What is counted, if not requests: `content-bytes`, or `concurrent-requests`, or a name of your own.
+    /// Names the unit of the tokens: `content-bytes`, `concurrent-requests`, or a name of your own.
+    /// The default is requests.
     ///
     /// # Errors
     ///
-    /// As for the name of a policy.
+    /// `unit` is not of 1 to 64 printable ASCII characters (spaces included).
     pub fn unit(self, unit: &str) -> Result<Policy, InvalidName> {
         let unit = quoted(unit)?;
         Ok(Policy { field: field(&self.quoted, self.quota, Some(&unit)), unit: Some(unit), ..self })
     }
 
-    /// The same for another quota.
+    /// Returns the same policy for another quota.
     #[must_use]
     pub fn with_quota(&self, quota: Quota) -> Policy {
         let field = field(&self.quoted, quota, self.unit.as_ref());
@@ -210,26 +216,25 @@ impl Policy {
         Policy { quota, fill, field, ..self.clone() }
     }
 
-    /// Adds `RateLimit-Policy` to a response: of a limit that is told of beside the one that decided.
+    /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
     pub fn append_to(&self, headers: &mut HeaderMap) {
         if self.form.ietf() {
             headers.append(POLICY, self.field.clone());
         }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The quota that is told.
+    /// Returns the quota that responses report.
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.quota
     }
 
-    /// The name, in quotes.
     pub(crate) fn quoted(&self) -> &str {
         &self.quoted
     }
@@ -244,8 +249,8 @@ impl Policy {
         HeaderNumbers { rest, left: rest, time, reset: seconds(reset.as_nanos()), retry: None, granted: true }
     }
 
-    /// The seconds in which the tokens in a bucket came, rounded up, at least 1. It has `rest`
-    /// whole tokens, and is full after `reset`.
+    /// Returns the seconds in which the tokens in a bucket came, rounded up, at least 1. The bucket
+    /// has `rest` whole tokens, and is full after `reset`.
     #[inline]
     fn came(&self, rest: u64, reset: Duration) -> u64 {
         let Window { count, period, .. } = Window::of(self.quota);
@@ -255,7 +260,7 @@ impl Policy {
         seconds(came.max((u128::from(rest) * period).div_ceil(count))).max(1)
     }
 
-    /// The seconds until a token is there.
+    /// Returns the seconds until a token is there.
     #[cold]
     fn next(&self, granted: &Granted) -> u64 {
         self.wait(granted.next_token(self.quota))
@@ -263,41 +268,35 @@ impl Policy {
 
     pub(crate) fn denied(&self, denied: &Denied) -> HeaderNumbers {
         let Window { count, period, burst } = Window::of(self.quota);
-        // The time that so many tokens take.
         let time_of = |tokens: u64| (u128::from(tokens) * period).div_ceil(count);
-        let (rest, asked) = (denied.remaining(), denied.asked());
-        match denied.retry_after() {
-            Some(wait) => {
-                let retry = self.wait(wait);
-                // Full when those are there that were asked for, and the rest has come.
-                let reset = seconds(wait.as_nanos() + time_of(burst.saturating_sub(asked)));
-                HeaderNumbers { rest: 0, left: rest, time: retry, reset, retry: Some(retry), granted: false }
-            }
-            // It asked for more than there ever is; others need not wait.
-            None => {
-                let (time, reset) =
-                    (seconds(time_of(rest)).max(1), seconds(time_of(burst.saturating_sub(rest))));
-                HeaderNumbers { rest, left: rest, time, reset, retry: None, granted: false }
-            }
-        }
+        let (left, wait) = (denied.remaining(), denied.retry_after());
+        let retry = wait.map(|wait| self.wait(wait));
+        let time = retry.unwrap_or_else(|| seconds(time_of(left)).max(1));
+        // The bucket is full once the requested tokens are there and the others have come. A
+        // request for more than the burst has no wait, so `r` is the tokens that are left.
+        let (rest, there) = if wait.is_some() { (0, denied.asked()) } else { (left, left) };
+        let wait = wait.unwrap_or_default().as_nanos();
+        let reset = seconds(wait + time_of(burst.saturating_sub(there)));
+        HeaderNumbers { rest, left, time, reset, retry, granted: false }
     }
 
-    /// `Retry-After` of a wait: whole seconds, rounded up, at least 1.
+    /// Returns the `Retry-After` of a wait: whole seconds, rounded up, at least 1.
     pub(crate) fn wait(&self, wait: Duration) -> u64 {
         seconds(wait.as_nanos()).clamp(1, self.longest)
     }
 
-    /// Whether so few tokens are left that they are told of.
+    /// Returns whether `rest` tokens are few enough to be reported.
     pub(crate) fn is_scarce(&self, rest: u64) -> bool {
         let (hundredths, below) = (u128::from(rest) * 100, u128::from(self.below));
-        below >= 100 || hundredths < u128::from(Window::of(self.quota).told().0) * below
+        below >= 100 || hundredths < u128::from(Window::of(self.quota).q_and_w().0) * below
     }
 }
 
-/// A quota's numbers, for sums that do not overflow: a count and a burst are below 2^64, a period below 2^62.
+/// A quota's numbers, for sums that do not overflow: a count and a burst are below 2^64, a period
+/// below 2^62.
 struct Window {
     count: u128,
-    /// In nanoseconds.
+    /// Nanoseconds.
     period: u128,
     burst: u64,
 }
@@ -307,51 +306,51 @@ impl Window {
         Window { count: quota.tokens().into(), period: quota.period().as_nanos(), burst: quota.capacity() }
     }
 
-    /// The nanoseconds in which tokens come, rounded down. A bucket fills within 2^62.
+    /// Returns the nanoseconds in which tokens come, rounded down. A bucket fills within 2^62.
     fn time_of(&self, tokens: u64) -> u64 {
         u64::try_from(u128::from(tokens) * self.period / self.count).unwrap_or(u64::MAX)
     }
 
-    /// `q` and `w`.
-    fn told(&self) -> (u64, u64) {
+    /// Returns `q` and `w`.
+    fn q_and_w(&self) -> (u64, u64) {
         let Window { count, period, burst } = *self;
         let fill = (u128::from(burst) * period).div_ceil(count);
         let window = seconds(period).max(seconds(fill)).max(1);
         let tokens = count * u128::from(window) * SECOND / period;
-        (u64::try_from(tokens).unwrap_or(MOST).min(MOST), window)
+        (u64::try_from(tokens).unwrap_or(MAX_INTEGER).min(MAX_INTEGER), window)
     }
 }
 
 fn seconds(nanos: u128) -> u64 {
     match u64::try_from(nanos) {
-        // A division of 64 bits: most times are below 584 years.
+        // A division of 64 bits suffices below 584 years.
         Ok(nanos) => nanos.div_ceil(SECOND as u64),
-        Err(_) => u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MOST).min(MOST),
+        Err(_) => u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(MAX_INTEGER).min(MAX_INTEGER),
     }
 }
 
-/// The value of `RateLimit-Policy`.
+/// Returns the value of `RateLimit-Policy`.
 fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
-    let (tokens, window) = Window::of(quota).told();
+    let (tokens, window) = Window::of(quota).q_and_w();
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
     let text = format!("{quoted};q={tokens}{unit};w={window}");
     HeaderValue::try_from(text).expect("it is visible ASCII")
 }
 
-/// A string of structured fields (RFC 9651, 3.3.3).
+/// Returns a string of structured fields (RFC 9651, 3.3.3).
 fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
     if let Some((at, found)) = name.chars().enumerate().find(|(_, c)| !(' '..='~').contains(c)) {
         return Err(InvalidName(NameFault::Character { at, found }));
     }
-    if !(1..=LONGEST_NAME).contains(&name.len()) {
+    if !(1..=MAX_NAME).contains(&name.len()) {
         return Err(InvalidName(NameFault::Length(name.len())));
     }
     Ok(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")).into())
 }
 
-const LONGEST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
-/// What no policy or unit can be called.
+/// The error of an invalid name of a policy or unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidName(NameFault);
 
@@ -367,7 +366,7 @@ impl fmt::Display for InvalidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             NameFault::Length(length) => {
-                write!(f, "a name of {length} characters is out of the bounds of 1 and {LONGEST_NAME}")
+                write!(f, "a name of {length} characters is out of the bounds of 1 and {MAX_NAME}")
             }
             NameFault::Character { at, found } => {
                 write!(f, "character {at} of a name, {found:?}, is not printable ASCII, ' ' to '~'")

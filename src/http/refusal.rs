@@ -1,4 +1,4 @@
-//! The response to a request that is refused.
+//! The responses to refused requests.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use http::{Response, StatusCode};
 
 use super::check::Check;
 use super::grpc::{self, Code};
-use super::head::Head;
+use super::key::Head;
 use super::policy::Policy;
 use crate::word::decision::{Denied, Reason};
 
-/// What is known of a refusal when its response is made.
+/// A refused request, from which its response is made.
 #[derive(Clone, Debug)]
 pub struct Refusal<'a> {
     pub(crate) head: Head<'a>,
@@ -20,12 +20,12 @@ pub struct Refusal<'a> {
     pub(crate) check: Option<Check>,
     pub(crate) policy: &'a Policy,
     pub(crate) grpc: Option<HeaderValue>,
-    /// The code that gRPC is told if the request has no key.
+    /// The gRPC code for a request without a key.
     pub(crate) keyless: Code,
 }
 
 impl<'a> Refusal<'a> {
-    /// Of a request, by a limit. Without a decision, the request had no key.
+    /// Creates the refusal of a request by a limit. `None` as `why` means that it had no key.
     ///
     /// # Examples
     ///
@@ -50,11 +50,12 @@ impl<'a> Refusal<'a> {
         Refusal { head, why, check: None, policy, grpc, keyless: Code::InvalidArgument }
     }
 
-    /// The same refusal, where gRPC is told that a request without a key is `UNAUTHENTICATED`: for
-    /// keys that name an identity. Without this it is `INVALID_ARGUMENT`.
+    /// Returns the same refusal with the gRPC code `UNAUTHENTICATED` for a request without a key.
     ///
-    /// A refusal by a limit stays `RESOURCE_EXHAUSTED`, and a fault of the server `INTERNAL`. HTTP stays 400 Bad Request, since 401 needs
-    /// a `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can write.
+    /// This is for keys that name an identity; the default code is `INVALID_ARGUMENT`. A refusal by
+    /// a limit stays `RESOURCE_EXHAUSTED`, and a fault of the server `INTERNAL`. HTTP stays 400 Bad
+    /// Request: 401 needs a `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can
+    /// write.
     ///
     /// # Examples
     ///
@@ -80,96 +81,94 @@ impl<'a> Refusal<'a> {
         Refusal { keyless: Code::Unauthenticated, ..self.clone() }
     }
 
-    /// Notes the fault that [`KeyFrom::check`](super::KeyFrom::check) returned for a request without
-    /// a key.
+    /// Notes the fault that [`KeyFrom::check`](super::KeyFrom::check) returned for the request.
     #[must_use]
     pub fn with_check(self, check: Option<Check>) -> Refusal<'a> {
         Refusal { check, ..self }
     }
 
-    /// The fault of the server's setup that left the request without a key. `None` if there is none.
+    /// Returns the fault of the server's setup that left the request without a key, if any.
     #[must_use]
     pub fn check(&self) -> Option<Check> {
         self.check
     }
 
-    /// Whether the server is at fault that there is no key, not the request.
-    fn is_fault(&self) -> bool {
-        self.check == Some(Check::NoPeer)
+    /// Returns the HTTP status and the gRPC code.
+    fn codes(&self) -> (StatusCode, Code) {
+        match (self.why, self.check) {
+            (Some(_), _) => (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
+            (None, Some(Check::NoPeer)) => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal),
+            (None, _) => (StatusCode::BAD_REQUEST, self.keyless),
+        }
     }
 
-    /// The head of the request.
+    /// Returns the head of the request.
     #[must_use]
     pub fn head(&self) -> Head<'a> {
         self.head
     }
 
-    /// The decision. `None` if the request had no key, and needs one.
+    /// Returns the decision. `None` if the request had no key, and needs one.
     #[must_use]
     pub fn denied(&self) -> Option<&'a Denied> {
         self.why
     }
 
-    /// The limit that refused it.
+    /// Returns the policy of the limit that refused.
     #[must_use]
     pub fn policy(&self) -> &'a Policy {
         self.policy
     }
 
-    /// What `Retry-After` says, if it is told: whole seconds.
+    /// Returns the `Retry-After` of the refusal, if it has one, in whole seconds.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.why?.retry_after().map(|wait| Duration::from_secs(self.policy.wait(wait)))
     }
 
-    /// Whether more was asked for than the limit ever allows: there is no use in trying again.
+    /// Returns whether the request cost more than the limit ever grants, so that no retry succeeds.
     #[must_use]
     pub fn is_over_capacity(&self) -> bool {
         self.why.is_some_and(|denied| denied.reason() == Reason::TooMany)
     }
 
-    /// Whether gRPC is spoken: the response is HTTP 200, and the refusal in its headers.
+    /// Returns whether the request is one of gRPC: the response is HTTP 200, the refusal in
+    /// headers.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         self.grpc.is_some()
     }
 
-    /// 429 Too Many Requests. Without a key, 400 Bad Request, or 500 Internal Server Error for
-    /// [`Check::NoPeer`]. With gRPC what [`grpc_response`](Refusal::grpc_response) says.
+    /// Returns a response of 429 Too Many Requests.
+    ///
+    /// Without a key it is 400 Bad Request, or 500 Internal Server Error for [`Check::NoPeer`]. A
+    /// gRPC request needs [`grpc_response`](Refusal::grpc_response) instead.
     pub fn response<B>(&self, body: B) -> Response<B> {
         let mut response = Response::new(body);
-        match self.why {
-            Some(_) => *response.status_mut() = StatusCode::TOO_MANY_REQUESTS,
-            None if self.is_fault() => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
-            None => *response.status_mut() = StatusCode::BAD_REQUEST,
-        }
+        *response.status_mut() = self.codes().0;
         response
     }
 
-    /// `RESOURCE_EXHAUSTED` with the wait, as clients of gRPC read it: trailers only, so the body is to be empty. `None` if the request
-    /// is not one of gRPC. Without a key it is `INVALID_ARGUMENT`, or
-    /// [`UNAUTHENTICATED`](Refusal::unauthenticated); or `INTERNAL` for [`Check::NoPeer`].
+    /// Returns a gRPC response of `RESOURCE_EXHAUSTED` with the wait; `None` if the request is not
+    /// gRPC.
     ///
-    /// The wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`, without which some clients never try
-    /// again.
+    /// It has trailers only, so the body has to be empty. Without a key the code is
+    /// `INVALID_ARGUMENT` or [`UNAUTHENTICATED`](Refusal::unauthenticated), or `INTERNAL` for
+    /// [`Check::NoPeer`]. The wait is in `grpc-retry-pushback-ms`, and in the details as
+    /// `RetryInfo`, without which some clients never try again.
     pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
         let content_type = self.grpc.clone()?;
         let mut response = Response::new(empty());
-        let code = match self.why {
-            Some(_) => Code::ResourceExhausted,
-            None if self.is_fault() => Code::Internal,
-            None => self.keyless,
-        };
         let wait = self.why.and_then(Denied::retry_after);
-        *response.headers_mut() = grpc::headers(content_type, code, wait);
+        *response.headers_mut() = grpc::headers(content_type, self.codes().1, wait);
         Some(response)
     }
 }
 
-/// Makes the response to a refused request. A closure does.
+/// A maker of responses to refused requests, such as a closure.
 ///
-/// Headers that tell of the limit are added to it. Whoever serves gRPC begins with
-/// [`grpc_response`](Refusal::grpc_response); [`Bare`] and [`Problem`] do.
+/// The headers that report the limit are added to the response. A server of gRPC begins with
+/// [`grpc_response`](Refusal::grpc_response), as [`Bare`] and [`Problem`] do.
 ///
 /// # Examples
 ///
@@ -195,7 +194,7 @@ impl<'a> Refusal<'a> {
     note = "`LayerBuilder::reject_with` takes a closure whose body is anything that becomes `Bytes`"
 )]
 pub trait Reject<B>: Send + Sync {
-    /// The response.
+    /// Returns the response to a refused request.
     fn reject(&self, refusal: &Refusal<'_>) -> Response<B>;
 }
 
@@ -205,7 +204,7 @@ impl<B, F: Fn(&Refusal<'_>) -> Response<B> + Send + Sync> Reject<B> for F {
     }
 }
 
-/// An empty body.
+/// A response with an empty body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bare;
 
@@ -215,7 +214,7 @@ impl<B: Default> Reject<B> for Bare {
     }
 }
 
-/// A body of `application/problem+json` (RFC 9457) that names the policy.
+/// A response with a body of `application/problem+json` (RFC 9457) that names the policy.
 ///
 /// # Examples
 ///
@@ -251,27 +250,27 @@ impl Problem {
         status: StatusCode::TOO_MANY_REQUESTS,
     };
 
-    /// 503: the server does less for a while, whoever asks.
+    /// 503: the server has less capacity for a while, for all clients.
     pub const TEMPORARY_REDUCED_CAPACITY: Problem = Problem {
         kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
         title: "Request cannot be satisfied due to temporary server capacity constraints",
         status: StatusCode::SERVICE_UNAVAILABLE,
     };
 
-    /// 429: the client behaves as none should.
+    /// 429: the client behaves abnormally.
     pub const ABNORMAL_USAGE_DETECTED: Problem = Problem {
         kind: "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
         title: "Request not satisfied due to detection of abnormal request pattern",
         status: StatusCode::TOO_MANY_REQUESTS,
     };
 
-    /// The same of another type, a URI.
+    /// Returns the same problem with another type, a URI.
     #[must_use]
     pub const fn of_kind(self, kind: &'static str) -> Problem {
         Problem { kind, ..self }
     }
 
-    /// The same with another title.
+    /// Returns the same problem with another title.
     #[must_use]
     pub const fn titled(self, title: &'static str) -> Problem {
         Problem { title, ..self }
@@ -307,7 +306,7 @@ impl<B: From<Bytes>> Reject<B> for Problem {
     }
 }
 
-/// A string of JSON.
+/// Returns a string of JSON.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
-use crate::http::base64::encode;
-use crate::http::grpc::{Code, DETAILS, PUSHBACK, STATUS, content_type, headers, millis, status};
+use crate::http::grpc::{Code, DETAILS, PUSHBACK, STATUS, base64, content_type, headers, millis, status};
 
 #[test]
 fn the_vectors_of_rfc_4648() {
     for (bytes, text) in
         [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE")]
     {
-        assert_eq!(encode(bytes.as_bytes()), text);
+        assert_eq!(base64(bytes.as_bytes()), text);
     }
-    assert_eq!(encode(&[0xfb, 0xff]), "+/8");
+    assert_eq!(base64(&[0xfb, 0xff]), "+/8");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The body of a response: that of the service within, or that of a refusal.
+//! The body of a response: that of the inner service, or that of a refusal.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,12 +9,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response of a [`RateLimit`](super::RateLimit): that of the service within, or a refusal's bytes.
+    /// The body of a response of a [`RateLimit`](super::RateLimit): the inner one or a refusal's.
     ///
-    /// Nothing is asked of the service's body, so a layer goes over any service. The default is an empty refusal.
-    ///
-    /// A server that has to have the service's own body gets it from
-    /// [`into_inner_or_else`](ResponseBody::into_inner_or_else).
+    /// The inner body may have any type, so a layer goes over any service. The default is an empty
+    /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type.
     #[derive(Clone)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -24,7 +22,7 @@ pin_project! {
 
 pin_project! {
     #[derive(Clone)]
-    #[project = Projected]
+    #[project = BodyProjection]
     enum BodyKind<B> {
         Inner { #[pin] body: B },
         Refusal { bytes: Bytes },
@@ -37,12 +35,12 @@ impl<B> ResponseBody<B> {
         ResponseBody { kind: BodyKind::Inner { body } }
     }
 
-    /// The body of the service within; a refusal's bytes are made into one.
+    /// Returns the inner service's body, or makes one of a refusal's bytes.
     ///
     /// # Examples
     ///
-    /// A service of axum or hyper whose responses have the same type with a limit and without it. In axum, that
-    /// also saves the box that each body of another type is put into:
+    /// A service of axum or hyper whose responses have the same type with a limit and without it.
+    /// In axum, that also saves the box for a body of another type:
     ///
     /// ```
     /// use bytes::Bytes;
@@ -84,9 +82,11 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
-            Projected::Inner { body } => body.poll_frame(context),
-            Projected::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
-            Projected::Refusal { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into())))),
+            BodyProjection::Inner { body } => body.poll_frame(context),
+            BodyProjection::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
+            BodyProjection::Refusal { bytes } => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into()))))
+            }
         }
     }
 
@@ -105,7 +105,7 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
     }
 }
 
-/// Never prints a body.
+/// Prints no body.
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refused = matches!(self.kind, BodyKind::Refusal { .. });

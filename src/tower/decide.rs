@@ -1,5 +1,6 @@
 //! The decision of a layer on a request, and the work on its response.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -7,31 +8,31 @@ use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 
-use super::counters::{LimitCounters, count};
-use super::decision::{Counted, Decision};
-use super::gate::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::chain::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::decision::Decision;
 use super::said::Said;
+use super::stats::{LimitCounters, count};
 use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
 use crate::word::decision::{Denied, Granted};
 
 pub(super) type Cost = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 pub(super) type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;
-pub(super) type Hook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
+pub(super) type DecisionHook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
-/// What all services of a layer share.
+/// The state that all services of a layer share.
 pub(crate) struct LayerState {
-    pub(crate) gates: Box<[Arc<dyn DynLimit>]>,
-    /// Of all of these limiters.
+    pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
+    /// Ids of the limiters.
     pub(crate) ids: Arc<[u64]>,
     pub(crate) cost: Option<Cost>,
     pub(crate) skip: Option<Skip>,
-    pub(crate) hook: Option<Hook>,
+    pub(crate) hook: Option<DecisionHook>,
     pub(crate) refund_on: Option<RefundOn>,
-    /// Of [`ALL_KEYS`].
+    /// Share of keys for which refusals are enforced, in units of 2^-32.
     pub(crate) enforced: u64,
     pub(crate) reject: Box<dyn Reject<Bytes>>,
-    /// Requests that are not limited: no limit counts them.
+    /// Requests to which no limit applied.
     pub(crate) skipped: CachePadded<AtomicU64>,
     pub(crate) said: Said,
 }
@@ -40,25 +41,24 @@ pub(crate) const ALL_KEYS: u64 = 1 << 32;
 
 /// The next step of a request.
 pub(super) enum Action {
-    /// It is passed on: the decision is told to the service, and the response to come is worked on.
+    /// Passes the request on with its decision; the response needs work.
     Pass(Option<Decision>, After),
     Refuse(Response<Bytes>),
 }
 
 impl LayerState {
-    /// Counts a request that was refused. The 1st, 2nd, 4th, 8th of these and so on are examined for
-    /// faults of the setup.
+    /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
         if count(counter).is_power_of_two() {
             self.examine(Some(head));
         }
     }
 
-    /// Says each fault that a request shows and that was not said before.
+    /// Reports each fault that a request shows, unless it was reported before.
     #[cold]
     pub(crate) fn examine(&self, head: Option<Head<'_>>) {
-        for gate in &self.gates {
-            gate.examine(head, &self.said);
+        for limit in &self.limits {
+            limit.examine(head, &self.said);
         }
     }
 
@@ -66,20 +66,21 @@ impl LayerState {
         if self.skip.as_ref().is_some_and(|skip| skip(head)) {
             return self.skipped();
         }
-        let before = head.extensions.get::<Decision>().map(|decision| &decision.counted);
+        let before = head.extensions.get::<Decision>().map_or(&[][..], |decision| &decision.counted);
         let asked = LayerRequest {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
-            limits: self.gates.len(),
+            limits: self.limits.len(),
             said: &self.said,
             counted: before,
             sampled: (1..ALL_KEYS).contains(&self.enforced),
+            hash: Cell::new(0),
             refundable: self.refund_on.is_some(),
         };
-        let ChainOutcome { outcome, decider, also, refunds, hash, .. } = next(&asked, &self.gates, None);
-        // The upper half: the map's buckets have the same hash.
-        let enforced = hash.unwrap_or(0) >> 32 < self.enforced;
-        let (result, Decider { policy, counters }) = match (outcome, decider) {
+        let ChainOutcome { kind, decider, also, refunds, .. } = next(&asked, &self.limits, None);
+        // The upper half, since the map's buckets have the same hash.
+        let enforced = asked.hash.get() >> 32 < self.enforced;
+        let (result, Decider { policy, counters }) = match (kind, decider) {
             (LimitOutcome::Decided(result), Some(decider)) => (result, decider),
             (LimitOutcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
                 self.suspect(&counters.rejected, head);
@@ -88,23 +89,26 @@ impl LayerState {
             }
             _ => return self.skipped(),
         };
-        let before = before.map(|counted| Arc::new(counted.clone()));
-        let counted = Counted { ids: self.ids.clone(), before };
+        let counted = if before.is_empty() { self.ids.clone() } else { [before, &self.ids].concat().into() };
         let decision = Decision { result, cost: asked.cost, counted };
         if let Some(hook) = &self.hook {
             hook(head, &decision);
         }
-        let tell = Notice { policy, also };
+        let notice = Notice { policy, also };
         match (result, enforced) {
             (Ok(granted), _) => {
                 count(&counters.granted);
                 let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
-                let tell = (enforced && tell.has_grants()).then_some((tell, granted));
-                Action::Pass(Some(decision), After { tell, refund })
+                let notice = (enforced && notice.has_grants()).then_some((notice, granted));
+                Action::Pass(Some(decision), After { notice, refund })
             }
             (Err(denied), true) => {
                 self.suspect(&counters.refused, head);
-                Action::Refuse(self.refuse(&Refusal::new(head, Some(&denied), &tell.policy), &tell, denied))
+                Action::Refuse(self.refuse(
+                    &Refusal::new(head, Some(&denied), &notice.policy),
+                    &notice,
+                    denied,
+                ))
             }
             (Err(_), false) => {
                 self.suspect(&counters.shadow_refused, head);
@@ -118,23 +122,23 @@ impl LayerState {
         Action::Pass(None, After::NOTHING)
     }
 
-    fn refuse(&self, refusal: &Refusal<'_>, tell: &Notice, denied: Denied) -> Response<Bytes> {
+    fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
         let mut response = self.reject.reject(refusal);
-        if !refusal.is_grpc() && tell.policy.form != Headers::None {
-            tell.add(&mut response, denied.headers(&tell.policy));
+        if !refusal.is_grpc() {
+            notice.add(&mut response, denied.headers(&notice.policy));
         }
         response
     }
 }
 
-/// What clients are told of, beside the decision.
+/// The policies that a response reports.
 struct Notice {
     policy: Arc<Policy>,
     also: Vec<Arc<Policy>>,
 }
 
 impl Notice {
-    /// Whether granted requests are told of their limits.
+    /// Returns whether responses to granted requests report their limits.
     fn has_grants(&self) -> bool {
         !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
     }
@@ -147,14 +151,14 @@ impl Notice {
     }
 }
 
-/// The work on a response when it is there.
+/// The work on a response once it is there.
 pub(super) struct After {
-    tell: Option<(Notice, Granted)>,
+    notice: Option<(Notice, Granted)>,
     refund: Option<(RefundOn, Vec<Refund>, Arc<LimitCounters>)>,
 }
 
 impl After {
-    pub(super) const NOTHING: After = After { tell: None, refund: None };
+    pub(super) const NOTHING: After = After { notice: None, refund: None };
 
     pub(super) fn act<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
@@ -162,24 +166,17 @@ impl After {
             && on(status)
         {
             count(&counters.refunded);
-            self.give_back(refunds);
-        }
-        if let Some((tell, granted)) = self.tell.take() {
-            // A client that is told to wait would wait before it follows the redirection.
-            if status.is_redirection() && granted.remaining() == 0 {
-                tell.add(response, granted.headers(&tell.policy).without_rest());
-            } else {
-                tell.add(response, granted.headers(&tell.policy));
-            }
-        }
-    }
-
-    /// Gives back the tokens. The response tells of the tokens that are left then.
-    fn give_back(&mut self, refunds: Vec<Refund>) {
-        for left in refunds.into_iter().filter_map(|refund| refund()) {
-            if let Some((_, granted)) = &mut self.tell {
+            // All give back before the response reports the tokens that are left.
+            let left = refunds.into_iter().filter_map(|refund| refund()).last();
+            if let (Some(left), Some((_, granted))) = (left, &mut self.notice) {
                 *granted = left;
             }
+        }
+        if let Some((notice, granted)) = self.notice.take() {
+            let fields = granted.headers(&notice.policy);
+            // A client that has to wait would wait before it follows the redirection.
+            let waits = status.is_redirection() && granted.remaining() == 0;
+            notice.add(response, if waits { fields.without_rest() } else { fields });
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What the layer decided, for those behind it.
+//! The decision of a layer, for the service inside.
 
 use std::sync::Arc;
 
 use crate::word::decision::{Denied, Granted};
 
-/// What a [`RateLimitLayer`](super::RateLimitLayer) decided on a request: an extension of each that it passes on.
+/// The decision of a [`RateLimitLayer`](super::RateLimitLayer): an extension of requests passed on.
 ///
 /// # Examples
 ///
@@ -25,35 +25,23 @@ use crate::word::decision::{Denied, Granted};
 pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
-    pub(crate) counted: Counted,
+    /// Ids of the limiters that have counted the request.
+    pub(crate) counted: Arc<[u64]>,
 }
 
 impl Decision {
-    /// What the limit said that has the least left, or refused.
+    /// Returns the answer of the limit that refused, or has the fewest tokens left.
     ///
     /// # Errors
     ///
-    /// It was refused. A request that was passed on all the same is one of shadow mode, or of those that are not enforced.
+    /// The request was refused, and passed on by shadow mode or as its key is not enforced.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }
 
-    /// The tokens that were asked for.
+    /// Returns the tokens that the request cost.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost
-    }
-}
-
-/// The limiters that have counted a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Counted {
-    pub(crate) ids: Arc<[u64]>,
-    pub(crate) before: Option<Arc<Counted>>,
-}
-
-impl Counted {
-    pub(crate) fn has(&self, id: u64) -> bool {
-        self.ids.contains(&id) || self.before.as_ref().is_some_and(|before| before.has(id))
     }
 }

@@ -1,4 +1,4 @@
-//! The layer, and how it is set up.
+//! The layer and its builder.
 
 use std::any::Any;
 use std::fmt;
@@ -12,12 +12,13 @@ use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 use tower_layer::Layer;
 
-use super::counters::LayerStats;
-use super::decide::{ALL_KEYS, Cost, Hook, LayerState, RefundOn, Skip};
+use super::chain::DynLimit;
+use super::decide::{ALL_KEYS, LayerState};
 use super::decision::Decision;
-use super::gate::{DynLimit, LimitBy, NeedsKey, OnMissingKey};
+use super::limit_by::{LimitBy, NeedsKey, OnMissingKey};
 use super::said::Said;
 use super::service::RateLimit;
+use super::stats::LayerStats;
 use crate::http::{
     Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat,
 };
@@ -33,8 +34,8 @@ pub struct RateLimitLayer<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
-    /// Begins a layer on a limiter, which may be in an `Arc` and in other hands as well.
-    /// [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared) comes next.
+    /// Begins a layer on a limiter, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
+    /// [`shared`](NeedsKey::shared) comes next.
     pub fn builder<S: BuildHasher + Send + Sync + 'static>(
         limiter: impl Into<Arc<RateLimiter<K, S>>>,
     ) -> NeedsKey<K, LayerBuilder<K>> {
@@ -42,29 +43,29 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     }
 }
 
-/// A layer of one limit, to be set up.
 impl<K> From<LimitBy<K>> for LayerBuilder<K> {
     fn from(first: LimitBy<K>) -> LayerBuilder<K> {
-        LayerBuilder {
-            first,
-            others: Vec::new(),
+        let state = LayerState {
+            limits: Box::default(),
+            ids: Arc::default(),
             cost: None,
             skip: None,
             hook: None,
             refund_on: None,
-            shadow: false,
             enforced: ALL_KEYS,
-            tell: HeaderStyle::default(),
-            said: Said::default(),
             reject: Box::new(Bare),
-        }
+            skipped: CachePadded::default(),
+            said: Said::default(),
+        };
+        LayerBuilder { first, others: Vec::new(), shadow: false, state }
     }
 }
 
 impl RateLimitLayer<std::net::IpAddr> {
-    /// The classic chain, "by `X-API-Key`, else by address", as it does no harm: each address is limited, and each value of the
-    /// header as well. So whoever makes up keys is still one address, and a key that moves from address to address is still
-    /// one key. A request without the header is limited by its address only.
+    /// Limits each address, and each value of a header such as `X-API-Key` as well.
+    ///
+    /// A client that makes up keys is still one address, and a key that moves between addresses is
+    /// still one key. A request without the header is limited by its address only.
     ///
     /// # Examples
     ///
@@ -94,103 +95,81 @@ impl RateLimitLayer<std::net::IpAddr> {
     }
 }
 
-/// How clients are told.
-#[derive(Clone, Copy, Debug, Default)]
-struct HeaderStyle {
-    form: Headers,
-    reset: ResetFormat,
-    below: Option<u8>,
-    longest: Option<Duration>,
-}
+/// Completes a limit by the first limit's policy, which says how to report it.
+type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit>>;
 
-/// Makes a limit ready, once it is known how clients are told.
-type Finish = Box<dyn FnOnce(HeaderStyle) -> Arc<dyn DynLimit>>;
-
-impl HeaderStyle {
-    fn set<K: Hash + Eq + Clone + Send + Sync + 'static>(self, limit: LimitBy<K>) -> LimitBy<K> {
-        let mut policy = Policy::clone(&limit.policy).form(self.form).reset_format(self.reset);
-        if let Some(below) = self.below {
-            policy = policy.only_below(below);
-        }
-        if let Some(longest) = self.longest {
-            policy = policy.longest_wait(longest);
-        }
-        limit.with_policy(policy)
-    }
-}
-
-/// Sets up a [`RateLimitLayer`].
+/// The builder of a [`RateLimitLayer`].
 #[must_use]
 pub struct LayerBuilder<K> {
     first: LimitBy<K>,
     others: Vec<Finish>,
-    cost: Option<Cost>,
-    skip: Option<Skip>,
-    hook: Option<Hook>,
-    refund_on: Option<RefundOn>,
     shadow: bool,
-    enforced: u64,
-    tell: HeaderStyle,
-    said: Said,
-    reject: Box<dyn Reject<Bytes>>,
+    /// The layer's state, still without the limits.
+    state: LayerState,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
-    /// Puts requests under a [`Plan`] of the limiter, as by the tier of a customer. `None` is its own quota.
+    /// Chooses a [`Plan`] of the limiter for each request; see [`LimitBy::plan`].
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LayerBuilder { first: self.first.plan(choose), ..self }
     }
 
-    /// What becomes of a request without a key: it is rejected if this is not given.
+    /// Sets the treatment of requests without a key; the default is to reject them.
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         LayerBuilder { first: self.first.on_missing_key(missing), ..self }
     }
 
-    /// The name of the limit, for clients and for statistics: `default` if it is not given.
+    /// Names the limit; see [`LimitBy::name`].
     ///
     /// # Errors
     ///
-    /// It is not of 1 to 64 printable ASCII characters.
+    /// `name` is not of 1 to 64 printable ASCII characters.
     pub fn name(self, name: &str) -> Result<Self, InvalidName> {
         Ok(LayerBuilder { first: self.first.name(name)?, ..self })
     }
 
-    /// One more limit. A request is granted by all of them, or takes from none.
+    /// Adds a limit. A request is granted by all limits, or takes from none.
     pub fn and<L: Hash + Eq + Clone + Send + Sync + 'static>(mut self, limit: LimitBy<L>) -> Self {
-        self.others.push(Box::new(|tell| Arc::new(tell.set(limit))));
+        self.others.push(Box::new(|first| Arc::new(limit.told_as(first))));
         self
     }
 
-    /// What a request costs, in tokens: 1 if it is not given. One that costs 0 is always granted.
-    pub fn cost(self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
-        LayerBuilder { cost: Some(Box::new(cost)), ..self }
+    /// Sets the tokens that a request costs, 1 by default. A cost of 0 is always granted.
+    pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.state.cost = Some(Box::new(cost));
+        self
     }
 
-    /// Requests that are not limited at all, as those that ask for the server's health.
-    pub fn skip(self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        LayerBuilder { skip: Some(Box::new(skip)), ..self }
+    /// Exempts requests from all limits, such as health checks.
+    pub fn skip(mut self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.state.skip = Some(Box::new(skip));
+        self
     }
 
-    /// Decides and counts, but refuses nobody, and tells nobody: a dry run.
+    /// Decides and counts, but refuses no request and adds no headers: a dry run.
     pub fn shadow(self, shadow: bool) -> Self {
         LayerBuilder { shadow, ..self }
     }
 
-    /// Refuses only so many hundredths of the first limit's keys, always the same; to the others it is as in
-    /// [shadow mode](LayerBuilder::shadow). 100 and more is all.
-    pub fn enforce_percent(self, percent: u8) -> Self {
-        LayerBuilder { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, ..self }
-    }
-
-    /// Gives the tokens back if the response's status is one of these: a login that succeeded, a request that the server failed.
+    /// Enforces refusals for `percent` hundredths of the first limit's keys, always the same ones.
     ///
-    /// They are taken until then, so of requests at the same time more may be refused than would be one after the other. A request that
-    /// is dropped, or that ends in an error of the service, gives nothing back.
-    pub fn refund_on(self, refund: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
-        LayerBuilder { refund_on: Some(Arc::new(refund)), ..self }
+    /// All other keys are in [shadow mode](LayerBuilder::shadow). 100 and above is all keys.
+    pub fn enforce_percent(mut self, percent: u8) -> Self {
+        self.state.enforced = ALL_KEYS * u64::from(percent.min(100)) / 100;
+        self
     }
 
-    /// Keeps the layer from saying a fault of the setup. May be called for several.
+    /// Gives the tokens back by the response's status, as for a successful login or a server error.
+    ///
+    /// The tokens stay taken until then, so concurrent requests may be refused that would be
+    /// granted one after the other. A request that is dropped, or ends in an error of the inner
+    /// service, gives nothing back.
+    pub fn refund_on(mut self, refund: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.state.refund_on = Some(Arc::new(refund));
+        self
+    }
+
+    /// Turns off the report of a fault of the setup. May be called for several faults.
     ///
     /// # Examples
     ///
@@ -208,39 +187,45 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// # let _ = layer;
     /// ```
     pub fn silence(self, check: Check) -> Self {
-        self.said.mark(check);
+        self.state.said.mark(check);
         self
     }
 
-    /// Which headers responses get.
+    /// Sets the headers of responses.
     pub fn headers(self, form: Headers) -> Self {
-        LayerBuilder { tell: HeaderStyle { form, ..self.tell }, ..self }
+        self.with_policy(|policy| policy.form(form))
     }
 
-    /// What `X-RateLimit-Reset` counts from.
+    /// Sets the unit of `X-RateLimit-Reset`.
     pub fn reset_format(self, reset: ResetFormat) -> Self {
-        LayerBuilder { tell: HeaderStyle { reset, ..self.tell }, ..self }
+        self.with_policy(|policy| policy.reset_format(reset))
     }
 
-    /// As [`Policy::only_below`].
+    /// Works as [`Policy::only_below`], for all limits.
     pub fn only_below(self, percent: u8) -> Self {
-        LayerBuilder { tell: HeaderStyle { below: Some(percent), ..self.tell }, ..self }
+        self.with_policy(|policy| policy.only_below(percent))
     }
 
-    /// As [`Policy::longest_wait`].
+    /// Works as [`Policy::longest_wait`], for all limits.
     pub fn longest_wait(self, longest: Duration) -> Self {
-        LayerBuilder { tell: HeaderStyle { longest: Some(longest), ..self.tell }, ..self }
+        self.with_policy(|policy| policy.longest_wait(longest))
     }
 
-    /// Shows each decision, with the head of its request: as for a log. It is called before the request is passed on, or refused.
-    pub fn on_decision(self, hook: impl Fn(Head<'_>, &Decision) + Send + Sync + 'static) -> Self {
-        LayerBuilder { hook: Some(Box::new(hook)), ..self }
+    fn with_policy(self, set: impl FnOnce(Policy) -> Policy) -> Self {
+        LayerBuilder { first: self.first.with_policy(set), ..self }
     }
 
-    /// Makes the responses to refused requests by a closure. An empty one if it is not given.
+    /// Calls a hook with each decision, before the request is passed on or refused.
+    pub fn on_decision(mut self, hook: impl Fn(Head<'_>, &Decision) + Send + Sync + 'static) -> Self {
+        self.state.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Makes the responses to refused requests by a closure. By default they are empty.
     ///
-    /// The body is anything that becomes [`Bytes`]: a text, a `String`, a `Vec`. Headers that tell of the limit are added.
-    /// A closure that serves gRPC begins with [`grpc_response`](Refusal::grpc_response).
+    /// The body is anything that becomes [`Bytes`], such as a `&'static str` or a `String`. The
+    /// headers that report the limit are added. For gRPC the closure begins with
+    /// [`grpc_response`](Refusal::grpc_response).
     ///
     /// # Examples
     ///
@@ -261,48 +246,48 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self.reject_as(move |refusal: &Refusal<'_>| respond(refusal).map(Into::into))
     }
 
-    /// Makes the responses to refused requests by a value: a [`Problem`](crate::http::Problem), or a [`Reject`] of your own.
-    pub fn reject_as(self, reject: impl Reject<Bytes> + 'static) -> Self {
-        LayerBuilder { reject: Box::new(reject), ..self }
+    /// Makes the responses to refused requests by a [`Reject`], such as a
+    /// [`Problem`](crate::http::Problem).
+    pub fn reject_as(mut self, reject: impl Reject<Bytes> + 'static) -> Self {
+        self.state.reject = Box::new(reject);
+        self
     }
 
-    /// The layer.
+    /// Builds the layer.
     #[must_use]
     pub fn build(self) -> RateLimitLayer<K> {
-        let LayerBuilder { first, others, cost, skip, hook, refund_on, shadow, enforced, tell, said, reject } =
-            self;
-        let first = Arc::new(tell.set(first));
-        let gate: Arc<dyn DynLimit> = first.clone();
-        let gates: Box<[_]> =
-            [gate].into_iter().chain(others.into_iter().map(|finish| finish(tell))).collect();
-        let ids = gates.iter().map(|gate| gate.id()).collect();
-        let enforced = if shadow { 0 } else { enforced };
-        let skipped = CachePadded::default();
-        let state = LayerState { gates, ids, cost, skip, hook, refund_on, enforced, reject, skipped, said };
+        let LayerBuilder { first, others, shadow, mut state } = self;
+        let first = Arc::new(first);
+        let others = others.into_iter().map(|finish| finish(&first.policy));
+        state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
+        state.ids = state.limits.iter().map(|limit| limit.id()).collect();
+        if shadow {
+            state.enforced = 0;
+        }
         state.examine(None);
         RateLimitLayer { state: Arc::new(state), first }
     }
 }
 
 impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
-    /// Decisions so far, of the layer and of each limit.
+    /// Returns the counts so far, of the layer and of each limit.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
-        let limits = self.state.gates.iter().map(|gate| gate.stats()).collect();
+        let limits = self.state.limits.iter().map(|limit| limit.stats()).collect();
         LayerStats::of(limits, self.state.skipped.load(Ordering::Relaxed))
     }
 
-    /// Up to `n` keys that the first limit refused most, with the number of refusals: for logs and dashboards.
+    /// Returns up to `n` keys that the first limit refused most, with the number of refusals.
     ///
-    /// It is a sketch of 512 keys. A count may be too high by that of a key that it replaced, and too low by what was
-    /// refused while another thread was writing.
+    /// This is a sketch of 512 keys, for logs and dashboards. A count may be too high by the count
+    /// of a replaced key, and too low by refusals during another thread's update.
     #[must_use]
     pub fn top_refused(&self, n: usize) -> Vec<(K, u64)> {
         self.first.top.most(n)
     }
 
-    /// As [`top_refused`](RateLimitLayer::top_refused), of the limit with a name and its own keys. `None` if no limit has this name
-    /// and keys of this type.
+    /// Works as [`top_refused`](RateLimitLayer::top_refused), for the limit of this name. `None` if
+    /// no limit has this name and keys of type `L`.
     ///
     /// # Examples
     ///
@@ -324,7 +309,7 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
         limit: &str,
         n: usize,
     ) -> Option<Vec<(L, u64)>> {
-        let limits = self.state.gates.iter().filter_map(|gate| (&**gate as &dyn Any).downcast_ref());
+        let limits = self.state.limits.iter().filter_map(|limit| (&**limit as &dyn Any).downcast_ref());
         let limit = limits.into_iter().find(|by: &&LimitBy<L>| by.policy.name() == limit)?;
         Some(limit.top.most(n))
     }

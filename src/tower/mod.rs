@@ -1,4 +1,4 @@
-//! A layer of [tower](https://docs.rs/tower) that limits requests over HTTP, and over gRPC.
+//! A layer of [tower](https://docs.rs/tower) that limits requests over HTTP and gRPC.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -36,63 +36,70 @@
 //!
 //! # Where it goes
 //!
-//! The state is in the layer, behind an `Arc`: all services that one layer makes, and all of their clones, count together.
+//! The layer has the state, behind an `Arc`: all services of one layer, and all their clones, count
+//! together.
 //!
-//! What is before a limiter costs what an attacker likes; what is behind it is spared. By address it goes outermost, before
-//! anything that is dear. By a key that a client sends it goes behind what authenticates the key (see
-//! [`Extension`](crate::http::Extension)), or every value that somebody makes up is a new bucket; with a limit by address in front of
-//! that, lest authentication be what is flooded. [`by_address_and_key`](RateLimitLayer::by_address_and_key) is both in one layer.
+//! Layers outside the limiter do their work for every request, including an attacker's; layers
+//! inside it only for granted ones. A limit by address goes outermost, before costly layers. A
+//! limit by a key that clients send goes inside the layer that authenticates the key (see
+//! [`Extension`](crate::http::Extension)): otherwise every made-up value is a new bucket. A limit
+//! by address goes outside both, against floods of authentications.
+//! [`by_address_and_key`](RateLimitLayer::by_address_and_key) has both limits in one layer.
 //!
 //! # Requests without a key
 //!
 //! A limit without a source of keys does not compile: [`key`](NeedsKey::key) or
 //! [`shared`](NeedsKey::shared) comes first. A request that has no key is rejected unless
 //! [`OnMissingKey`] says otherwise. The status is 400, or 500 if the server has not noted the
-//! peer's address. Such a fault of the setup is also said once, on stderr or with feature `tracing`
-//! as an event: [`Check`](crate::http::Check) has the list.
+//! peer's address. Such a fault of the setup is also reported once, on stderr or with feature
+//! `tracing` as an event: [`Check`](crate::http::Check) has the list.
 //!
 //! # What happens when
 //!
-//! The decision is made when the service is called, before the request is passed on: at once, without waiting. A request that is
-//! passed on has a [`Decision`] among its extensions; if it has one already of another layer, a limiter that has counted it
-//! there does not count it again.
+//! The service decides at once when it is called, before it passes the request on. A request that
+//! is passed on has a [`Decision`] among its extensions. A limiter that an outer layer has already
+//! asked does not count the request again.
 //!
-//! A refusal takes nothing of the service within: no permit of a `ConcurrencyLimit`, no place in a `Buffer`. So
-//! `poll_ready` is always ready, and only a granted request asks the service within whether it is ready. A busy service
-//! is waited for in the response, with a clone of the service left behind; so the service has to be `Clone`, as axum,
-//! hyper-util and tonic also require. A `BoxService` is not: a `BoxCloneService` or a `Buffer` takes its place.
+//! A refusal takes no resource of the inner service: no permit of a `ConcurrencyLimit`, no place in
+//! a `Buffer`. So `poll_ready` is always ready, and only a granted request polls the inner service
+//! for readiness. The response future waits for a busy service, and a clone stays behind. So the
+//! service has to be `Clone`, as for axum, hyper-util and tonic: a `BoxCloneService` or a `Buffer`
+//! instead of a `BoxService`.
 //!
-//! A layer outside of this one therefore sees no back-pressure: `LoadShed` goes inside, over the service that is busy. A
-//! granted request that `LoadShed` turns away, or that is dropped while it waits, has spent its tokens.
+//! A layer outside of this one sees no back-pressure, so `LoadShed` goes inside, over the busy
+//! service. A granted request that `LoadShed` turns away, or that is dropped while it waits, has
+//! spent its tokens.
 //!
 //! # Bodies
 //!
-//! The body of a response is a [`ResponseBody`]: that of the service, or a refusal's bytes. So the layer goes over any
-//! service, also outermost in a `ServiceBuilder` over `TraceLayer`, `CompressionLayer` and the like. axum and tonic put
-//! a body of another type than their own into a box. [`ResponseBody::into_inner_or_else`], mapped over the response,
-//! saves this box, and gives a layer of `option_layer` the type that it needs.
+//! The body of a response is a [`ResponseBody`]: that of the inner service, or a refusal's bytes.
+//! So the layer goes over any service, also outermost in a `ServiceBuilder` over `TraceLayer` and
+//! the like. axum and tonic box a body of another type than their own.
+//! [`ResponseBody::into_inner_or_else`], mapped over the response, saves this box, and gives a
+//! layer of `option_layer` the type that it needs.
 
 mod body;
-mod counters;
+mod chain;
 mod decide;
 mod decision;
-mod gate;
 mod layer;
-mod policies;
+mod limit_by;
+mod limiter;
 #[cfg(feature = "metrics")]
-mod publish;
+mod metrics;
+mod policies;
 mod said;
 mod service;
+mod stats;
 #[cfg(not(feature = "tracing"))]
 mod stderr;
-mod store;
-mod top;
+mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
 pub use body::ResponseBody;
-pub use counters::{LayerStats, LimitStats, prometheus};
 pub use decision::Decision;
-pub use gate::{LimitBy, NeedsKey, OnMissingKey};
 pub use layer::{LayerBuilder, RateLimitLayer};
+pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use service::{RateLimit, ResponseFuture};
+pub use stats::{LayerStats, LimitStats, prometheus};

@@ -1,5 +1,4 @@
-//! The policies of a limit whose requests have several quotas: one for each plan, and for each
-//! quota that was set since the layer was built.
+//! The policies of a limit with several quotas: plans, and quotas set after the layer was built.
 
 use std::sync::Arc;
 
@@ -8,11 +7,10 @@ use papaya::HashMap;
 use crate::http::Policy;
 use crate::quota::rate::Quota;
 
-/// The most quotas that are kept. Reaching it forgets all of them: those still in use are formatted
-/// again.
-const MOST: usize = 256;
+/// The most quotas that are kept. Reaching it drops all of them.
+const MAX_QUOTAS: usize = 256;
 
-/// Policies that were formatted before, by quota. A reader takes no lock.
+/// Formatted policies by quota. A reader takes no lock.
 pub(crate) struct Policies(HashMap<Quota, Arc<Policy>>);
 
 impl Policies {
@@ -20,7 +18,7 @@ impl Policies {
         Policies(HashMap::new())
     }
 
-    /// Returns a policy for another quota. It is formatted for the first request only.
+    /// Returns a policy for another quota, formatted for the first request only.
     pub(crate) fn of(&self, policy: &Policy, quota: Quota) -> Arc<Policy> {
         match self.0.pin().get(&quota) {
             Some(made) => made.clone(),
@@ -31,7 +29,7 @@ impl Policies {
     #[cold]
     fn make(&self, policy: &Policy, quota: Quota) -> Arc<Policy> {
         let (made, others) = (Arc::new(policy.with_quota(quota)), self.0.pin());
-        if others.len() >= MOST {
+        if others.len() >= MAX_QUOTAS {
             others.clear();
         }
         others.insert(quota, made.clone());
@@ -46,9 +44,9 @@ mod tests {
     #[test]
     fn however_many_quotas_there_are_few_are_kept() {
         let (policies, policy) = (Policies::new(), Policy::new("a", Quota::per_second(1)).expect("a name"));
-        for n in 1..=10 * MOST as u64 {
+        for n in 1..=10 * MAX_QUOTAS as u64 {
             assert_eq!(policies.of(&policy, Quota::per_second(n)).quota(), Quota::per_second(n));
-            assert!(policies.0.len() <= MOST);
+            assert!(policies.0.len() <= MAX_QUOTAS);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The faults that a layer has already said.
+//! The faults that a layer has already reported.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,14 +13,14 @@ use crate::http::Check;
 pub(crate) struct Said(AtomicU32);
 
 impl Said {
-    /// Marks a check as said, and returns whether it was not.
+    /// Marks a check as reported, and returns whether it was not.
     pub(crate) fn mark(&self, check: Check) -> bool {
         let bit = 1 << check as u32;
         // Refused requests come here, so a fault that stays writes to this line once.
         self.0.load(Ordering::Relaxed) & bit == 0 && self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    /// Says a fault of the limit of this name, once.
+    /// Reports a fault of the named limit, once.
     pub(crate) fn say(&self, policy: &str, check: Check) {
         if self.mark(check) {
             say(policy, check);

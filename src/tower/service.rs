@@ -1,4 +1,4 @@
-//! The service, and the response to come.
+//! The service and its response future.
 
 use std::fmt;
 use std::future::Future;
@@ -15,26 +15,24 @@ use super::body::ResponseBody;
 use super::decide::{Action, After, LayerState};
 use crate::http::Head;
 
-/// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer).
-///
-/// A clone counts together with it.
+/// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer), with its counts.
 pub struct RateLimit<T> {
     pub(crate) inner: T,
     pub(crate) state: Arc<LayerState>,
 }
 
 impl<T> RateLimit<T> {
-    /// The service within.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// The service within.
+    /// Returns the inner service.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// The service within.
+    /// Returns the inner service.
     pub fn into_inner(self) -> T {
         self.inner
     }
@@ -60,7 +58,7 @@ where
     type Error = T::Error;
     type Future = ResponseFuture<T, A>;
 
-    /// Is ready at once, and asks nothing of the service within.
+    /// Returns ready at once, without a poll of the inner service.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -72,7 +70,7 @@ where
                 if let Some(decision) = decision {
                     request.extensions_mut().insert(decision);
                 }
-                // No task is to be woken: one that is not ready is polled again by the future.
+                // No task waits: the future polls a service again that is not ready.
                 match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(Ok(())) => ResponseKind::Passed { inner: self.inner.call(request), after },
                     Poll::Ready(Err(error)) => ResponseKind::Answered { answer: Some(Err(error)) },
@@ -85,7 +83,7 @@ where
 }
 
 impl<T: Clone> RateLimit<T> {
-    /// Moves the service into the future, with its place in a queue, and leaves a clone that has reserved nothing.
+    /// Moves the service into the future with its place in a queue, and leaves a clone without one.
     #[cold]
     fn wait<A>(&mut self, request: Request<A>, after: After) -> ResponseKind<T, A>
     where
@@ -105,10 +103,10 @@ struct Waiting<T, A> {
 }
 
 pin_project! {
-    /// The response of a [`RateLimit`]: that of the service within, or a refusal, which is ready.
+    /// The response of a [`RateLimit`]: that of the inner service, or a refusal, which is ready.
     ///
-    /// While the service is not ready, the future of a granted request holds the service and its place in a queue. A
-    /// dropped future gives up the place, and no tokens.
+    /// While the inner service is not ready, the future of a granted request holds it and its place
+    /// in a queue. A dropped future gives up the place, and no tokens.
     #[must_use = "futures do nothing unless they are polled"]
     pub struct ResponseFuture<T, A>
     where
@@ -120,7 +118,7 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = Projected]
+    #[project = ResponseProjection]
     enum ResponseKind<T, A>
     where
         T: Service<Request<A>>,
@@ -130,7 +128,8 @@ pin_project! {
             inner: T::Future,
             after: After,
         },
-        // In a box: only a service that is not ready costs an allocation, and others have a small future.
+        // In a box: only a service that is not ready costs an allocation, and others have a small
+        // future.
         Waiting {
             waiting: Option<Box<Waiting<T, A>>>,
         },
@@ -152,17 +151,17 @@ where
         loop {
             let mut kind = self.as_mut().project().kind;
             match kind.as_mut().project() {
-                Projected::Passed { inner, after } => {
+                ResponseProjection::Passed { inner, after } => {
                     let mut response = ready!(inner.poll(context))?;
                     after.act(&mut response);
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
-                Projected::Answered { answer } => {
+                ResponseProjection::Answered { answer } => {
                     return Poll::Ready(
                         answer.take().expect(DONE).map(|refusal| refusal.map(ResponseBody::from)),
                     );
                 }
-                Projected::Waiting { waiting } => {
+                ResponseProjection::Waiting { waiting } => {
                     let polled = waiting.as_mut().expect(DONE).service.poll_ready(context);
                     let ready = ready!(polled);
                     let Waiting { mut service, request, after } = *waiting.take().expect(DONE);

@@ -1,4 +1,4 @@
-//! Says a fault on stderr.
+//! Reports of faults on stderr.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Says a fault as an event.
+//! Reports of faults as events.
 
 use crate::http::Check;
 

@@ -1,4 +1,4 @@
-//! Counts of a layer and its limits, and their form for those who watch: a few series, whatever clients do.
+//! Counts of a layer and its limits, as few time series.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// Counts of one limit. Each is on a line of its own: requests that differ do not wait for one another's.
+/// Counts of one limit, each on its own cache line, as different requests write different counts.
 #[derive(Debug, Default)]
 pub(crate) struct LimitCounters {
     pub(crate) granted: CachePadded<AtomicU64>,
@@ -17,78 +17,78 @@ pub(crate) struct LimitCounters {
     pub(crate) refunded: CachePadded<AtomicU64>,
 }
 
-/// Counts for people and dashboards: nothing is concluded from one about another.
+/// Adds one, and returns the new count.
 ///
-/// Returns the count with this one.
+/// Relaxed: counts are for people and dashboards, and no count implies another.
 pub(crate) fn count(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Decisions of a layer, from [`RateLimitLayer::stats`](super::RateLimitLayer::stats). Counts are since the layer was
-/// made.
+/// Counts of a layer since it was made, from
+/// [`RateLimitLayer::stats`](super::RateLimitLayer::stats).
 ///
-/// A request counts once. The limit that decided counts it: the one that refused it or, of those that granted it, the one
-/// with the fewest tokens left. A skipped request is one of the layer. So the sum of `granted`, `refused`,
+/// The limit that decided counts the request: the one that refused it, or else the one with the
+/// fewest tokens left. The layer counts a skipped request. So the sum of `granted`, `refused`,
 /// `shadow_refused`, `skipped` and `rejected` is the number of requests.
 ///
-/// The other counts here are sums over the limits, for a layer of one limit those of this limit.
+/// All counts but `skipped` are sums over the limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerStats {
-    /// The name of the first limit, which stands for the layer.
+    /// Name of the first limit, which stands for the layer.
     pub policy: String,
     /// Requests that were granted.
     pub granted: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// Requests that would have been refused, but for shadow mode or a share that is enforced.
+    /// Requests over a limit that were passed on, by shadow mode or for an unenforced key.
     pub shadow_refused: u64,
-    /// Requests to which no limit applied, or which another layer had counted by the same limiter.
+    /// Requests to which no limit applied, or that an outer layer had counted by the same limiter.
     pub skipped: u64,
-    /// Requests that were rejected as they had no key.
+    /// Requests that were rejected for want of a key.
     pub rejected: u64,
-    /// Requests that had no key, at each limit that found none.
+    /// Requests without a key, at each limit that found none.
     pub keyless: u64,
-    /// Requests whose tokens were given back, by their response.
+    /// Requests whose tokens were given back on their response.
     pub refunded: u64,
     /// Keys that the limiters hold.
     pub keys: usize,
     /// Keys that the limiters have forgotten.
     pub evicted: u64,
-    /// Decisions of the limiters on keys that they had no room for.
+    /// Decisions of the limiters on keys without room.
     pub without_room: u64,
-    /// The counts of each limit, the first limit first.
+    /// Counts of each limit, the first limit first.
     pub limits: Vec<LimitStats>,
 }
 
-/// Decisions of one limit of a layer, from [`LayerStats::limits`].
+/// Counts of one limit of a layer, from [`LayerStats::limits`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitStats {
-    /// The name of the limit.
+    /// Name of the limit.
     pub policy: String,
     /// Requests that were granted, with fewer tokens left at this limit than at the others.
     pub granted: u64,
     /// Requests that this limit refused.
     pub refused: u64,
-    /// Requests that this limit would have refused, but for shadow mode or a share that is enforced.
+    /// Requests over this limit that were passed on, by shadow mode or for an unenforced key.
     pub shadow_refused: u64,
-    /// Requests that were rejected as they had no key for this limit.
+    /// Requests that were rejected for want of a key for this limit.
     pub rejected: u64,
-    /// Requests that had no key for this limit, with any outcome.
+    /// Requests without a key for this limit, with any outcome.
     pub keyless: u64,
-    /// Requests among those granted here whose tokens were given back, by their response.
+    /// Requests granted here whose tokens were given back on their response.
     pub refunded: u64,
     /// Keys that the limiter holds.
     pub keys: usize,
     /// Keys that the limiter has forgotten.
     pub evicted: u64,
-    /// Decisions of the limiter on keys that it had no room for.
+    /// Decisions of the limiter on keys without room.
     pub without_room: u64,
 }
 
 impl LimitStats {
-    /// The counts of a limit, without those of its limiter.
+    /// Returns the counts of a limit, without those of its limiter.
     pub(crate) fn of(counters: &LimitCounters) -> LimitStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LimitStats {
@@ -104,7 +104,7 @@ impl LimitStats {
 }
 
 impl LayerStats {
-    /// The sums over some limits, the first of which gives its name.
+    /// Returns the sums over some limits, under the name of the first.
     pub(crate) fn of(limits: Vec<LimitStats>, skipped: u64) -> LayerStats {
         let mut sums = LayerStats { skipped, ..LayerStats::default() };
         sums.policy = limits.first().map_or_else(String::new, |first| first.policy.clone());
@@ -130,7 +130,7 @@ const fn decisions(result: &'static str) -> Metric {
     ("tollgate_decisions_total", "Requests by their outcome.", Some(result))
 }
 
-/// A metric, and its count of a limit.
+/// A metric and its count of a limit.
 type Column = (Metric, fn(&LimitStats) -> u64);
 
 /// The metrics of a limit. Those of one name stand together.
@@ -146,7 +146,7 @@ const COLUMNS: [Column; 9] = [
     (("tollgate_keys", "Keys that are held.", None), |limit| limit.keys as u64),
 ];
 
-/// The series of some layers: those of a metric stand together, and each has labels of its own.
+/// Returns the series of some layers. Those of a metric stand together, with different labels.
 pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u64> {
     let mut series = BTreeMap::new();
     let mut add = |place, policy, metric, count| *series.entry((place, policy, metric)).or_insert(0) += count;
@@ -154,7 +154,7 @@ pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u6
         add(0, layer.policy.as_str(), decisions("skipped"), layer.skipped);
         for limit in &layer.limits {
             for (column, (metric, count)) in COLUMNS.iter().enumerate() {
-                // Results are told apart by their label.
+                // The label tells results apart.
                 let place = if metric.2.is_some() { 0 } else { column };
                 add(place, limit.policy.as_str(), *metric, count(limit));
             }
@@ -163,14 +163,16 @@ pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u6
     series
 }
 
-/// The statistics of some layers as Prometheus reads them
+/// Formats the statistics of some layers for Prometheus
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 ///
-/// The labels are `policy`, the name of a limit, and `result`: never a key, a path or an address. There are nine series for
-/// each name and one for each layer, whatever clients do. Limits of one name are one series, with their sum.
+/// The labels are `policy`, the name of a limit, and `result`: never a key, a path or an address.
+/// There are nine series for each name and one for each layer, for any number of keys. Limits of
+/// one name are one series, with their sum.
 ///
-/// A request is in one series of `tollgate_decisions_total`, that of the limit that decided ([`LayerStats`] has the rule);
-/// a skipped one is under the name of its layer's first limit. So a sum over `policy` is one of requests.
+/// A request is in one series of `tollgate_decisions_total`, that of the limit that decided
+/// ([`LayerStats`] has the rule). A skipped one is under the name of its layer's first limit. So a
+/// sum over `policy` counts each request once.
 ///
 /// # Examples
 ///

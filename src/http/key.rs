@@ -1,4 +1,4 @@
-//! What a limit is told of a request, and the keys that are found in it.
+//! The head of a request, and the keys in it.
 
 use std::fmt;
 use std::hash::Hash;
@@ -9,9 +9,9 @@ use http::request::Parts;
 use http::{Extensions, Method, Request, Uri, Version};
 
 use super::check::Check;
-use super::secret::Digest;
+use super::digest::Digest;
 
-/// The head of a request, borrowed from a whole one or from its [`Parts`].
+/// The head of a request, borrowed from the request or from its [`Parts`].
 ///
 /// # Examples
 ///
@@ -27,15 +27,15 @@ use super::secret::Digest;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Head<'a> {
-    /// GET and so on.
+    /// The method, such as GET.
     pub method: &'a Method,
-    /// What is asked for.
+    /// The target of the request.
     pub uri: &'a Uri,
-    /// Of HTTP.
+    /// The version of HTTP.
     pub version: Version,
-    /// What the client says, and who forwards for it.
+    /// The headers, as the client and its proxies wrote them.
     pub headers: &'a HeaderMap,
-    /// What the server has noted: the peer's address, who was authenticated.
+    /// The server's notes, such as the peer's address and the authenticated user.
     pub extensions: &'a Extensions,
 }
 
@@ -58,12 +58,13 @@ impl<'a> From<&'a Parts> for Head<'a> {
     }
 }
 
-/// Finds the key that a request is limited by.
+/// A source of keys: finds the key that a request is limited by.
 ///
-/// A closure does, and so does a pair or a triple, whose key is a pair or a triple: `("a", "b:c")` is never taken for
-/// `("a:b", "c")`. It can be boxed: `Box<dyn KeyFrom<Key = K>>`.
+/// Closures are sources, and so are pairs and triples of sources. The key of a pair is a pair:
+/// `("a", "b:c")` is never taken for `("a:b", "c")`. A source can be boxed: `Box<dyn KeyFrom<Key =
+/// K>>`.
 ///
-/// What a client says of itself is whatever it likes. Limit by it only what somebody has checked: see
+/// A client can send any value. Limit only by values that a server or proxy has checked: see
 /// [`ClientIp`](super::ClientIp) and [`HeaderKey`].
 ///
 /// # Examples
@@ -87,24 +88,24 @@ impl<'a> From<&'a Parts> for Head<'a> {
     note = "a closure takes a `Head<'_>` and returns an `Option` of the limiter's key: `key_fn(|head| ..)` infers the type"
 )]
 pub trait KeyFrom: Send + Sync {
-    /// A type of its own for each kind of key, so that none is taken for another's.
+    /// The type of the keys. Each kind of key has its own, so that no two are mixed up.
     type Key: Hash + Eq + Clone + Send + Sync + 'static;
 
-    /// The key, if the request has one.
+    /// Returns the key, if the request has one.
     fn key_from(&self, head: Head<'_>) -> Option<Self::Key>;
 
     /// Returns a fault of the server's setup that `head` shows; `None` if it shows none.
     ///
-    /// A layer asks about requests that have no key and about refused ones, never about granted
-    /// ones. It asks once without a request when it is built. A request without a key is answered
-    /// with 500 for [`Check::NoPeer`], and with 400 otherwise.
+    /// A layer asks about requests without a key and about refused ones, never about granted ones.
+    /// It asks once without a request when it is built. A request without a key is answered with
+    /// 500 for [`Check::NoPeer`], and with 400 otherwise.
     fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
         let _ = head;
         None
     }
 }
 
-/// A closure as a [`KeyFrom`], whose argument needs no type: `key_fn(|head| ..)`.
+/// Returns a closure as a [`KeyFrom`], and infers the type of its argument: `key_fn(|head| ..)`.
 ///
 /// # Examples
 ///
@@ -155,10 +156,10 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
     }
 }
 
-/// A [`Digest`] of a header's value: no secret is kept.
+/// A source of keys that are [`Digest`]s of a header's value: no secret is kept.
 ///
-/// A request that has the header more than once has no key. A value is whatever the client says until something has
-/// checked it, and each new one is a new bucket: combine it with a limit by address, or limit after authentication, by an
+/// A request with two such headers has no key. Each new value is a new bucket, and a client can
+/// send any value. Combine this limit with one by address, or limit after authentication, by an
 /// [`Extension`].
 ///
 /// # Examples
@@ -176,11 +177,11 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
 pub struct HeaderKey(HeaderName);
 
 impl HeaderKey {
-    /// The key in the header of this name.
+    /// Takes the key from the header of this name.
     ///
     /// # Errors
     ///
-    /// It is no name of a header.
+    /// `name` is no valid header name.
     pub fn new(name: &str) -> Result<HeaderKey, http::header::InvalidHeaderName> {
         HeaderName::from_bytes(name.as_bytes()).map(HeaderKey)
     }
@@ -200,14 +201,14 @@ impl KeyFrom for HeaderKey {
     }
 }
 
-/// The value of a header that is there once.
+/// Returns the value of a header that is present once.
 pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     let only = values.next()?;
     values.next().is_none().then_some(only.as_bytes())
 }
 
-/// What was put into the request's extensions, as by a layer that has authenticated it.
+/// A source of keys in the request's extensions, such as those of a layer that authenticates.
 ///
 /// # Examples
 ///
@@ -225,7 +226,7 @@ pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
 pub struct Extension<T>(PhantomData<fn() -> T>);
 
 impl<T> Extension<T> {
-    /// That of type `T`.
+    /// Takes the extension of type `T`.
     #[must_use]
     pub const fn new() -> Extension<T> {
         Extension(PhantomData)

@@ -1,10 +1,13 @@
 //! A layer's statistics through the `metrics` facade.
 
-use super::counters::{LayerStats, series};
+use super::stats::{LayerStats, series};
 
 impl LayerStats {
-    /// Publishes them through the [`metrics`] facade, under the names that [`prometheus`](super::prometheus) has. To be called now
-    /// and then, as by a timer. Layers whose limits have the same names overwrite each other's counts.
+    /// Publishes the counts through the [`metrics`] facade, as named in
+    /// [`prometheus`](super::prometheus).
+    ///
+    /// Call it now and then, as by a timer. Layers whose limits share a name overwrite each other's
+    /// counts.
     ///
     /// # Examples
     ///

@@ -1,12 +1,13 @@
-//! Proxies to trust, by network.
+//! Trusted proxies by network.
 
 use ipnet::IpNet;
 
-use super::client_ip::ClientIp;
-use super::forwarded::List;
+use super::ClientIp;
+use crate::http::forwarded::List;
 
 impl ClientIp {
-    /// By `X-Forwarded-For`: from the peer on leftwards, the first that is in none of the networks.
+    /// Takes the first address outside all the networks, from the peer leftwards, by
+    /// `X-Forwarded-For`.
     ///
     /// # Examples
     ///
@@ -18,14 +19,14 @@ impl ClientIp {
     /// # Ok::<(), ipnet::AddrParseError>(())
     /// ```
     ///
-    /// A network of prefix length 0, as `0.0.0.0/0`, lets each client choose its key:
-    /// see [`Check::TrustsAll`](super::Check::TrustsAll).
+    /// A network of prefix length 0, such as `0.0.0.0/0`, lets each client choose its key: see
+    /// [`Check::TrustsAll`](super::Check::TrustsAll).
     #[must_use]
     pub fn xff_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
         self.trusted_networks(List::Xff, proxies.into_iter().collect())
     }
 
-    /// As [`xff_trusted`](ClientIp::xff_trusted), by the header `Forwarded`.
+    /// Works as [`xff_trusted`](ClientIp::xff_trusted), on the header `Forwarded`.
     #[must_use]
     pub fn forwarded_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
         self.trusted_networks(List::Forwarded, proxies.into_iter().collect())

@@ -1,21 +1,21 @@
-//! Digests of what clients send, so that no secret is kept and a key has a fixed size.
+//! Digests of values that clients send: no secret is kept, and a key has a fixed size.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
 
-/// 128 bits that stand for a value: two SipHashes with keys that are random in each process.
+/// A 128-bit digest of a value: two SipHashes whose keys are random in each process.
 ///
-/// Two values have the same one with a probability of 2^-128, and nobody outside of the process can look for two that have. It is
-/// not to be kept: another process has other keys.
+/// Two values collide with a probability of 2^-128, and no search for a collision is possible
+/// outside the process. Digests must not be stored: another process has other keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest([u64; 2]);
 
-/// Of a longer value so many bytes count, and its length.
-const MOST: usize = 4096;
+/// The most bytes of a value that are hashed, besides its length.
+const MAX_HASHED: usize = 4096;
 
 impl Digest {
-    /// The digest of some bytes: of the first 4,096, and their number.
+    /// Returns the digest of the first 4,096 bytes and of the length.
     ///
     /// # Examples
     ///
@@ -29,12 +29,12 @@ impl Digest {
     pub fn of(value: &[u8]) -> Digest {
         static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
         let keys = KEYS.get_or_init(Default::default);
-        let counted = (&value[..value.len().min(MOST)], value.len());
+        let counted = (&value[..value.len().min(MAX_HASHED)], value.len());
         Digest([keys[0].hash_one(counted), keys[1].hash_one(counted)])
     }
 }
 
-/// Half of it does: it is as random as a hash.
+/// Writes half of the digest, which is as random as a hash.
 impl Hash for Digest {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0[0]);

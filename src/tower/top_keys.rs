@@ -1,4 +1,4 @@
-//! Who is refused most: a sketch of bounded size.
+//! The keys that are refused most, in a sketch of bounded size.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -6,24 +6,22 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 const SETS: usize = 64;
 const WAYS: usize = 8;
 
-/// Keys and how often each was refused, by Space-Saving (Metwally et al., 2005,
-/// <https://doi.org/10.1007/978-3-540-30570-5_27>) in each of some sets.
+/// Keys with their numbers of refusals, by Space-Saving in each of some sets (Metwally et al.,
+/// 2005, <https://doi.org/10.1007/978-3-540-30570-5_27>).
 ///
-/// A key that is refused more often than all others of its set that are not among the first 8 is there; its count may
-/// be too high by that of the key whose place it took.
+/// A key with more than an eighth of its set's counted refusals is present. Its count may be too
+/// high, by at most the count of the key that it replaced.
 pub(crate) struct TopKeys<K> {
-    sets: Box<[Mutex<Set<K>>]>,
+    sets: Box<[Mutex<Vec<(K, u64)>>]>,
     hasher: RandomState,
 }
-
-type Set<K> = Vec<(K, u64)>;
 
 impl<K: Hash + Eq + Clone> TopKeys<K> {
     pub(crate) fn new() -> TopKeys<K> {
         TopKeys { sets: (0..SETS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// Nobody waits: while another thread is at the set, a refusal goes uncounted.
+    /// Counts a refusal, or drops it while another thread is at the set: no thread waits.
     pub(crate) fn note(&self, key: &K) {
         let set = &self.sets[self.hasher.hash_one(key) as usize % SETS];
         let mut keys = match set.try_lock() {
@@ -40,9 +38,9 @@ impl<K: Hash + Eq + Clone> TopKeys<K> {
         }
     }
 
-    /// Up to `n` keys, the most refused first.
+    /// Returns up to `n` keys, the most refused first.
     pub(crate) fn most(&self, n: usize) -> Vec<(K, u64)> {
-        let of = |set: &Mutex<Set<K>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |set: &Mutex<Vec<(K, u64)>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut keys: Vec<_> = self.sets.iter().flat_map(of).collect();
         keys.sort_by(|(_, one), (_, other)| other.cmp(one));
         keys.truncate(n);

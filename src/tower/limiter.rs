@@ -1,4 +1,4 @@
-//! A limiter as a layer sees it, whatever its hasher is.
+//! A limiter with its hasher erased.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -9,27 +9,27 @@ use crate::quota::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
-/// What is asked of a limiter: tokens of a key, perhaps under a plan, or of the bucket that those without a key share.
+/// A request for `n` tokens of a key, perhaps under a plan, or of the bucket without a key.
 #[derive(Clone)]
-pub(crate) struct Request<K> {
+pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,
     pub(crate) plan: Option<Plan>,
     pub(crate) n: u64,
 }
 
-/// Its verbs that a layer needs.
+/// The verbs of a limiter that a layer needs.
 pub(crate) trait DynLimiter<K>: Send + Sync {
     fn id(&self) -> u64;
     fn quota(&self) -> Quota;
     fn stats(&self) -> Stats;
-    /// Of a key, before the map mixes it.
+    /// Returns the hash of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
-    fn try_acquire(&self, request: &Request<K>) -> Result<Granted, Denied>;
-    fn refund(&self, request: &Request<K>);
-    /// Looks at the tokens that are there, and takes none.
-    fn peek(&self, request: &Request<K>) -> Granted;
-    /// Goes on with the request as one of several limits.
-    fn with(&self, request: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
+    fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
+    fn refund(&self, request: &LimiterRequest<K>);
+    /// Returns the tokens that are there, and takes none.
+    fn peek(&self, request: &LimiterRequest<K>) -> Granted;
+    /// Calls `then` with the request as one of several limits.
+    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimiter<K> for RateLimiter<K, S> {
@@ -49,7 +49,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         self.inner.hasher.hash_one(key)
     }
 
-    fn try_acquire(&self, Request { key, plan, n }: &Request<K>) -> Result<Granted, Denied> {
+    fn try_acquire(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) -> Result<Granted, Denied> {
         match (key, plan) {
             (Some(key), None) => self.try_acquire_n(key, *n),
             (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).try_acquire(),
@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn refund(&self, Request { key, plan, n }: &Request<K>) {
+    fn refund(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) {
         match (key, plan) {
             (Some(key), None) => RateLimiter::refund(self, key, *n),
             (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).refund(),
@@ -65,7 +65,7 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn peek(&self, Request { key, plan, .. }: &Request<K>) -> Granted {
+    fn peek(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>) -> Granted {
         match (key, plan) {
             (Some(key), None) => RateLimiter::peek(self, key).0,
             (Some(key), Some(plan)) => self.key(key).under(plan).peek().0,
@@ -73,7 +73,11 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn with(&self, Request { key, plan, n }: &Request<K>, then: &mut dyn FnMut(&dyn sealed::Limit)) {
+    fn with(
+        &self,
+        LimiterRequest { key, plan, n }: &LimiterRequest<K>,
+        then: &mut dyn FnMut(&dyn sealed::Limit),
+    ) {
         match (key, plan) {
             (Some(key), None) => then(&self.key(key).n(*n)),
             (Some(key), Some(plan)) => then(&self.key(key).n(*n).under(plan)),
