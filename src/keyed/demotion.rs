@@ -1,4 +1,4 @@
-//! When a key is spread no more.
+//! Demotion: how a spread key becomes plain again.
 
 use crate::bucket::atomic::Bucket;
 use crate::keyed::hot::{HotKeys, HotSlot};
@@ -8,11 +8,11 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::word::state::State;
 
-/// What a seat is looked at for: once in so many nanoseconds, as a power of two, it is another's turn.
+/// Binary logarithm of the nanoseconds after which the next hot slot is probed.
 const TURN: u32 = 20;
 
 impl<K: Eq> Keyspace<K> {
-    /// Looks at a seat, each time at the next.
+    /// Probes one hot slot, the next every 2^`TURN` ns, and demotes its key if idle.
     #[inline]
     pub(crate) fn demote_in_turn(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, now: u64) {
         let slot = hot.slots.at(now >> TURN);
@@ -21,26 +21,26 @@ impl<K: Eq> Keyspace<K> {
         }
     }
 
-    /// A bucket was sealed by this call, which keeps its place from others.
+    /// Drops the leases of a bucket that this thread has sealed and still owns.
     pub(crate) fn sealed(&self, bucket: &Bucket) {
         if let Some(hot) = &self.hot {
             hot.drop_leases(BucketId::of(bucket));
         }
     }
 
-    /// Spreads the key of a seat no more if it has been idle.
+    /// Demotes the key of a hot slot if it has been idle.
     #[cold]
     pub(crate) fn demote_if_idle(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, slot: &HotSlot, now: u64) {
         let Some(time) = slot.time().filter(|_| slot.is_idle(now)) else { return };
         let Some((id, tag)) = slot.tenant(time) else { return };
         match bucket_of(pin, id, tag) {
             Some(found) => hot.demote(hot.spread(found, id, time, &self.engine)),
-            // It is being removed, or its slot is another key's: then nothing is leased of it.
+            // The bucket is being removed, or its slot is another key's: it has no leases then.
             None => slot.drop_unused(time),
         }
     }
 
-    /// Spreads no more what has been idle.
+    /// Demotes all keys that have been idle.
     pub(crate) fn demote_idle(&self) {
         if let Some(hot) = &self.hot {
             let (pin, now) = (self.store.pin(), self.engine.clock.nanos());
@@ -48,7 +48,8 @@ impl<K: Eq> Keyspace<K> {
         }
     }
 
-    /// Seals a bucket of a map that has been full for the margin, unless it is spread; else tells the clock reading at which it may be.
+    /// Seals a bucket that has been full for the eviction grace, unless it is spread. Otherwise
+    /// returns the clock reading at which it may be sealed.
     pub(crate) fn seal_if_idle(&self, bucket: &Bucket, now: u64) -> Result<bool, u64> {
         let Some(hot) = &self.hot else { return idle::seal_if_idle(&self.engine, bucket) };
         let id = BucketId::of(bucket);
@@ -60,7 +61,7 @@ impl<K: Eq> Keyspace<K> {
         Ok(sealed)
     }
 
-    /// After a change to a lower burst: leased tokens that have no room under it are gone.
+    /// Ends the leases of all spread keys after a change to a lower burst.
     pub(crate) fn recall_after_a_lower_burst(&self) {
         let Some(hot) = &self.hot else { return };
         let pin = self.store.pin();
@@ -75,7 +76,7 @@ impl<K: Eq> Keyspace<K> {
     }
 }
 
-/// The bucket that is spread so, unless it is just being removed, or its slot is another key's.
+/// Returns the bucket of a hot slot, unless it is being removed or its table slot is another key's.
 fn bucket_of<'a, K: Eq>(pin: &'a StoreGuard<'_, K>, id: BucketId, tag: EntryId) -> Option<FoundBucket<'a>> {
     let found = match pin {
         StoreGuard::Map(buckets, guard) => buckets.map.get(&tag, guard).map(FoundBucket::Map),

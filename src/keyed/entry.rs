@@ -1,4 +1,4 @@
-//! A key's place in the limiter's store: how it gets an entry, and what becomes of it if there is no room.
+//! The entry of a key in the limiter's store: its insertion, and decisions without room for it.
 
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
@@ -24,21 +24,21 @@ use crate::word::state::{Origin, Outcome, State};
 use crate::word::terms::{EVICTION_GRACE, Reading};
 use crate::word::verb::Call;
 
-/// Keys of one hash that are held. papaya probes some 30 places at least and then moves to a larger table, for ever
-/// if that does not spread the keys.
+/// Largest number of held keys with one hash. papaya probes at least some 30 places, then grows its
+/// table, and would grow it for ever if that does not separate the keys.
 const MAX_COLLISIONS: usize = 8;
 
-/// A key's place in the store.
+/// The entry of a key: its place in the store, whether there is a bucket or not.
 pub(crate) struct KeyEntry<'a, K, Q: ?Sized> {
     pub(crate) keyspace: &'a Keyspace<K>,
     pub(crate) pin: &'a StoreGuard<'a, K>,
     pub(crate) key: KeyQuery<'a, Q>,
-    /// What it shares while it has no entry.
+    /// Overflow buckets that the key uses while it has no entry.
     overflow_set: OverflowSet,
 }
 
 impl<K, Q: ?Sized> KeyEntry<'_, K, Q> {
-    /// The same place, for a call under a plan.
+    /// Returns the same entry, for a call under a plan.
     pub(crate) fn under(self, plan: Option<&Plan>) -> Self {
         KeyEntry { overflow_set: OverflowSet::of(plan), ..self }
     }
@@ -115,7 +115,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         let id = BucketId::of(bucket);
         let stays = hot.is_hot(id);
         if stays {
-            // It is due, but for that.
+            // The bucket is idle, and only its leases keep it.
             self.keyspace.demote_if_idle(hot, self.pin, hot.slot(id), self.keyspace.engine.clock.nanos());
         }
         stays

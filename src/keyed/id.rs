@@ -1,10 +1,10 @@
-//! What entries and buckets are known by, beside their keys.
+//! Identities of entries and buckets, beside their keys.
 
 use crate::bucket::atomic::Bucket;
 
-/// What the map knows an entry by without asking the key: half of its hash, and the ticket it was admitted with.
+/// Identity of a map entry: half of the key's hash, and the ticket that admitted it.
 ///
-/// Of entries that are held at the same time no two have the same ticket.
+/// No two held entries have the same ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId {
     pub(crate) hash: u32,
@@ -12,7 +12,6 @@ pub(crate) struct EntryId {
 }
 
 impl EntryId {
-    /// Side by side.
     pub(crate) fn packed(self) -> u64 {
         u64::from(self.hash) << 32 | u64::from(self.ticket)
     }
@@ -22,29 +21,31 @@ impl EntryId {
     }
 }
 
-/// A ticket that has no entry.
+/// A ticket without an entry.
 pub(crate) const FREE: u32 = 0;
 /// A ticket that a thread has claimed.
 pub(crate) const BUSY: u32 = 1;
 
-/// A hash as a ticket can have it.
+/// Returns a hash that differs from `FREE` and `BUSY`.
 #[inline]
 pub(crate) fn ticket_hash(hash: u32) -> u32 {
     hash.max(BUSY + 1)
 }
 
-/// A hash each of whose bits depends on all of another's: a user's hasher may leave most bits alike.
+/// Returns a hash in which each bit depends on all bits of `hash`.
 ///
-/// Of the lower half of the product alone, most bits have nothing of the uppermost ones.
+/// A user's hasher may leave most bits alike. Both halves of the product are used: most bits of the
+/// lower half do not depend on the uppermost bits.
 #[inline(always)]
 pub(crate) fn mix(hash: u64) -> u64 {
     let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
     product as u64 ^ (product >> 64) as u64
 }
 
-/// What a bucket is known by: where it is, and in a table by the digest of the key that has the slot.
+/// Identity of a bucket: its address, and in a table the fingerprint of the key that has the slot.
 ///
-/// An entry of a map is one key's as long as it lives, and a seat is left before it is dropped.
+/// A map entry belongs to one key for its whole life. Its hot slot is released before the entry is
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BucketId {
     pub(crate) address: u64,
@@ -57,7 +58,7 @@ impl BucketId {
         BucketId { address: std::ptr::from_ref(bucket).addr() as u64, fingerprint }
     }
 
-    /// Of a bucket in a map; or in a table, whosever it is.
+    /// Returns the identity of a bucket in a map, or of a table slot with any key.
     #[inline]
     pub(crate) fn of(bucket: &Bucket) -> BucketId {
         BucketId::new(bucket, 0)

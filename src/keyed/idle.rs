@@ -1,4 +1,4 @@
-//! When a bucket may be sealed, and the seal.
+//! The condition under which a bucket may be sealed, and the seal.
 
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
@@ -6,36 +6,38 @@ use crate::fault::{Fault, injected};
 use crate::word::state::State;
 use crate::word::terms::{EVICTION_GRACE, Reading};
 
-/// What decides when a bucket may be sealed: a reading, the slowest plan, and the last change of quota.
+/// A check of idle buckets: a reading, the slowest plan, and the last change of quota.
 #[derive(Clone, Copy)]
 pub(crate) struct IdleCheck {
     reading: Reading,
     slowest_fill: u64,
-    /// None that was charged is sealed within the margin after a change of quota: the evictor's clock may be ahead, and what its
-    /// ticks were worth is another matter. These are the nanoseconds that are left of it.
+    /// Nanoseconds left of the eviction grace after the last quota change. No charged bucket is
+    /// sealed during it: the evictor's clock may be ahead, and its ticks may still be worth the old
+    /// rate.
     grace_left: u64,
 }
 
 impl IdleCheck {
-    /// What decides when a bucket may be sealed, as of now. For states that were loaded before.
+    /// Returns the check as of now, for states that were loaded before.
     pub(crate) fn now(engine: &Engine) -> IdleCheck {
         let slowest_fill = engine.slowest_fill();
         let reading = engine.read();
-        let calm = engine.source.changed().map_or(0, |changed| changed.saturating_add(EVICTION_GRACE));
-        IdleCheck { reading, slowest_fill, grace_left: calm.saturating_sub(reading.nanos()) }
+        let grace = engine.source.changed().map_or(0, |changed| changed.saturating_add(EVICTION_GRACE));
+        IdleCheck { reading, slowest_fill, grace_left: grace.saturating_sub(reading.nanos()) }
     }
 
-    /// In a wait: it is over no earlier than the margin is.
+    /// Flag in a wait: the wait also has to outlast `grace_left`.
     const GRACE: u64 = 1 << 63;
 
-    /// How long a bucket is to wait before it may be sealed: 0 if it may be now, less if it may be earlier.
+    /// Returns the ticks until the bucket may be sealed; 0 if it may be sealed now. Smaller values
+    /// are due earlier.
     pub(crate) fn ticks_until_idle(&self, state: State) -> u64 {
         let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
-        let calm = self.grace_left == 0 || !state.is_level() || injected(Fault::NoGraceAfterChange);
-        if calm { ticks } else { ticks | IdleCheck::GRACE }
+        let no_grace = self.grace_left == 0 || !state.is_level() || injected(Fault::NoGraceAfterChange);
+        if no_grace { ticks } else { ticks | IdleCheck::GRACE }
     }
 
-    /// The clock reading when a wait is over.
+    /// Returns the clock reading at the end of a wait.
     pub(crate) fn due_at(&self, wait: u64) -> u64 {
         let now = self.reading.nanos();
         let nanos = self.reading.refill.ticks.nanos_until(now, wait & !IdleCheck::GRACE);
@@ -43,9 +45,10 @@ impl IdleCheck {
     }
 }
 
-/// Seals a bucket that has been full for the margin; else tells the clock reading at which it may be.
+/// Seals a bucket that has been full for the eviction grace. Otherwise returns the clock reading at
+/// which it may be sealed.
 ///
-/// True if this call sealed it, false if it was sealed already.
+/// Returns true if this call sealed it, false if it was sealed already.
 pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<bool, u64> {
     let step = |state: State, idle: &IdleCheck| {
         if state.is_claimed() {
@@ -59,9 +62,9 @@ pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<bo
     bucket.update(|_| IdleCheck::now(engine), step).0
 }
 
-/// Seals a bucket whatever it holds. False if it was sealed already.
+/// Seals a bucket with any level. Returns false if it was sealed already.
 ///
-/// `count` counts the removal: after each load of the word that is to be sealed, and before the seal.
+/// `count` counts the removal: after each load of the word, and before the seal.
 pub(crate) fn seal(bucket: impl BucketRef, count: impl Fn()) -> bool {
     let live = |state| state != State::SEALED;
     let (early, late) = (injected(Fault::RemovalCountedEarly), injected(Fault::RemovalCountedLate));

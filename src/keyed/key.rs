@@ -1,4 +1,4 @@
-//! Keys: how they are looked up by what was borrowed of them, and stored with their hash.
+//! Keys: lookup by a borrowed form, and storage with their hash.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -9,14 +9,14 @@ use papaya::{HashMap, LocalGuard};
 use crate::bucket::atomic::Bucket;
 use crate::keyed::id::{EntryId, mix, ticket_hash};
 
-/// The buckets by key.
 pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 
-/// What a key of type `K` is looked up by: `K` itself, its borrowed form, or a type of your own.
+/// A form in which a key of type `K` is looked up: `K` itself, a borrowed form, or a type of your
+/// own.
 ///
-/// Only the first decision on a key makes an owned one of it. `&str` finds a `String`, `&[T]` a `Vec<T>`,
-/// and so on by [`ToOwned`]. A compound key is looked up without
-/// allocating by a type that hashes like it:
+/// Only the first decision on a key makes an owned key. `&str` finds a `String`, `&[T]` a `Vec<T>`,
+/// and so on by [`ToOwned`]. A type that hashes like a compound key looks it up without an
+/// allocation:
 ///
 /// ```
 /// use std::net::{IpAddr, Ipv4Addr};
@@ -45,9 +45,9 @@ pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 /// assert!(limiter.try_acquire(&("/login".to_owned(), peer)).is_err());
 /// ```
 ///
-/// Whoever implements it promises: `to_key` is [`Equivalent`] to `self` and hashes the same.
+/// An implementation promises that `to_key` is [`Equivalent`] to `self` and hashes the same.
 pub trait ToKey<K>: Hash + Equivalent<K> {
-    /// The key to store.
+    /// Returns the key to store.
     fn to_key(&self) -> K;
 }
 
@@ -57,15 +57,15 @@ impl<Q: ?Sized + ToOwned + Hash + Eq> ToKey<Q::Owned> for Q {
     }
 }
 
-/// A key as the map has it: with its hash, so that the map never calls the user's `Hash`.
+/// A stored key with its hash, so that the map never calls the user's `Hash`.
 ///
-/// A panic in it while papaya moves its entries to a larger table would park the map for ever.
+/// A panic in `Hash` while papaya moves entries to a larger table would park the map for ever.
 pub(crate) struct EntryKey<K> {
     pub(crate) tag: EntryId,
     pub(crate) key: K,
 }
 
-/// The same key, whatever its ticket: a key has one entry.
+/// Compares keys without their tickets: a key has one entry.
 impl<K: PartialEq> PartialEq for EntryKey<K> {
     fn eq(&self, secondary: &Self) -> bool {
         self.tag.hash == secondary.tag.hash && self.key == secondary.key
@@ -76,7 +76,7 @@ impl<K: Eq> Eq for EntryKey<K> {}
 
 /// A lookup by key.
 pub(crate) struct KeyQuery<'a, Q: ?Sized> {
-    /// As the hasher has it.
+    /// The hash as the user's hasher returned it.
     pub(crate) full: u64,
     pub(crate) hash: u32,
     pub(crate) key: &'a Q,
@@ -98,7 +98,7 @@ impl<'a, Q: Hash + ?Sized> KeyQuery<'a, Q> {
 }
 
 impl<'a, Q: ?Sized> KeyQuery<'a, Q> {
-    /// A key whose hash is known.
+    /// Returns the query of a key whose hash is known.
     #[inline]
     pub(crate) fn of(full: u64, key: &'a Q) -> Self {
         KeyQuery { full, hash: ticket_hash((mix(full) >> 32) as u32), key }
@@ -132,14 +132,14 @@ impl<K, Q: ?Sized + Equivalent<K>> Equivalent<EntryKey<K>> for KeyQuery<'_, Q> {
     }
 }
 
-/// A lookup by tag: that very entry, without a call of the key's own `Eq`.
+/// A lookup by identity: that very entry, without a call of the key's own `Eq`.
 impl<K> Equivalent<EntryKey<K>> for EntryId {
     fn equivalent(&self, stored: &EntryKey<K>) -> bool {
         *self == stored.tag
     }
 }
 
-/// Counts the entries of one hash: a lookup that meets them all and finds none.
+/// A count of the entries with one hash: a lookup that meets all of them and matches none.
 pub(crate) struct CollisionCount {
     hash: u32,
     met: RefCell<Vec<EntryId>>,
@@ -149,8 +149,8 @@ impl CollisionCount {
     pub(crate) fn count<K: Eq>(map: &Map<K>, hash: u32, guard: &LocalGuard<'_>) -> usize {
         let alike = CollisionCount { hash, met: RefCell::default() };
         let _ = map.get(&alike, guard);
-        // While papaya grows its table, an entry is met in the old one and the new, or only in the old one that it has
-        // gone from.
+        // While papaya grows its table, a lookup meets an entry in both tables, or only in the old
+        // table that the entry has left.
         let mut met = alike.met.into_inner();
         met.sort_unstable_by_key(|tag| tag.ticket);
         met.dedup();
@@ -174,7 +174,7 @@ impl<K> Equivalent<EntryKey<K>> for CollisionCount {
     }
 }
 
-/// The map's hasher: hands on the hash that the key carries.
+/// The map's hasher: returns the hash that the key carries.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PrehashedHasher(u64);
 
@@ -192,7 +192,8 @@ impl Hasher for PrehashedHasher {
         unreachable!("a carried hash is one u32");
     }
 
-    /// papaya starts at the lower bits and compares the uppermost: both halves have all there is.
+    /// Duplicates the 32-bit hash into both halves: papaya probes by the low bits and compares the
+    /// high ones.
     #[inline]
     fn write_u32(&mut self, hash: u32) {
         self.0 = u64::from(hash) << 32 | u64::from(hash);

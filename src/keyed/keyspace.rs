@@ -1,4 +1,4 @@
-//! All keys of a limiter: their buckets, and what decides on them.
+//! All keys of a limiter: their store, the engine, and counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ pub(crate) struct Keyspace<K> {
     pub(crate) store: Store<K>,
     pub(crate) engine: Engine,
     pub(crate) when_full: WhenFull,
-    /// Keys that are spread over cores, if any may be.
+    /// Keys that are spread over cores, if the limiter may spread keys.
     pub(crate) hot: Option<Box<HotKeys>>,
     pub(crate) id: u64,
     pub(crate) overflow: OverflowBuckets,
@@ -36,13 +36,13 @@ pub(crate) struct KeyspaceCounters {
     pub(crate) allowed_full: AtomicU64,
 }
 
-/// What a limiter holds and did so far.
+/// Counts of a limiter, from [`RateLimiter::stats`](crate::RateLimiter::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys held now.
+    /// Keys that are held now.
     pub keys: usize,
-    /// Buckets evicted, full, to make room or by [`evict_idle`](crate::RateLimiter::evict_idle).
+    /// Full buckets evicted, to make room or by [`evict_idle`](crate::RateLimiter::evict_idle).
     pub evicted: u64,
     /// Decisions on shared buckets, by [`WhenFull::Share`].
     pub shared: u64,
@@ -69,7 +69,7 @@ pub(crate) struct KeyspaceOptions {
 
 impl<K> Keyspace<K> {
     pub(crate) fn new(options: KeyspaceOptions) -> Keyspace<K> {
-        /// Tells limiters apart.
+        // Tells limiters apart.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let KeyspaceOptions { engine, inline, presize, max_keys, when_full, spread_hot } = options;
         let store = match inline {
@@ -99,15 +99,15 @@ impl<K> Keyspace<K> {
 }
 
 impl<K: Eq> Keyspace<K> {
-    /// Lets the next newcomer look for room at once: there may be some where the hand found none.
+    /// Lets the next new key look for room at once, even if the hand has found none.
     pub(crate) fn made_room(&self) {
         if let Store::Map(buckets) = &self.store {
             buckets.ring.reset_rest(0);
         }
     }
 
-    /// Lets newcomers look for room when the margin is over: a bucket was given tokens, and is due
-    /// then if it is full.
+    /// Lets new keys look for room after the eviction grace: a bucket was given tokens, and may be
+    /// evicted then if it is full.
     pub(crate) fn was_given(&self) {
         if let Store::Map(MapStore { ring, .. }) = &self.store
             && ring.relies_on_looks()
@@ -116,7 +116,7 @@ impl<K: Eq> Keyspace<K> {
         }
     }
 
-    /// The numbers, but for those of shadow mode.
+    /// Returns the counts, except that of shadow mode.
     pub(crate) fn stats(&self) -> Stats {
         let KeyspaceCounters { evicted, shared, refused_full, allowed_full } = &*self.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl<K: Eq> Keyspace<K> {
         }
     }
 
-    /// Where the removals of a key are counted.
+    /// Returns the shard that counts the removals of a key.
     pub(crate) fn shard<Q: ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> Shard<'_> {
         self.removals.of(match pin {
             StoreGuard::Map(..) => key.hash,

@@ -1,6 +1,8 @@
-//! The buckets that keys without room share: a set under the limiter's own quota, and one under each plan.
+//! Overflow buckets, which keys without room share: one set under the limiter's quota, and one
+//! under each plan.
 //!
-//! A bucket is under one quota only: what it earns for a key of a fast plan would be taken by one of a slow plan.
+//! A bucket is under one quota only. Otherwise a key of a slow plan could take the tokens that the
+//! bucket earns for a key of a fast plan.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -8,30 +10,32 @@ use crate::bucket::atomic::Bucket;
 use crate::quota::rate::Quota;
 use crate::word::plan::Plan;
 
-/// Buckets of a set.
+/// Number of buckets of a set.
 const BUCKETS: usize = 1024;
-/// Plans that have a set. Keys under others that find no room are denied.
+/// Number of plans that have a set. Keys without room under any other plan are denied.
 const PLANS: usize = 64;
 
-/// What becomes of a new key when the limiter holds its maximum and no bucket can be evicted.
+/// The policy for a new key when the limiter is full and no bucket can be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It shares one of 1,024 buckets with other such keys, chosen by hash, under the same quota. The
-    /// law holds for each key; keys that share a bucket may refuse each other, and what they refund is lost. A key that
-    /// enters the map later brings the level of that bucket with it.
+    /// The key shares one of 1,024 buckets, chosen by hash, with other such keys under the same
+    /// quota.
     ///
-    /// Each [plan](crate::Plan) has 1,024 buckets of its own, made when the first is needed. A limiter has them for 64
-    /// plans; keys under any other are denied when there is no room.
+    /// The limit holds for each key. Keys that share a bucket use up each other's tokens, and their
+    /// refunds are lost. A key that enters the store later starts with the level of that bucket.
+    ///
+    /// Each [plan](crate::Plan) has 1,024 buckets of its own, allocated when the first is needed. A
+    /// limiter has them for 64 plans. Keys without room under any other plan are denied.
     #[default]
     Share,
-    /// It is denied, with [`Reason::Full`](crate::Reason::Full).
+    /// The key is denied, with [`Reason::Full`](crate::Reason::Full).
     Deny,
-    /// It is granted and not counted against anything.
+    /// The key is granted, and not counted.
     Allow,
 }
 
-/// Which set: that of the limiter's own quota, that of a plan, or none.
+/// The set of overflow buckets of a key: of the limiter's quota, of a plan, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverflowSet {
     Own,
@@ -40,7 +44,7 @@ pub(crate) enum OverflowSet {
 }
 
 impl OverflowSet {
-    /// The set of keys under this plan, or under none.
+    /// Returns the set of keys under this plan, or under none.
     pub(crate) fn of(plan: Option<&Plan>) -> OverflowSet {
         match plan {
             None => OverflowSet::Own,
@@ -53,9 +57,9 @@ impl OverflowSet {
 pub(crate) struct OverflowBuckets {
     own: Box<[Bucket]>,
     plans: [OnceLock<Box<[Bucket]>>; PLANS],
-    /// The quotas of plans that have a set, in order. Locked while one is compiled.
+    /// Quotas of the plans that have a set, in order. Locked while a plan is compiled.
     known: Mutex<Vec<Quota>>,
-    /// Never charged: what a key is told that has no share.
+    /// A permanently full bucket, shown to keys whose plan has no set.
     full: Bucket,
 }
 
@@ -69,7 +73,8 @@ impl OverflowBuckets {
         }
     }
 
-    /// The plan with its share: plans of one quota, made before and after a change of the limiter's, have the same.
+    /// Returns the plan with its set. Plans of one quota, compiled before and after a change of the
+    /// limiter's quota, have the same set.
     pub(crate) fn admit(&self, plan: Plan) -> Plan {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let index = known.iter().position(|quota| *quota == plan.quota()).unwrap_or(known.len());
@@ -83,7 +88,7 @@ impl OverflowBuckets {
         plan.with_overflow_set(index as u8)
     }
 
-    /// The bucket of keys with this hash.
+    /// Returns the bucket of keys with this hash.
     pub(crate) fn bucket(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
         let set = match overflow_set {
             OverflowSet::Own => &self.own,

@@ -1,22 +1,25 @@
-//! The protocol of one key: who may charge which bucket, while entries come and go.
+//! The protocol of one key: the bucket that a thread may charge, while entries come and go.
 //!
-//! What it keeps true, whatever the interleaving:
+//! # Invariants
 //!
-//! * a key has one live bucket. Evicting is sealing the word of a bucket that has been full for the
-//!   margin, then removing the entry; a sealed word is never charged again. Whoever still holds the
-//!   reference meets the seal, helps to remove the entry, and looks the key up again;
-//! * a bucket enters the map uncharged (`FULL`), and its first charge starts from what the key's overflow
-//!   bucket holds, which is full unless the limiter ran out of room. So a key that was limited outside of the
-//!   map stays limited inside, and evicting an uncharged bucket changes nothing;
-//! * a grant on the overflow bucket counts only if the key had no entry from before until after it.
+//! * A key has one live bucket, because an evictor seals the word of a bucket that has been full
+//!   for the eviction grace, then removes the entry, and a sealed word is never charged again. A
+//!   thread that still holds the reference meets the seal, helps to remove the entry, and looks the
+//!   key up again.
+//! * A key that was limited outside of the store stays limited inside, because a bucket is inserted
+//!   uncharged (`FULL`), and its first charge starts from the level of the key's overflow bucket.
+//!   That is full unless the limiter ran out of room, so evicting an uncharged bucket changes no
+//!   decision.
+//! * A grant on the overflow bucket counts only if the key had no entry from before until after it.
 //!
 //! # Orderings
 //!
-//! Entering the map and charging the overflow bucket race: one thread inserts an entry, then reads the
-//! overflow bucket; another charges the overflow bucket, then looks for an entry. A `SeqCst` fence between
-//! the two steps of either makes at least one of them see the other. (Partner fences: in `initial_state` and
-//! `acquire_overflow`; checked by `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.)
-//! The word itself needs no more than `bucket/atomic.rs` gives.
+//! An insertion and a charge of the overflow bucket race: one thread inserts an entry, then reads
+//! the overflow bucket; another thread charges the overflow bucket, then looks for an entry. A
+//! `SeqCst` fence between the two steps of either makes at least one of them see the other.
+//! (Partner fences: in `initial_state` and `acquire_overflow`; checked by
+//! `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.) The word itself needs no
+//! more than the orderings of `bucket/atomic.rs`.
 
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
@@ -78,13 +81,13 @@ pub(crate) trait Entry<'a>: Copy {
     fn overflow_bucket(self) -> &'a Bucket;
 }
 
-/// Whether an entry may be removed: if its bucket is sealed, never by key alone.
+/// Returns whether an entry may be removed: if its bucket is sealed, never by key alone.
 pub(crate) fn is_removable(bucket: impl BucketRef) -> bool {
     bucket.state() == State::SEALED || injected(Fault::NoSeal) || injected(Fault::RemoveByKey)
 }
 
-/// Rounds of one call. An insertion or eviction by another thread sends a call back to the start. So
-/// does a clock on which seconds pass between two readings of a call, for ever: then there is no
+/// Rounds of one call. An insertion or eviction by another thread sends a call back to the start.
+/// So does a clock on which seconds pass between two readings of a call, for ever: then there is no
 /// room.
 pub(crate) const MAX_ROUNDS: usize = 1_000;
 

@@ -1,19 +1,21 @@
-//! Room for new keys: a ring of tickets, and a hand that turns on it.
+//! The CLOCK ring that makes room for new keys: tickets, and a hand that turns over them.
 //!
-//! The ring has one ticket for each key the limiter may hold. A ticket is free, taken by an entry of the map (it
-//! has that key's hash), or busy: claimed by one thread. Only a claimed ticket admits a key, so the bound on
-//! keys is exact. The hand claims ticket after ticket; where it finds the entry evictable, or gone, the new key gets
-//! the ticket. A full bucket says the same as none, so evicting one changes no decision.
+//! The ring has one ticket for each key that the limiter may hold. A ticket is free, taken by an
+//! entry of the map (it has the hash of that key), or busy: claimed by one thread. Only a claimed
+//! ticket admits a key, so the bound on keys is exact. The hand claims ticket after ticket. Where
+//! the entry may be evicted, or is gone, the new key gets the ticket. A full bucket decides as a
+//! new one does, so its eviction changes no decision.
 //!
-//! Every entry has a ticket of its own and knows which. A ticket may outlive its entry (the key was removed, an
-//! inserting thread panicked); the hand finds it so.
+//! Every entry has a ticket of its own and stores its number. A ticket may outlive its entry (the
+//! key was removed, an inserting thread panicked); the hand reclaims it.
 //!
 //! # Orderings
 //!
-//! A ticket is claimed by an `AcqRel` compare-and-swap and given back by a `Release` store: who claims it
-//! next sees what the last owner did to the map. Partner: any two claims of the same ticket. Checked by
-//! `a_ticket_has_one_entry` in `src/tests/models/`, beside a stand-in for the map; `tests/stress.rs` runs it on threads.
-//! Which ticket is looked at when is a heuristic: the hand's own numbers are `Relaxed`.
+//! *Release: the store that gives back a ticket pairs with the `AcqRel` compare-and-swap of the
+//! next claim, so that the next owner sees the map as the last owner left it.* Partner: any two
+//! claims of one ticket. Checked by `a_ticket_has_one_entry` in `src/tests/models/`, beside a
+//! stand-in for the map. The order of probes is a heuristic, so the hand's own numbers are
+//! `Relaxed`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
@@ -23,19 +25,19 @@ use crossbeam_utils::CachePadded;
 use crate::keyed::id::{BUSY, EntryId, FREE};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A call that makes room looks at this many entries at the most.
+/// Entries that one call probes to make room, at most.
 const MAX_PROBES: usize = 64;
-/// And at this many after a fruitless turn, until some bucket can be due.
+/// The same after a fruitless turn, until some bucket can be due.
 const MAX_PROBES_RESTING: usize = 4;
 
-/// Tickets are made in segments of this many, when the hand first gets there.
+/// Tickets of a segment. A segment is allocated when the hand first reaches it.
 const SEGMENT: usize = 4096;
 
-/// What the hand finds of a ticket's entry.
+/// The result of a probe of a ticket's entry.
 pub(crate) enum Probe {
-    /// It is gone.
+    /// The entry is gone.
     Gone,
-    /// It stays, at least until the clock reads this.
+    /// The entry stays, at least until the clock reads `due`.
     Stays { due: u64 },
 }
 
@@ -47,11 +49,11 @@ pub(crate) struct ClockRing {
 
 struct Hand {
     next: AtomicUsize,
-    /// Looks in vain since the last that made room.
+    /// Fruitless probes since the last one that made room.
     fruitless: AtomicUsize,
-    /// The earliest that any of their entries can be due.
+    /// Earliest clock reading at which an entry of these probes can be due.
     soonest: AtomicU64,
-    /// A whole turn was in vain: nothing can be due before this.
+    /// Clock reading before which no entry can be due, after a fruitless whole turn.
     rest_until: AtomicU64,
 }
 
@@ -71,15 +73,16 @@ impl ClockRing {
 
     fn ticket(&self, index: usize) -> &AtomicU32 {
         let segment = self.segments[index / SEGMENT].get_or_init(|| {
-            // The last may have some that are never used.
+            // The last segment may have tickets that are never used.
             (0..SEGMENT.min(self.len)).map(|_| AtomicU32::new(FREE)).collect()
         });
         &segment[index % SEGMENT]
     }
 
-    /// A ticket for one more key, or the clock reading before which none is due (nothing if none ever is).
+    /// Returns a ticket for one more key, or the clock reading before which none is due (`None`:
+    /// never).
     ///
-    /// `look` evicts the entry of a tag if it may be evicted. `now` is a clock reading.
+    /// `look` evicts the entry of an id if it may be evicted. `now` is a clock reading.
     pub(crate) fn admit(&self, now: u64, look: impl Fn(EntryId) -> Probe) -> Result<Ticket<'_>, Option<u64>> {
         if self.len == 0 {
             return Err(None);
@@ -105,27 +108,25 @@ impl ClockRing {
             hand.rest_until.store(soonest, Ordering::Relaxed);
             return Err(Some(soonest));
         }
-        // Before a whole turn nobody knows.
+        // Before a whole turn the time is not known.
         Err(Some(now.max(rest_until)))
     }
 
-    /// Forgets the looks so far: the entry that comes now may be due before the others.
+    /// Resets the probes: the entry that is inserted now may be due before the others.
     fn start_over(&self) {
         self.hand.fruitless.store(0, Ordering::Relaxed);
         self.hand.soonest.store(u64::MAX, Ordering::Relaxed);
         self.hand.rest_until.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the hand goes by the times at which entries were due when it looked.
+    /// Returns whether the hand rests, or counts fruitless probes.
     pub(crate) fn relies_on_looks(&self) -> bool {
         let Hand { fruitless, rest_until, .. } = &*self.hand;
         rest_until.load(Ordering::Relaxed) > 0 || fruitless.load(Ordering::Relaxed) > 0
     }
 
-    /// An entry may be due at the clock reading `due`, earlier than when the hand looked: it rests
-    /// no longer than until then.
-    ///
-    /// Stores nothing while the hand has not looked in vain, or rests no longer anyway.
+    /// Ends the hand's rest at the clock reading `due`: an entry may be due then, earlier than when
+    /// the hand probed it. Stores nothing if the hand does not rest for longer.
     pub(crate) fn reset_rest(&self, due: u64) {
         let Hand { fruitless, soonest, rest_until, .. } = &*self.hand;
         if fruitless.load(Ordering::Relaxed) > 0 && soonest.load(Ordering::Relaxed) > due {
@@ -137,14 +138,15 @@ impl ClockRing {
         }
     }
 
-    /// Claims a ticket if its entry is gone; else tells when it may be, if that is known.
+    /// Claims a ticket if its entry is gone. Otherwise returns the time at which it is due, if
+    /// known.
     fn claim(&self, index: usize, look: impl Fn(EntryId) -> Probe) -> Result<Ticket<'_>, Option<u64>> {
         let slot = self.ticket(index);
         let hash = slot.load(Ordering::Relaxed);
         if hash == BUSY || slot.compare_exchange(hash, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Err(None);
         }
-        // The ring has 2^32 tickets at the most.
+        // The ring has at most 2^32 tickets.
         let ticket = Ticket { slot, tag: EntryId { hash, ticket: index as u32 } };
         if hash == FREE {
             return Ok(ticket);
@@ -156,15 +158,16 @@ impl ClockRing {
     }
 }
 
-/// A claimed ticket. Dropped, it is given back with the hash it has: that of the entry it was claimed with, or of
-/// the one it [`admits`](Ticket::admits) now. (So that a panic of the user's code leaves no ticket busy.)
+/// A claimed ticket. A drop gives it back with its hash: that of the entry it was claimed with, or
+/// of the key that it [`admits`](Ticket::admits). So a panic of the user's code leaves no ticket
+/// busy.
 pub(crate) struct Ticket<'a> {
     slot: &'a AtomicU32,
     tag: EntryId,
 }
 
 impl Ticket<'_> {
-    /// The ticket is for the entry of this hash from here on, even if inserting it panics half-way.
+    /// Gives the ticket to the entry of this hash, even if the insertion then panics.
     pub(crate) fn admits(&mut self, hash: u32) -> EntryId {
         self.tag.hash = hash;
         self.tag

@@ -11,7 +11,7 @@ use crate::keyed::ring::ClockRing;
 use crate::keyed::table::{SlotRef, Table};
 use crate::word::state::State;
 
-/// Where the buckets are.
+/// The store of a limiter.
 #[allow(
     clippy::large_enum_variant,
     reason = "one a limiter, which is on the heap; a box would be one more load in each decision"
@@ -21,13 +21,13 @@ pub(crate) enum Store<K> {
     Table(Table),
 }
 
-/// A map of them, and its bound.
+/// A map of buckets, and its bound.
 pub(crate) struct MapStore<K> {
     pub(crate) map: Map<K>,
     pub(crate) ring: ClockRing,
 }
 
-/// A store, and what it takes to look into it.
+/// A store, and the guard that a lookup needs.
 pub(crate) enum StoreGuard<'a, K> {
     Map(&'a MapStore<K>, LocalGuard<'a>),
     Table(&'a Table),
@@ -44,7 +44,7 @@ impl<K> Store<K> {
 }
 
 impl<K: Eq> Store<K> {
-    /// Keys that a table has evicted: it counts them by itself.
+    /// Returns the number of keys that a table has evicted; a table counts them itself.
     pub(crate) fn evicted(&self) -> u64 {
         match self {
             Store::Map(_) => 0,
@@ -52,7 +52,7 @@ impl<K: Eq> Store<K> {
         }
     }
 
-    /// Keys held.
+    /// Returns the number of keys held.
     pub(crate) fn len(&self) -> usize {
         match self {
             Store::Map(buckets) => buckets.map.len(),
@@ -89,7 +89,7 @@ impl<'a> Known<UnlessRemoved<'a, FoundBucket<'a>>> {
 }
 
 impl FoundBucket<'_> {
-    /// What the bucket is known by while it lives.
+    /// Returns the identity of the bucket while it lives.
     pub(crate) fn id(self) -> BucketId {
         match self {
             FoundBucket::Map(bucket) => BucketId::of(bucket),

@@ -40,7 +40,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         live
     }
 
-    /// Forgets every key.
+    /// Removes every key.
     pub(crate) fn clear(&self) {
         match &self.store {
             Store::Map(MapStore { map, .. }) => {
@@ -69,7 +69,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Store::Map(MapStore { map, .. }) => {
                 let mut evicted = 0;
                 let stays = |_: &EntryKey<K>, bucket: &Bucket| {
-                    // Never charged: somebody's first use is under way.
+                    // Never charged: another thread's first take is under way.
                     if bucket.state() == State::FULL {
                         return true;
                     }

@@ -1,4 +1,4 @@
-//! The verbs on a found bucket of a key, and on the keys of a limiter that spreads those that are contended.
+//! The hot path of a limiter that spreads contended keys, and settlements by receipt.
 
 use std::hash::Hash;
 
@@ -59,7 +59,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         call.decision(done.outcome, done.reading)
     }
 
-    /// One attempt at a bucket as it was found.
+    /// Attempts once to take `n` tokens from a bucket in its present mode.
     #[inline(always)]
     fn attempt_hot<W: BucketRef>(
         &self,
@@ -86,10 +86,10 @@ impl<K: Hash + Eq> Keyspace<K> {
         }
     }
 
-    /// Somebody else committed on a key's bucket: if that is so often, it is spread.
+    /// Notes a lost race on a key's bucket, and promotes the key after many of them.
     #[cold]
     fn note_lost<Q: ToKey<K> + ?Sized>(&self, hot: &HotKeys, entry: KeyEntry<'_, K, Q>) {
-        // Spread before it is charged, it would be neither.
+        // An uncharged bucket must not be promoted: it has neither a level nor a stamp.
         let Some(found) = entry.get().filter(|found| found.state().is_level()) else { return };
         let (id, now) = (found.id(), self.engine.clock.nanos());
         let slot = hot.slot(id);
@@ -104,7 +104,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                     hot.promote(id, stored.tag, now, || bucket.state() == State::SEALED);
                 }
             }
-            // A slot has no end.
+            // A table slot is never freed, so there is no seal to check.
             _ => hot.promote(id, EntryId::unpack(0), now, || false),
         }
     }

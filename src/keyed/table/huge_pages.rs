@@ -1,9 +1,9 @@
-//! The memory of a table: mapped, with the advice to the system that huge pages would do well; else a box.
+//! The memory of a large table: mapped, with advice to the system to use huge pages.
 //!
-//! Decisions look all over a large table, and a processor does not remember where so many pages are. Of huge pages there are few.
-//! The table begins with one, and the advice is for those that it fills: what remains at its end is on ordinary pages, and a table that does not
-//! fill one is in a box, so neither takes more memory. What cannot be mapped is in a box as well, and advice that the system does not follow
-//! changes nothing.
+//! Decisions touch all pages of a table, and the processor caches the addresses of few pages. Huge
+//! pages need few addresses. The table begins at the start of a huge page, and the advice is for
+//! the huge pages that it fills: its end is on ordinary pages. A table that does not fill one, or
+//! cannot be mapped, is in a box. Advice that the system does not follow changes nothing.
 
 use std::ops::Deref;
 
@@ -13,7 +13,8 @@ use zerocopy::FromBytes as _;
 
 use super::set::Set;
 
-/// As it is on x86-64, and on 64-bit Arm with pages of 4 KiB. Where it is more, the system takes the part of the advice that it can follow.
+/// Bytes of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB. Where huge pages are
+/// larger, the system follows the part of the advice that it can.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 self_cell!(
@@ -24,7 +25,7 @@ self_cell!(
     }
 );
 
-/// The sets are in one of them.
+/// The owner of the sets: a mapping or a box.
 struct Owner {
     map: Option<MmapMut>,
     boxed: Box<[Set]>,
@@ -41,12 +42,12 @@ impl Deref for Memory {
     }
 }
 
-/// So many sets, all empty.
+/// Returns `sets` empty sets.
 pub(crate) fn empty(sets: usize) -> Memory {
     within(map(sets), sets)
 }
 
-/// Memory for so many sets that fill a huge page, and for one such page more, so that they can begin where one does.
+/// Maps memory for `sets` sets that fill a huge page, and one huge page more for the alignment.
 pub(crate) fn map(sets: usize) -> Option<MmapMut> {
     let bytes = sets.checked_mul(size_of::<Set>())?;
     if bytes < HUGE_PAGE {
@@ -55,7 +56,7 @@ pub(crate) fn map(sets: usize) -> Option<MmapMut> {
     MmapMut::map_anon(bytes.checked_add(HUGE_PAGE)?).ok()
 }
 
-/// In the map, if there is one and it has room for them.
+/// Returns `sets` empty sets: in the mapping if it has room for them, else in a box.
 pub(crate) fn within(map: Option<MmapMut>, sets: usize) -> Memory {
     let owner = Owner { map, boxed: Box::default() };
     Memory::new(MutBorrow::new(owner), |owner| {
@@ -69,13 +70,13 @@ pub(crate) fn within(map: Option<MmapMut>, sets: usize) -> Memory {
     })
 }
 
-/// So many sets from the beginning of a huge page on.
+/// Returns the part of a mapping for `sets` sets, from the start of a huge page on.
 fn advised(map: &mut MmapMut, sets: usize) -> Option<&mut [Set]> {
     let start = map.as_ptr().align_offset(HUGE_PAGE);
     let bytes = sets.checked_mul(size_of::<Set>())?;
     let entry = start..start.checked_add(bytes)?;
     map.get(entry.clone())?;
-    // Not followed, it makes no difference but to the time that decisions take.
+    // Advice that is not followed costs time, and nothing else.
     let _ = map.advise_range(Advice::HugePage, start, bytes - bytes % HUGE_PAGE);
     <[Set]>::mut_from_bytes(&mut map[entry]).ok()
 }

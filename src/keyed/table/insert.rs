@@ -1,4 +1,4 @@
-//! How a key gets a slot of a table.
+//! Insertion of a key into a table.
 
 use std::hint;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,18 +14,18 @@ use crate::sync::{AtomicU64, Ordering, fence, yield_now};
 use crate::word::state::State;
 use crate::word::verb::Call;
 
-/// With fewer free slots than this in its home, a key goes to its other set if that has more.
+/// Free slots of the primary set below which a key goes to its secondary set, if that has more.
 const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 
-/// A newcomer tries a latch so often: some hundred nanoseconds, then some time slices.
+/// Tries for a latch: for some hundred nanoseconds at once, then for some time slices.
 const TRIES: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 128 };
 const TRIES_AT_ONCE: usize = 64;
 
-/// What became of a newcomer.
+/// The result of an insertion.
 pub(crate) enum Insertion {
-    /// It has a bucket, which is charged.
+    /// The key has a bucket, which was charged.
     Decided(Done),
-    /// Somebody else has made an entry for it.
+    /// Another thread has inserted the key.
     Already,
     NoRoom {
         due: u64,
@@ -33,10 +33,11 @@ pub(crate) enum Insertion {
 }
 
 impl Table {
-    /// Gives a key a slot, and runs a step on its bucket.
+    /// Inserts a key, and runs a call on its bucket.
     ///
-    /// The bucket is there at once with what the step leaves of it: one that was never charged would be like any other such one, and
-    /// could be taken for that of the slot's next key. The clock is read when nobody else can make an entry for the key.
+    /// The bucket is published already charged. An uncharged word is identical for every key, so a
+    /// late compare-and-swap could mistake it for the previous key's. The clock is read while no
+    /// other thread can insert the key.
     pub(crate) fn insert<'a>(
         &self,
         engine: &Engine,
@@ -67,9 +68,10 @@ impl Table {
         Insertion::Decided((outcome, reading).into())
     }
 
-    /// Waits for the latch of the key's home, a while.
+    /// Waits a bounded time for the latch of the key's primary set.
     ///
-    /// Who has it has it for tens of nanoseconds, unless he is put to sleep. Then newcomers of that set find no room.
+    /// A thread holds a latch for tens of nanoseconds. If it is descheduled meanwhile, inserting
+    /// threads of that set find no room.
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
         let [primary, _] = self.sets(hash);
         let word = &primary.0[0].fingerprint;
@@ -82,8 +84,9 @@ impl Table {
         None
     }
 
-    /// A slot for the key: an empty one, or one whose bucket may be forgotten. Else the clock reading at which one may be.
-    /// None whose bucket `stays`, which is asked after its word was loaded.
+    /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise
+    /// returns the clock reading at which one is due. A bucket that `stays`, asked after the load
+    /// of its word, is not evicted.
     pub(crate) fn claim(
         &self,
         hash: u64,
@@ -93,7 +96,7 @@ impl Table {
         loop {
             let sets = self.sets(hash);
             let states = sets.map(|set| set.0.each_ref().map(|slot| slot.bucket.state()));
-            // Read after them.
+            // The clock is read after the words.
             let idle = IdleCheck::now(engine);
             let room =
                 |set: usize| Occupancy::of(&states[set], &idle, |index| stays(&sets[set].0[index].bucket));
@@ -115,14 +118,14 @@ impl Table {
     }
 }
 
-/// What room a set has.
+/// The room of a set.
 #[derive(Clone, Copy)]
 struct Occupancy {
-    /// Slots that are empty, or may be forgotten.
+    /// Number of slots that are empty, or whose bucket may be evicted.
     free: usize,
-    /// One of those, if there are any.
+    /// Index of one of those, if there are any.
     first: usize,
-    /// How long until there is one.
+    /// Ticks until a slot is due.
     soonest: u64,
 }
 
@@ -133,7 +136,7 @@ impl Occupancy {
             let wait = idle.ticks_until_idle(*state);
             room.soonest = room.soonest.min(wait);
             if wait == 0 && !stays(index) {
-                // Rather one that is empty than somebody's.
+                // An empty slot is preferred to an eviction.
                 if room.free == 0 || !state.is_level() {
                     room.first = index;
                 }
@@ -155,16 +158,16 @@ impl Drop for Latch<'_> {
     }
 }
 
-/// A slot that is nobody's. Dropped, it is empty.
+/// An exclusively owned slot. A drop empties it.
 pub(crate) struct Vacancy<'a> {
     table: &'a Table,
     slot: &'a Slot,
-    /// It was another's.
+    /// Whether the slot held another key before.
     evicts: bool,
 }
 
 impl Vacancy<'_> {
-    /// Says whose it will be.
+    /// Gives the slot the fingerprint of the key.
     pub(crate) fn enter(&self, hash: u64) {
         self.slot.change(fingerprint(hash));
         if !self.evicts {
@@ -173,10 +176,10 @@ impl Vacancy<'_> {
         self.slot.bucket.set(State::INSERTING);
     }
 
-    /// Gives the key its bucket.
+    /// Publishes the bucket of the key.
     pub(crate) fn open(self, state: State) {
         self.slot.bucket.set(state);
-        // It is no longer to be emptied.
+        // Disarms the drop.
         std::mem::forget(self);
     }
 }

@@ -4,7 +4,7 @@ use super::set::Set;
 
 pub(crate) type Memory = Box<[Set]>;
 
-/// So many sets, all empty.
+/// Returns `sets` empty sets.
 pub(crate) fn empty(sets: usize) -> Memory {
     (0..sets).map(|_| Set::empty()).collect()
 }

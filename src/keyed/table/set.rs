@@ -1,4 +1,4 @@
-//! A set of a table: slots side by side, and one slot as the key that has it sees it.
+//! A set of a table: slots side by side, and the reference of a key to its slot.
 
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::fault::{Fault, injected};
@@ -6,9 +6,9 @@ use crate::keyed::id::{BucketId, mix};
 use crate::sync::{AtomicU64, Ordering, plain_bytes};
 use crate::word::state::State;
 
-/// Slots of a set: two cache lines, which processors fetch in pairs.
+/// Slots of a set: two cache lines, which some processors fetch in pairs.
 pub(super) const SLOTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 };
-/// The lowest bit of a set's first digest.
+/// The lowest bit of a set's first fingerprint.
 pub(super) const LATCH: u64 = 1;
 
 plain_bytes! {
@@ -31,13 +31,13 @@ pub(crate) struct SlotRef<'a> {
     pub(super) fingerprint: u64,
 }
 
-/// What a slot has of a hash: even, and not 0.
+/// Returns the fingerprint of a hash: even, and not 0.
 #[inline(always)]
 pub(super) fn fingerprint(hash: u64) -> u64 {
     (hash & !LATCH).max(2)
 }
 
-/// A hash of 32 bits that a key and its slot have in common.
+/// Returns 32 bits of hash that a key and its slot have in common.
 pub(crate) fn hash_of(full: u64) -> u32 {
     (mix(fingerprint(full)) >> 32) as u32
 }
@@ -54,12 +54,11 @@ impl Slot {
 }
 
 impl SlotRef<'_> {
-    /// What the bucket is known by while the slot is that key's.
+    /// Returns the identity of the bucket while the slot is that key's.
     pub(crate) fn id(self) -> BucketId {
         BucketId::new(&self.slot.bucket, self.fingerprint)
     }
 
-    /// A hash of the key, of 32 bits.
     pub(crate) fn hash(self) -> u32 {
         hash_of(self.fingerprint)
     }
@@ -85,16 +84,17 @@ impl BucketRef for SlotRef<'_> {
 }
 
 impl Set {
-    // As a function of its own it costs a newcomer's `search` nine instructions, which is then compiled otherwise.
+    // Out of line it costs an insertion's `search` nine instructions.
     #[inline]
     pub(crate) fn empty() -> Set {
         Set(std::array::from_fn(|_| Slot::empty()))
     }
 
-    /// Bit by bit, which slots have this digest.
+    /// Returns the slots that have this fingerprint, one bit a slot.
     #[inline(always)]
     pub(super) fn matches(&self, fingerprint: u64) -> u32 {
-        // All are looked at, without a branch between them: their lines come at the same time. By a loop: closures may be left outside.
+        // All slots are loaded without a branch between them, so that both lines come at once. A
+        // loop: closures may not be inlined.
         let mut found = 0;
         for (index, slot) in self.0.iter().enumerate() {
             found |= u32::from(slot.has(fingerprint)) << index;
@@ -110,17 +110,17 @@ impl Set {
 }
 
 impl Slot {
-    /// Whether it is a key's, as far as one look tells.
+    /// Returns whether a key has the slot, as far as one look can tell.
     pub(super) fn is_held(&self) -> bool {
         self.has_key() && self.bucket.state().is_level()
     }
 
-    /// Whether it has a digest: for good, of a slot that this call has sealed.
+    /// Returns whether the slot has a fingerprint. Certain if this thread has sealed the slot.
     pub(super) fn has_key(&self) -> bool {
         self.fingerprint.load(Ordering::Relaxed) > LATCH
     }
 
-    /// Puts another digest beside the latch. True if there was one.
+    /// Replaces the fingerprint beside the latch. Returns whether there was one.
     pub(super) fn change(&self, fingerprint: u64) -> bool {
         let was = self.fingerprint.load(Ordering::Relaxed) & !LATCH;
         self.fingerprint.fetch_xor(was ^ fingerprint, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The slots of a key in a table: two sets by hash, found, given up and emptied.
+//! Two-choice hashing: the two sets of a key, and how its slot is found and given up.
 
 use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
@@ -14,7 +14,7 @@ use crate::sync::Ordering;
 use crate::word::state::State;
 use crate::word::terms::Reading;
 
-/// A table of so many keys has sets for a third more: then hardly ever are both sets of a key in use.
+/// Keys of a set on average, of 8 slots: both sets of a key are then hardly ever in use.
 pub(super) const KEYS_PER_SET: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 6 };
 pub(crate) struct Table {
     sets: Memory,
@@ -33,27 +33,27 @@ impl Table {
         Table { sets: memory::empty(sets), counts: CachePadded::default() }
     }
 
-    /// Keys held.
+    /// Returns the number of keys held.
     pub(crate) fn len(&self) -> usize {
         self.counts.held.load(Relaxed)
     }
 
-    /// Keys that were evicted so far.
+    /// Returns the number of keys evicted so far.
     pub(crate) fn evicted(&self) -> u64 {
         self.counts.evicted.load(Relaxed)
     }
 
-    /// The sets of a key, the home first.
+    /// Returns the sets of a key, the primary one first.
     #[inline(always)]
     pub(super) fn sets(&self, hash: u64) -> [&Set; 2] {
         let mixed = mix(hash);
         [self.set(mixed >> 32), self.set(mixed & u64::from(u32::MAX))]
     }
 
-    /// By a number below 2^32.
+    /// Returns a set by a number below 2^32.
     #[inline(always)]
     fn set(&self, part: u64) -> &Set {
-        // So the product fits, and the index is below the number of sets.
+        // The product fits, and the index is below the number of sets.
         &self.sets[((part * self.sets.len() as u64) >> 32) as usize]
     }
 
@@ -63,7 +63,8 @@ impl Table {
         std::ptr::eq(first, &self.sets[primary]) && std::ptr::eq(second, &self.sets[secondary])
     }
 
-    /// The slot that has the key's digest, if there is one; of two, the first. (One is then about to be another's.)
+    /// Returns the first slot with the key's fingerprint. (Of two, one is about to be another
+    /// key's.)
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64) -> Option<SlotRef<'_>> {
         let [primary, secondary] = self.sets(hash);
@@ -74,12 +75,12 @@ impl Table {
         }
     }
 
-    /// The slot of the key.
+    /// Returns the slot that the key holds.
     pub(crate) fn search(&self, hash: u64) -> Option<SlotRef<'_>> {
         self.of(hash).find(|held| held.state() != State::SEALED)
     }
 
-    /// Whether the key has a slot, or is just getting one.
+    /// Returns whether the key has a slot, or a thread is inserting it.
     pub(crate) fn is_present(&self, hash: u64) -> bool {
         self.of(hash).any(|held| held.slot.bucket.state() != State::SEALED)
     }
@@ -90,7 +91,7 @@ impl Table {
         slots.filter(move |slot| slot.has(fingerprint)).map(move |slot| SlotRef { slot, fingerprint })
     }
 
-    /// Brings the home of a key into the cache.
+    /// Brings the primary set of a key into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) -> u64 {
         let [primary, _] = self.sets(hash);
@@ -98,7 +99,7 @@ impl Table {
         first.fingerprint.load(Ordering::Relaxed) ^ last.fingerprint.load(Ordering::Relaxed)
     }
 
-    /// Forgets all keys that `seal` seals; `sealed` is told of each before it is another's.
+    /// Removes all keys that `seal` seals. Calls `sealed` for each while this thread owns the slot.
     pub(crate) fn clear(
         &self,
         engine: &Engine,
@@ -114,14 +115,14 @@ impl Table {
         }
     }
 
-    /// Forgets each key whose bucket this seals, as it may be forgotten; and tells how many.
+    /// Evicts each key whose bucket `seal` seals, and returns their number.
     pub(crate) fn evict_idle(&self, seal: impl Fn(&Bucket) -> bool) -> usize {
         let sealed = |slot: &&Slot| slot.is_held() && seal(&slot.bucket);
-        // One that somebody else has emptied by then was no key's.
+        // A slot that another thread emptied first is not counted.
         self.slots().filter(sealed).filter(|slot| self.leave(slot, State::FULL)).count()
     }
 
-    /// The slot whose bucket is there, whosever it is now.
+    /// Returns the slot whose bucket has this address, with any key.
     pub(crate) fn held_at(&self, address: u64) -> Option<SlotRef<'_>> {
         let from = usize::try_from(address).ok()?.checked_sub(self.sets.as_ptr().addr())?;
         let set = self.sets.get(from / size_of::<Set>())?;
@@ -134,10 +135,10 @@ impl Table {
         self.sets.iter().flat_map(|set| &set.0)
     }
 
-    /// Gives up a slot that this call has sealed, whatever its bucket held.
+    /// Gives up a slot that this thread has sealed, with any level.
     ///
-    /// Within the margin nobody gets it: a key that did might have, at this very tick, the word that this one had, and be
-    /// charged by who is still about to commit on that.
+    /// No key gets the slot within the eviction grace. Otherwise the next key could have, at this
+    /// very tick, the word of this one, and be charged by a thread that is about to commit on that.
     pub(crate) fn vacate(&self, SlotRef { slot, .. }: SlotRef<'_>, engine: &Engine) {
         let Reading { refill, tick, .. } = engine.read();
         self.leave(
@@ -146,7 +147,7 @@ impl Table {
         );
     }
 
-    /// Takes the key of a slot from it, which this call has sealed. True if it had one.
+    /// Empties a slot that this thread has sealed. Returns whether it had a key.
     pub(super) fn leave(&self, slot: &Slot, state: State) -> bool {
         let held = slot.change(0);
         if held {
