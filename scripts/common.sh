@@ -17,13 +17,18 @@ need() {
 }
 
 # Builds the models for a checker (loom or shuttle), with further cfgs, and prints the program's
-# path. For another set of cfgs only the crate itself is built anew.
+# path. For another set of cfgs only the crate itself is built anew. The checker and the packages that
+# it uses are optimised: that makes loom twice as fast, and shuttle 14 times.
 build_models() {
-    local checker=$1 cfgs=()
+    local checker=$1 cfgs=() optimised=(generator loom scoped-tls tracing tracing-core)
     shift
     for cfg in "$@"; do cfgs+=(--cfg "$cfg"); done
+    [ "$checker" = loom ] || optimised=(assoc bitvec const-siphasher corosensei rand{,_core,_pcg} scoped-tls
+        shuttle{,-engine,-schedulers,-std} smallvec tracing tracing-core)
     CARGO_TARGET_DIR="target/$checker" RUSTFLAGS="--cfg $checker" \
-        cargo rustc --locked --quiet --lib --profile test --message-format json -- "${cfgs[@]}" |
+        cargo rustc --locked --quiet --lib --profile test --message-format json \
+        $(printf -- '--config profile.test.package.%s.opt-level=3 ' "${optimised[@]}") \
+        $(printf -- '--config profile.test.package.%s.codegen-units=1 ' "${optimised[@]}") -- "${cfgs[@]}" |
         python3 -c 'import json, sys
 print(next(m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")))'
 }

@@ -26,22 +26,6 @@ pub(crate) const FREE: u32 = 0;
 /// A ticket that a thread has claimed.
 pub(crate) const BUSY: u32 = 1;
 
-/// Returns a hash that differs from `FREE` and `BUSY`.
-#[inline]
-pub(crate) fn ticket_hash(hash: u32) -> u32 {
-    hash.max(BUSY + 1)
-}
-
-/// Returns a hash in which each bit depends on all bits of `hash`.
-///
-/// A user's hasher may leave most bits alike. Both halves of the product are used: most bits of the
-/// lower half do not depend on the uppermost bits.
-#[inline(always)]
-pub(crate) fn mix(hash: u64) -> u64 {
-    let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
-    product as u64 ^ (product >> 64) as u64
-}
-
 /// Identity of a bucket: its address, and in a table the fingerprint of the key that has the slot.
 ///
 /// A map entry belongs to one key for its whole life. Its hot slot is released before the entry is

@@ -7,7 +7,7 @@ use equivalent::Equivalent;
 use papaya::{HashMap, LocalGuard};
 
 use crate::bucket::atomic::Bucket;
-use crate::keyed::id::{EntryId, mix, ticket_hash};
+use crate::keyed::id::{BUSY, EntryId};
 
 pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 
@@ -89,6 +89,22 @@ impl<Q: ?Sized> Clone for KeyQuery<'_, Q> {
 }
 
 impl<Q: ?Sized> Copy for KeyQuery<'_, Q> {}
+
+/// Returns a hash that differs from `FREE` and `BUSY`.
+#[inline]
+fn ticket_hash(hash: u32) -> u32 {
+    hash.max(BUSY + 1)
+}
+
+/// Returns a hash in which each bit depends on all bits of `hash`.
+///
+/// A user's hasher may leave most bits alike. Both halves of the product are used: most bits of the
+/// lower half do not depend on the uppermost bits.
+#[inline(always)]
+pub(crate) fn mix(hash: u64) -> u64 {
+    let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
+    product as u64 ^ (product >> 64) as u64
+}
 
 impl<'a, Q: Hash + ?Sized> KeyQuery<'a, Q> {
     #[inline]

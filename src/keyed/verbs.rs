@@ -18,7 +18,7 @@ use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, Known, StoreGuard};
 use crate::keyed::table::hash_of;
 use crate::sync::yield_now;
-use crate::word::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted, exactly};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Take};
@@ -73,7 +73,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Some(Mode::Plain(word)) => {
                 let done = word.attempt(Order::WordFirst, read, n)?;
                 self.demote_in_turn(hot, pin, done.1.nanos());
-                Ok(Take::Exactly(n).decision(done))
+                Ok(exactly(n, done))
             }
             Some(Mode::Spread(spread)) => {
                 let own = thread_index();

@@ -7,7 +7,7 @@ use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Ledger, Reservation, Reserved};
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted, exactly};
 use crate::word::state::{Origin, State};
 use crate::word::verb::Take;
 
@@ -50,7 +50,7 @@ impl TokenBucket {
     pub(super) fn decide(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         let missed = match self.fast_path {
             true => match self.bucket.attempt(Order::ClockFirst, read, n) {
-                Ok(done) => return Take::Exactly(n).decision(done),
+                Ok(done) => return exactly(n, done),
                 Err(missed) => missed,
             },
             false => Miss::StaleReading,
@@ -86,7 +86,7 @@ impl TokenBucket {
         let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
         let Done { outcome, reading, .. } =
             again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
-        self.hook.observe(n, Take::Exactly(n).decision((outcome, reading)))
+        self.hook.observe(n, exactly(n, (outcome, reading)))
     }
 
     /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal.

@@ -15,7 +15,7 @@ use crate::keyed::store::{Known, Store, StoreGuard};
 use crate::limiter::observer::DecisionHook;
 use crate::time::clock::Moment;
 use crate::time::jitter::Jitter;
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::{Denied, Granted, Snapshot, exactly};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Outcome};
 use crate::word::terms::Reading;
@@ -119,14 +119,14 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 let guard = buckets.map.guard();
                 let attempt = attempt(buckets.map.get(&key, &guard), now, n);
                 if let Ok(done) = attempt {
-                    return Take::Exactly(n).decision(done);
+                    return exactly(n, done);
                 }
                 (StoreGuard::Map(buckets, guard), attempt)
             }
             Store::Table(table) => (StoreGuard::Table(table), attempt(table.find(key.full), now, n)),
         };
         match attempt {
-            Ok(done) => Take::Exactly(n).decision(done),
+            Ok(done) => exactly(n, done),
             Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
         }
     }
@@ -148,7 +148,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Granted, Denied> {
         let key = KeyQuery::new(&self.hasher, key);
         match self.attempt_at(pin, key, Now(&self.keyspace.engine), n) {
-            Ok(done) => Take::Exactly(n).decision(done),
+            Ok(done) => exactly(n, done),
             Err(missed) => self.try_acquire_anyhow(pin, key, missed, n),
         }
     }
@@ -188,7 +188,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             && let Some(bucket) = entry.get()
             && let Some(done) = engine.attempt_again(bucket, missed, Now(engine), n)
         {
-            return Take::Exactly(n).decision(done);
+            return exactly(n, done);
         }
         KeyCall { inner: self, entry, options: CallOptions::NOW }.decide(n)
     }
@@ -203,7 +203,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         match self.attempt_at(pin, key, At(&self.keyspace.engine, now), n) {
-            Ok(done) => Take::Exactly(n).decision(done),
+            Ok(done) => exactly(n, done),
             Err(_) => {
                 let options = CallOptions { now: Some(now), ..CallOptions::NOW };
                 KeyCall { inner: self, entry: self.keyspace.entry(pin, key), options }.decide(n)

@@ -12,9 +12,11 @@ const WAYS: usize = 8;
 /// A key with more than an eighth of its set's counted refusals is present. Its count may be too
 /// high, by at most the count of the key that it replaced.
 pub(crate) struct TopKeys<K> {
-    sets: Box<[Mutex<Vec<(K, u64)>>]>,
+    sets: Box<[Mutex<RefusalCounts<K>>]>,
     hasher: RandomState,
 }
+
+type RefusalCounts<K> = Vec<(K, u64)>;
 
 impl<K: Hash + Eq + Clone> TopKeys<K> {
     pub(crate) fn new() -> TopKeys<K> {
@@ -40,7 +42,7 @@ impl<K: Hash + Eq + Clone> TopKeys<K> {
 
     /// Returns up to `n` keys, the most refused first.
     pub(crate) fn most(&self, n: usize) -> Vec<(K, u64)> {
-        let of = |set: &Mutex<Vec<(K, u64)>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |set: &Mutex<RefusalCounts<K>>| set.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut keys: Vec<_> = self.sets.iter().flat_map(of).collect();
         keys.sort_by(|(_, one), (_, other)| other.cmp(one));
         keys.truncate(n);

@@ -194,7 +194,27 @@ pub enum Reason {
     TooManyLimits,
 }
 
+/// Returns the decision on a take of exactly `n` tokens.
+#[inline(always)]
+pub(crate) fn exactly<P: Refill>(
+    n: u64,
+    (outcome, reading): (Outcome, Reading<P>),
+) -> Result<Granted, Denied> {
+    match outcome.granted {
+        true => Ok(Granted::new(outcome, &reading)),
+        false => Err(Denied::exactly(n, outcome, reading)),
+    }
+}
+
 impl Denied {
+    #[inline(always)]
+    pub(crate) fn exactly<P: Refill>(n: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+        match reading.refill.is_over_the_burst(n) {
+            true => Denied::too_many(n, outcome, reading),
+            false => Denied::empty(n, outcome, &reading),
+        }
+    }
+
     #[inline]
     pub(crate) fn empty<P: Refill>(asked: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
         let terms = reading.refill.terms();

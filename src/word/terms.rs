@@ -157,6 +157,11 @@ pub(crate) trait Refill: Copy {
     fn nominal_capacity(&self) -> u64 {
         self.capacity()
     }
+    /// Returns whether a take of `n` tokens asks for more than the burst.
+    #[inline]
+    fn is_over_the_burst(&self, n: u64) -> bool {
+        self.terms().units(n) > self.nominal_capacity() - self.terms().empty_level
+    }
     /// Returns the lowest level that a debt may leave, in units.
     fn min_level(&self) -> u64;
     /// Returns the units earned in the `passed` ticks until the tick `now`.

@@ -35,7 +35,7 @@ impl Take {
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
             Take::UpTo(n) => state.take_up_to(refill, *tick, units(n)),
             // A take of more than the burst is refused as a plain take is.
-            Take::Reserve { n, .. } if over_the_burst(n, refill) => state.take(refill, *tick, units(n)),
+            Take::Reserve { n, .. } if refill.is_over_the_burst(n) => state.take(refill, *tick, units(n)),
             Take::Reserve { n, max_wait } => {
                 let patient =
                     |ticks| max_wait == u64::MAX || Wait::of_ticks(ticks, reading).nanos() <= max_wait;
@@ -62,7 +62,7 @@ impl Take {
     /// burst.
     pub(crate) fn never_writes(self, refill: &impl Refill) -> bool {
         match self {
-            Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || over_the_burst(n, refill),
+            Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || refill.is_over_the_burst(n),
             Take::UpTo(n) | Take::OnCredit(n) => n == 0,
             Take::Touch => false,
         }
@@ -72,10 +72,10 @@ impl Take {
     #[inline(always)]
     pub(crate) fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
         match self {
-            Take::Exactly(n) | Take::Reserve { n, .. } if over_the_burst(n, &reading.refill) => {
+            Take::Exactly(n) => Denied::exactly(n, outcome, reading),
+            Take::Reserve { n, .. } if reading.refill.is_over_the_burst(n) => {
                 Denied::too_many(n, outcome, reading)
             }
-            Take::Exactly(n) => Denied::empty(n, outcome, &reading),
             Take::Reserve { n, max_wait } => Denied::in_debt(n, max_wait, outcome, &reading),
             // No token is there, so the wait is for one.
             Take::UpTo(_) | Take::OnCredit(_) | Take::Touch => Denied::empty(1, outcome, &reading),
@@ -135,12 +135,6 @@ impl Call {
             Some(plan) => self.take.decision((outcome, reading.under(plan))),
         }
     }
-}
-
-#[inline]
-fn over_the_burst(n: u64, refill: &impl Refill) -> bool {
-    let terms = refill.terms();
-    terms.units(n) > refill.nominal_capacity() - terms.empty_level
 }
 
 /// A way to give tokens back.

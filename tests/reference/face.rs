@@ -15,7 +15,7 @@ use super::drive::{Decision, Made, Reserved, Returned, Subject};
 pub(crate) enum Face {
     Alone(Box<TokenBucket>),
     /// And the plans that were made for it.
-    Key(RateLimiter<u64>, [OnceCell<Plan>; 8]),
+    Key(RateLimiter<u64>, Box<[OnceCell<Plan>; 8]>),
 }
 
 /// Tokens that may be given back.

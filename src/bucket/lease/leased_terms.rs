@@ -57,8 +57,8 @@ impl LeasedTerms {
 
     /// Returns a reading that counts with the `leased` tokens.
     ///
-    /// The reader has added `raised` of them, and has not taken these yet. `cut` reduces the word to
-    /// the room there is, whatever its level was before.
+    /// The reader has added `raised` of them, and has not taken these yet. `cut` reduces the word
+    /// to the room there is, whatever its level was before.
     #[inline]
     pub(super) fn read(
         read: impl ReadClock,

@@ -6,7 +6,7 @@ use crate::bucket::atomic::{BucketRef, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
-use crate::word::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted, exactly};
 use crate::word::plan::Plan;
 use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Refill};
@@ -82,7 +82,7 @@ impl<W: BucketRef> Spread<'_, W> {
         } else if leased > 0 {
             return self.acquire_anywhere(own, read, n);
         }
-        Some(Take::Exactly(n).decision((outcome, reading)))
+        Some(exactly(n, (outcome, reading)))
     }
 
     /// Takes `n` tokens of the word, as of a plain bucket while no token is leased.
@@ -122,7 +122,7 @@ impl<W: BucketRef> Spread<'_, W> {
             return Some(Ok(granted));
         }
         let Done { outcome, reading, .. } = self.run(read, Take::Exactly(n))?;
-        Some(Take::Exactly(n).decision((outcome, reading)))
+        Some(exactly(n, (outcome, reading)))
     }
 
     /// Takes by a step: of the word, or of the word after all cells were recalled.

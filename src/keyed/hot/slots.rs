@@ -5,7 +5,8 @@ use std::sync::atomic::{self, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
 use crate::bucket::lease::{Generation, LeaseCells};
-use crate::keyed::id::{BucketId, EntryId, mix};
+use crate::keyed::id::{BucketId, EntryId};
+use crate::keyed::key::mix;
 use crate::sync::{AtomicU64, MODEL, Ordering};
 
 /// The number of hot slots: at most this many keys are spread at the same time.

@@ -2,7 +2,8 @@
 
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::fault::{Fault, injected};
-use crate::keyed::id::{BucketId, mix};
+use crate::keyed::id::BucketId;
+use crate::keyed::key::mix;
 use crate::sync::{AtomicU64, Ordering, plain_bytes};
 use crate::word::state::State;
 

@@ -9,7 +9,7 @@ use super::set::{LATCH, Set, Slot, SlotRef, fingerprint};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
-use crate::keyed::id::mix;
+use crate::keyed::key::mix;
 use crate::sync::Ordering;
 use crate::word::state::State;
 use crate::word::terms::Reading;
