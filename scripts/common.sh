@@ -17,8 +17,8 @@ need() {
 }
 
 # Builds the models for a checker (loom or shuttle), with further cfgs, and prints the program's
-# path. For another set of cfgs only the crate itself is built anew. The checker and the packages that
-# it uses are optimised: that makes loom twice as fast, and shuttle 14 times.
+# path. For another set of cfgs only the crate itself is built anew. The checker and the packages
+# that it uses are optimised: that makes loom twice as fast, and shuttle 14 times.
 build_models() {
     local checker=$1 cfgs=() optimised=(generator loom scoped-tls tracing tracing-core)
     shift

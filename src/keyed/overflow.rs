@@ -57,7 +57,7 @@ impl OverflowSet {
 pub(crate) struct OverflowBuckets {
     own: Box<[Bucket]>,
     plans: [OnceLock<Box<[Bucket]>>; PLANS],
-    /// Quotas of the plans that have a set, in order. Locked while a plan is compiled.
+    /// Quotas of the plans that have a set, in the order of the sets.
     known: Mutex<Vec<Quota>>,
     /// A permanently full bucket, shown to keys whose plan has no set.
     full: Bucket,

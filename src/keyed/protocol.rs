@@ -17,9 +17,9 @@
 //! An insertion and a charge of the overflow bucket race: one thread inserts an entry, then reads
 //! the overflow bucket; another thread charges the overflow bucket, then looks for an entry. A
 //! `SeqCst` fence between the two steps of either makes at least one of them see the other.
-//! (Partner fences: in `initial_state` and `acquire_overflow`; checked by
-//! `a_key_that_enters_the_map_brings_its_debts` in `src/tests/models/`.) The word itself needs no
-//! more than the orderings of `bucket/atomic.rs`.
+//! (Partner fences: in `initial_state` and `Table::insert`, and in `acquire_overflow`; checked by
+//! `a_key_that_enters_the_map_brings_its_debts` and `a_key_that_gets_a_slot_brings_its_debts` in
+//! `src/tests/models/`.) The word itself needs no more than the orderings of `bucket/atomic.rs`.
 
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
