@@ -1,4 +1,4 @@
-//! A client that keeps to the quota of whom it asks.
+//! A client that keeps to the quota of the server it asks.
 //!
 //! ```text
 //! cargo run --release --features tokio --example client
@@ -6,13 +6,14 @@
 //! cargo run --release --features tokio --example client -- --limit "100/s burst 200" --url http://127.0.0.1:8080/
 //! ```
 //!
-//! Eight tasks share one bucket and one limited call, a GET over connections that are kept alive. With `--mode wait`
-//! a call that is over the quota waits its turn, first come, first served. With `--mode refuse` it comes back at once
-//! as an error, and nothing is sent for it. Without `--url` the upstream is a small server in this process.
+//! Eight tasks share one bucket and one limited call, a GET over connections that are kept alive.
+//! With `--mode wait` a call over the quota waits its turn, first come, first served. With `--mode
+//! refuse` the call fails at once, and no request is sent. Without `--url` the upstream is a small
+//! server in this process.
 //!
-//! At the end one line says how many requests were sent and refused, in what time, and how many the quota allows in
-//! that time. An option that cannot work is one sentence on stderr and exit code 2; an upstream that does not answer
-//! is one and exit code 1.
+//! At the end one line has the numbers of requests sent and refused, the time, and the number that
+//! the quota allows in that time. An option that cannot work is one sentence on stderr and exit code
+//! 2; an upstream that does not answer is one sentence and exit code 1.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ use tollgate::{Quota, TokenBucket};
 
 mod upstream;
 
-/// How many calls are under way at a time.
+/// Calls that are under way at a time.
 const TASKS: u64 = 8;
 
 type BoxError = Box<dyn Error + Send + Sync>;
