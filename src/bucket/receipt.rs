@@ -113,7 +113,7 @@ impl Settle<'_> {
     ) -> (Option<u64>, Option<State>) {
         let Reading { refill, tick, .. } = reading;
         let give = match self {
-            _ if state == State::SEALED => return (None, None),
+            Settle::Charge(_) if state == State::SEALED => return (None, None),
             Settle::Charge(n) => {
                 let (outcome, next) = Take::OnCredit(n).apply(state, reading);
                 return (Some(refill.terms().tokens(outcome.taken)), next);
@@ -126,6 +126,6 @@ impl Settle<'_> {
                 Give::Undo { units, left: receipt.left(plans()), before, since }
             }
         };
-        (Some(0), give.apply(refill, state, *tick))
+        ((state != State::SEALED).then_some(0), give.apply(refill, state, *tick))
     }
 }
