@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{HeaderNumbers, POLICY, Policy, ResetFormat};
+use super::policy::{HeaderNumbers, Headers, POLICY, Policy, ResetFormat};
 use crate::word::decision::{Denied, Granted};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -122,7 +122,10 @@ impl Granted {
     /// Returns the headers that report this decision. See [`Policy`].
     #[must_use]
     pub fn headers(&self, policy: &Policy) -> Fields {
-        Fields::new(policy, policy.granted(self))
+        match policy.form {
+            Headers::None | Headers::RetryAfterOnly => Fields { fields: [const { None }; 6] },
+            _ => Fields::new(policy, policy.granted(self)),
+        }
     }
 }
 

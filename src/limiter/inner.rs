@@ -242,10 +242,11 @@ impl Taken {
             }
         };
         let receipt = || Receipt::new(outcome, &reading, call.plan).beside(reading.refill.units(leased));
+        let decision = call.decision(outcome, reading);
         Taken {
             receipt: outcome.granted.then(receipt),
-            granted: call.granted(outcome, &reading),
-            decision: call.decision(outcome, reading),
+            granted: decision.unwrap_or_else(|_| call.granted(outcome, &reading)),
+            decision,
         }
     }
 }

@@ -124,7 +124,7 @@ impl LayerState {
 
     fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
         let mut response = self.reject.reject(refusal);
-        if !refusal.is_grpc() {
+        if !refusal.is_grpc() && notice.policy.form != Headers::None {
             notice.add(&mut response, denied.headers(&notice.policy));
         }
         response
