@@ -5,7 +5,7 @@ use crate::bucket::atomic::{BucketRef, FreshReading, Miss, Order, ReadClock};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering, const_fn};
+use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
@@ -58,7 +58,7 @@ impl ReadClock for At<'_> {
 }
 
 /// Attempts before the loop is run instead.
-const MOST_ATTEMPTS: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 16 };
+const MAX_ATTEMPTS: usize = if MODEL { 1 } else { 16 };
 
 /// A call that was decided by a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +114,8 @@ impl Engine {
         self.slowest_fill.load(Ordering::Acquire)
     }
 
-    /// Returns the state of a bucket that was never used. Reads the clock only if the state needs
-    /// it.
+    /// Returns the state of a bucket that was never used. Reads the clock only if the bucket does
+    /// not start full.
     pub(crate) fn initial(&self) -> State {
         if self.starts_full() { State::FULL } else { self.start(&self.read(), None) }
     }
@@ -149,7 +149,7 @@ impl Engine {
     /// Attempts again a take that came to nothing.
     ///
     /// The word is loaded first if the reading was unfit, the clock first if a race was lost.
-    /// Returns `None` if the reading is unfit again, or `MOST_ATTEMPTS` were lost.
+    /// Returns `None` if the reading is unfit again, or `MAX_ATTEMPTS` were lost.
     pub(crate) fn attempt_again(
         &self,
         bucket: impl BucketRef,
@@ -157,7 +157,7 @@ impl Engine {
         read: impl ReadClock,
         n: u64,
     ) -> Option<(Outcome, Reading)> {
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let first = if missed == Miss::LostRace { Order::ClockFirst } else { Order::WordFirst };
             match bucket.attempt(first, read, n) {
                 Ok(done) => return Some(done),

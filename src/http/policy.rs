@@ -169,7 +169,7 @@ impl Policy {
         })
     }
 
-    /// Sets the headers of a response.
+    /// Sets which headers a response has; by default [`Headers::Ietf`].
     #[must_use]
     pub fn form(self, form: Headers) -> Policy {
         Policy { form, ..self }

@@ -89,7 +89,7 @@ pub fn all_of<L: Limits>(limits: L) -> AllOf<L> {
 /// Largest number of limits in a call: each takes a place on the stack.
 const MAX_LIMITS: usize = 64;
 
-/// Several limits, from [`all_of`].
+/// A value made by [`all_of`]: it takes from several limits, from all or none.
 #[derive(Clone, Copy)]
 pub struct AllOf<L> {
     limits: L,

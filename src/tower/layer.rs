@@ -146,7 +146,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Decides and counts, but refuses no request and adds no headers: a dry run.
+    /// Sets shadow mode, a dry run: the layer takes tokens and counts, but refuses no request and
+    /// adds no headers. By default it is off.
     pub fn shadow(self, shadow: bool) -> Self {
         LayerBuilder { shadow, ..self }
     }

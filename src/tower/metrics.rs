@@ -6,8 +6,8 @@ impl LayerStats {
     /// Publishes the counts through the [`metrics`] facade, as named in
     /// [`prometheus`](super::prometheus).
     ///
-    /// Call it now and then, as by a timer. Layers whose limits share a name overwrite each other's
-    /// counts.
+    /// A timer may call this every few seconds. In the facade, limits of one name overwrite each
+    /// other's counts: give them names by [`LimitBy::name`](super::LimitBy::name).
     ///
     /// # Examples
     ///

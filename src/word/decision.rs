@@ -265,8 +265,9 @@ impl Denied {
     /// The time is from the decision, and exact on the limiter's clock: one nanosecond earlier the
     /// request is refused. `None` if it can never be granted.
     ///
-    /// With [`Reason::Full`] it is the earliest time at which room for a new key may be due. It is
-    /// zero until the limiter has looked at all of its keys in vain; each such call looks at 64.
+    /// With [`Reason::Full`] the time is a lower bound: there is no room for a new key before it.
+    /// The bound is zero until the limiter has looked at each of its keys for one to evict. Each
+    /// refused call looks at 64 keys.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry.map(Wait::duration)

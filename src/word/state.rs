@@ -40,26 +40,27 @@ pub(crate) struct Balance {
     adopt: bool,
 }
 
-/// The bucket as a take left it, by which a later step tells whether it was used since.
+/// The bucket after a take. A later step compares it to find out whether the bucket was used since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The [mark](State::empty_at) of the bucket.
     pub(crate) empty_at: u64,
-    /// The stamp that the word must still have; `None` where the mark is sufficient.
+    /// The stamp that the word must still have; `None` in a limiter without plans, where the mark
+    /// is sufficient.
     pub(crate) stamp: Option<u64>,
 }
 
-/// The result of a step.
+/// The result of a step: of a take, or of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) granted: bool,
     /// Units that were taken.
     pub(crate) taken: u64,
-    /// Units in hand after the step, above the deepest debt.
+    /// Level after the step, in units; 0 is the deepest debt, and `empty_level` is an empty bucket.
     pub(crate) level: u64,
-    /// Ticks by which the reading is behind the stamp.
+    /// Ticks by which the reading is behind the stamp, or 0.
     pub(crate) lag: u64,
-    /// The bucket that the step was taken on.
+    /// The kind of bucket that the step was taken on, and its identity.
     pub(crate) origin: Origin,
 }
 
@@ -206,8 +207,10 @@ impl State {
         self.passed(&reading.refill, reading.tick) <= near || injected(Fault::StaleReadingAccepted)
     }
 
-    /// Returns whether a reading from before the load of the word may decide: it is jitter, or
-    /// surely later than the stamp.
+    /// Returns whether the tick `now`, read before the load of the word, may decide.
+    ///
+    /// It may if it is behind the stamp by jitter at most, or later than the stamp by at most half
+    /// the range. In between, the clock may have been set back since.
     pub(crate) fn accepts_stale(self, terms: &Terms, now: u64) -> bool {
         let passed = self.passed(terms, now);
         self.is_level() && (passed <= terms.mask / 2 || passed >= terms.jitter_from())
@@ -348,8 +351,8 @@ impl State {
         self.give(refill, now, need.saturating_sub(spilt))
     }
 
-    /// Returns the virtual time at which the bucket is next empty of debt, in units earned by then.
-    /// Only takes and refunds change it; refilling does not.
+    /// Returns the mark: the virtual time at which the level was 0, in units earned by then, modulo
+    /// the range. Takes and refunds change it; refilling below the capacity does not.
     ///
     /// The virtual time is that of the terms' own rate. A take under a plan may leave it unchanged,
     /// because a plan earns more or less in the same ticks.

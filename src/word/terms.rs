@@ -123,8 +123,8 @@ impl Terms {
         units >> self.widths.fraction
     }
 
-    /// Returns the virtual time at which the bucket is next empty of debt, in units earned by then.
-    /// Only takes and refunds change it; refilling does not.
+    /// Returns the mark: the virtual time at which the level was 0, in units earned by then, modulo
+    /// the range. Takes and refunds change it; refilling below the capacity does not.
     pub(crate) const fn empty_at(&self, stamp: u64, level: u64) -> u64 {
         // Stamps are known modulo the range, so this time is as well.
         (stamp << self.widths.scale).wrapping_sub(level) & (((self.mask + 1) << self.widths.scale) - 1)

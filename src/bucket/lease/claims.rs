@@ -90,9 +90,9 @@ pub(super) enum Ended<'a> {
     NotYet,
 }
 
-/// The first `closed` cells, which were closed.
+/// Cells that are being closed in order; the first `closed` of them are.
 ///
-/// A drop before the end, as when a clock panics, opens them again.
+/// A drop opens these again, as when a clock panics. After the last cell `closed` is set to 0.
 pub(super) struct Closing<'a> {
     pub(super) cells: &'a [CachePadded<Cell>],
     pub(super) generation: Generation,

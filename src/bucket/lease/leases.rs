@@ -19,24 +19,24 @@ use crate::word::state::State;
 use crate::word::terms::{Reading, Terms};
 
 /// Largest number of cells of one bucket.
-const MOST_CELLS: usize = 64;
+const MAX_CELLS: usize = 64;
 /// Looks at a claimed cell before it is passed over.
-const MOST_LOOKS: usize = if MODEL { 2 } else { 200 };
+const MAX_LOOKS: usize = if MODEL { 2 } else { 200 };
 /// Looks by the setter of a lower burst, which waits for one cell and then claims all.
 ///
 /// A model has one look: under loom a thread that yields waits until the others are done.
-const MOST_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
-const MOST_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MOST_LOOKS };
+const MAX_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
+const MAX_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MAX_LOOKS };
 /// All leases together are at most the burst divided by this.
 const LEASED_SHARE: u64 = if MODEL { 1 } else { 4 };
 /// Fills of a cell after which it looks for an idle one.
 const FILLS_A_LOOK: u64 = 16;
 
-/// The cells of a bucket, or of several one after another.
+/// The cells of one bucket at a time.
 #[derive(Debug)]
 pub(crate) struct LeaseCells {
     cells: Box<[CachePadded<Cell>]>,
-    /// Tokens of all leases together, or more.
+    /// At least the tokens of all leases.
     leased: CachePadded<AtomicU64>,
 }
 
@@ -45,7 +45,7 @@ impl LeaseCells {
     pub(crate) fn one_a_core() -> LeaseCells {
         // The system needs some 25 us to answer, and a limiter has 16 of these.
         static CORES: LazyLock<usize> =
-            LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MOST_CELLS));
+            LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MAX_CELLS));
         LeaseCells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
     }
 
@@ -247,11 +247,11 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     #[cold]
     pub(crate) fn recall_after_a_lower_burst(self) {
         // One by one at first: while this waits, other cells serve their takers.
-        self.all().for_each(|cell| drop(self.seize(cell, MOST_LOOKS_AFTER_A_CHANGE)));
+        self.all().for_each(|cell| drop(self.seize(cell, MAX_LOOKS_AFTER_A_CHANGE)));
         let mut claims = Vec::with_capacity(self.cells.cells.len());
         let mut kept = false;
         for cell in self.all() {
-            match self.seize(cell, MOST_LOOKS_FOR_ALL) {
+            match self.seize(cell, MAX_LOOKS_FOR_ALL) {
                 Ended::Lease(claim) if injected(Fault::RecalledApart) => {
                     self.end_leases(slice::from_ref(&claim));
                     claim.settle(0);
@@ -308,7 +308,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
 
     /// Ends the lease of a cell, if there is one, and gives the tokens left in it back to the word.
     fn end(self, cell: &'a Cell) -> Ended<'a> {
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKS {
             let was = cell.lease(self.generation);
             if was.is_over() {
                 break;
@@ -353,7 +353,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     #[cold]
     pub(crate) fn close(self) -> bool {
         self.cells.close_by(self.generation, |cell| {
-            for _ in 0..MOST_LOOKS {
+            for _ in 0..MAX_LOOKS {
                 let claim = match self.end(cell) {
                     Ended::Lease(claim) => Some(claim),
                     Ended::Nothing(none) => self.claim(cell, none),

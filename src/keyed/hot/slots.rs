@@ -43,7 +43,7 @@ const STEPS: u64 = 3;
 const FREE: u64 = 0;
 const GIVEN: u64 = 2;
 
-/// One tenure of a bucket in a hot slot, identified by the slot's step counter.
+/// One use of a hot slot by one bucket, identified by the slot's step counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tenure(u64);
 
@@ -72,7 +72,7 @@ impl HotSlot {
         (step % STEPS == GIVEN).then_some(Tenure(step))
     }
 
-    /// Returns the current tenure, if the hot slot has a bucket.
+    /// Returns the current tenure, if a bucket has the hot slot.
     #[inline]
     pub(crate) fn time(&self) -> Option<Tenure> {
         HotSlot::given(self.step.load(Ordering::Acquire))

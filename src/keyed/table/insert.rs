@@ -10,7 +10,7 @@ use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
 use crate::keyed::idle::IdleCheck;
 use crate::keyed::protocol::Entry;
-use crate::sync::{AtomicU64, Ordering, fence, yield_now};
+use crate::sync::{AtomicU64, MODEL, Ordering, fence, yield_now};
 use crate::word::state::State;
 use crate::word::verb::Call;
 
@@ -18,7 +18,7 @@ use crate::word::verb::Call;
 const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 
 /// Tries for a latch: for some hundred nanoseconds at once, then for some time slices.
-const TRIES: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 128 };
+const TRIES: usize = if MODEL { 1 } else { 128 };
 const TRIES_AT_ONCE: usize = 64;
 
 /// The result of an insertion.

@@ -10,12 +10,12 @@ use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
-use crate::sync::Ordering;
+use crate::sync::{MODEL, Ordering};
 use crate::word::state::State;
 use crate::word::terms::Reading;
 
 /// Keys of a set on average, of 8 slots: both sets of a key are then hardly ever in use.
-pub(super) const KEYS_PER_SET: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 6 };
+pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };
 pub(crate) struct Table {
     sets: Memory,
     pub(super) counts: CachePadded<Counts>,
