@@ -2,7 +2,7 @@
 
 use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::plan::Plan;
-use crate::word::state::{Left, Outcome, State};
+use crate::word::state::{Balance, Left, Outcome, State};
 use crate::word::terms::{Reading, Refill};
 
 /// A way to take tokens.
@@ -111,6 +111,14 @@ impl Call {
         match self.plan {
             None => self.take.apply(state, reading),
             Some(plan) => self.take.apply(state, &reading.under(plan)),
+        }
+    }
+
+    /// Returns the bucket at a reading.
+    pub(crate) fn view(self, state: State, reading: &Reading) -> Balance {
+        match self.plan {
+            None => reading.view(state),
+            Some(plan) => reading.under(plan).view(state),
         }
     }
 

@@ -246,6 +246,23 @@ fn plans_share_apart() {
     assert_eq!(limiter.stats().shared, 2_000);
 }
 
+/// A key that shared a bucket under a slow plan gets an entry by a take that is refused: that entry has what the plan earned.
+#[test]
+fn a_refused_key_enters_with_the_tokens_of_its_plan() {
+    let (clock, mut time) = Time::new();
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1_000).burst(100)).clock(clock).with_places(1);
+    let slow = limiter.plan(Quota::per_second(1).burst(100)).unwrap();
+    assert!(limiter.try_acquire(&1).is_ok());
+    assert_eq!(left(limiter.try_acquire_as(&2, 100, &slow)), 0);
+    assert_eq!(limiter.stats().shared, 1);
+    assert!(limiter.remove(&1));
+    time.advance(10 * SECOND);
+    assert_eq!(limiter.try_acquire_as(&2, 50, &slow).unwrap_err().remaining(), 10);
+    assert_eq!((limiter.len(), limiter.stats().shared), (WITH_ONE, 1));
+    assert_eq!(limiter.try_acquire_as(&2, 11, &slow).unwrap_err().remaining(), 10);
+    assert_eq!(left(limiter.try_acquire_as(&2, 10, &slow)), 0);
+}
+
 /// Of more than 64 plans those beyond have no buckets to share: their keys are denied when there is no room.
 #[test]
 fn a_plan_too_many_shares_with_nobody() {

@@ -64,7 +64,7 @@ impl Table {
         let reading = early.read(State::FULL);
         let from = engine.initialized(initial_state, &reading, call.plan);
         let (outcome, next) = call.apply(from, &reading);
-        claim.open(next.unwrap_or_else(|| reading.view(from).initialized(&reading.refill)));
+        claim.open(next.unwrap_or_else(|| call.view(from, &reading).initialized(&reading.refill)));
         Insertion::Decided((outcome, reading).into())
     }
 

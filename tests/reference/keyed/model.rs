@@ -432,9 +432,13 @@ impl Model {
         }
         let answer = taken(decision, n, burst);
         self.check(probe.key, &place, |world| world.ideal.take(now, n.min(burst + 1), answer));
-        // Keys that have left a table without being seen are asked for after each step, and may share the bucket.
-        let others = self.inline && matches!(place, Place::Shared(_));
-        answer.retry_after.filter(|_| !others)
+        answer.retry_after.filter(|_| !self.others_take(&place))
+    }
+
+    /// Whether other keys take of this bucket: those that have left a table without being seen are asked for after each
+    /// step, and may share it.
+    fn others_take(&self, place: &Place) -> bool {
+        self.inline && matches!(place, Place::Shared(_))
     }
 
     /// The answer to who has no bucket.
@@ -536,7 +540,7 @@ impl Model {
         }
         drop(pending);
         self.ended(key, &place, n, decision.is_none());
-        answer.retry_after
+        answer.retry_after.filter(|_| !self.others_take(&place))
     }
 
     /// The only reservation was dropped, or else used or refused.
