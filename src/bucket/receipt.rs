@@ -15,7 +15,7 @@ pub struct Receipt {
     pub(crate) origin: Origin,
     pub(crate) plan: Option<Plan>,
     pub(crate) units: u64,
-    /// Tick at which the bucket would be empty, after the take.
+    /// The [mark](State::empty_at) of the bucket after the take.
     pub(crate) empty_at: u64,
     /// Units in the bucket before the take.
     pub(crate) before: u64,

@@ -16,7 +16,7 @@ impl<K: Eq> Keyspace<K> {
     #[inline]
     pub(crate) fn demote_in_turn(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, now: u64) {
         let slot = hot.slots.at(now >> TURN);
-        if slot.time().is_some() {
+        if slot.tenure().is_some() {
             self.demote_if_idle(hot, pin, slot, now);
         }
     }
@@ -31,12 +31,12 @@ impl<K: Eq> Keyspace<K> {
     /// Demotes the key of a hot slot if it has been idle.
     #[cold]
     pub(crate) fn demote_if_idle(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, slot: &HotSlot, now: u64) {
-        let Some(time) = slot.time().filter(|_| slot.is_idle(now)) else { return };
-        let Some((id, tag)) = slot.tenant(time) else { return };
+        let Some(tenure) = slot.tenure().filter(|_| slot.is_idle(now)) else { return };
+        let Some((id, tag)) = slot.tenant(tenure) else { return };
         match bucket_of(pin, id, tag) {
-            Some(found) => hot.demote(hot.spread(found, id, time, &self.engine)),
+            Some(found) => hot.demote(hot.spread(found, id, tenure, &self.engine)),
             // The bucket is being removed, or its slot is another key's: it has no leases then.
-            None => slot.drop_unused(time),
+            None => slot.drop_unused(tenure),
         }
     }
 
@@ -66,11 +66,11 @@ impl<K: Eq> Keyspace<K> {
         let Some(hot) = &self.hot else { return };
         let pin = self.store.pin();
         for slot in hot.slots.all() {
-            if let Some(time) = slot.latest()
-                && let Some((id, tag)) = slot.tenant(time)
+            if let Some(tenure) = slot.latest()
+                && let Some((id, tag)) = slot.tenant(tenure)
                 && let Some(found) = bucket_of(&pin, id, tag)
             {
-                hot.spread(found, id, time, &self.engine).recall_after_a_lower_burst();
+                hot.spread(found, id, tenure, &self.engine).recall_after_a_lower_burst();
             }
         }
     }

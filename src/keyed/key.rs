@@ -67,8 +67,8 @@ pub(crate) struct EntryKey<K> {
 
 /// Compares keys without their tickets: a key has one entry.
 impl<K: PartialEq> PartialEq for EntryKey<K> {
-    fn eq(&self, secondary: &Self) -> bool {
-        self.tag.hash == secondary.tag.hash && self.key == secondary.key
+    fn eq(&self, other: &Self) -> bool {
+        self.tag.hash == other.tag.hash && self.key == other.key
     }
 }
 

@@ -15,7 +15,7 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::Take;
 
-/// Tokens of one limit, for [`all_of`].
+/// A request for tokens of one limit, for [`all_of`].
 ///
 /// They come from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
 pub trait Limit: sealed::Limit {}
@@ -89,7 +89,10 @@ pub fn all_of<L: Limits>(limits: L) -> AllOf<L> {
 /// Largest number of limits in a call: each takes a place on the stack.
 const MAX_LIMITS: usize = 64;
 
-/// A value made by [`all_of`]: it takes from several limits, from all or none.
+/// A request for tokens of several limits, made by [`all_of`].
+///
+/// The value takes nothing. Each [`try_acquire`](AllOf::try_acquire) takes from all of the limits,
+/// or from none.
 #[derive(Clone, Copy)]
 pub struct AllOf<L> {
     limits: L,
@@ -199,7 +202,7 @@ impl fmt::Display for AllDenied {
     }
 }
 
-/// Tokens of one bucket, for [`all_of`]; see [`TokenBucket::n`].
+/// A request for tokens of one bucket, for [`all_of`]; see [`TokenBucket::n`].
 #[derive(Clone, Copy, Debug)]
 pub struct BucketLimit<'a> {
     bucket: &'a TokenBucket,

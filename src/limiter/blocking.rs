@@ -55,16 +55,18 @@ impl<'a> Due<'a> {
 impl TokenBucket {
     /// Waits for a token, and takes it.
     ///
-    /// The bucket's clock sets the length of the wait, and the thread sleeps by the system's clock.
+    /// The length of the sleep is computed on the bucket's clock. The sleep itself is on the
+    /// system's clock.
     ///
     /// Threads are served first come, first served: each has a [reservation](TokenBucket::reserve).
     /// The tokens of all waiting threads may add up to [one burst](crate::BucketBuilder::max_debt)
-    /// by default: a bucket with a burst of 1 lets one thread wait.
+    /// by default: with a burst of 1 one thread may wait, and the next is refused.
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if the debt would pass its bound, `n` is over the burst,
-    /// or the tokens would come after `max_wait`.
+    /// [`Denied`] at once, without a sleep, if the debt would pass its bound. A verb with `n` also
+    /// refuses more tokens than the burst. A verb with `max_wait` also refuses a longer wait. A
+    /// limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
     ///
     /// # Examples
     ///
@@ -86,7 +88,9 @@ impl TokenBucket {
         self.due(n, NO_LIMIT).map(Due::block)
     }
 
-    /// Waits at most `max_wait` for a token; see [`blocking_acquire`](Self::blocking_acquire).
+    /// Waits for a token, and takes it, if it comes within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`blocking_acquire`](Self::blocking_acquire).
     ///
     /// # Examples
     ///
@@ -103,7 +107,9 @@ impl TokenBucket {
         self.blocking_acquire_n_within(1, max_wait)
     }
 
-    /// Waits at most `max_wait` for `n` tokens; see [`blocking_acquire`](Self::blocking_acquire).
+    /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         self.due(n, nanos_of(max_wait)).map(Due::block)
     }
@@ -158,7 +164,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.key(key).n(n).blocking_acquire()
     }
 
-    /// Waits at most `max_wait` for a token; see [`TokenBucket::blocking_acquire`].
+    /// Waits for a token, and takes it, if it comes within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
@@ -166,7 +174,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.key(key).blocking_acquire_within(max_wait)
     }
 
-    /// Waits at most `max_wait` for `n` tokens; see [`TokenBucket::blocking_acquire`].
+    /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
@@ -196,7 +206,9 @@ where
         self.due(NO_LIMIT).map(Due::block)
     }
 
-    /// Waits at most `max_wait` for the tokens; see [`TokenBucket::blocking_acquire`].
+    /// Waits for the tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         self.due(nanos_of(max_wait)).map(Due::block)
     }

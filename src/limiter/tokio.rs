@@ -48,8 +48,9 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait, if the debt would pass its bound, `n` is over the burst,
-    /// or the tokens would come after `max_wait`.
+    /// [`Denied`] at once, without a sleep, if the debt would pass its bound. A verb with `n` also
+    /// refuses more tokens than the burst. A verb with `max_wait` also refuses a longer wait. A
+    /// limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
     ///
     /// # Examples
     ///
@@ -73,7 +74,9 @@ impl TokenBucket {
         Ok(self.due(n, NO_LIMIT)?.wait().await)
     }
 
-    /// Waits at most `max_wait` for a token; see [`acquire`](Self::acquire).
+    /// Waits for a token, and takes it, if it comes within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -93,7 +96,9 @@ impl TokenBucket {
         self.acquire_n_within(1, max_wait).await
     }
 
-    /// Waits at most `max_wait` for `n` tokens; see [`acquire`](Self::acquire).
+    /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`acquire`](Self::acquire).
     pub async fn acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         Ok(self.due(n, nanos_of(max_wait))?.wait().await)
     }
@@ -145,7 +150,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.key(key).n(n).acquire().await
     }
 
-    /// Waits at most `max_wait` for a token; see [`TokenBucket::acquire`].
+    /// Waits for a token, and takes it, if it comes within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`TokenBucket::acquire`].
     pub async fn acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
@@ -153,7 +160,9 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.key(key).acquire_within(max_wait).await
     }
 
-    /// Waits at most `max_wait` for `n` tokens; see [`TokenBucket::acquire`].
+    /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`TokenBucket::acquire`].
     pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
@@ -178,7 +187,9 @@ where
         Ok(self.due(NO_LIMIT)?.wait().await)
     }
 
-    /// Waits at most `max_wait` for the tokens; see [`TokenBucket::acquire`].
+    /// Waits for the tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A longer wait is refused at once, without a sleep. See [`TokenBucket::acquire`].
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         Ok(self.due(nanos_of(max_wait))?.wait().await)
     }

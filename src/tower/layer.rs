@@ -146,8 +146,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Sets shadow mode, a dry run: the layer takes tokens and counts, but refuses no request and
-    /// adds no headers. By default it is off.
+    /// Sets shadow mode, a dry run: each request is passed on, and no headers are added.
+    ///
+    /// A request within its limits takes tokens as usual. A request over a limit takes none, and
+    /// counts as `shadow_refused`. A request that would be rejected for want of a key takes none,
+    /// and counts as `skipped`. By default the mode is off.
     pub fn shadow(self, shadow: bool) -> Self {
         LayerBuilder { shadow, ..self }
     }

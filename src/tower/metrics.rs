@@ -6,8 +6,9 @@ impl LayerStats {
     /// Publishes the counts through the [`metrics`] facade, as named in
     /// [`prometheus`](super::prometheus).
     ///
-    /// A timer may call this every few seconds. In the facade, limits of one name overwrite each
-    /// other's counts: give them names by [`LimitBy::name`](super::LimitBy::name).
+    /// A timer may call this every few seconds. Limits of one name in one layer are added up. Of
+    /// layers with limits of one name, the facade keeps one layer's count, not the sum: give the
+    /// limits names by [`LimitBy::name`](super::LimitBy::name).
     ///
     /// # Examples
     ///

@@ -91,8 +91,12 @@ impl Granted {
         Granted { tokens, remaining, reset: Wait::of_nanos(nanos, 0) }
     }
 
-    /// Returns the tokens that were taken: the number asked for.
-    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to) may take fewer.
+    /// Returns the tokens that were granted: the number asked for, or fewer by
+    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to).
+    ///
+    /// A grant of an [`all_of`](crate::all_of) has the tokens of the limit with the fewest left. In
+    /// shadow mode, and by [`WhenFull::Allow`](crate::WhenFull::Allow), no bucket may have counted
+    /// the tokens of a grant.
     #[inline]
     pub fn tokens(&self) -> u64 {
         self.tokens
@@ -181,8 +185,12 @@ pub enum Reason {
     Empty,
     /// More tokens were asked for than the bucket ever holds.
     TooMany,
-    /// The key is new, and the limiter has no room for it
-    /// (only with [`WhenFull::Deny`](crate::WhenFull::Deny)).
+    /// The key is new, and the limiter has no room for it.
+    ///
+    /// A limiter decides so by [`WhenFull::Deny`](crate::WhenFull::Deny). By
+    /// [`WhenFull::Share`](crate::WhenFull::Share) it decides so for a key whose plan has no shared
+    /// buckets. Under any policy it denies a key whose entry other threads insert and evict again
+    /// and again during the call.
     Full,
     /// The debt to waiting callers has no room for these tokens under its bound.
     Debt,
@@ -260,14 +268,14 @@ impl Denied {
         Denied { reason: Reason::TooManyLimits, remaining: 0, asked: 0, retry: None }
     }
 
-    /// Returns the time after which the same request is granted, if no tokens are taken in between.
+    /// Returns the wait before the same request can be granted; `None` if it never can.
     ///
-    /// The time is from the decision, and exact on the limiter's clock: one nanosecond earlier the
-    /// request is refused. `None` if it can never be granted.
+    /// The wait counts from the decision, and assumes that no tokens are taken in between. It is
+    /// exact on the limiter's clock: one nanosecond earlier the request is refused.
     ///
-    /// With [`Reason::Full`] the time is a lower bound: there is no room for a new key before it.
-    /// The bound is zero until the limiter has looked at each of its keys for one to evict. Each
-    /// refused call looks at 64 keys.
+    /// With [`Reason::Full`] the wait is only a lower bound: the key has no room before it. A map
+    /// looks at its keys in turn for one to evict, at most 64 in a refused call. Until a whole turn
+    /// has found none, the bound is zero.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry.map(Wait::duration)

@@ -40,7 +40,10 @@ pub(crate) struct Balance {
     adopt: bool,
 }
 
-/// The bucket after a take. A later step compares it to find out whether the bucket was used since.
+/// The mark of a bucket after a take, and perhaps its stamp: a later step compares the bucket.
+///
+/// An equal mark means that no tokens were taken or given back since, or that all taken since came
+/// back. An equal stamp means that no later tick was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The [mark](State::empty_at) of the bucket.
@@ -50,13 +53,15 @@ pub(crate) struct Left {
     pub(crate) stamp: Option<u64>,
 }
 
-/// The result of a step: of a take, or of a look.
+/// The result of a take that was done, or only looked at.
+///
+/// In a look the fields say what the take would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) granted: bool,
-    /// Units that were taken.
+    /// Units that the take removes; 0 in a refusal.
     pub(crate) taken: u64,
-    /// Level after the step, in units; 0 is the deepest debt, and `empty_level` is an empty bucket.
+    /// Level after the take, in units above the deepest debt. An empty bucket is at `empty_level`.
     pub(crate) level: u64,
     /// Ticks by which the reading is behind the stamp, or 0.
     pub(crate) lag: u64,
@@ -209,8 +214,9 @@ impl State {
 
     /// Returns whether the tick `now`, read before the load of the word, may decide.
     ///
-    /// It may if it is behind the stamp by jitter at most, or later than the stamp by at most half
-    /// the range. In between, the clock may have been set back since.
+    /// A reserved word accepts no such tick. A level accepts a tick that is behind the stamp by
+    /// jitter at most, or later by at most half the range. Any other tick is too old: a step would
+    /// take it for that of a clock that was set back, and would move the stamp back to it.
     pub(crate) fn accepts_stale(self, terms: &Terms, now: u64) -> bool {
         let passed = self.passed(terms, now);
         self.is_level() && (passed <= terms.mask / 2 || passed >= terms.jitter_from())
@@ -351,8 +357,8 @@ impl State {
         self.give(refill, now, need.saturating_sub(spilt))
     }
 
-    /// Returns the mark: the virtual time at which the level was 0, in units earned by then, modulo
-    /// the range. Takes and refunds change it; refilling below the capacity does not.
+    /// Returns the mark: the virtual time at which the level was 0, the deepest debt. See
+    /// [`Terms::empty_at`].
     ///
     /// The virtual time is that of the terms' own rate. A take under a plan may leave it unchanged,
     /// because a plan earns more or less in the same ticks.

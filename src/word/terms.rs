@@ -123,8 +123,11 @@ impl Terms {
         units >> self.widths.fraction
     }
 
-    /// Returns the mark: the virtual time at which the level was 0, in units earned by then, modulo
-    /// the range. Takes and refunds change it; refilling below the capacity does not.
+    /// Returns the mark: the virtual time at which the level was 0, the deepest debt.
+    ///
+    /// The time is the stamp in units less the level, modulo the range in units. A take moves the
+    /// mark forward, and a refund moves it back. Refill moves it only where the capacity cuts the
+    /// level off.
     pub(crate) const fn empty_at(&self, stamp: u64, level: u64) -> u64 {
         // Stamps are known modulo the range, so this time is as well.
         (stamp << self.widths.scale).wrapping_sub(level) & (((self.mask + 1) << self.widths.scale) - 1)

@@ -9,8 +9,8 @@
 //! | `0..16` | left       | tokens of the size that are still here                         |
 //!
 //! A claimed word is changed only by the thread that has the claim. To a caller of another
-//! generation a cell reads as claimed. All other fields are statistics and may be mutually
-//! inconsistent. They only influence the size of the next lease and the `remaining` reported to
+//! generation a cell reads as claimed. The other fields of a `Cell`, beside this word, are statistics,
+//! and may be mutually inconsistent. They only influence the size of the next lease and the `remaining` reported to
 //! callers.
 
 use std::cell;
@@ -22,7 +22,7 @@ use crate::word::decision::Granted;
 
 const CLAIMED: u64 = 1 << 63;
 const CLOSED: u64 = 1 << 62;
-const LIFE: u64 = (CLOSED - 1) >> 32 << 32;
+const GENERATION: u64 = (CLOSED - 1) >> 32 << 32;
 const SIZE: u64 = LEFT << SIZE_AT;
 const SIZE_AT: u32 = 16;
 const LEFT: u64 = u16::MAX as u64;
@@ -50,9 +50,9 @@ impl Generation {
 
     /// Returns generation `number`, which repeats only after years.
     pub(crate) fn number(number: u64) -> Generation {
-        const LIVES: u64 = LIFE >> 32;
+        const GENERATIONS: u64 = GENERATION >> 32;
         let number = if injected(Fault::SameGeneration) { 0 } else { number };
-        Generation((number % LIVES + 1) << 32)
+        Generation((number % GENERATIONS + 1) << 32)
     }
 }
 
@@ -77,7 +77,7 @@ impl Lease {
 
     /// Returns whether the cell is closed, or of another generation.
     pub(crate) fn is_over(self) -> bool {
-        self.0 & (CLOSED | LIFE) > 0
+        self.0 & (CLOSED | GENERATION) > 0
     }
 
     #[inline(always)]
@@ -200,7 +200,10 @@ impl Cell {
         self.lease.store(lease.0 ^ generation.0, Ordering::Release);
     }
 
-    /// Ends a claim, and closes the cell.
+    /// Ends the caller's claim, and closes the cell for this generation.
+    ///
+    /// The cell is empty afterwards. The caller has returned the tokens of the lease to the word
+    /// before, or dropped them with their bucket.
     pub(crate) fn close(&self, generation: Generation) {
         self.put(generation, Lease(CLOSED));
     }

@@ -90,9 +90,11 @@ pub(super) enum Ended<'a> {
     NotYet,
 }
 
-/// Cells that are being closed in order; the first `closed` of them are.
+/// A guard of cells that are closed one after another: a drop opens those closed so far.
 ///
-/// A drop opens these again, as when a clock panics. After the last cell `closed` is set to 0.
+/// The first `closed` cells are closed. A drop before the last one means that a cell could not be
+/// claimed, or that a clock panicked. After the last cell `closed` is set to 0, and the drop opens
+/// none.
 pub(super) struct Closing<'a> {
     pub(super) cells: &'a [CachePadded<Cell>],
     pub(super) generation: Generation,

@@ -32,7 +32,9 @@ const LEASED_SHARE: u64 = if MODEL { 1 } else { 4 };
 /// Fills of a cell after which it looks for an idle one.
 const FILLS_A_LOOK: u64 = 16;
 
-/// The cells of one bucket at a time.
+/// The lease cells of a bucket, about one a core, and a bound on the tokens leased in them.
+///
+/// The cells of a hot slot serve one bucket after another, one in each generation.
 #[derive(Debug)]
 pub(crate) struct LeaseCells {
     cells: Box<[CachePadded<Cell>]>,

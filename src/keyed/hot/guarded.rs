@@ -13,14 +13,14 @@ pub(crate) struct Guarded<'a, W> {
     pub(crate) slot: &'a HotSlot,
     pub(crate) id: BucketId,
     /// The tenure in which the bucket is spread. `None`: plain.
-    pub(crate) time: Option<Tenure>,
+    pub(crate) tenure: Option<Tenure>,
 }
 
 impl<W> Guarded<'_, W> {
     /// Ends the tenure of a spread bucket.
     pub(crate) fn leave(self) {
-        if let Some(time) = self.time {
-            self.slot.leave(time);
+        if let Some(tenure) = self.tenure {
+            self.slot.leave(tenure);
         }
     }
 }
@@ -30,10 +30,10 @@ impl<W: BucketRef> BucketRef for Guarded<'_, W> {
     fn state(self) -> State {
         let state = self.word.state();
         // The hot slot is read after the word.
-        let same = match self.time {
-            None => self.slot.time_of(self.id).is_none(),
+        let same = match self.tenure {
+            None => self.slot.tenure_of(self.id).is_none(),
             // A spread bucket was charged.
-            Some(time) => self.slot.is_time(time) && state.is_level(),
+            Some(tenure) => self.slot.is_tenure(tenure) && state.is_level(),
         };
         if same || injected(Fault::NotWatched) { state } else { State::SEALED }
     }
@@ -41,8 +41,8 @@ impl<W: BucketRef> BucketRef for Guarded<'_, W> {
     #[inline]
     fn commit(self, state: State, next: State) -> Result<(), State> {
         // Leases were read after the word: they may be of the next bucket that has the cells.
-        if let Some(time) = self.time
-            && !self.slot.is_time(time)
+        if let Some(tenure) = self.tenure
+            && !self.slot.is_tenure(tenure)
             && !injected(Fault::ForeignLeases)
         {
             return Err(State::SEALED);

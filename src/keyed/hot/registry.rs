@@ -26,7 +26,7 @@ impl HotKeys {
     ///
     /// The caller has loaded the word before.
     pub(crate) fn is_hot(&self, id: BucketId) -> bool {
-        self.slot(id).time_of(id).is_some() && !injected(Fault::SpreadEvicted)
+        self.slot(id).tenure_of(id).is_some() && !injected(Fault::SpreadEvicted)
     }
 
     /// Returns the hot slot in which a bucket would be spread.
@@ -44,20 +44,20 @@ impl HotKeys {
         engine: &'a Engine,
     ) -> Option<Mode<'a, Guarded<'a, W>>> {
         let slot = self.slot(id);
-        let Some(time) = slot.time_of(id) else { return Some(Mode::Plain(self.whole(word, id))) };
-        let (tenant, _) = slot.tenant(time)?;
+        let Some(tenure) = slot.tenure_of(id) else { return Some(Mode::Plain(self.whole(word, id))) };
+        let (tenant, _) = slot.tenant(tenure)?;
         if tenant == id || injected(Fault::ForeignCells) {
-            return Some(Mode::Spread(self.spread(word, id, time, engine)));
+            return Some(Mode::Spread(self.spread(word, id, tenure, engine)));
         }
         // The cells were opened for the key that had the table slot before.
-        slot.drop_unused(time);
+        slot.drop_unused(tenure);
         None
     }
 
     /// Returns a word that is valid while the bucket is plain.
     #[inline]
     pub(crate) fn whole<W>(&self, word: W, id: BucketId) -> Guarded<'_, W> {
-        Guarded { word, slot: self.slot(id), id, time: None }
+        Guarded { word, slot: self.slot(id), id, tenure: None }
     }
 
     /// Returns a bucket that is valid while it is spread in this tenure.
@@ -65,12 +65,12 @@ impl HotKeys {
         &'a self,
         word: W,
         id: BucketId,
-        time: Tenure,
+        tenure: Tenure,
         engine: &'a Engine,
     ) -> Spread<'a, Guarded<'a, W>> {
         let slot = self.slot(id);
-        let bucket = Guarded { word, slot, id, time: Some(time) };
-        Spread { bucket, engine, cells: &slot.cells, generation: time.generation() }
+        let bucket = Guarded { word, slot, id, tenure: Some(tenure) };
+        Spread { bucket, engine, cells: &slot.cells, generation: tenure.generation() }
     }
 
     /// Seals a bucket of a map that has been full for the eviction grace.
@@ -97,10 +97,10 @@ impl HotKeys {
     #[cold]
     pub(crate) fn promote(&self, id: BucketId, tag: EntryId, now: u64, sealed: impl Fn() -> bool) {
         let slot = self.slot(id);
-        let Some(time) = slot.give(id, tag, now) else { return };
+        let Some(tenure) = slot.give(id, tag, now) else { return };
         fence(Ordering::SeqCst);
         if sealed() && !injected(Fault::PromoteSealed) {
-            slot.leave(time);
+            slot.leave(tenure);
         }
     }
 
@@ -114,8 +114,8 @@ impl HotKeys {
         }
         fence(Ordering::SeqCst);
         let slot = self.slot(id);
-        while let Some(time) = slot.time_of(id) {
-            slot.leave(time);
+        while let Some(tenure) = slot.tenure_of(id) {
+            slot.leave(tenure);
         }
     }
 
@@ -131,6 +131,6 @@ impl HotKeys {
 
     /// Keys that are spread now.
     pub(crate) fn len(&self) -> usize {
-        self.slots.all().filter(|slot| slot.time().is_some()).count()
+        self.slots.all().filter(|slot| slot.tenure().is_some()).count()
     }
 }

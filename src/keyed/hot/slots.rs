@@ -10,7 +10,7 @@ use crate::keyed::key::mix;
 use crate::sync::{AtomicU64, MODEL, Ordering};
 
 /// The number of hot slots: at most this many keys are spread at the same time.
-pub(crate) const SEATS: usize = if MODEL { 1 } else { 16 };
+pub(crate) const HOT_SLOTS: usize = if MODEL { 1 } else { 16 };
 
 /// Nanoseconds without demand after which a key is demoted.
 const IDLE: u64 = 100_000_000;
@@ -74,11 +74,11 @@ impl HotSlot {
 
     /// Returns the current tenure, if a bucket has the hot slot.
     #[inline]
-    pub(crate) fn time(&self) -> Option<Tenure> {
+    pub(crate) fn tenure(&self) -> Option<Tenure> {
         HotSlot::given(self.step.load(Ordering::Acquire))
     }
 
-    /// Returns the tenure like [`time`](HotSlot::time), by a read-modify-write.
+    /// Returns the tenure like [`tenure`](HotSlot::tenure), by a read-modify-write.
     ///
     /// So a thread that gives the hot slot later synchronizes with this one.
     pub(crate) fn latest(&self) -> Option<Tenure> {
@@ -89,21 +89,21 @@ impl HotSlot {
     ///
     /// While a slot is being given, the tenure may be the previous one.
     #[inline]
-    pub(crate) fn time_of(&self, id: BucketId) -> Option<Tenure> {
-        self.time().filter(|_| self.address.load(Ordering::Acquire) == id.address)
+    pub(crate) fn tenure_of(&self, id: BucketId) -> Option<Tenure> {
+        self.tenure().filter(|_| self.address.load(Ordering::Acquire) == id.address)
     }
 
     #[inline]
-    pub(crate) fn is_time(&self, time: Tenure) -> bool {
-        self.step.load(Ordering::Acquire) == time.0
+    pub(crate) fn is_tenure(&self, tenure: Tenure) -> bool {
+        self.step.load(Ordering::Acquire) == tenure.0
     }
 
     /// Returns the bucket of this tenure and its tag in a map; `None` if the tenure is over.
-    pub(crate) fn tenant(&self, time: Tenure) -> Option<(BucketId, EntryId)> {
+    pub(crate) fn tenant(&self, tenure: Tenure) -> Option<(BucketId, EntryId)> {
         let (address, fingerprint) =
             (self.address.load(Ordering::Acquire), self.fingerprint.load(Ordering::Acquire));
         let tag = self.tag.load(Ordering::Acquire);
-        self.is_time(time).then(|| (BucketId { address, fingerprint }, EntryId::unpack(tag)))
+        self.is_tenure(tenure).then(|| (BucketId { address, fingerprint }, EntryId::unpack(tag)))
     }
 
     /// Returns whether the cells have been without demand for more than `IDLE`.
@@ -114,11 +114,11 @@ impl HotSlot {
     /// Gives a free hot slot to a bucket, unless a thread is still at its cells.
     pub(crate) fn give(&self, id: BucketId, tag: EntryId, now: u64) -> Option<Tenure> {
         let free = self.step.load(Ordering::Relaxed);
-        let time = Tenure(free + GIVEN);
+        let tenure = Tenure(free + GIVEN);
         if free % STEPS != FREE || !self.advance(free, free + 1) {
             return None;
         }
-        if !self.cells.open(time.generation()) {
+        if !self.cells.open(tenure.generation()) {
             self.advance(free + 1, free + STEPS);
             return None;
         }
@@ -126,19 +126,19 @@ impl HotSlot {
         self.fingerprint.store(id.fingerprint, Ordering::Release);
         self.tag.store(tag.packed(), Ordering::Release);
         self.begun.store(now, Ordering::Release);
-        self.advance(free + 1, time.0).then_some(time)
+        self.advance(free + 1, tenure.0).then_some(tenure)
     }
 
     /// Ends the tenure, unless another thread ended it before.
-    pub(crate) fn leave(&self, time: Tenure) {
-        self.advance(time.0, time.0 + 1);
+    pub(crate) fn leave(&self, tenure: Tenure) {
+        self.advance(tenure.0, tenure.0 + 1);
     }
 
     /// Ends a tenure in which nothing is leased, nor can be.
     #[cold]
-    pub(crate) fn drop_unused(&self, time: Tenure) {
-        if self.cells.close_unused(time.generation()) {
-            self.leave(time);
+    pub(crate) fn drop_unused(&self, tenure: Tenure) {
+        if self.cells.close_unused(tenure.generation()) {
+            self.leave(tenure);
         }
     }
 
@@ -170,7 +170,7 @@ pub(crate) struct HotSlots(Box<[CachePadded<HotSlot>]>);
 
 impl HotSlots {
     pub(crate) fn new() -> HotSlots {
-        HotSlots((0..SEATS).map(|_| CachePadded::new(HotSlot::new())).collect())
+        HotSlots((0..HOT_SLOTS).map(|_| CachePadded::new(HotSlot::new())).collect())
     }
 
     /// Returns the hot slot in which a bucket would be spread.
@@ -181,7 +181,7 @@ impl HotSlots {
 
     pub(crate) fn at(&self, number: u64) -> &HotSlot {
         // The index is below the number of hot slots.
-        &self.0[(number % SEATS as u64) as usize]
+        &self.0[(number % HOT_SLOTS as u64) as usize]
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &HotSlot> {

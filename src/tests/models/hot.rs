@@ -425,7 +425,10 @@ fn a_bucket_that_was_evicted_is_not_spread() {
                 world.evict();
             },
         ]);
-        assert_ne!(world.hot.slot(id).time_of(id).is_some(), world.store.buckets[0].state() == State::SEALED);
+        assert_ne!(
+            world.hot.slot(id).tenure_of(id).is_some(),
+            world.store.buckets[0].state() == State::SEALED
+        );
     });
 }
 
