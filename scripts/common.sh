@@ -30,5 +30,5 @@ build_models() {
         $(printf -- '--config profile.test.package.%s.opt-level=3 ' "${optimised[@]}") \
         $(printf -- '--config profile.test.package.%s.codegen-units=1 ' "${optimised[@]}") -- "${cfgs[@]}" |
         python3 -c 'import json, sys
-print(next(m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")))'
+print(*[m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")])'
 }
