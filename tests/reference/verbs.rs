@@ -231,7 +231,7 @@ impl Ideal {
         if last {
             self.refund(now, slot.n, back.map(|(_, committed)| committed))?;
         } else if back.is_some_and(|(_, committed)| committed) {
-            return self.complaint("who is not the last changes nothing", step, &seen);
+            return self.complaint("a caller that is not the last changes nothing", step, &seen);
         }
         Ok(last)
     }

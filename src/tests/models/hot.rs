@@ -331,7 +331,7 @@ fn half_a_slot<S>(world: &World<S>) {
 
 #[test]
 fn a_key_that_is_spread_beside_a_taker_is_granted_its_burst() {
-    explore("who spreads a key, a taker", || {
+    explore("a promoter, a taker", || {
         let world = World::<Map>::new();
         world.run(&[
             |world| {
@@ -351,7 +351,7 @@ fn a_key_that_is_spread_beside_a_taker_is_granted_its_burst() {
 /// Who has not seen that it is spread does not fill it up beside a lease.
 #[test]
 fn a_taker_who_comes_late_sees_the_lease() {
-    explore("who spreads a key, a taker, a long time meanwhile", || {
+    explore("a promoter, a taker, a long time meanwhile", || {
         let world = World::<Map>::new();
         world.mock.advance(LONG);
         world.run(&[
@@ -393,7 +393,7 @@ fn a_key_that_is_spread_is_not_evicted() {
 /// Either the lease is of a bucket that stays, or it comes to nothing.
 #[test]
 fn a_lease_is_not_of_a_bucket_that_is_evicted() {
-    explore("who spreads a key and leases, an evictor", || {
+    explore("a promoter that leases, an evictor", || {
         let world = World::<Map>::new();
         world.mock.advance(LONG);
         world.run(&[
@@ -414,7 +414,7 @@ fn a_lease_is_not_of_a_bucket_that_is_evicted() {
 /// So the address of a bucket that is no more is nobody's.
 #[test]
 fn a_bucket_that_was_evicted_is_not_spread() {
-    explore("who spreads a key, an evictor", || {
+    explore("a promoter, an evictor", || {
         let world = World::<Map>::new();
         let id = world.id();
         world.mock.advance(LONG);
@@ -434,7 +434,7 @@ fn a_bucket_that_was_evicted_is_not_spread() {
 
 #[test]
 fn what_folds_back_beside_a_spender_is_granted_once() {
-    explore("who demotes a key back, a spender", || {
+    explore("a demoter, a spender", || {
         let world = World::<Map>::of(8);
         world.promote();
         // Four are in the word, none in the cells.
@@ -455,7 +455,7 @@ fn what_folds_back_beside_a_spender_is_granted_once() {
 /// What was spent of the leases has no room in what was earned while they were out.
 #[test]
 fn what_folds_back_mints_nothing() {
-    explore("who demotes a key back, a spender, a long time before", || {
+    explore("a demoter, a spender, a long time before", || {
         let world = World::<Map>::spread();
         world.take(0);
         world.mock.advance(LONG);
@@ -477,7 +477,7 @@ fn what_folds_back_mints_nothing() {
 /// Two who fold it back, of whom one comes late: the cells of the next time are not his.
 #[test]
 fn a_key_folds_back_once() {
-    explore("two who demote a key back, who spreads it anew", || {
+    explore("two demoters, a promoter", || {
         let world = World::<Map>::spread();
         world.take(0);
         world.run(&[
@@ -496,7 +496,7 @@ fn a_key_folds_back_once() {
 /// What was leased of a key that was removed is not the next one's who has its place.
 #[test]
 fn a_key_that_was_removed_leaves_no_lease() {
-    explore("who removes a key, a taker", || {
+    explore("a remover, a taker", || {
         let world = World::<Inline>::spread();
         world.take(0);
         world.run(&[
@@ -540,7 +540,7 @@ fn a_slot_that_is_spread_is_not_given_away() {
 #[test]
 #[cfg(any(shuttle, rmw_loads))]
 fn a_slot_that_is_spread_late_serves_nobody_else() {
-    explore("who spreads a slot and takes, a key that gets the slot", || {
+    explore("a promoter that takes, a key that gets the slot", || {
         let world = World::<Inline>::new();
         world.mock.advance(LONG);
         world.run(&[
@@ -564,7 +564,7 @@ fn a_slot_that_is_spread_late_serves_nobody_else() {
 #[test]
 #[cfg(any(shuttle, rmw_loads))]
 fn the_next_key_that_has_the_cells_serves_itself() {
-    explore("a taker, who demotes his key back and spreads another", || {
+    explore("a taker, a demoter that spreads another key", || {
         let world = World::<Map>::spread();
         assert!(world.take_of_other());
         world.mock.advance(LONG);
@@ -586,7 +586,7 @@ fn the_next_key_that_has_the_cells_serves_itself() {
 /// What is leased of another key takes no room from one that was folded back.
 #[test]
 fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
-    explore("who reserves a token, who demotes his key back and spreads another", || {
+    explore("a reserver, a demoter that spreads another key", || {
         let world = World::<Map>::spread();
         assert!(world.take_of_other());
         world.mock.advance(LONG);
@@ -607,7 +607,7 @@ fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
 /// Who is folding a key back when that is removed leaves the cells to the next.
 #[test]
 fn cells_that_were_closed_are_opened_again_for_their_own_key() {
-    explore("who demotes a key back, who removes it and spreads another", || {
+    explore("a demoter, a remover that spreads another key", || {
         let world = World::<Map>::spread();
         assert!(world.take_of_other());
         world.mock.advance(LONG);

@@ -314,7 +314,7 @@ fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot), taker: 
 #[test]
 fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
     let prepare = |hot: &Hot| assert!(hot.take(0));
-    a_lower_burst("a lower burst, a taker who leases", 6, 2, prepare, |hot| {
+    a_lower_burst("a lower burst, a taker that leases", 6, 2, prepare, |hot| {
         hot.take(1);
     });
 }
@@ -333,7 +333,7 @@ fn a_lease_that_is_taken_while_others_end_mints_nothing() {
 
 #[test]
 fn a_change_to_the_same_quota_loses_no_token() {
-    explore("the same quota, a taker who leases", || {
+    explore("the same quota, a taker that leases", || {
         let quota = Quota::every(Duration::from_secs(10)).burst(6);
         let hot = Hot::of(LiveTerms::new(quota, quota.layout()));
         hot.run(&[

@@ -202,7 +202,7 @@ fn two_newcomers_of_a_set_find_a_slot_each() {
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_slot_that_changes_hands_is_charged_for_its_own_key() {
-    explore("a taker, a newcomer who takes the slot", || {
+    explore("a taker, a newcomer that gets the slot", || {
         let world = World::new(1, 2);
         world.take(ADA);
         world.run(&[
@@ -271,7 +271,7 @@ fn a_removed_key_charges_nobody_after_it() {
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_refusal_is_the_keys_own() {
-    explore("a taker, two who have the slot after it", || {
+    explore("a taker, two keys that have the slot after it", || {
         let world = World::new(1, 4);
         world.take(ADA);
         world.run(&[
@@ -308,7 +308,7 @@ fn a_key_that_gets_a_slot_brings_its_debts() {
 /// What was refunded to a slot that has gone to another key is not the other's.
 #[test]
 fn a_refund_is_for_its_own_key() {
-    explore("a refund, a newcomer who takes the slot", || {
+    explore("a refund, a newcomer that gets the slot", || {
         let world = World::new(1, 2);
         world.take(ADA);
         world.mock.advance(Duration::from_secs(12));

@@ -150,7 +150,7 @@ fn what_is_undone_is_not_lost_if_nobody_else_took() {
 
 #[test]
 fn what_is_there_is_taken_once() {
-    explore("two who take up to 3 tokens, a taker", || {
+    explore("two takers of up to 3 tokens, a taker", || {
         let world = World::new(4);
         let take_up_to_3: fn(&World) = |world| {
             world.note(world.run_on(&world.overflow, world.now(), Take::UpTo(3)));
