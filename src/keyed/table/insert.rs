@@ -3,8 +3,8 @@
 use std::hint;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::set::{LATCH, SLOTS, Slot, fingerprint};
-use super::two_choice::{KEYS_PER_SET, Table};
+use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, fingerprint};
+use super::two_choice::{Choice, KEYS_PER_SET, Table};
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
@@ -73,8 +73,8 @@ impl Table {
     /// A thread holds a latch for tens of nanoseconds. If it is descheduled meanwhile, inserting
     /// threads of that set find no room.
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
-        let [primary, _] = self.sets(hash);
-        let word = &primary.0[0].fingerprint;
+        let [Choice { set, .. }, _] = self.choices(hash);
+        let word = set.latch();
         for tried in 0..TRIES {
             if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || injected(Fault::NoLatch) {
                 return Some(Latch { word });
@@ -94,12 +94,12 @@ impl Table {
         stays: impl Fn(&Bucket) -> bool,
     ) -> Result<Vacancy<'_>, u64> {
         loop {
-            let sets = self.sets(hash);
-            let states = sets.map(|set| set.0.each_ref().map(|slot| slot.bucket.state()));
+            let slots = self.choices(hash).map(Choice::slots);
+            let states = slots.map(|set| set.map(|slot| slot.bucket.state()));
             // The clock is read after the words.
             let idle = IdleCheck::now(engine);
             let room =
-                |set: usize| Occupancy::of(&states[set], &idle, |index| stays(&sets[set].0[index].bucket));
+                |set: usize| Occupancy::of(&states[set], &idle, |index| stays(&slots[set][index].bucket));
             let [primary, secondary] = [room(0), room(1)];
             let (set, room) = match primary.free >= FREE_IN_PRIMARY || primary.free >= secondary.free {
                 true => (0, primary),
@@ -108,7 +108,7 @@ impl Table {
             if room.free == 0 {
                 return Err(idle.due_at(primary.soonest.min(secondary.soonest)));
             }
-            let (slot, state) = (&sets[set].0[room.first], states[set][room.first]);
+            let (slot, state) = (slots[set][room.first], states[set][room.first]);
             if (&slot.bucket).commit(state, State::SEALED).is_ok() {
                 let evicts = slot.has_key();
                 self.counts.evicted.fetch_add(u64::from(evicts), Relaxed);
@@ -130,14 +130,16 @@ struct Occupancy {
 }
 
 impl Occupancy {
+    /// Returns the room of a set, from the states of its slots, those of the preferred line first.
     fn of(states: &[State; SLOTS], idle: &IdleCheck, stays: impl Fn(usize) -> bool) -> Occupancy {
         let mut room = Occupancy { free: 0, first: 0, soonest: u64::MAX };
         for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_claimed()) {
             let wait = idle.ticks_until_idle(*state);
             room.soonest = room.soonest.min(wait);
             if wait == 0 && !stays(index) {
-                // An empty slot is preferred to an eviction.
-                if room.free == 0 || !state.is_level() {
+                // A slot of the first line with room, and there an empty one.
+                let same_line = index / SLOTS_PER_LINE == room.first / SLOTS_PER_LINE;
+                if room.free == 0 || same_line && !state.is_level() {
                     room.first = index;
                 }
                 room.free += 1;

@@ -1,7 +1,7 @@
 //! A fixed table of buckets, each beside the fingerprint of its key.
 //!
-//! A key has two sets of eight slots. Most keys are in the first set, their home. A slot is a
-//! fingerprint and a word:
+//! A key has two sets of two lines of four slots. Most keys are in the first set, their home, and
+//! there in the line that they prefer. A slot is a fingerprint and a word:
 //!
 //! | fingerprint | word        | state of the slot                                              |
 //! |-------------|-------------|----------------------------------------------------------------|

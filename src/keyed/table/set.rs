@@ -1,4 +1,4 @@
-//! A set of a table: slots side by side, and the reference of a key to its slot.
+//! A set of a table: two lines of slots, and the reference of a key to its slot.
 
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::fault::{Fault, injected};
@@ -7,15 +7,23 @@ use crate::keyed::key::mix;
 use crate::sync::{AtomicU64, MODEL, Ordering, plain_bytes};
 use crate::word::state::State;
 
-/// Number of slots of a set. Eight slots fill two cache lines, which some processors fetch as a
-/// pair. A model has one slot, so that all interleavings are explored.
-pub(super) const SLOTS: usize = if MODEL { 1 } else { 8 };
+/// Number of slots of a line. Four slots fill a cache line.
+pub(super) const SLOTS_PER_LINE: usize = if MODEL { 1 } else { 4 };
+/// Number of lines of a set, which some processors fetch as a pair. A model has one line of one
+/// slot, so that all interleavings are explored.
+pub(super) const LINES: usize = if MODEL { 1 } else { 2 };
+pub(super) const SLOTS: usize = LINES * SLOTS_PER_LINE;
 /// The lowest bit of a set's first fingerprint.
 pub(super) const LATCH: u64 = 1;
 
 plain_bytes! {
     #[repr(C, align(128))]
-    pub(crate) struct Set(pub(super) [Slot; SLOTS]);
+    pub(crate) struct Set(pub(super) [Line; LINES]);
+}
+
+plain_bytes! {
+    #[repr(C, align(64))]
+    pub(crate) struct Line(pub(super) [Slot; SLOTS_PER_LINE]);
 }
 
 plain_bytes! {
@@ -89,24 +97,30 @@ impl Set {
     // Out of line it costs an insertion's `search` nine instructions.
     #[inline]
     pub(crate) fn empty() -> Set {
-        Set(std::array::from_fn(|_| Slot::empty()))
+        Set(std::array::from_fn(|_| Line(std::array::from_fn(|_| Slot::empty()))))
     }
 
-    /// Returns the slots that have this fingerprint, one bit a slot.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.0.iter().flat_map(|line| &line.0)
+    }
+
+    /// Returns the word whose lowest bit is the latch.
+    pub(super) fn latch(&self) -> &AtomicU64 {
+        &self.0[0].0[0].fingerprint
+    }
+}
+
+impl Line {
+    /// Returns the first slot that has this fingerprint.
     #[inline(always)]
-    pub(super) fn matches(&self, fingerprint: u64) -> u32 {
-        // All slots are loaded without a branch between them, so that both lines come at once. A
-        // loop: closures may not be inlined.
+    pub(super) fn find(&self, fingerprint: u64) -> Option<SlotRef<'_>> {
+        // No branch between the slots: which of them it is cannot be predicted. A loop: closures
+        // may not be inlined.
         let mut found = 0;
         for (index, slot) in self.0.iter().enumerate() {
             found |= u32::from(slot.has(fingerprint)) << index;
         }
-        found
-    }
-
-    #[inline(always)]
-    pub(super) fn find(&self, fingerprint: u64) -> Option<SlotRef<'_>> {
-        let slot = self.0.get(self.matches(fingerprint).trailing_zeros() as usize)?;
+        let slot = self.0.get(found.trailing_zeros() as usize)?;
         Some(SlotRef { slot, fingerprint })
     }
 }

@@ -1,11 +1,13 @@
-//! Two-choice hashing: the two sets of a key, and how its slot is found and given up.
+//! Two-choice hashing: the two sets of a key, its line in each, and how its slot is found and given
+//! up.
 
+use std::array;
 use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
 use super::memory::{self, Memory};
-use super::set::{LATCH, Set, Slot, SlotRef, fingerprint};
+use super::set::{LATCH, LINES, Line, SLOTS, SLOTS_PER_LINE, Set, Slot, SlotRef, fingerprint};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
@@ -16,15 +18,35 @@ use crate::word::terms::Reading;
 
 /// Keys of a set on average, of 8 slots: both sets of a key are then hardly ever in use.
 pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };
+
 pub(crate) struct Table {
     sets: Memory,
     pub(super) counts: CachePadded<Counts>,
+}
+
+/// A set of a key, and the line of the set that the key prefers.
+#[derive(Clone, Copy)]
+pub(super) struct Choice<'a> {
+    pub(super) set: &'a Set,
+    pub(super) preferred: usize,
 }
 
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) held: AtomicUsize,
     pub(super) evicted: atomic::AtomicU64,
+}
+
+impl<'a> Choice<'a> {
+    /// Returns the lines of the set, the preferred one first.
+    pub(super) fn lines(self) -> impl Iterator<Item = &'a Line> {
+        (0..LINES).map(move |index| &self.set.0[index ^ self.preferred])
+    }
+
+    /// Returns the slots of the set, those of the preferred line first.
+    pub(super) fn slots(self) -> [&'a Slot; SLOTS] {
+        array::from_fn(|index| &self.set.0[index / SLOTS_PER_LINE ^ self.preferred].0[index % SLOTS_PER_LINE])
+    }
 }
 
 impl Table {
@@ -43,36 +65,50 @@ impl Table {
         self.counts.evicted.load(Relaxed)
     }
 
-    /// Returns the sets of a key, the primary one first.
+    /// Returns the choices of a key, the primary one first.
     #[inline(always)]
-    pub(super) fn sets(&self, hash: u64) -> [&Set; 2] {
+    pub(super) fn choices(&self, hash: u64) -> [Choice<'_>; 2] {
         let mixed = mix(hash);
-        [self.set(mixed >> 32), self.set(mixed & u64::from(u32::MAX))]
+        [self.choice(mixed >> 32), self.choice(mixed & u64::from(u32::MAX))]
     }
 
-    /// Returns a set by a number below 2^32.
+    /// Returns a choice by a number below 2^32.
     #[inline(always)]
-    fn set(&self, part: u64) -> &Set {
-        // The product fits, and the index is below the number of sets.
-        &self.sets[((part * self.sets.len() as u64) >> 32) as usize]
+    fn choice(&self, part: u64) -> Choice<'_> {
+        // The product fits: a table has less than 2^31 sets. The index is below the number of lines.
+        let line = ((part * (self.sets.len() * LINES) as u64) >> 32) as usize;
+        Choice { set: &self.sets[line / LINES], preferred: line % LINES }
     }
 
     #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fn has_sets(&self, hash: u64, [primary, secondary]: [usize; 2]) -> bool {
-        let [first, second] = self.sets(hash);
-        std::ptr::eq(first, &self.sets[primary]) && std::ptr::eq(second, &self.sets[secondary])
+        let [first, second] = self.choices(hash);
+        std::ptr::eq(first.set, &self.sets[primary]) && std::ptr::eq(second.set, &self.sets[secondary])
     }
 
     /// Returns the first slot with the key's fingerprint. (Of two, one is about to be another
     /// key's.)
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64) -> Option<SlotRef<'_>> {
-        let [primary, secondary] = self.sets(hash);
-        let fingerprint = fingerprint(hash);
-        match primary.find(fingerprint) {
-            None => secondary.find(fingerprint),
+        let Choice { set, preferred } = self.choice(mix(hash) >> 32);
+        match set.0[preferred].find(fingerprint(hash)) {
+            None => self.find_further(hash),
             found => found,
         }
+    }
+
+    /// Returns the first slot with the key's fingerprint, beyond the line that the key prefers.
+    ///
+    /// At three quarters of the keys that fit, this is one look in five.
+    #[inline(never)]
+    fn find_further(&self, hash: u64) -> Option<SlotRef<'_>> {
+        let fingerprint = fingerprint(hash);
+        self.lines(hash).skip(1).find_map(|line| line.find(fingerprint))
+    }
+
+    /// Returns the lines of a key, in the order in which the key is looked for.
+    fn lines(&self, hash: u64) -> impl Iterator<Item = &Line> {
+        self.choices(hash).into_iter().flat_map(Choice::lines)
     }
 
     /// Returns the slot that the key holds.
@@ -87,16 +123,15 @@ impl Table {
 
     fn of(&self, hash: u64) -> impl Iterator<Item = SlotRef<'_>> {
         let fingerprint = fingerprint(hash);
-        let slots = self.sets(hash).into_iter().flat_map(|set| &set.0);
+        let slots = self.lines(hash).flat_map(|line| &line.0);
         slots.filter(move |slot| slot.has(fingerprint)).map(move |slot| SlotRef { slot, fingerprint })
     }
 
-    /// Brings the primary set of a key into the cache.
+    /// Brings the line that a key prefers into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) -> u64 {
-        let [primary, _] = self.sets(hash);
-        let [first, .., last] = &primary.0[..] else { return 0 };
-        first.fingerprint.load(Ordering::Relaxed) ^ last.fingerprint.load(Ordering::Relaxed)
+        let Choice { set, preferred } = self.choice(mix(hash) >> 32);
+        set.0[preferred].0[0].fingerprint.load(Ordering::Relaxed)
     }
 
     /// Removes all keys that `seal` seals. Calls `sealed` for each while this thread owns the slot.
@@ -126,13 +161,14 @@ impl Table {
     pub(crate) fn held_at(&self, address: u64) -> Option<SlotRef<'_>> {
         let from = usize::try_from(address).ok()?.checked_sub(self.sets.as_ptr().addr())?;
         let set = self.sets.get(from / size_of::<Set>())?;
-        let slot = set.0.get(from % size_of::<Set>() / size_of::<Slot>())?;
+        let line = set.0.get(from % size_of::<Set>() / size_of::<Line>())?;
+        let slot = line.0.get(from % size_of::<Line>() / size_of::<Slot>())?;
         let fingerprint = slot.fingerprint.load(Ordering::Acquire) & !LATCH;
         Some(SlotRef { slot, fingerprint })
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.sets.iter().flat_map(|set| &set.0)
+        self.sets.iter().flat_map(Set::slots)
     }
 
     /// Gives up a slot that this thread has sealed, with any level.
