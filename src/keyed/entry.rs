@@ -57,7 +57,9 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 
     fn get(self) -> Option<FoundBucket<'a>> {
         match self.pin {
-            StoreGuard::Map(buckets, guard) => buckets.map.get(&self.key, guard).map(FoundBucket::Map),
+            StoreGuard::Map(buckets, guard) => {
+                buckets.map.get(&self.key.in_map(), guard).map(FoundBucket::Map)
+            }
             StoreGuard::Table(table) => table.search(self.key.full).map(FoundBucket::Table),
         }
     }
@@ -129,12 +131,12 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 
     fn remove_sealed(self) {
         if let StoreGuard::Map(MapStore { map, .. }, guard) = self.pin {
-            let _ = map.remove_if(&self.key, |_, bucket| is_removable(bucket), guard);
+            let _ = map.remove_if(&self.key.in_map(), |_, bucket| is_removable(bucket), guard);
         }
     }
 
     fn overflow_bucket(self) -> &'a Bucket {
-        self.keyspace.overflow.bucket(self.overflow_set, self.key.hash)
+        self.keyspace.overflow.bucket(self.overflow_set, self.key.hash())
     }
 }
 
@@ -149,7 +151,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         call: Call,
         reading: Reading,
     ) -> Option<Result<Done, Denied>> {
-        let (keyspace, KeyQuery { hash, key, .. }) = (self.keyspace, self.key);
+        let (keyspace, hash, key) = (self.keyspace, self.key.hash(), self.key.key);
         let now = reading.nanos();
         if CollisionCount::count(map, hash, guard) >= MAX_COLLISIONS {
             // Room comes when one of them has been evicted.
@@ -213,7 +215,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
             WhenFull::Share if self.overflow_set != OverflowSet::None => {
                 let mut done = protocol::acquire_overflow(engine, self, read, call)?;
                 counters.shared.fetch_add(1, Ordering::Relaxed);
-                done.outcome.origin = Origin::Overflow(self.key.hash);
+                done.outcome.origin = Origin::Overflow(self.key.hash());
                 Some(Ok(done))
             }
             WhenFull::Share | WhenFull::Deny => {

@@ -78,8 +78,13 @@ impl<K: Eq> Eq for EntryKey<K> {}
 pub(crate) struct KeyQuery<'a, Q: ?Sized> {
     /// The hash as the user's hasher returned it.
     pub(crate) full: u64,
-    pub(crate) hash: u32,
     pub(crate) key: &'a Q,
+}
+
+/// A lookup by key in a map.
+pub(crate) struct MapQuery<'a, Q: ?Sized> {
+    hash: u32,
+    key: &'a Q,
 }
 
 impl<Q: ?Sized> Clone for KeyQuery<'_, Q> {
@@ -117,7 +122,18 @@ impl<'a, Q: ?Sized> KeyQuery<'a, Q> {
     /// Returns the query of a key whose hash is known.
     #[inline]
     pub(crate) fn of(full: u64, key: &'a Q) -> Self {
-        KeyQuery { full, hash: ticket_hash((mix(full) >> 32) as u32), key }
+        KeyQuery { full, key }
+    }
+
+    /// Returns the part of the hash that a map keeps.
+    #[inline]
+    pub(crate) fn hash(self) -> u32 {
+        ticket_hash((mix(self.full) >> 32) as u32)
+    }
+
+    #[inline]
+    pub(crate) fn in_map(self) -> MapQuery<'a, Q> {
+        MapQuery { hash: self.hash(), key: self.key }
     }
 }
 
@@ -128,7 +144,7 @@ impl<K> Hash for EntryKey<K> {
     }
 }
 
-impl<Q: ?Sized> Hash for KeyQuery<'_, Q> {
+impl<Q: ?Sized> Hash for MapQuery<'_, Q> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.hash);
@@ -141,7 +157,7 @@ impl Hash for EntryId {
     }
 }
 
-impl<K, Q: ?Sized + Equivalent<K>> Equivalent<EntryKey<K>> for KeyQuery<'_, Q> {
+impl<K, Q: ?Sized + Equivalent<K>> Equivalent<EntryKey<K>> for MapQuery<'_, Q> {
     #[inline]
     fn equivalent(&self, stored: &EntryKey<K>) -> bool {
         self.hash == stored.tag.hash && self.key.equivalent(&stored.key)

@@ -134,7 +134,7 @@ impl<K: Eq> Keyspace<K> {
     /// Returns the shard that counts the removals of a key.
     pub(crate) fn shard<Q: ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> Shard<'_> {
         self.removals.of(match pin {
-            StoreGuard::Map(..) => key.hash,
+            StoreGuard::Map(..) => key.hash(),
             StoreGuard::Table(_) => hash_of(key.full),
         })
     }

@@ -39,7 +39,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         let KeyEntry { pin, key, .. } = entry;
         for _ in 0..MAX_ATTEMPTS {
             let attempt = match pin {
-                StoreGuard::Map(buckets, guard) => match buckets.map.get(&key, guard) {
+                StoreGuard::Map(buckets, guard) => match buckets.map.get(&key.in_map(), guard) {
                     Some(bucket) => self.attempt_hot(hot, pin, (bucket, BucketId::of(bucket)), read, n),
                     None => break,
                 },
@@ -99,7 +99,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         self.demote_if_idle(hot, entry.pin, slot, now);
         match (entry.pin, found) {
             (StoreGuard::Map(buckets, guard), FoundBucket::Map(bucket)) => {
-                let stored = buckets.map.get_key_value(&entry.key, guard);
+                let stored = buckets.map.get_key_value(&entry.key.in_map(), guard);
                 if let Some((stored, _)) = stored.filter(|(_, now)| std::ptr::eq(*now, bucket)) {
                     hot.promote(id, stored.tag, now, || bucket.state() == State::SEALED);
                 }

@@ -48,7 +48,7 @@ impl<K: Hash + Eq> Plans<K> {
     #[cold]
     fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<Plan> {
         let stored = match entry.pin {
-            StoreGuard::Map(buckets, guard) => buckets.map.get_key_value(&entry.key, guard),
+            StoreGuard::Map(buckets, guard) => buckets.map.get_key_value(&entry.key.in_map(), guard),
             StoreGuard::Table(_) => None,
         };
         let choice = match stored {
@@ -114,20 +114,18 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             return self.try_acquire_watched(key, n);
         }
         let (key, now) = (KeyQuery::new(&self.hasher, key), Now(&self.keyspace.engine));
-        let (pin, attempt) = match &self.keyspace.store {
+        match &self.keyspace.store {
             Store::Map(buckets) => {
                 let guard = buckets.map.guard();
-                let attempt = attempt(buckets.map.get(&key, &guard), now, n);
-                if let Ok(done) = attempt {
-                    return exactly(n, done);
+                match attempt(buckets.map.get(&key.in_map(), &guard), now, n) {
+                    Ok(done) => exactly(n, done),
+                    Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
                 }
-                (StoreGuard::Map(buckets, guard), attempt)
             }
-            Store::Table(table) => (StoreGuard::Table(table), attempt(table.find(key.full), now, n)),
-        };
-        match attempt {
-            Ok(done) => exactly(n, done),
-            Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
+            Store::Table(table) => match attempt(table.find(key.full), now, n) {
+                Ok(done) => exactly(n, done),
+                Err(missed) => self.try_acquire_anyhow(&StoreGuard::Table(table), key, missed, n),
+            },
         }
     }
 
@@ -165,7 +163,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             return Err(Miss::StaleReading);
         }
         match pin {
-            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key, guard), read, n),
+            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key.in_map(), guard), read, n),
             StoreGuard::Table(table) => attempt(table.find(key.full), read, n),
         }
     }
@@ -355,7 +353,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         if receipt.origin == Origin::Own {
             receipt.origin = match self.entry.pin {
                 StoreGuard::Map(buckets, guard) => {
-                    let found = buckets.map.get_key_value(&self.entry.key, guard);
+                    let found = buckets.map.get_key_value(&self.entry.key.in_map(), guard);
                     found.map_or(Origin::Nowhere, |(stored, _)| Origin::Entry(stored.tag.packed()))
                 }
                 StoreGuard::Table(_) => Origin::Inline(self.entry.key.full),

@@ -116,9 +116,10 @@ impl Line {
     pub(super) fn find(&self, fingerprint: u64) -> Option<SlotRef<'_>> {
         // No branch between the slots: which of them it is cannot be predicted. A loop: closures
         // may not be inlined.
-        let mut found = 0;
-        for (index, slot) in self.0.iter().enumerate() {
-            found |= u32::from(slot.has(fingerprint)) << index;
+        let mut found = u32::from(self.0[0].has(fingerprint));
+        for (index, slot) in self.0.iter().enumerate().skip(1) {
+            // Without a latch.
+            found |= u32::from(slot.fingerprint.load(Ordering::Acquire) == fingerprint) << index;
         }
         let slot = self.0.get(found.trailing_zeros() as usize)?;
         Some(SlotRef { slot, fingerprint })
