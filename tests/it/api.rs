@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tollgate::{
     Builder, Clock, Denied, Equivalent, Granted, InvalidQuota, Janitor, MockClock, Pinned, Quota,
-    RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull,
+    RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, all_of,
 };
 
 /// A hasher of one's own, as a user writes it.
@@ -196,6 +196,9 @@ fn no_debug_output_has_a_key_in_it() {
     printed.push(format!("{granted:?} {denied:?} {too_many:?} {shared:?} {:?}", limiter.peek(SECRET)));
     printed.push(format!("{} {}", denied.unwrap_err(), too_many.unwrap_err()));
     printed.push(format!("{:?}", limiter.janitor(Duration::from_secs(3_600))));
+    let (reserved, held) = (limiter.key(SECRET).n(0).reserve(), limiter.key(SECRET).n(0).hold());
+    printed.push(format!("{reserved:?} {held:?} {:?} {:?}", limiter.key(SECRET), limiter.paced(SECRET)));
+    printed.push(format!("{:?} {:?}", all_of([limiter.key(SECRET)]), limiter.limited(SECRET, |_: u8| ())));
     for text in &printed {
         assert!(!text.contains(SECRET), "{text}");
     }
@@ -223,6 +226,30 @@ fn a_refusal_is_an_error_that_says_why() {
     assert_eq!(said[1], "more tokens than the bucket ever holds");
     assert!(said[2].starts_with("no room for a new key, retry after 32.0"), "{}", said[2]);
     assert_eq!(HashSet::from(refused.map(|denied| denied.reason())).len(), 3);
+}
+
+#[test]
+fn each_reason_is_said_in_words() {
+    let bucket = TokenBucket::with_clock(Quota::per_second(1), Clock::mock().0);
+    let other = RateLimiter::<u8>::new(Quota::per_second(1));
+    let foreign = other.plan(Quota::per_second(1)).unwrap();
+    let limiter = RateLimiter::<u8>::new(Quota::per_second(1));
+    assert!(bucket.try_acquire().is_ok());
+    let late = bucket.blocking_acquire_within(Duration::from_millis(5)).unwrap_err();
+    let _first = bucket.reserve(1).unwrap();
+    let owed = bucket.reserve(1).unwrap_err();
+    let many = vec![bucket.n(1); 65];
+    let said = [
+        late,
+        owed,
+        limiter.try_acquire_as(&1, 1, &foreign).unwrap_err(),
+        all_of(&many[..]).try_acquire().unwrap_err().denied(),
+    ];
+    let said = said.map(|denied| denied.to_string());
+    assert_eq!(said[0], "the tokens come too late, retry after 995ms");
+    assert_eq!(said[1], "too many tokens are promised already, retry after 1s");
+    assert_eq!(said[2], "the plan was made for another limiter");
+    assert_eq!(said[3], "more than 64 limits at once");
 }
 
 /// Decisions outlive what they are of, and print the same wait whenever they are asked.

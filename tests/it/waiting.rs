@@ -1,11 +1,14 @@
 // promise: never-late
 //! Waiting on tokio's paused clock: whole runs take no time, and every time is exact.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::Stream as _;
 use tokio::time::{Instant, sleep};
-use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket};
+use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
 use super::InStore;
 use crate::support::Random;
@@ -159,5 +162,49 @@ fn keys_wait_each_in_a_line_of_their_own() {
             },
         );
         assert_eq!((ada, bob), (Duration::from_millis(100), Duration::ZERO));
+    });
+}
+
+/// Each verb of a key waits for its tokens, or refuses a longer wait at once.
+#[test]
+fn each_verb_of_a_key_waits_as_long_as_it_says() {
+    on_a_paused_clock(async {
+        let start = Instant::now();
+        let limiter = RateLimiter::<String>::stored(Quota::per_second(1).burst(2)).clock(tokios()).build();
+        let (short, long) = (Duration::from_millis(999), Duration::from_secs(10));
+        assert_eq!(limiter.acquire_n("ada", 2).await.map(|granted| granted.tokens()), Ok(2));
+        let late =
+            [limiter.acquire_within("ada", short).await, limiter.acquire_n_within("ada", 2, short).await];
+        assert_eq!(late.map(|late| late.unwrap_err().reason()), [Reason::Deadline; 2]);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert!(limiter.acquire_within("ada", long).await.is_ok());
+        assert_eq!(limiter.acquire_n_within("ada", 2, long).await.map(|granted| granted.tokens()), Ok(2));
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
+    });
+}
+
+/// A stream has a token whenever one comes, and an action of a limiter runs then.
+#[test]
+fn a_stream_and_an_action_keep_the_pace() {
+    on_a_paused_clock(async {
+        let start = Instant::now();
+        let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(2), tokios());
+        let mut stream = bucket.paced_stream();
+        for seconds in [0, 0, 1, 2] {
+            let token = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await;
+            assert_eq!((token.map(|one| one.tokens()), start.elapsed().as_secs()), (Some(1), seconds));
+        }
+        assert_eq!(format!("{stream:?}"), "PacedStream { waits: false, .. }");
+        let double = bucket.limited(async |n: u64| 2 * n);
+        assert_eq!((double.call(4).await, start.elapsed()), (Ok(8), Duration::from_secs(3)));
+        // The debt has room for two tokens: a third has none, and the stream asks again when there is.
+        let waiting = [bucket.reserve(2).unwrap()];
+        let token = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await;
+        assert!(token.is_some() && start.elapsed() >= Duration::from_secs(4));
+        drop(waiting);
+        // No token ever comes.
+        let denies = RateLimiter::<u8>::builder(Quota::per_second(1)).max_keys(0).when_full(WhenFull::Deny);
+        let denies = denies.clock(tokios()).build();
+        assert!(poll_fn(|cx| Pin::new(&mut denies.paced_stream(&1)).poll_next(cx)).await.is_none());
     });
 }
