@@ -90,7 +90,8 @@ impl TokenBucket {
 
     /// Waits for a token, and takes it, if it comes within `max_wait`.
     ///
-    /// A longer wait is refused at once, without a sleep. See [`blocking_acquire`](Self::blocking_acquire).
+    /// A longer wait is refused at once, without a sleep. See
+    /// [`blocking_acquire`](Self::blocking_acquire).
     ///
     /// # Examples
     ///
@@ -109,7 +110,8 @@ impl TokenBucket {
 
     /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
     ///
-    /// A longer wait is refused at once, without a sleep. See [`blocking_acquire`](Self::blocking_acquire).
+    /// A longer wait is refused at once, without a sleep. See
+    /// [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         self.due(n, nanos_of(max_wait)).map(Due::block)
     }

@@ -9,9 +9,9 @@
 //! | `0..16` | left       | tokens of the size that are still here                         |
 //!
 //! A claimed word is changed only by the thread that has the claim. To a caller of another
-//! generation a cell reads as claimed. The other fields of a `Cell`, beside this word, are statistics,
-//! and may be mutually inconsistent. They only influence the size of the next lease and the `remaining` reported to
-//! callers.
+//! generation a cell reads as claimed. The other fields of a `Cell`, beside this word, are
+//! statistics, and may be mutually inconsistent. They only influence the size of the next lease and
+//! the `remaining` reported to callers.
 
 use std::cell;
 use std::sync::atomic::{self, AtomicUsize};

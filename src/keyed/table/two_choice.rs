@@ -76,7 +76,8 @@ impl Table {
     /// Returns a choice by a number below 2^32.
     #[inline(always)]
     fn choice(&self, part: u64) -> Choice<'_> {
-        // The product fits: a table has less than 2^31 sets. The index is below the number of lines.
+        // The product fits: a table has less than 2^31 sets. The index is below the number of
+        // lines.
         let line = ((part * (self.sets.len() * LINES) as u64) >> 32) as usize;
         Choice { set: &self.sets[line / LINES], preferred: line % LINES }
     }
