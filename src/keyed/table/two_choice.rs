@@ -1,6 +1,8 @@
 //! Two-choice hashing: the two sets of a key, its line in each, and how its slot is found and given
 //! up.
 
+#![allow(clippy::modulo_one, reason = "a model has one line of one slot")]
+
 use std::array;
 use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
