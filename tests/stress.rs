@@ -26,8 +26,8 @@ mod threads;
 mod verbs;
 
 const THREADS: usize = 8;
-/// Seconds after which a scenario hangs. It takes a few.
-const LIMIT: u64 = 120;
+/// Seconds after which a scenario hangs. It takes a few, and 60 on a machine that is seven times as busy.
+const LIMIT: u64 = 600;
 
 /// Leaves the machine to the others for a while. How long it takes is nobody's verdict.
 fn make_way(micros: u64) {

@@ -10,10 +10,16 @@ use tollgate::{Clock, Moment, Quota, RateLimiter, TokenBucket, all_of};
 
 use super::{Random, THREADS, make_way, oversubscribed};
 
-// Bursts that never fill, from empty: what came is what was granted and what is left, and one token minted shows.
-const FAST: Quota = Quota::per_second(1_000_000).burst(2_000_000);
-const SLOW: Quota = Quota::per_second(1_000).burst(1_000_000);
+// Bursts that a minute without a grant does not fill, from empty: what came is what was granted and what is left, and
+// one token minted shows.
+const FAST: Quota = Quota::per_second(100_000).burst(8_000_000);
+const SLOW: Quota = Quota::per_second(1_000).burst(7_000_000);
 const CHANGES: usize = 400;
+
+/// Whole tokens of the fast quota in `t`.
+fn fast_tokens(t: Duration) -> u64 {
+    u64::try_from(t.as_nanos() * u128::from(FAST.tokens()) / 1_000_000_000).expect("a short test")
+}
 
 /// Changes the quota to and fro, and tells the fewest and the most tokens that can have come meanwhile: while a
 /// change is under way either quota may be in force. Each change may count a tick, of half a token here, more or less.
@@ -64,7 +70,7 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
     // Until this look the fast quota was in force.
     let (came, since) = came.into_inner().unwrap().unwrap();
     let (earliest, left, latest) = (bucket.now(), bucket.peek().remaining(), bucket.now());
-    let more = |until: Moment| until.since(since).as_nanos() as u64 / 1_000;
+    let more = |until: Moment| fast_tokens(until.since(since));
     let came = came.start() + more(earliest)..=came.end() + more(latest) + 1;
     let granted = granted.into_inner();
     println!("{granted} granted, {left} left of {came:?}");
@@ -97,8 +103,8 @@ fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
         },
     );
     let (came, since) = came.into_inner().unwrap().unwrap();
-    let more = |until: Moment| until.since(since).as_nanos() as u64 / 1_000;
-    let unknown = known.since(start).as_micros() as u64 + 1;
+    let more = |until: Moment| fast_tokens(until.since(since));
+    let unknown = fast_tokens(known.since(start)) + 1;
     for (key, granted) in granted.into_iter().enumerate() {
         let (earliest, left, latest) = (limiter.now(), limiter.peek(&key).remaining(), limiter.now());
         let came = came.start() - unknown + more(earliest)..=came.end() + more(latest) + 1;
