@@ -12,7 +12,7 @@ pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -
     if let Some(quota) = settings.limit.filter(|_| !settings.shadow) {
         lines.push(match requests_for_a_refusal(quota) {
             Some(requests) => {
-                let statuses = "-s -o /dev/null -w '%{http_code}\\n'";
+                let statuses = "-Zs -o /dev/null -w '%{http_code}\\n'";
                 format!("  a refusal:  {curl} {statuses} '{target}/?[1-{requests}]' | sort | uniq -c")
             }
             None => {
