@@ -220,21 +220,21 @@ fn a_client_that_takes_another_response_is_disconnected_all_the_same() {
 #[test]
 fn a_client_that_takes_large_responses_slowly_is_served() {
     let (address, _closed) = endless();
-    let proxy = over(address, "--timeout slow_reader=500ms");
+    let proxy = over(address, "--timeout slow_reader=1500ms");
     let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1 << 30)]);
     let streams = || (1..80).step_by(2);
     for stream in streams() {
-        client.get(stream, "/100000");
+        client.get(stream, "/34000");
     }
-    // 2 MB a second; the window of the connection is the bottleneck.
+    // The window of the connection is the bottleneck: 40 turns take 2.6 s, and may take 9.
     let mut opened = 65_535;
-    while opened < 4_000_000 {
-        client.open_window(0, 100_000);
-        opened += 100_000;
-        assert!(client.read_for(Duration::from_millis(50)), "the connection stays open");
+    while opened < 40 * 34_000 {
+        client.open_window(0, 16_384);
+        opened += 16_384;
+        assert!(client.read_for(Duration::from_millis(64)), "the connection stays open");
     }
     for stream in streams() {
-        assert_eq!(client.response(stream).1.len(), 100_000);
+        assert_eq!(client.response(stream).1.len(), 34_000);
     }
     assert_counts(&proxy, &[]);
 }
