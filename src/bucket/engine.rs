@@ -124,10 +124,10 @@ impl Engine {
         self.initial.is_none()
     }
 
-    /// Returns whether a look at an unused bucket refuses a take that would be granted later.
+    /// Returns whether the look refused tokens that an unused bucket would earn after a first take.
     ///
-    /// A bucket that does not start full earns from its first take on, so looks alone would refuse
-    /// it for ever.
+    /// The caller checks that the bucket is unused, and then goes on to the take. Even a refused
+    /// take starts the refill of a bucket that does not start full; a look never does.
     pub(crate) fn may_begin(&self, look: &Result<Granted, Denied>) -> bool {
         !self.starts_full() && matches!(look, Err(denied) if denied.reason() == Reason::Empty)
     }

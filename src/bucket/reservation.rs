@@ -142,7 +142,7 @@ impl<'a> Hold<'a> {
         Hold { ledger, receipt, granted }
     }
 
-    /// Returns the decision on the estimate.
+    /// Returns the grant of the estimate, as `hold` made it.
     pub fn granted(&self) -> Granted {
         self.granted
     }

@@ -215,7 +215,7 @@ impl ClientIp {
         ClientIp { nat64: unwrap, ..self }
     }
 
-    /// Returns the counts so far, which all clones share.
+    /// Returns the counts of requests with unusable addresses so far, which all clones share.
     #[must_use]
     pub fn stats(&self) -> ClientIpStats {
         let of = |check| self.counters[check as usize].load(Ordering::Relaxed);

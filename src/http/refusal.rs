@@ -50,12 +50,12 @@ impl<'a> Refusal<'a> {
         Refusal { head, why, check: None, policy, grpc, keyless: Code::InvalidArgument }
     }
 
-    /// Returns the same refusal with the gRPC code `UNAUTHENTICATED` for a request without a key.
+    /// Returns the same refusal with another gRPC code for a missing key: `UNAUTHENTICATED`.
     ///
     /// This is for keys that name an identity; the default code is `INVALID_ARGUMENT`. A refusal by
-    /// a limit stays `RESOURCE_EXHAUSTED`, and a fault of the server `INTERNAL`. HTTP stays 400 Bad
-    /// Request: 401 needs a `WWW-Authenticate` header (RFC 9110, 15.5.2), which only the server can
-    /// write.
+    /// a limit stays `RESOURCE_EXHAUSTED`, and [`Check::NoPeer`] stays `INTERNAL`. A response that
+    /// is not gRPC does not change: 401 needs a `WWW-Authenticate` header (RFC 9110, 15.5.2), which
+    /// only the server can write.
     ///
     /// # Examples
     ///
@@ -215,6 +215,9 @@ impl<B: Default> Reject<B> for Bare {
 }
 
 /// A response with a body of `application/problem+json` (RFC 9457) that names the policy.
+///
+/// Status, type and title are for refusals by a limit over HTTP. A request without a key gets 400
+/// or 500 without a type. A gRPC request gets the gRPC code of its refusal and no body.
 ///
 /// # Examples
 ///

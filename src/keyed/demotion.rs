@@ -40,7 +40,7 @@ impl<K: Eq> Keyspace<K> {
         }
     }
 
-    /// Demotes all keys that have been idle.
+    /// Ends the spreading of all keys that have not leased for 100 ms.
     pub(crate) fn demote_idle(&self) {
         if let Some(hot) = &self.hot {
             let (pin, now) = (self.store.pin(), self.engine.clock.nanos());

@@ -14,9 +14,9 @@ pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 /// A form in which a key of type `K` is looked up: `K` itself, a borrowed form, or a type of your
 /// own.
 ///
-/// Only the first decision on a key makes an owned key. `&str` finds a `String`, `&[T]` a `Vec<T>`,
-/// and so on by [`ToOwned`]. A type that hashes like a compound key looks it up without an
-/// allocation:
+/// A limiter makes an owned key only to store a new key in its map, and for
+/// [`plan_for`](crate::Builder::plan_for). `&str` finds a `String`, `&[T]` a `Vec<T>`, and so on by
+/// [`ToOwned`]. A type with the hash of a compound key looks that key up without an allocation:
 ///
 /// ```
 /// use std::net::{IpAddr, Ipv4Addr};

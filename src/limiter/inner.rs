@@ -335,9 +335,9 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         Taken::new(call, done)
     }
 
-    /// Takes tokens, and returns a receipt for them.
+    /// Takes tokens of the key, shows the decision to the hook, and returns a receipt for the take.
     ///
-    /// The receipt of a refusal that shadow mode overruled is void.
+    /// Where shadow mode overruled a refusal the receipt is void: nothing can be given back.
     pub(crate) fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
         let KeyCall { inner, entry, .. } = self;
         let removals = inner.keyspace.shard(entry.pin, entry.key).latest();

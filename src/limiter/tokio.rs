@@ -145,7 +145,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.key(key).acquire().await
     }
 
-    /// Waits for `n` tokens; see [`TokenBucket::acquire`].
+    /// Waits for `n` tokens of the key's bucket, and takes them; see [`TokenBucket::acquire`].
     pub async fn acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.key(key).n(n).acquire().await
     }

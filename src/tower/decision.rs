@@ -30,11 +30,15 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns the answer of the limit that refused, or has the fewest tokens left.
+    /// Returns the answer of the limit that refused, else of the limit with the fewest tokens left.
+    ///
+    /// Of several refusals, the one with the longest wait counts.
     ///
     /// # Errors
     ///
-    /// The request was refused, and passed on by shadow mode or as its key is not enforced.
+    /// A limit refused the request. In the request's extensions this means that the layer passed it
+    /// on: by shadow mode, or because [`enforce_percent`](super::LayerBuilder::enforce_percent)
+    /// spares its key. A hook sees the other refusals as well.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }

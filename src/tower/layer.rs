@@ -114,7 +114,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         LayerBuilder { first: self.first.plan(choose), ..self }
     }
 
-    /// Sets the treatment of requests without a key; the default is to reject them.
+    /// Sets the treatment of requests without a key, which are rejected by default.
+    ///
+    /// After [`shared`](super::NeedsKey::shared) the default is [`Share`](OnMissingKey::Share),
+    /// because no request has a key.
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         LayerBuilder { first: self.first.on_missing_key(missing), ..self }
     }

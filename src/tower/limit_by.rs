@@ -142,7 +142,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         LimitBy { plan: Some(Box::new(choose)), ..self }
     }
 
-    /// Sets the treatment of requests without a key; the default is to reject them.
+    /// Sets the treatment of requests without a key, which are rejected by default.
+    ///
+    /// After [`shared`](NeedsKey::shared) the default is [`Share`](OnMissingKey::Share), because no
+    /// request has a key.
     #[must_use]
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         LimitBy { missing, ..self }

@@ -27,16 +27,16 @@ use crate::word::terms::{Reading, Refill, Terms, ticks_until};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(u64);
 
-/// A bucket as seen at some tick.
+/// A bucket as seen at some tick, with the refill until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Balance {
-    /// Units in hand, above the deepest debt.
+    /// Units above the deepest debt, at most the capacity.
     pub(crate) level: u64,
     /// The stamp to commit with the level.
     stamp: u64,
-    /// Ticks by which the reading is behind the stamp.
+    /// Ticks by which the reading is behind `stamp`; 0 unless the clocks of cores differ.
     pub(crate) lag: u64,
-    /// True if the clock was set back: even a refusal commits the new stamp.
+    /// True if the clock was set back or the stamp wrapped: even a refusal commits `stamp`.
     adopt: bool,
 }
 

@@ -92,7 +92,9 @@ impl Terms {
         self.ticks.ticks_in(EVICTION_GRACE) + 1
     }
 
-    /// Returns the lowest level that a debt may leave, in units.
+    /// Returns the lowest level that a debt may lead to, in units; 0 is the deepest debt.
+    ///
+    /// Without a chosen `max_debt`, the debt is at most one burst of the quota in force.
     pub(crate) const fn min_level(&self) -> u64 {
         let burst = self.capacity - self.empty_level;
         if self.widths.fixed_debt { 0 } else { self.empty_level.saturating_sub(burst) }
@@ -133,7 +135,7 @@ impl Terms {
         (stamp << self.widths.scale).wrapping_sub(level) & (((self.mask + 1) << self.widths.scale) - 1)
     }
 
-    /// Returns the whole tokens that a plain take finds at a level.
+    /// Returns the whole tokens of a bucket at `level` units; 0 if it is empty or in debt.
     #[inline]
     pub(crate) const fn available(&self, level: u64) -> u64 {
         self.tokens(level.saturating_sub(self.empty_level))
@@ -165,7 +167,7 @@ pub(crate) trait Refill: Copy {
     fn is_over_the_burst(&self, n: u64) -> bool {
         self.terms().units(n) > self.nominal_capacity() - self.terms().empty_level
     }
-    /// Returns the lowest level that a debt may leave, in units.
+    /// Returns the lowest level that a debt may lead to, in units; 0 is the deepest debt.
     fn min_level(&self) -> u64;
     /// Returns the units earned in the `passed` ticks until the tick `now`.
     fn earned(&self, now: u64, passed: u64) -> u64;

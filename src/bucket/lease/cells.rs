@@ -75,7 +75,7 @@ impl Lease {
         self.0 & LEFT
     }
 
-    /// Returns whether the cell is closed, or of another generation.
+    /// Returns whether the cell is closed, or of another generation than it was loaded for.
     pub(crate) fn is_over(self) -> bool {
         self.0 & (CLOSED | GENERATION) > 0
     }

@@ -229,23 +229,22 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         }
     }
 
-    /// Ends all leases after a change to a lower burst: tokens without room under it are dropped.
+    /// Ends all leases after a change to a lower burst, and drops the tokens above that burst.
     ///
-    /// *Invariant:* the word and the cells hold at most the burst in force, because no lease taken
-    /// under the burst before outlives this call. A higher burst keeps that by itself, so no other
-    /// change recalls or cuts.
+    /// *Invariant:* afterwards the word and the cells hold at most the burst in force. A higher
+    /// burst keeps that by itself, so no other change recalls or cuts.
     ///
     /// All cells are claimed before one commit ends their leases. Meanwhile no lease is taken, so
     /// `leased` is the sum of the leases that end, and only tokens above the burst are lost. (Ended
     /// one by one, leases mint tokens: a lease taken between two of them has no room of its own
     /// while `leased` is above the new burst.)
     ///
-    /// A thread that was stopped may keep a cell for longer than this call waits. Its lease may be
-    /// of the burst before, so the word is cut to the room beside it. Only then may tokens be lost:
-    /// those that the thread is about to take.
+    /// A stopped thread may keep its cell claimed for longer than this call waits. Its lease is not
+    /// ended, and may be of the burst before. The word is then cut to the burst in force less all
+    /// tokens that count as leased. Only this cut may lose tokens below the burst: at most as many
+    /// as that thread's cell counts as leased.
     ///
-    /// Each setter of a lower burst recalls by itself. The mutex of setters decides which setter
-    /// that is.
+    /// The mutex of setters orders all changes. Each setter whose change lowered the burst recalls.
     #[cold]
     pub(crate) fn recall_after_a_lower_burst(self) {
         // One by one at first: while this waits, other cells serve their takers.

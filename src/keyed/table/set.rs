@@ -132,7 +132,9 @@ impl Slot {
         self.has_key() && self.bucket.state().is_level()
     }
 
-    /// Returns whether the slot has a fingerprint. Certain if this thread has sealed the slot.
+    /// Returns whether the slot has a fingerprint: it has a key, or is getting or losing one.
+    ///
+    /// The answer may be outdated at once, unless this thread has sealed the slot.
     pub(super) fn has_key(&self) -> bool {
         self.fingerprint.load(Ordering::Relaxed) > LATCH
     }
