@@ -109,6 +109,21 @@ pub(crate) trait BucketRef: Copy {
         }
     }
 
+    /// Refuses `n` tokens, if they are not there and the state admits the reading.
+    #[inline(always)]
+    fn refusal(self, read: impl ReadClock, n: u64) -> Option<(Outcome, Reading)> {
+        let raw = read.raw();
+        let state = self.state();
+        let FreshReading { reading, fits, .. } = read.admitted(state, raw);
+        if !fits {
+            return None;
+        }
+        match state.take_ahead(&reading, n) {
+            (outcome, None) if !outcome.granted && self.still_has(state) => Some((outcome, reading)),
+            _ => None,
+        }
+    }
+
     /// Repeats `step` until its next state is committed, or it has none; returns result and
     /// reading.
     ///
@@ -202,6 +217,10 @@ fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>
     }
     swap()
 }
+
+/// Marks a branch as unlikely, so that the compiler keeps it a branch.
+#[cold]
+pub(crate) fn rarely() {}
 
 /// Returns `read` as it is.
 #[cfg(not(fault))]

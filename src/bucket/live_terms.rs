@@ -62,7 +62,7 @@ use std::sync::PoisonError;
 
 use crossbeam_utils::atomic::AtomicCell;
 
-use crate::bucket::atomic::FreshReading;
+use crate::bucket::atomic::{FreshReading, rarely};
 use crate::fault::{Fault, injected};
 use crate::quota::layout::{Layout, QuotaError, Widths};
 use crate::quota::rate::Quota;
@@ -75,10 +75,6 @@ use crate::word::tick::TickScale;
 
 /// The bit that marks a pending start or base; the number of the version is in the bits below.
 const PENDING: u64 = 1 << 63;
-
-/// Marks a branch as unlikely, so that the compiler keeps it a branch.
-#[cold]
-fn rarely() {}
 
 /// Returns the placeholder for a start or base of version `number` that is not agreed on yet.
 fn pending(number: u64) -> u64 {

@@ -75,10 +75,23 @@ impl TokenBucket {
     #[cold]
     #[inline(never)]
     fn refill(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        match self.mode() {
-            Mode::Spread(spread) => spread.acquire(own, read, n).expect(NEVER_SEALED),
-            Mode::Plain(_) => self.decide_again(Miss::StaleReading, n, read),
+        let Mode::Spread(spread) = self.mode() else { return self.decide_again(Miss::StaleReading, n, read) };
+        match spread.refusal(own, read, n) {
+            Some(refused) => exactly(n, refused),
+            None => self.lease(spread, own, n, read),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lease(
+        &self,
+        spread: Spread<'_, &Bucket>,
+        own: usize,
+        n: u64,
+        read: impl ReadClock,
+    ) -> Result<Granted, Denied> {
+        spread.acquire(own, read, n).expect(NEVER_SEALED)
     }
 
     #[inline(never)]

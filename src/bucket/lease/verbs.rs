@@ -56,6 +56,15 @@ impl<W: BucketRef> Mode<'_, W> {
 }
 
 impl<W: BucketRef> Spread<'_, W> {
+    /// Refuses `n` tokens as a plain bucket does, if no token is leased and too few were left.
+    #[inline(always)]
+    pub(crate) fn refusal(self, own: usize, read: impl ReadClock, n: u64) -> Option<(Outcome, Reading)> {
+        if self.cells.of(own).rest() >= n || self.is_leased() {
+            return None;
+        }
+        self.bucket.refusal(NoLeaseReading(read, self.leased()), n)
+    }
+
     /// Takes `n` tokens that are not at hand in the cell; `None` if the bucket is no longer there.
     #[inline(never)]
     pub(crate) fn acquire(self, own: usize, read: impl ReadClock, n: u64) -> Option<Result<Granted, Denied>> {

@@ -1,6 +1,6 @@
 //! A set of a table: two lines of slots, and the reference of a key to its slot.
 
-use crate::bucket::atomic::{Bucket, BucketRef};
+use crate::bucket::atomic::{Bucket, BucketRef, rarely};
 use crate::fault::{Fault, injected};
 use crate::keyed::id::BucketId;
 use crate::keyed::key::mix;
@@ -79,7 +79,11 @@ impl BucketRef for SlotRef<'_> {
     fn state(self) -> State {
         let state = self.slot.bucket.state();
         let mine = self.slot.has(self.fingerprint) || injected(Fault::NoFingerprintRecheck);
-        if mine && state.is_level() { state } else { State::SEALED }
+        if !mine || !state.is_level() {
+            rarely();
+            return State::SEALED;
+        }
+        state
     }
 
     #[inline(always)]

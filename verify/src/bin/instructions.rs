@@ -34,6 +34,8 @@ fn main() {
     // Warm: the bucket leases while decisions are frequent, as they are on a clock that stands.
     let spread = TokenBucket::with_clock(plenty, Clock::mock().0).spread();
     assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
+    let drained = TokenBucket::new(Quota::per_hour(1)).spread();
+    assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
     let limiter = Limiter::builder(plenty).presize(KEYS as usize).build();
     let table = Limiter::builder(plenty).inline(KEYS as usize).build();
@@ -51,6 +53,7 @@ fn main() {
         "batch" => decide_together(&table, &keys),
         // From tokens at hand, with a lease now and then.
         "leased" => decide(&keys, |_| black_box(&spread).try_acquire().is_ok()),
+        "drained" => decide(&keys, |_| black_box(&drained).try_acquire().is_err()),
         // With the numbers of the decision.
         "told" => decide(&keys, |_| {
             let granted = black_box(&full).try_acquire().expect("there is plenty");
