@@ -92,7 +92,9 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
 
     if wanted("one-bucket") {
         results.times.retain(|times| times.case.what != "one bucket" || times.case.path.contains('%'));
+        one_bucket.push(contenders::floor());
         let (times, shares) = scenarios::one_bucket(&effort, &one_bucket);
+        one_bucket.pop();
         results.times.extend(times);
         results.shares = shares;
     }
@@ -105,7 +107,9 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
     }
     if wanted("keyed") {
         results.times.retain(|times| !times.case.what.starts_with("keyed"));
+        keyed.push(contenders::keyed_floor());
         results.times.extend(scenarios::keyed(&effort, &keyed));
+        keyed.pop();
     }
     if wanted("strings") {
         results.times.retain(|times| !times.case.what.starts_with("strings"));

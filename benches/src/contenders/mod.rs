@@ -2,6 +2,7 @@
 
 mod better_bucket;
 mod dashmap;
+mod floor;
 mod governor;
 mod leaky_bucket;
 mod mutex;
@@ -94,6 +95,19 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
 pub fn at_their_cap() -> Vec<Contender<u64>> {
     vec![Contender::new::<rate_net::Keyed<true>>("rate-net, at its cap")]
 }
+
+/// Returns the floor of one bucket. It has no place among those that are asked whether they limit.
+pub fn floor() -> Contender<()> {
+    Contender::new::<floor::Word>(FLOOR)
+}
+
+/// Returns the floor of grants by key.
+pub fn keyed_floor<K: Key>() -> Contender<K> {
+    Contender::new::<floor::Lines<FoldHash>>(FLOOR)
+}
+
+/// Name of the floor.
+pub const FLOOR: &str = "floor";
 
 /// A key of a limiter.
 pub trait Key: std::hash::Hash + Eq + Clone + Send + Sync + std::fmt::Debug + 'static {

@@ -3,6 +3,7 @@
 use super::OURS;
 use super::numbers::{Spread, count};
 use super::tables::{Row, Table};
+use crate::contenders::FLOOR;
 
 /// The forms of tollgate whose decisions have a like among the peers. A pinned handle, a batch and
 /// a hot key that is spread have none.
@@ -40,7 +41,7 @@ pub(super) fn table(tables: &[Table]) -> Option<Table> {
 
 /// Returns whether the second contender is a peer that has its time from the same place.
 fn are_alike(ours: &str, theirs: &str) -> bool {
-    let is_peer = !theirs.starts_with(OURS) && !theirs.starts_with("none");
+    let is_peer = !theirs.starts_with(OURS) && !theirs.starts_with("none") && theirs != FLOOR;
     is_peer && clock(ours) == clock(theirs)
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Effort, say};
-use crate::contenders::{Key, Nothing};
+use crate::contenders::{FLOOR, Key, Nothing};
 use crate::keys::Popularity;
 use crate::results::{Case, Shares, Times};
 use crate::timing::{self, BATCH, Draws, Lap, have_processors};
@@ -181,7 +181,8 @@ fn with_keys<K: Key>(
         _ => &[Path::Granted],
     };
     for &path in paths {
-        let runners: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &all)).collect();
+        let asked = contenders.iter().filter(|contender| path != Path::Refused || contender.name != FLOOR);
+        let runners: Vec<_> = asked.map(|contender| Runner::new(contender, path, &all)).collect();
         for popularity in [Popularity::Uniform, Popularity::Zipf] {
             if popularity == Popularity::Zipf && (keys == 1 || what == "strings") {
                 continue;
