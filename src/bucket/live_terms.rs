@@ -329,7 +329,8 @@ impl LiveTerms {
             // call.
             let nanos = before.unwrap_or_else(|| clock.nanos());
             let refill = self.terms(number);
-            if number == 0 && self.slots[0].raw_packed.load(Ordering::Acquire) == 0 {
+            let unknown = number == 0 && self.slots[0].raw_packed.load(Ordering::Acquire) == 0;
+            if unknown && clock.is_calibrated() {
                 // The swap never replaces a value of a later version: neither word of those is 0.
                 let unless_known = |word: &AtomicU64, value| {
                     if injected(Fault::CountedAnyway) {

@@ -44,6 +44,7 @@ impl Settings {
     }
 
     pub(crate) fn finish(self) -> (Engine, DecisionHook, Jitter) {
+        self.clock.calibrate();
         let engine = Engine::new(LiveTerms::new(self.quota, self.layout), self.clock, self.initial);
         (engine, DecisionHook::new(self.shadow, self.hook), self.jitter)
     }

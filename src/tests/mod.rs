@@ -8,6 +8,8 @@ mod reference;
 mod strategies;
 
 #[cfg(not(any(loom, shuttle)))]
+mod calibration;
+#[cfg(not(any(loom, shuttle)))]
 mod decision;
 #[cfg(not(any(loom, shuttle)))]
 mod frames;

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::periodic::PeriodicThread;
-use crate::time::tsc::Tsc;
+use crate::time::tsc::{self, Tsc};
 
 /// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
 ///
@@ -16,10 +16,12 @@ use crate::time::tsc::Tsc;
 ///
 /// * [`Clock::new`] reads the processor's counter through `quanta` (about 9 ns), or the system's
 ///   monotonic clock where the counter is not reliable. All such clocks are one, calibrated once in
-///   a process, at the first use. That takes 10 to 200 ms: [`warm`](Clock::warm) does it ahead of
-///   the first request. The counter does not count the time a machine is suspended. Counters of
-///   different cores may differ; readings that are up to 4 s behind the latest decision of their
-///   bucket neither earn nor lose anything.
+///   a process: a thread takes 1 to 200 ms for it, from when a limiter is built, or from a decision
+///   of a `const` bucket that comes a millisecond after the first. Until then a reading is one of
+///   the system's monotonic clock, on the same line of time; [`warm`](Clock::warm) waits for the
+///   counter. The counter does not count the time a machine is
+///   suspended. Counters of different cores may differ; readings that are up to 4 s behind the
+///   latest decision of their bucket neither earn nor lose anything.
 /// * [`Clock::coarse`] reads the last reading that a thread stored: a load instead of a counter's
 ///   reading.
 /// * [`Clock::mock`] stands still until it is moved.
@@ -85,11 +87,11 @@ impl Clock {
     /// ```
     #[must_use]
     pub fn coarse(interval: Duration) -> Clock {
-        let noted = Arc::new(CachePadded::new(AtomicU64::new(Tsc::get().nanos())));
+        let noted = Arc::new(CachePadded::new(AtomicU64::new(tsc::nanos())));
         let note = Arc::clone(&noted);
         let interval = interval.max(Duration::from_micros(1));
         match PeriodicThread::every("tollgate-clock", interval, move || {
-            note.store(Tsc::get().nanos(), Ordering::Release);
+            note.store(tsc::nanos(), Ordering::Release);
             true
         }) {
             Ok(thread) => Clock(ClockSource::Coarse(noted, Arc::new(thread))),
@@ -124,8 +126,9 @@ impl Clock {
         Clock(ClockSource::Custom(Arc::new(now)))
     }
 
-    /// Calibrates the processor's counter, if that was not done before. It takes 10 to 200 ms, once
-    /// in a process.
+    /// Waits until the processor's counter is calibrated: 1 to 200 ms, once in a process.
+    ///
+    /// A decision does not wait for that, but takes some 0.1 us more until then.
     ///
     /// # Examples
     ///
@@ -133,14 +136,14 @@ impl Clock {
     /// tollgate::Clock::new().warm();
     /// ```
     pub fn warm(&self) {
-        self.nanos();
+        self.nanos_per_raw();
     }
 
     /// Returns the nanoseconds since some fixed moment.
     #[inline(always)]
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
-            ClockSource::Tsc => Tsc::get().nanos(),
+            ClockSource::Tsc => tsc::nanos(),
             ClockSource::Coarse(noted, _) => noted.load(Ordering::Acquire),
             _ => self.other_nanos(),
         }
@@ -158,19 +161,36 @@ impl Clock {
     }
 
     /// Returns a reading as its source has it: in nanoseconds, or in raw counter units.
+    ///
+    /// Before the counter is calibrated, the reading is 0.
     #[inline(always)]
     pub(crate) fn raw(&self) -> u64 {
         match &self.0 {
-            ClockSource::Tsc => Tsc::get().raw(),
+            ClockSource::Tsc => tsc::raw(),
             ClockSource::Coarse(noted, _) => noted.load(Ordering::Acquire),
             _ => self.other_nanos(),
         }
     }
 
+    /// Starts the calibration of the counter, without a wait for its end.
+    pub(crate) fn calibrate(&self) {
+        if let ClockSource::Tsc = self.0 {
+            tsc::calibrate();
+        }
+    }
+
+    /// Returns whether a raw reading tells the time, and [`nanos_per_raw`](Clock::nanos_per_raw)
+    /// is known.
+    pub(crate) fn is_calibrated(&self) -> bool {
+        !matches!(self.0, ClockSource::Tsc) || tsc::is_calibrated()
+    }
+
     /// Returns the nanoseconds per unit of [`raw`](Clock::raw): whole ones, and 2^-64ths of one.
+    ///
+    /// Waits for the calibration of the counter.
     pub(crate) fn nanos_per_raw(&self) -> (u64, u64) {
         match self.0 {
-            ClockSource::Tsc => (Tsc::get().whole, Tsc::get().part),
+            ClockSource::Tsc => Tsc::calibrated().nanos_per_raw(),
             _ => (1, 0),
         }
     }

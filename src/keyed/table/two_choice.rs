@@ -78,8 +78,8 @@ impl Table {
     /// Returns a choice by a number below 2^32.
     #[inline(always)]
     fn choice(&self, part: u64) -> Choice<'_> {
-        // The product fits: a table has less than 2^32 sets. Its whole part, in units of 2^32, is the
-        // set, and the first bits of the rest are the line.
+        // The product fits: a table has less than 2^32 sets. Its whole part, in units of 2^32, is
+        // the set, and the first bits of the rest are the line.
         let product = part * self.sets.len() as u64;
         let line = ((product & u64::from(u32::MAX)) * LINES as u64) >> 32;
         Choice { set: &self.sets[(product >> 32) as usize], preferred: line as usize }

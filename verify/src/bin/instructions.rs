@@ -27,6 +27,7 @@ fn decide_together(limiter: &Limiter, keys: &[u64]) -> u64 {
 }
 
 fn main() {
+    Clock::new().warm();
     let kind = std::env::args().nth(1).expect("the kind of decisions");
     let keys: Vec<u64> = (0..KEYS).collect();
     let plenty = Quota::per_second(1_000_000_000).burst(1_000_000_000);
