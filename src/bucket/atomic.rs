@@ -109,21 +109,6 @@ pub(crate) trait BucketRef: Copy {
         }
     }
 
-    /// Refuses `n` tokens, if they are not there and the state admits the reading.
-    #[inline(always)]
-    fn refusal(self, read: impl ReadClock, n: u64) -> Option<(Outcome, Reading)> {
-        let raw = read.raw();
-        let state = self.state();
-        let FreshReading { reading, fits, .. } = read.admitted(state, raw);
-        if !fits {
-            return None;
-        }
-        match state.take_ahead(&reading, n) {
-            (outcome, None) if !outcome.granted && self.still_has(state) => Some((outcome, reading)),
-            _ => None,
-        }
-    }
-
     /// Repeats `step` until its next state is committed, or it has none; returns result and
     /// reading.
     ///

@@ -64,34 +64,35 @@ impl TokenBucket {
     #[inline(never)]
     fn decide_anyhow(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         let Some(cells) = &self.cells else { return self.decide_again(missed, n, read) };
+        if cells.is_drained() {
+            return self.decide_drained(n, read);
+        }
         let own = thread_index();
         match cells.of(own).take(Generation::ONLY, n) {
             Some(granted) => Ok(granted),
-            None => self.refill(own, n, read),
+            None => self.lease(own, n, read),
         }
+    }
+
+    /// Takes tokens of a spread bucket that has none to lease.
+    #[inline(never)]
+    fn decide_drained(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        if let Mode::Spread(spread) = self.mode()
+            && let Ok(done) = spread.attempt_drained(read, n)
+        {
+            return exactly(n, done);
+        }
+        self.lease(thread_index(), n, read)
     }
 
     /// Takes tokens that are not on lease to this core.
     #[cold]
     #[inline(never)]
-    fn refill(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let Mode::Spread(spread) = self.mode() else { return self.decide_again(Miss::StaleReading, n, read) };
-        match spread.refusal(own, read, n) {
-            Some(refused) => exactly(n, refused),
-            None => self.lease(spread, own, n, read),
+    fn lease(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        match self.mode() {
+            Mode::Spread(spread) => spread.acquire_anyhow(own, read, n).expect(NEVER_SEALED),
+            Mode::Plain(_) => self.decide_again(Miss::StaleReading, n, read),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn lease(
-        &self,
-        spread: Spread<'_, &Bucket>,
-        own: usize,
-        n: u64,
-        read: impl ReadClock,
-    ) -> Result<Granted, Denied> {
-        spread.acquire(own, read, n).expect(NEVER_SEALED)
     }
 
     #[inline(never)]

@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::slice;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::available_parallelism;
 
 use crossbeam_utils::CachePadded;
@@ -40,6 +41,8 @@ pub(crate) struct LeaseCells {
     cells: Box<[CachePadded<Cell>]>,
     /// At least the tokens of all leases.
     leased: CachePadded<AtomicU64>,
+    /// Whether the bucket had no token left when a take was last decided by its word.
+    drained: AtomicBool,
 }
 
 impl LeaseCells {
@@ -54,7 +57,23 @@ impl LeaseCells {
     /// Creates `cells` cells, a power of two.
     pub(crate) fn new(cells: usize) -> LeaseCells {
         let cells = (0..cells).map(|_| CachePadded::new(Cell::new())).collect();
-        LeaseCells { cells, leased: CachePadded::new(AtomicU64::new(0)) }
+        let leased = CachePadded::new(AtomicU64::new(0));
+        LeaseCells { cells, leased, drained: AtomicBool::new(false) }
+    }
+
+    /// Returns whether takes are to be decided by the word, as those of a plain bucket, for want of
+    /// tokens to lease. It is a hint.
+    #[inline(always)]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained.load(Relaxed)
+    }
+
+    /// Notes whether the bucket is drained. The line is written only when that changes.
+    #[inline]
+    pub(super) fn note_drained(&self, drained: bool) {
+        if self.is_drained() != drained {
+            self.drained.store(drained, Relaxed);
+        }
     }
 
     /// Returns the cell of the thread with index `own`.
@@ -72,6 +91,7 @@ impl LeaseCells {
         if open {
             // Only a thread that has claimed a cell raises or lowers it.
             self.leased.store(0, Ordering::Relaxed);
+            self.note_drained(false);
             self.cells.iter().for_each(|cell| cell.open(generation));
         } else {
             let claimed = self.cells.len() - cells.len() - 1;

@@ -2,7 +2,7 @@
 
 use super::leased_terms::{LeasedTerms, NoLeaseReading};
 use super::leases::Spread;
-use crate::bucket::atomic::{BucketRef, Order, ReadClock};
+use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
@@ -56,18 +56,39 @@ impl<W: BucketRef> Mode<'_, W> {
 }
 
 impl<W: BucketRef> Spread<'_, W> {
-    /// Refuses `n` tokens as a plain bucket does, if no token is leased and too few were left.
+    /// Attempts once to take `n` tokens of a drained bucket, as of a plain one.
     #[inline(always)]
-    pub(crate) fn refusal(self, own: usize, read: impl ReadClock, n: u64) -> Option<(Outcome, Reading)> {
-        if self.cells.of(own).rest() >= n || self.is_leased() {
-            return None;
+    pub(crate) fn attempt_drained(self, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+        if !self.cells.is_drained() {
+            return Err(Miss::StaleReading);
         }
-        self.bucket.refusal(NoLeaseReading(read, self.leased()), n)
+        let done = self.bucket.attempt(Order::ClockFirst, NoLeaseReading(read, self.leased()), n)?;
+        let (outcome, Reading { refill: terms, .. }) = &done;
+        if outcome.granted && outcome.level >= terms.empty_level + outcome.taken {
+            // There are as many more.
+            self.cells.note_drained(false);
+        }
+        Ok(done)
     }
 
     /// Takes `n` tokens that are not at hand in the cell; `None` if the bucket is no longer there.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn acquire(self, own: usize, read: impl ReadClock, n: u64) -> Option<Result<Granted, Denied>> {
+        match self.attempt_drained(read, n) {
+            Ok(done) => Some(exactly(n, done)),
+            Err(_) => self.acquire_anyhow(own, read, n),
+        }
+    }
+
+    /// Takes `n` tokens after an attempt that came to nothing.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn acquire_anyhow(
+        self,
+        own: usize,
+        read: impl ReadClock,
+        n: u64,
+    ) -> Option<Result<Granted, Denied>> {
         let cell = self.cells.of(own);
         let batch = cell.batch();
         if batch == 1 {
@@ -90,6 +111,8 @@ impl<W: BucketRef> Spread<'_, W> {
             }
         } else if leased > 0 {
             return self.acquire_anywhere(own, read, n);
+        } else {
+            self.cells.note_drained(!outcome.granted);
         }
         Some(exactly(n, (outcome, reading)))
     }
