@@ -48,6 +48,8 @@ pub(crate) struct FreshReading {
     pub(crate) near: u64,
     /// Whether the state admits it.
     pub(crate) fits: bool,
+    /// Whether a state that was committed just after it may be decided on.
+    pub(crate) may_lag: bool,
 }
 
 /// The first act of an attempt.
@@ -92,7 +94,7 @@ pub(crate) trait BucketRef: Copy {
         let early = if first == Order::ClockFirst { read.raw() } else { 0 };
         let state = self.state();
         let raw = if first == Order::ClockFirst { early } else { read.raw() };
-        let FreshReading { reading, near, fits } = read.admitted(state, raw);
+        let FreshReading { reading, near, fits, .. } = read.admitted(state, raw);
         if !fits {
             return Err(Miss::StaleReading);
         }
@@ -107,6 +109,37 @@ pub(crate) trait BucketRef: Copy {
             Ok(()) => Ok((outcome, reading)),
             Err(_) => Err(Miss::LostRace),
         }
+    }
+
+    /// Takes `n` tokens by one reading of the clock, in up to `attempts` attempts.
+    ///
+    /// A commit with a later stamp happened during this call, because the clock was read first. The
+    /// take is ordered right after that commit, with no time between them: so the clock need not be
+    /// read again. (A reading that is older than an eviction meets a reserved word, which admits
+    /// none.)
+    #[inline]
+    fn attempts(self, attempts: usize, read: impl ReadClock, n: u64) -> Option<(Outcome, Reading)> {
+        let raw = read.raw();
+        let mut state = self.state();
+        for _ in 0..attempts {
+            let FreshReading { reading, near, fits, may_lag } = read.admitted(state, raw);
+            let (outcome, next) = if fits && state.within_skew(&reading, near) {
+                state.take_ahead(&reading, n)
+            } else if may_lag && state.is_just_after(&reading, near) {
+                state.take_just_after(&reading, n)
+            } else {
+                return None;
+            };
+            state = match next {
+                None if self.still_has(state) => return Some((outcome, reading)),
+                None => self.state(),
+                Some(next) => match self.commit(state, next) {
+                    Ok(()) => return Some((outcome, reading)),
+                    Err(found) => found,
+                },
+            };
+        }
+        None
     }
 
     /// Repeats `step` until its next state is committed, or it has none; returns result and

@@ -1,7 +1,7 @@
 //! The engine: the clock, the terms in force and the start level, and the steps run with them on
 //! one bucket.
 
-use crate::bucket::atomic::{BucketRef, FreshReading, Miss, Order, ReadClock};
+use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};
@@ -148,24 +148,15 @@ impl Engine {
 
     /// Attempts again a take that came to nothing.
     ///
-    /// The word is loaded first if the reading was unfit, the clock first if a race was lost.
-    /// Returns `None` if the reading is unfit again, or `MAX_ATTEMPTS` were lost.
+    /// Returns `None` if the state admits no reading, or `MAX_ATTEMPTS` were lost.
     pub(crate) fn attempt_again(
         &self,
         bucket: impl BucketRef,
-        mut missed: Miss,
         read: impl ReadClock,
         n: u64,
     ) -> Option<(Outcome, Reading)> {
-        for _ in 0..MAX_ATTEMPTS {
-            let first = if missed == Miss::LostRace { Order::ClockFirst } else { Order::WordFirst };
-            match bucket.attempt(first, read, n) {
-                Ok(done) => return Some(done),
-                Err(Miss::StaleReading) if first == Order::WordFirst => break,
-                Err(again) => missed = again,
-            }
-        }
-        None
+        // A bucket that was idle for long admits only a reading that is taken after its word.
+        bucket.attempts(MAX_ATTEMPTS, read, n).or_else(|| bucket.attempt(Order::WordFirst, read, n).ok())
     }
 
     /// Runs a call on a bucket; returns `None` if the bucket is sealed.

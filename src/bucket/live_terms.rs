@@ -359,7 +359,7 @@ impl LiveTerms {
             // A mock clock counts nanoseconds.
             let reading = Reading::new(terms, count);
             let (near, fits) = (terms.max_skew(), state.accepts_fresh(&reading, terms.mask / 2));
-            return FreshReading { reading, near, fits };
+            return FreshReading { reading, near, fits, may_lag: counted };
         }
         let number = self.active_version.load(Ordering::Acquire);
         let slot = self.slot(number);
@@ -378,7 +378,8 @@ impl LiveTerms {
         // Each admitted reading is below the horizon.
         let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from: mask };
         let reading = Reading::new(refill, count);
-        FreshReading { reading, near, fits: known && in_force && state.accepts_fresh(&reading, self.half) }
+        let fits = known && in_force && state.accepts_fresh(&reading, self.half);
+        FreshReading { reading, near, fits, may_lag: counted && known && in_force }
     }
 
     /// Returns the clock reading at which the terms came into force, if they are not the first.

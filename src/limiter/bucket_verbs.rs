@@ -1,6 +1,6 @@
 //! How a `TokenBucket` decides and settles.
 
-use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
+use crate::bucket::atomic::{Bucket, BucketRef, Order, ReadClock};
 use crate::bucket::engine::{Done, Now};
 use crate::bucket::lease::{Generation, Mode, Spread, thread_index};
 use crate::bucket::receipt::{Receipt, Settle};
@@ -48,22 +48,20 @@ impl TokenBucket {
 
     #[inline(always)]
     pub(super) fn decide(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let missed = match self.fast_path {
-            true => match self.bucket.attempt(Order::ClockFirst, read, n) {
-                Ok(done) => return exactly(n, done),
-                Err(missed) => missed,
-            },
-            false => Miss::StaleReading,
-        };
-        self.decide_anyhow(missed, n, read)
+        if self.fast_path
+            && let Ok(done) = self.bucket.attempt(Order::ClockFirst, read, n)
+        {
+            return exactly(n, done);
+        }
+        self.decide_anyhow(n, read)
     }
 
     // Out of line and small: code inlined beside an attempt takes registers from it, 7 to 12
     // instructions.
     #[cold]
     #[inline(never)]
-    fn decide_anyhow(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let Some(cells) = &self.cells else { return self.decide_again(missed, n, read) };
+    fn decide_anyhow(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        let Some(cells) = &self.cells else { return self.decide_again(n, read) };
         if cells.is_drained() {
             return self.decide_drained(n, read);
         }
@@ -91,13 +89,13 @@ impl TokenBucket {
     fn lease(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         match self.mode() {
             Mode::Spread(spread) => spread.acquire_anyhow(own, read, n).expect(NEVER_SEALED),
-            Mode::Plain(_) => self.decide_again(Miss::StaleReading, n, read),
+            Mode::Plain(_) => self.decide_again(n, read),
         }
     }
 
     #[inline(never)]
-    fn decide_again(&self, missed: Miss, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let again = self.engine.attempt_again(&*self.bucket, missed, read, n);
+    fn decide_again(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        let again = self.engine.attempt_again(&*self.bucket, read, n);
         let Done { outcome, reading, .. } =
             again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
         self.hook.observe(n, exactly(n, (outcome, reading)))

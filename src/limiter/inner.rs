@@ -194,7 +194,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
         if missed == Miss::LostRace
             && let Some(bucket) = entry.get()
-            && let Some(done) = engine.attempt_again(bucket, missed, Now(engine), n)
+            && let Some(done) = engine.attempt_again(bucket, Now(engine), n)
         {
             return exactly(n, done);
         }

@@ -212,6 +212,32 @@ impl State {
         self.passed(&reading.refill, reading.tick) <= near || injected(Fault::StaleReadingAccepted)
     }
 
+    /// Returns whether the stamp is after a reading, by at most `near` ticks.
+    #[inline]
+    pub(crate) fn is_just_after(self, reading: &Reading, near: u64) -> bool {
+        self.is_level() && self.lag(reading) <= near
+    }
+
+    /// Returns the ticks from a reading to the stamp, modulo the range.
+    #[inline]
+    fn lag(self, reading: &Reading) -> u64 {
+        self.0.wrapping_sub(reading.tick) & reading.refill.mask
+    }
+
+    /// Takes `n` tokens right after the commit of this state, at a reading from
+    /// [just before](State::is_just_after) it.
+    #[inline]
+    pub(crate) fn take_just_after(self, reading: &Reading, n: u64) -> (Outcome, Option<State>) {
+        let terms = &reading.refill;
+        let level = (self.0 >> terms.widths.stamp).min(terms.capacity);
+        let stamp = if injected(Fault::StampMovesBack) { reading.tick } else { self.0 } & terms.mask;
+        let balance = Balance { level, stamp, lag: self.lag(reading), adopt: false };
+        match n {
+            0 => (balance.untouched(), None),
+            n => balance.take(terms, terms.units(n)),
+        }
+    }
+
     /// Returns whether the tick `now`, read before the load of the word, may decide.
     ///
     /// A reserved word accepts no such tick. A level accepts a tick that is behind the stamp by

@@ -98,6 +98,6 @@ impl<T: ReadClock> ReadClock for NoLeaseReading<'_, T> {
     fn admitted(&self, state: State, raw: u64) -> FreshReading {
         let once = self.0.admitted(state, raw);
         let unleased = self.1.load(Ordering::Acquire) == 0 || injected(Fault::LeasesUncounted);
-        FreshReading { fits: once.fits && unleased, ..once }
+        FreshReading { fits: once.fits && unleased, may_lag: once.may_lag && unleased, ..once }
     }
 }

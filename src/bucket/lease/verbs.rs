@@ -125,7 +125,7 @@ impl<W: BucketRef> Spread<'_, W> {
             let once = NoLeaseReading(read, self.leased());
             let attempt = match bucket.attempt(Order::ClockFirst, once, n) {
                 Ok(done) => Some(done),
-                Err(missed) => engine.attempt_again(bucket, missed, once, n),
+                Err(_) => engine.attempt_again(bucket, once, n),
             };
             if let Some(done) = attempt {
                 return Some(done.into());
@@ -154,6 +154,7 @@ impl<W: BucketRef> Spread<'_, W> {
             return Some(Ok(granted));
         }
         let Done { outcome, reading, .. } = self.run(read, Take::Exactly(n))?;
+        self.cells.note_drained(!outcome.granted);
         Some(exactly(n, (outcome, reading)))
     }
 

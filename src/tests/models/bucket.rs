@@ -106,6 +106,24 @@ fn a_reading_from_before_a_lost_race_is_not_used() {
     });
 }
 
+/// An attempt whose reading is from before another commit takes what that commit left, at its stamp.
+#[test]
+fn an_attempt_just_after_a_later_commit_earns_nothing() {
+    explore("two attempts, 2 s meanwhile", || {
+        let world = World::every(SECOND, 2);
+        world.mock.advance(Duration::from_secs(100));
+        (0..2).for_each(|_| world.take_alone());
+        let again: fn(&World) = |world| {
+            if let Some(done) = world.engine.attempt_again(&world.overflow, world.now(), 1) {
+                world.note(done);
+            }
+        };
+        world.run(&[again, again, |world| world.mock.advance(Duration::from_secs(2))]);
+        (0..2).for_each(|_| world.take_alone());
+        assert_eq!(world.granted(), 4);
+    });
+}
+
 /// A clock in memory, as a coarse one is: nothing but the word orders its readings. (A mock clock orders them itself.)
 fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
     explore(name, move || {

@@ -73,7 +73,7 @@ impl World {
             .and_then(|held| held.attempt(Order::WordFirst, now, 1));
         let again = |missed| {
             let held = self.table.search(hash).filter(|_| missed == Miss::LostRace);
-            held.and_then(|held| self.engine.attempt_again(held, missed, now, 1))
+            held.and_then(|held| self.engine.attempt_again(held, now, 1))
         };
         let done = attempt.or_else(|missed| again(missed).ok_or(())).ok();
         let done = done.map(Done::from).or_else(|| {

@@ -134,7 +134,7 @@ impl World {
     fn attempt(&self, first: Order, bucket: &Bucket) -> Option<(Outcome, Reading)> {
         match bucket.attempt(first, self.now(), 1) {
             Ok(done) => Some(done),
-            Err(missed) => self.engine.attempt_again(bucket, missed, self.now(), 1),
+            Err(_) => self.engine.attempt_again(bucket, self.now(), 1),
         }
     }
 
