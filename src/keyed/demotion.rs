@@ -8,16 +8,13 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::word::state::State;
 
-/// Binary logarithm of the nanoseconds after which the next hot slot is probed.
-const TURN: u32 = 20;
-
 impl<K: Eq> Keyspace<K> {
-    /// Probes one hot slot, the next every 2^`TURN` ns, and demotes its key if idle.
-    #[inline]
-    pub(crate) fn demote_in_turn(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, now: u64) {
-        let slot = hot.slots.at(now >> TURN);
-        if slot.tenure().is_some() {
-            self.demote_if_idle(hot, pin, slot, now);
+    /// Demotes the key of the hot slot [in turn](HotKeys::in_turn) if it has been idle.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn demote_in_turn(&self, hot: &HotKeys, pin: &StoreGuard<'_, K>, count: u64) {
+        if let Some(slot) = hot.in_turn(count) {
+            self.demote_if_idle(hot, pin, slot, self.engine.clock.nanos());
         }
     }
 

@@ -27,16 +27,20 @@ use crate::word::verb::{Call, Take};
 const MAX_ATTEMPTS: usize = 16;
 
 impl<K: Hash + Eq> Keyspace<K> {
-    /// Takes `n` tokens, under no plan.
+    /// Takes `n` tokens under no plan, after an attempt that `missed`.
     #[inline(never)]
     pub(crate) fn try_acquire_hot<Q: ToKey<K> + ?Sized>(
         &self,
         hot: &HotKeys,
         entry: KeyEntry<'_, K, Q>,
         read: impl ReadClock,
+        missed: Miss,
         n: u64,
     ) -> Result<Granted, Denied> {
         let KeyEntry { pin, key, .. } = entry;
+        if missed == Miss::LostRace {
+            self.note_lost(hot, entry);
+        }
         for _ in 0..MAX_ATTEMPTS {
             let attempt = match pin {
                 StoreGuard::Map(buckets, guard) => match buckets.map.get(&key.in_map(), guard) {
@@ -72,7 +76,9 @@ impl<K: Hash + Eq> Keyspace<K> {
         match hot.found(word, id, &self.engine) {
             Some(Mode::Plain(word)) => {
                 let done = word.attempt(Order::WordFirst, read, n)?;
-                self.demote_in_turn(hot, pin, done.1.nanos());
+                if hot.in_turn(done.1.at).is_some() {
+                    self.demote_in_turn(hot, pin, done.1.at);
+                }
                 Ok(exactly(n, done))
             }
             Some(Mode::Spread(spread)) => {

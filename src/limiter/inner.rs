@@ -7,11 +7,14 @@ use crate::bucket::engine::{At, Done, Now};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::entry::KeyEntry;
+use crate::keyed::hot::HotKeys;
+use crate::keyed::id::BucketId;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::{Known, MapStore, Store, StoreGuard};
+use crate::keyed::table::{SlotRef, Table};
 use crate::limiter::observer::DecisionHook;
 use crate::time::clock::Moment;
 use crate::time::jitter::Jitter;
@@ -124,7 +127,6 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// Only the guard is live on the hot path.
     #[inline]
     fn try_acquire_in_map<Q: ToKey<K> + ?Sized>(
         &self,
@@ -132,19 +134,82 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
+        self.try_acquire_by_guard(None, buckets, key, n)
+    }
+
+    /// Takes `n` tokens where there is a function of plans, a hook or a hot slot.
+    #[inline(never)]
+    fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        match (&self.keyspace.hot, &self.keyspace.store) {
+            (Some(hot), Store::Map(buckets)) => self.try_acquire_by_guard(Some(hot), buckets, key, n),
+            (Some(hot), Store::Table(table)) => self.try_acquire_in_table(hot, table, key, n),
+            (None, store) => {
+                let (pin, key) = (store.pin(), KeyQuery::new(&self.hasher, key));
+                self.try_acquire_anyhow(&pin, key, Miss::StaleReading, n)
+            }
+        }
+    }
+
+    /// Takes `n` tokens in a map. Only the guard is live on the hot path.
+    #[inline(always)]
+    fn try_acquire_by_guard<Q: ToKey<K> + ?Sized>(
+        &self,
+        hot: Option<&HotKeys>,
+        buckets: &MapStore<K>,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
         let (key, guard) = (KeyQuery::new(&self.hasher, key), buckets.map.guard());
-        match attempt(buckets.map.get(&key.in_map(), &guard), Now(&self.keyspace.engine), n) {
-            Ok(done) => exactly(n, done),
+        let found = buckets.map.get(&key.in_map(), &guard);
+        match self.attempt_beside(hot, found, BucketId::of, n) {
+            Ok(done) => {
+                if let Some(hot) = hot
+                    && hot.in_turn(done.1.at).is_some()
+                {
+                    self.keyspace.demote_in_turn(hot, &StoreGuard::Map(buckets, guard), done.1.at);
+                }
+                exactly(n, done)
+            }
             Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
         }
     }
 
-    /// Takes `n` tokens where the fast path does not apply.
-    #[cold]
-    #[inline(never)]
-    fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        let (pin, key) = (self.keyspace.store.pin(), KeyQuery::new(&self.hasher, key));
-        self.try_acquire_anyhow(&pin, key, Miss::StaleReading, n)
+    /// Attempts once to take `n` tokens from a known key's bucket, if it is not spread.
+    #[inline(always)]
+    fn attempt_beside<W: BucketRef>(
+        &self,
+        hot: Option<&HotKeys>,
+        found: Option<W>,
+        id: fn(W) -> BucketId,
+        n: u64,
+    ) -> Result<(Outcome, Reading), Miss> {
+        let read = Now(&self.keyspace.engine);
+        match (hot, found) {
+            (Some(hot), Some(word)) => hot.whole(word, id(word)).attempt(Order::WordFirst, read, n),
+            (None, found) => attempt(found, read, n),
+            (_, None) => Err(Miss::StaleReading),
+        }
+    }
+
+    /// Takes `n` tokens in a table, beside hot keys.
+    #[inline(always)]
+    fn try_acquire_in_table<Q: ToKey<K> + ?Sized>(
+        &self,
+        hot: &HotKeys,
+        table: &Table,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let key = KeyQuery::new(&self.hasher, key);
+        match self.attempt_beside(Some(hot), table.find(key.full), SlotRef::id, n) {
+            Ok(done) => {
+                if hot.in_turn(done.1.at).is_some() {
+                    self.keyspace.demote_in_turn(hot, &StoreGuard::Table(table), done.1.at);
+                }
+                exactly(n, done)
+            }
+            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Table(table), key, missed, n),
+        }
     }
 
     #[inline]
@@ -190,7 +255,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Granted, Denied> {
         let (entry, engine) = (self.keyspace.entry(pin, key), &self.keyspace.engine);
         if let Some(hot) = &self.keyspace.hot {
-            return self.keyspace.try_acquire_hot(hot, entry, Now(engine), n);
+            return self.keyspace.try_acquire_hot(hot, entry, Now(engine), missed, n);
         }
         if missed == Miss::LostRace
             && let Some(bucket) = entry.get()
@@ -284,7 +349,13 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         if let CallOptions { plan: None, now: Some(now) } = options
             && let Some(hot) = &inner.keyspace.hot
         {
-            return inner.keyspace.try_acquire_hot(hot, entry, At(&inner.keyspace.engine, now), n);
+            return inner.keyspace.try_acquire_hot(
+                hot,
+                entry,
+                At(&inner.keyspace.engine, now),
+                Miss::StaleReading,
+                n,
+            );
         }
         inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
     }

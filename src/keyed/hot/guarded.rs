@@ -1,7 +1,7 @@
 //! The word of a bucket in the mode in which the bucket was found: plain, or spread in one tenure.
 
 use super::slots::{HotSlot, Tenure};
-use crate::bucket::atomic::BucketRef;
+use crate::bucket::atomic::{BucketRef, rarely};
 use crate::fault::{Fault, injected};
 use crate::keyed::id::BucketId;
 use crate::word::state::State;
@@ -26,7 +26,7 @@ impl<W> Guarded<'_, W> {
 }
 
 impl<W: BucketRef> BucketRef for Guarded<'_, W> {
-    #[inline]
+    #[inline(always)]
     fn state(self) -> State {
         let state = self.word.state();
         // The hot slot is read after the word.
@@ -35,7 +35,11 @@ impl<W: BucketRef> BucketRef for Guarded<'_, W> {
             // A spread bucket was charged.
             Some(tenure) => self.slot.is_tenure(tenure) && state.is_level(),
         };
-        if same || injected(Fault::NotWatched) { state } else { State::SEALED }
+        if !same && !injected(Fault::NotWatched) {
+            rarely();
+            return State::SEALED;
+        }
+        state
     }
 
     #[inline]

@@ -21,9 +21,9 @@
 //!
 //! *Release:* a hot slot is given to a bucket before the first lease is taken from the word by a
 //! commit (a Release too). The word is loaded with Acquire, and the hot slot after it. So a thread
-//! that loads a word from which a lease was taken also sees the tenure of that lease, or a later
-//! one. A later tenure means that every lease was returned by a commit: the word has changed, and
-//! the thread's own commit fails. A decision without a commit is [checked
+//! that loads a word from which a lease was taken also sees the address and the tenure of that
+//! lease, or later ones. Later ones mean that every lease was returned by a commit: the word has
+//! changed, and the thread's own commit fails. A decision without a commit is [checked
 //! again](crate::bucket::atomic::BucketRef::still_has). An evictor needs no more than that.
 //!
 //! Leases are loaded after the word, and may be of a later generation. So a commit reads the hot

@@ -11,6 +11,9 @@ use crate::keyed::id::EntryId;
 use crate::keyed::idle;
 use crate::sync::{Ordering, fence};
 
+/// Binary logarithm of the counts of the clock after which the next hot slot is probed.
+const TURN: u32 = 20;
+
 /// The keys that are spread.
 #[derive(Debug)]
 pub(crate) struct HotKeys {
@@ -54,8 +57,16 @@ impl HotKeys {
         None
     }
 
+    /// Returns the hot slot whose turn it is to be probed at a count of the clock, if it has a key.
+    ///
+    /// The next slot's turn is 2^`TURN` counts later.
+    #[inline(always)]
+    pub(crate) fn in_turn(&self, count: u64) -> Option<&HotSlot> {
+        Some(self.slots.at(count >> TURN)).filter(|slot| slot.tenure().is_some())
+    }
+
     /// Returns a word that is valid while the bucket is plain.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn whole<W>(&self, word: W, id: BucketId) -> Guarded<'_, W> {
         Guarded { word, slot: self.slot(id), id, tenure: None }
     }

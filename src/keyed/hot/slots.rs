@@ -4,6 +4,7 @@ use std::sync::atomic::{self, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
+use crate::bucket::atomic::rarely;
 use crate::bucket::lease::{Generation, LeaseCells};
 use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::key::mix;
@@ -25,7 +26,7 @@ const WINDOW: u64 = 10_000_000;
 /// The candidate is a guess: a lost race between threads that note it has no consequence.
 #[derive(Debug)]
 pub(crate) struct HotSlot {
-    /// A counter of steps: free, being given to a bucket, that bucket's, free again.
+    /// A counter of steps: free, being given to a bucket, that bucket's. Then it is free again.
     step: AtomicU64,
     /// The address of the bucket. Valid, as the next three, if `step` is the same before and after.
     address: AtomicU64,
@@ -39,7 +40,7 @@ pub(crate) struct HotSlot {
 }
 
 /// Steps from one generation of a hot slot to the next.
-const STEPS: u64 = 3;
+const STEPS: u64 = 4;
 const FREE: u64 = 0;
 const GIVEN: u64 = 2;
 
@@ -90,6 +91,11 @@ impl HotSlot {
     /// While a slot is being given, the tenure may be the previous one.
     #[inline]
     pub(crate) fn tenure_of(&self, id: BucketId) -> Option<Tenure> {
+        // Of most buckets the hot slot has never had the address: one look.
+        if self.address.load(Ordering::Acquire) != id.address {
+            return None;
+        }
+        rarely();
         self.tenure().filter(|_| self.address.load(Ordering::Acquire) == id.address)
     }
 
@@ -131,7 +137,7 @@ impl HotSlot {
 
     /// Ends the tenure, unless another thread ended it before.
     pub(crate) fn leave(&self, tenure: Tenure) {
-        self.advance(tenure.0, tenure.0 + 1);
+        self.advance(tenure.0, tenure.0 - GIVEN + STEPS);
     }
 
     /// Ends a tenure in which nothing is leased, nor can be.
@@ -166,11 +172,11 @@ impl HotSlot {
 }
 
 #[derive(Debug)]
-pub(crate) struct HotSlots(Box<[CachePadded<HotSlot>]>);
+pub(crate) struct HotSlots([CachePadded<HotSlot>; HOT_SLOTS]);
 
 impl HotSlots {
     pub(crate) fn new() -> HotSlots {
-        HotSlots((0..HOT_SLOTS).map(|_| CachePadded::new(HotSlot::new())).collect())
+        HotSlots(std::array::from_fn(|_| CachePadded::new(HotSlot::new())))
     }
 
     /// Returns the hot slot in which a bucket would be spread.
