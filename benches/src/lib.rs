@@ -7,8 +7,8 @@
 //!   asserted.
 //! * [`timing`] runs the loop on 1 or more threads, [`scenarios`] measure with it, and [`results`]
 //!   hold the numbers.
-//! * [`report`] writes them as tables, CSV and plots. It writes no sentence: `docs/performance.md`
-//!   is written by hand.
+//! * [`report`] writes them as CSV and plots, and the page from the CSV files of all runs. Its
+//!   sentences are those of `report/page.md`.
 //!
 //! `cargo run --release --bin performance` does it all. `cargo bench` gives criterion's statistics
 //! of each contender by itself, and their change.

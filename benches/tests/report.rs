@@ -10,16 +10,15 @@ use tollgate_benches::results::{Case, Results, Times};
 #[test]
 fn a_ratio_is_computed_in_each_round() {
     let times = [times("tollgate", &[11.0, 21.0, 10.0]), times("std mutex", &[41.0, 201.0, 20.0])];
-    let [page, csv] = written("ratio", &Results { times: times.to_vec(), ..Results::default() });
+    let results = Results { times: times.to_vec(), ..Results::default() };
+    let [_, csv] = written("ratio", &[("2026-11-22", &results)]);
     // Net of a loop of 1 ns: 10/40, 20/200, 9/19.
-    let row = "| 2 threads | std mutex | 40 (29.5 to 120) | 41 (30.5 to 121) | 0.250 (0.175 to 0.362) |";
-    assert_has(&page, row);
-    let line = "one bucket, granted\",2 threads,std mutex,tollgate / this one,0.250,0.175,0.362,\n";
-    assert_has(&csv, line);
+    assert_has(&csv, "one bucket, granted\",2 threads,std mutex,\"ns a decision, net\",40,29.5,120,ns\n");
+    assert_has(&csv, "one bucket, granted\",2 threads,std mutex,tollgate / this one,0.250,0.175,0.362,\n");
 }
 
 #[test]
-fn a_loss_is_listed_and_only_like_is_compared() {
+fn a_page_has_all_runs_and_only_like_is_compared() {
     let all = [
         ("tollgate", 15.0),
         ("tollgate, pinned", 20.0),
@@ -33,16 +32,27 @@ fn a_loss_is_listed_and_only_like_is_compared() {
         ("better-bucket, reading at hand", 8.0),
         ("none: the two readings", 2.0),
     ];
-    let times = all.map(|(contender, ns)| times(contender, &[ns; 3])).to_vec();
-    let [page, _] = written("loss", &Results { times, ..Results::default() });
-    let (_, losses) = page.split_once("## Where it loses: 2 of 7 comparisons\n").expect("two are faster");
-    assert_has(losses, "granted, 2 threads | tollgate / governor | 1.400 (1.400 to 1.400) |");
-    assert_has(losses, "| tollgate, coarse clock / governor, upkeep clock | 1.125 ");
-    assert!(!losses.contains("pinned") && !losses.contains("none:"));
+    let mut results =
+        Results { times: all.map(|(name, ns)| times(name, &[ns; 3])).to_vec(), ..Results::default() };
+    let before = results.clone();
+    results.times[0].raw = vec![9.0; 3];
+    results.times.push(times("floor", &[5.0; 3]));
+    let [page, _] = written("page", &[("2026-11-22", &before), ("2026-11-23", &results)]);
+    for line in [
+        "  , 2026-11-22, full run: [all numbers](performance/2026-11-22.csv)",
+        "| case | A | A / governor | A / floor | B | B / governor | B / floor |",
+        "| one bucket, granted, 2 threads | 8 | 0.800 | 2 | 14 | 1.400 |  |",
+        "| spread: one bucket, granted, 2 threads | 8 | 1 | 0.800 | 2 | 8 | 0.571 | 0.800 |  |",
+        "| one bucket, granted | 0 (0) of 1 |  | 1 (1) of 1 | 1.400 governor, 2 threads |",
+        "| all of tollgate, coarse clock | 1 (1) of 1 | 1.125 governor, upkeep clock, one bucket, granted, 2 threads |",
+    ] {
+        assert_has(&page, line);
+    }
+    assert!(!page.contains("none:"));
 }
 
 #[test]
-fn each_scenario_has_a_table_and_all_numbers_are_in_the_csv() {
+fn all_numbers_are_in_the_csv() {
     let case = json!({ "what": "one bucket", "path": "granted", "threads": 16, "keys": 1 });
     let quantiles: Vec<_> = (0..=60).map(|n| (f64::from(n) / 60.0, n + 20)).collect();
     let results = json!({
@@ -61,42 +71,37 @@ fn each_scenario_has_a_table_and_all_numbers_are_in_the_csv() {
         "levels": [(0.0, 10.0), (0.1, 0.0), (1.1, 10.0)],
     });
     let results: Results = serde_json::from_value(results).unwrap();
-    let [page, csv] = written("all", &results);
-    for (title, row) in [
-        ("Do they limit?", "| keyed, 2 threads | tollgate | 21000 | 19000 | 20000 | **more than it may** |"),
-        (
-            "Decisions back to back: one bucket, granted",
-            "| 2 threads | tollgate | 16 (16 to 16) | 17 (17 to 17) |",
-        ),
-        (
-            "Single decisions: one bucket, granted",
-            "| 16 threads | tollgate | 50 | 80 | 80 | 80 | 80 | 5000 | 7 |",
-        ),
-        ("Fairness", "| one bucket, granted, 16 threads | tollgate | 0.900 (0.900 to 0.900) | 0.800 "),
-        ("Memory", "| u64, 1,000 keys | tollgate | 48 | 55.5 | 0 | 1000 |"),
-        ("Room in a table", "| 60 % of the slots in use | tollgate, inline | 5700000 | 17 | 90000 | 1 |"),
-        ("A cache line between two processors", "| 2 threads | none | 61 (60.5 to 61.5) |"),
-        ("Cold start", "| a process of its own | tollgate | 9 (9 to 9) | 80 (80 to 80) | 6 (6 to 6) |"),
-        ("A proxy under load", "| wrk, 32 connections | none | 51000 (51000 to 51000) | 20 "),
+    let [page, csv] = written("all", &[("2026-11-22", &results)]);
+    for line in [
+        "Do they limit?,,\"keyed, 2 threads\",tollgate,the law,more than it may,,,",
+        "Decisions back to back,\"one bucket, granted\",2 threads,tollgate,\"ns a decision, net\",16,16,16,ns",
+        "Single decisions,\"one bucket, granted\",16 threads,tollgate,p99.9,80,,,ns",
+        "Fairness,,\"one bucket, granted, 16 threads\",tollgate,Jain's index,0.900,0.900,0.900,",
+        "Memory,,\"u64, 1,000 keys\",tollgate,resident,55.5,,,bytes",
+        "Room in a table,,60 % of the slots in use,\"tollgate, inline\",refused,17,,,",
+        "A cache line between two processors,,2 threads,none,ns a transfer,61,60.5,61.5,ns",
+        "Cold start,,a process of its own,tollgate,\"made and first decision, ns\",89,89,89,ns",
+        "A proxy under load,,\"wrk, 32 connections\",none,requests/s,51000,51000,51000,1/s",
     ] {
-        let (_, table) = page.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no {title}"));
-        assert_has(table.split("\n## ").next().unwrap_or_default(), row);
-        assert_has(&csv, title.split(": ").next().unwrap_or_default());
+        assert_has(&csv, line);
     }
     for plot in ["throughput", "latency", "memory", "tokens"] {
         assert_has(&page, &format!("(performance/{plot}.svg)"));
         let svg = folder("all").join(format!("performance/{plot}.svg"));
         assert_has(&fs::read_to_string(svg).unwrap(), "<svg width=\"800\"");
     }
-    assert!(!page.contains("NaN") && !page.contains("inf"));
+    assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains('{'));
     assert!(csv.lines().all(|line| line.matches(',').count() >= 8), "each line has nine fields");
 }
 
 #[test]
 fn a_scenario_without_data_is_left_out() {
-    let [page, csv] = written("nothing", &Results::default());
-    assert!(!page.contains("\n## ") && csv.lines().count() == 1);
-    assert_eq!(fs::read_dir(folder("nothing").join("performance")).unwrap().count(), 0);
+    let [page, csv] = written("nothing", &[("2026-11-22", &Results::default())]);
+    assert!(
+        !page.contains("keyed,")
+            && csv.lines().all(|line| line.starts_with("Machine") || line.starts_with("section"))
+    );
+    assert_eq!(fs::read_dir(folder("nothing").join("performance")).unwrap().count(), 1);
 }
 
 #[track_caller]
@@ -108,13 +113,19 @@ fn folder(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("report").join(name)
 }
 
-/// Returns the page and the CSV file of a report, which is written anew.
-fn written(name: &str, results: &Results) -> [String; 2] {
+/// Returns the page of runs of these dates, which is written anew, and the CSV file of the last.
+fn written(name: &str, runs: &[(&str, &Results)]) -> [String; 2] {
     let folder = folder(name);
     // A first run has none.
     let _ = fs::remove_dir_all(&folder);
-    report::write(results, &folder).unwrap();
-    ["md", "csv"].map(|kind| fs::read_to_string(folder.join(format!("performance.{kind}"))).unwrap())
+    let mut csv = String::new();
+    for &(date, results) in runs {
+        let mut results = results.clone();
+        results.about.date = date.to_owned();
+        report::write(&results, &folder).unwrap();
+        csv = fs::read_to_string(folder.join(format!("performance/{date}.csv"))).unwrap();
+    }
+    [fs::read_to_string(folder.join("performance.md")).unwrap(), csv]
 }
 
 /// Returns times with a loop of 1 ns in them.

@@ -1,6 +1,6 @@
-//! Measures everything and writes tables, CSV and plots into `benches/target/report`, and the raw
-//! results into `benches/target/performance.json`. A quick run writes `quick` and `quick.json`
-//! there.
+//! Measures everything, and writes `docs/performance.md`, its plots and the CSV file of the day. The
+//! raw results go into `benches/target/performance.json`. A quick run writes `quick` and
+//! `quick.json` there, and nothing into `docs`.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/Cargo.toml --bin performance             # all
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! With `--only NAME` one part is measured anew, and the others are taken from the run before. With
-//! `--page` no part is.
+//! `--plots` no part is. With `--page` only the page is written, from the CSV files beside it.
 
 use std::error::Error;
 use std::path::Path;
@@ -31,6 +31,7 @@ struct Options {
     /// Parts to measure, all of them if there is none.
     only: Vec<String>,
     page: bool,
+    plots: bool,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,15 +39,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
     let (kept, folder) = match options.quick {
         true => (target.join("quick.json"), target.join("quick")),
-        false => (target.join("performance.json"), target.join("report")),
+        false => (target.join("performance.json"), target.join("../../docs")),
     };
-    let mut results = match options.page || !options.only.is_empty() {
+    if options.page {
+        return Ok(report::page(&folder)?);
+    }
+    let mut results = match options.plots || !options.only.is_empty() {
         true => serde_json::from_reader(io::BufReader::new(fs::File::open(&kept)?))?,
         false => Results::default(),
     };
     // An error is to come before a quarter of an hour.
     fs::create_dir_all(&folder)?;
-    if !options.page {
+    if !options.plots {
         let start = Instant::now();
         // A part that is measured anew does not make it another run.
         let seconds = results.about.seconds;
@@ -60,17 +64,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { quick: false, only: Vec::new(), page: false };
+    let mut options = Options { quick: false, only: Vec::new(), page: false, plots: false };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--quick" => options.quick = true,
             "--page" => options.page = true,
+            "--plots" => options.plots = true,
             "--only" => match args.next() {
                 Some(part) if PARTS.contains(&part.as_str()) => options.only.push(part),
                 part => return Err(format!("--only needs one of {PARTS:?}, not {part:?}")),
             },
-            _ => return Err(format!("{arg} is none of --quick, --only PART, --page")),
+            _ => return Err(format!("{arg} is none of --quick, --only PART, --plots, --page")),
         }
     }
     Ok(options)

@@ -2,6 +2,8 @@
 
 use plotters::prelude::RGBColor;
 
+use crate::contenders::FLOOR;
+
 /// A filled shape that is told from the others without its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marker {
@@ -61,6 +63,7 @@ const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("pingora-limits", GREEN, Marker::Square),
     ("pingora-limits, its hasher", GREEN, Marker::Down),
     ("none: the two readings", BLACK, Marker::Circle),
+    (FLOOR, GREY, Marker::Diamond),
 ];
 
 /// Returns the look of a contender, a black cross if it is not in the list.

@@ -11,45 +11,17 @@ use self::panel::{Line, Panel, draw};
 use super::numbers::{Spread, grouped};
 use crate::results::{Case, Latencies, Results};
 
-/// A plot and its title.
-pub(super) struct Plot {
-    name: &'static str,
-    /// Text for a reader without the image.
-    about: &'static str,
-    pub(super) svg: String,
-}
-
-impl Plot {
-    /// Returns its path from the directory of the page.
-    pub(super) fn file(&self) -> String {
-        format!("performance/{}.svg", self.name)
-    }
-
-    /// Returns its image in the page.
-    pub(super) fn link(&self) -> String {
-        format!("\n![{}]({})\n", self.about, self.file())
-    }
-}
-
-/// Returns all plots that have data.
-pub(super) fn all(results: &Results) -> io::Result<Vec<Plot>> {
-    let mut plots = Vec::new();
-    let mut add = |name, about, panels: Vec<Panel>| -> io::Result<()> {
-        if !panels.is_empty() {
-            plots.push(Plot { name, about, svg: draw(&panels).map_err(io::Error::other)? });
-        }
-        Ok(())
-    };
-    add("throughput", "Decisions a second in total, by threads on one bucket", throughput(results))?;
-    add(
-        "latency",
-        "The part of decisions that took longer than a time, 16 threads on one bucket",
-        latency(results),
-    )?;
-    add("keys", "Nanoseconds a decision by the number of keys", keys(results))?;
-    add("memory", "Bytes a key by the number of keys", memory(results))?;
-    add("tokens", "Tokens of a bucket over time", tokens(results))?;
-    Ok(plots)
+/// Returns the names and the images of all plots that have data.
+pub(super) fn all(results: &Results) -> io::Result<Vec<(&'static str, String)>> {
+    let plots = [
+        ("throughput", throughput(results)),
+        ("latency", latency(results)),
+        ("keys", keys(results)),
+        ("memory", memory(results)),
+        ("tokens", tokens(results)),
+    ];
+    let plots = plots.into_iter().filter(|(_, panels)| !panels.is_empty());
+    plots.map(|(name, panels)| Ok((name, draw(&panels).map_err(io::Error::other)?))).collect()
 }
 
 fn throughput(results: &Results) -> Vec<Panel> {
@@ -117,7 +89,7 @@ fn tail(of: &Latencies) -> Line {
     let mut line = Line::new(&of.contender, false);
     let slower = of.quantiles.iter().map(|&(part, ns)| (ns.max(1.0), 1.0 - part));
     line.points = slower.filter(|&(_, part)| part >= RAREST * 0.999).collect();
-    line.marks = Some(super::tables::quantile(of, 0.999).map(|ns| (ns.max(1.0), 1e-3)).into_iter().collect());
+    line.marks = Some(super::csv::quantile(of, 0.999).map(|ns| (ns.max(1.0), 1e-3)).into_iter().collect());
     line
 }
 
