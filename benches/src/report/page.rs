@@ -122,7 +122,8 @@ fn losses(runs: &[Run]) -> Vec<String> {
                 let size = of.case.trim_start_matches(scenario).trim_start_matches(", ");
                 format!("{} {peer}, {size}", short(ratio.median))
             });
-            [format!("{} ({clear}) of {}", lost.len(), matches.len()), most.unwrap_or_default()]
+            let counts = format!("{} ({clear}) of {}", lost.len(), matches.len());
+            [if matches.is_empty() { String::new() } else { counts }, most.unwrap_or_default()]
         };
         runs.iter().flat_map(values).collect()
     };

@@ -63,7 +63,7 @@ const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("pingora-limits", GREEN, Marker::Square),
     ("pingora-limits, its hasher", GREEN, Marker::Down),
     ("none: the two readings", BLACK, Marker::Circle),
-    (FLOOR, GREY, Marker::Diamond),
+    (FLOOR, BLACK, Marker::Up),
 ];
 
 /// Returns the look of a contender, a black cross if it is not in the list.

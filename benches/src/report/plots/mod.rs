@@ -57,16 +57,15 @@ fn times(
         let Some(net) = Spread::of(&of.net()).map(|net| net.median).filter(|&net| net > 0.0) else {
             continue;
         };
-        add_point(&mut lines, &of.contender, false, point(&of.case, net));
+        add_point(&mut lines, &of.contender, point(&of.case, net));
     }
     lines
 }
 
-fn add_point(lines: &mut Vec<Line>, contender: &str, is_dashed: bool, point: (f64, f64)) {
-    let is_of = |line: &Line| line.contender == contender && line.is_dashed == is_dashed;
-    let place = lines.iter().position(is_of).unwrap_or(lines.len());
+fn add_point(lines: &mut Vec<Line>, contender: &str, point: (f64, f64)) {
+    let place = lines.iter().position(|line| line.contender == contender).unwrap_or(lines.len());
     if place == lines.len() {
-        lines.push(Line::new(contender, is_dashed));
+        lines.push(Line::new(contender));
     }
     let line = &mut lines[place];
     line.points.push(point);
@@ -86,7 +85,7 @@ fn latency(results: &Results) -> Vec<Panel> {
 }
 
 fn tail(of: &Latencies) -> Line {
-    let mut line = Line::new(&of.contender, false);
+    let mut line = Line::new(&of.contender);
     let slower = of.quantiles.iter().map(|&(part, ns)| (ns.max(1.0), 1.0 - part));
     line.points = slower.filter(|&(_, part)| part >= RAREST * 0.999).collect();
     line.marks = Some(super::csv::quantile(of, 0.999).map(|ns| (ns.max(1.0), 1e-3)).into_iter().collect());
@@ -95,21 +94,16 @@ fn tail(of: &Latencies) -> Line {
 
 fn memory(results: &Results) -> Vec<Panel> {
     let mut lines = Vec::new();
-    for of in results.memory.iter().filter(|of| of.keys > 0 && of.kind == "u64") {
-        for (is_dashed, bytes) in [(false, of.counted), (true, of.resident)] {
-            let a_key = bytes as f64 / of.keys as f64;
-            if a_key > 0.0 {
-                add_point(&mut lines, &of.contender, is_dashed, (of.keys as f64, a_key));
-            }
-        }
+    for of in results.memory.iter().filter(|of| of.keys > 0 && of.resident > 0 && of.kind == "u64") {
+        add_point(&mut lines, &of.contender, (of.keys as f64, of.resident as f64 / of.keys as f64));
     }
     let x = Axis::log("u64 keys", numbers(&lines));
     let y = Axis::log("bytes a key", values(&lines));
-    Panel::new("solid: asked of the allocator; dashed: resident", x, y, lines).into_iter().collect()
+    Panel::new("resident memory", x, y, lines).into_iter().collect()
 }
 
 fn tokens(results: &Results) -> Vec<Panel> {
-    let mut line = Line::new("tollgate", false);
+    let mut line = Line::new("tollgate");
     line.points = results.levels.clone();
     line.marks = Some(Vec::new());
     let lines = vec![line];

@@ -7,6 +7,7 @@ use plotters::prelude::*;
 
 use super::axis::Axis;
 use super::look::{self, Look};
+use crate::contenders::FLOOR;
 
 const WIDTH: u32 = 800;
 const HEIGHT: u32 = 460;
@@ -21,15 +22,14 @@ const COLUMNS: usize = 3;
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) contender: String,
-    pub(super) is_dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
     /// Places of the markers, if not at each point.
     pub(super) marks: Option<Vec<(f64, f64)>>,
 }
 
 impl Line {
-    pub(super) fn new(contender: &str, is_dashed: bool) -> Self {
-        Line { contender: contender.to_owned(), is_dashed, points: Vec::new(), marks: None }
+    pub(super) fn new(contender: &str) -> Self {
+        Line { contender: contender.to_owned(), points: Vec::new(), marks: None }
     }
 }
 
@@ -87,7 +87,7 @@ impl Panel {
             let Look { colour, marker } = look::of(&line.contender);
             let points = line.points.clone();
             let style = colour.stroke_width(2);
-            if line.is_dashed {
+            if line.contender == FLOOR {
                 chart.draw_series(DashedLineSeries::new(points, 5, 4, style))?;
             } else {
                 chart.draw_series(LineSeries::new(points, style))?;
