@@ -349,6 +349,8 @@ fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
 }
 
 const MAX_NAME: usize = 64;
+/// The longest quoted name, of which each character is escaped.
+pub(super) const MAX_QUOTED: usize = 2 + 2 * MAX_NAME;
 
 /// The error of an invalid name of a policy or unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
