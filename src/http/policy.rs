@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::quota::layout::RawQuota;
 use crate::quota::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
@@ -120,6 +121,7 @@ pub struct Policy {
     /// The name as a string of structured fields and of JSON, which escape alike.
     quoted: Arc<str>,
     quota: Quota,
+    window: Window,
     /// Nanoseconds in which an empty bucket fills, rounded down.
     fill: u64,
     pub(crate) field: HeaderValue,
@@ -152,14 +154,15 @@ impl Policy {
     ///
     /// `name` is not of 1 to 64 printable ASCII characters (spaces included).
     pub fn new(name: &str, quota: Quota) -> Result<Policy, InvalidName> {
-        let quoted = quoted(name)?;
-        let field = field(&quoted, quota, None);
+        let (quoted, window) = (quoted(name)?, Window::of(quota));
+        let field = field(&quoted, window, None);
         let (form, reset) = (Headers::default(), ResetFormat::default());
         Ok(Policy {
             name: name.into(),
             quoted,
             quota,
-            fill: Window::of(quota).time_of(quota.capacity()),
+            window,
+            fill: window.fill(),
             field,
             unit: None,
             form,
@@ -205,15 +208,15 @@ impl Policy {
     /// `unit` is not of 1 to 64 printable ASCII characters (spaces included).
     pub fn unit(self, unit: &str) -> Result<Policy, InvalidName> {
         let unit = quoted(unit)?;
-        Ok(Policy { field: field(&self.quoted, self.quota, Some(&unit)), unit: Some(unit), ..self })
+        Ok(Policy { field: field(&self.quoted, self.window, Some(&unit)), unit: Some(unit), ..self })
     }
 
     /// Returns the same policy for another quota.
     #[must_use]
     pub fn with_quota(&self, quota: Quota) -> Policy {
-        let field = field(&self.quoted, quota, self.unit.as_ref());
-        let fill = Window::of(quota).time_of(quota.capacity());
-        Policy { quota, fill, field, ..self.clone() }
+        let window = Window::of(quota);
+        let field = field(&self.quoted, window, self.unit.as_ref());
+        Policy { quota, window, fill: window.fill(), field, ..self.clone() }
     }
 
     /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
@@ -241,23 +244,14 @@ impl Policy {
 
     #[inline]
     pub(crate) fn granted(&self, granted: &Granted) -> HeaderNumbers {
-        let (rest, reset) = (granted.remaining(), granted.reset_after());
+        let (rest, reset) = (granted.remaining(), granted.reset_nanos());
         let time = match rest {
             0 => self.next(granted),
-            _ => self.came(rest, reset),
+            // `reset` is rounded up, so this is rounded down, and must not be below the time of the
+            // whole tokens.
+            _ => seconds(self.window.time_of(rest).max(self.fill.saturating_sub(reset).into())).max(1),
         };
-        HeaderNumbers { rest, left: rest, time, reset: seconds(reset.as_nanos()), retry: None, granted: true }
-    }
-
-    /// Returns the seconds in which the tokens in a bucket came, rounded up, at least 1. The bucket
-    /// has `rest` whole tokens, and is full after `reset`.
-    #[inline]
-    fn came(&self, rest: u64, reset: Duration) -> u64 {
-        let Window { count, period, .. } = Window::of(self.quota);
-        // `reset` is rounded up, so this is rounded down, and must not be below the time of the
-        // whole tokens.
-        let came = u128::from(self.fill).saturating_sub(reset.as_nanos());
-        seconds(came.max((u128::from(rest) * period).div_ceil(count))).max(1)
+        HeaderNumbers { rest, left: rest, time, reset: seconds(reset.into()), retry: None, granted: true }
     }
 
     /// Returns the seconds until a token is there.
@@ -267,16 +261,14 @@ impl Policy {
     }
 
     pub(crate) fn denied(&self, denied: &Denied) -> HeaderNumbers {
-        let Window { count, period, burst } = Window::of(self.quota);
-        let time_of = |tokens: u64| (u128::from(tokens) * period).div_ceil(count);
         let (left, wait) = (denied.remaining(), denied.retry_after());
         let retry = wait.map(|wait| self.wait(wait));
-        let time = retry.unwrap_or_else(|| seconds(time_of(left)).max(1));
+        let time = retry.unwrap_or_else(|| seconds(self.window.time_of(left)).max(1));
         // The bucket is full once the requested tokens are there and the others have come. A
         // request for more than the burst has no wait, so `r` is the tokens that are left.
         let (rest, there) = if wait.is_some() { (0, denied.asked()) } else { (left, left) };
-        let wait = wait.unwrap_or_default().as_nanos();
-        let reset = seconds(wait + time_of(burst.saturating_sub(there)));
+        let others = self.window.time_of(self.window.burst.saturating_sub(there));
+        let reset = seconds(wait.unwrap_or_default().as_nanos() + others);
         HeaderNumbers { rest, left, time, reset, retry, granted: false }
     }
 
@@ -288,35 +280,40 @@ impl Policy {
     /// Returns whether `rest` tokens are few enough to be reported.
     pub(crate) fn is_scarce(&self, rest: u64) -> bool {
         let (hundredths, below) = (u128::from(rest) * 100, u128::from(self.below));
-        below >= 100 || hundredths < u128::from(Window::of(self.quota).q_and_w().0) * below
+        below >= 100 || hundredths < u128::from(self.window.q_and_w().0) * below
     }
 }
 
-/// A quota's numbers, for sums that do not overflow: a count and a burst are below 2^64, a period
-/// below 2^62.
+/// A quota's numbers: the tokens that come in a period, at most 2^62 nanoseconds, and the burst.
+#[derive(Clone, Copy, Debug)]
 struct Window {
-    count: u128,
-    /// Nanoseconds.
-    period: u128,
+    count: u64,
+    period: u64,
     burst: u64,
 }
 
 impl Window {
     fn of(quota: Quota) -> Window {
-        Window { count: quota.tokens().into(), period: quota.period().as_nanos(), burst: quota.capacity() }
+        let RawQuota { tokens, nanos, burst } = quota.numbers();
+        Window { count: tokens, period: nanos, burst }
     }
 
-    /// Returns the nanoseconds in which tokens come, rounded down. A bucket fills within 2^62.
-    fn time_of(&self, tokens: u64) -> u64 {
-        u64::try_from(u128::from(tokens) * self.period / self.count).unwrap_or(u64::MAX)
+    /// Returns the nanoseconds in which tokens come, rounded up.
+    #[inline]
+    fn time_of(&self, tokens: u64) -> u128 {
+        (u128::from(tokens) * u128::from(self.period)).div_ceil(self.count.into())
+    }
+
+    /// Returns the nanoseconds in which an empty bucket fills, rounded down: at most 2^62.
+    fn fill(&self) -> u64 {
+        let fill = u128::from(self.burst) * u128::from(self.period) / u128::from(self.count);
+        u64::try_from(fill).unwrap_or(u64::MAX)
     }
 
     /// Returns `q` and `w`.
     fn q_and_w(&self) -> (u64, u64) {
-        let Window { count, period, burst } = *self;
-        let fill = (u128::from(burst) * period).div_ceil(count);
-        let window = seconds(period).max(seconds(fill)).max(1);
-        let tokens = count * u128::from(window) * SECOND / period;
+        let window = seconds(self.period.into()).max(seconds(self.time_of(self.burst))).max(1);
+        let tokens = u128::from(self.count) * u128::from(window) * SECOND / u128::from(self.period);
         (u64::try_from(tokens).unwrap_or(MAX_INTEGER).min(MAX_INTEGER), window)
     }
 }
@@ -330,8 +327,8 @@ fn seconds(nanos: u128) -> u64 {
 }
 
 /// Returns the value of `RateLimit-Policy`.
-fn field(quoted: &str, quota: Quota, unit: Option<&Arc<str>>) -> HeaderValue {
-    let (tokens, window) = Window::of(quota).q_and_w();
+fn field(quoted: &str, window: Window, unit: Option<&Arc<str>>) -> HeaderValue {
+    let (tokens, window) = window.q_and_w();
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
     let text = format!("{quoted};q={tokens}{unit};w={window}");
     HeaderValue::try_from(text).expect("it is visible ASCII")

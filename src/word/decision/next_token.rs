@@ -16,6 +16,12 @@ use crate::time::tsc::raw_to_nanos;
 use crate::word::tick::TickScale;
 
 impl Granted {
+    /// Returns the nanoseconds of [`Granted::reset_after`].
+    #[inline]
+    pub(crate) fn reset_nanos(&self) -> u64 {
+        self.reset.nanos()
+    }
+
     /// Returns the time from the decision until the bucket has a token, if it has
     /// [none](Granted::remaining). `quota` is that of the decision.
     ///
