@@ -1,10 +1,9 @@
 //! The limits of a layer, taken at once: all of them or none.
 //!
 //! Each limit finds its key, puts itself on the stack as a `LimitChain`, and calls the next. The
-//! last takes from all. On the way back each adds its policy and refund to the outcome.
+//! last takes from all. On the way back each notes its policy and refund in the `LayerRequest`.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::sync::Arc;
 
 use super::said::Said;
@@ -13,7 +12,7 @@ use crate::http::{Check, Head, Policy};
 use crate::limiter::all_of::{sealed, take_all};
 use crate::word::decision::{Denied, Granted};
 
-/// A request to the limits of a layer.
+/// A request to the limits of a layer, and the notes of the limits.
 pub(crate) struct LayerRequest<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) cost: u64,
@@ -25,21 +24,15 @@ pub(crate) struct LayerRequest<'a> {
     pub(crate) counted: &'a [u64],
     /// Whether refusals are enforced for a share of keys only, by their hash.
     pub(crate) sampled: bool,
-    /// Hash of the first limit's key, or 0 if no share is sampled.
-    pub(crate) hash: Cell<u64>,
     /// Whether the tokens may be given back.
     pub(crate) refundable: bool,
-}
-
-/// The outcome of a request at all limits of a layer.
-pub(crate) struct ChainOutcome<'a> {
-    pub(crate) kind: LimitOutcome,
+    /// Hash of the first limit's key, or 0 if no share is sampled.
+    pub(crate) hash: u64,
     /// The limit that refused, or has the fewest tokens left. `None` if no limit applies.
     pub(crate) decider: Option<Decider<'a>>,
     /// Policies of the other limits.
     pub(crate) also: Vec<Arc<Policy>>,
     pub(crate) refunds: Vec<Refund>,
-    pub(crate) which: usize,
 }
 
 /// The limit that decided on a request.
@@ -49,23 +42,16 @@ pub(crate) struct Decider<'a> {
 }
 
 pub(crate) enum LimitOutcome {
-    Decided(Result<Granted, Denied>),
+    /// The decision, and the index of the limit that made it.
+    Decided(Result<Granted, Denied>, usize),
     /// No limit applies.
     Free,
     /// A key is missing and needed, perhaps by a fault of the setup.
-    NoKey {
-        check: Option<Check>,
-    },
+    NoKey { check: Option<Check> },
 }
 
 /// Gives back the tokens of a limit, and returns the tokens left if this limit decided.
 pub(crate) type Refund = Box<dyn FnOnce() -> Option<Granted> + Send>;
-
-impl<'a> ChainOutcome<'a> {
-    pub(crate) fn new(kind: LimitOutcome, which: usize) -> ChainOutcome<'a> {
-        ChainOutcome { kind, decider: None, also: Vec::new(), refunds: Vec::new(), which }
-    }
-}
 
 /// The limits that apply so far, the latest first. Each link is on the stack of its limit.
 pub(crate) struct LimitChain<'a> {
@@ -89,10 +75,10 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     /// Decides on a request at this limit and the rest.
     fn decide<'a>(
         &'a self,
-        asked: &LayerRequest<'_>,
+        asked: &mut LayerRequest<'a>,
         rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&LimitChain<'_>>,
-    ) -> ChainOutcome<'a>;
+    ) -> LimitOutcome;
     /// Returns the id of the limiter.
     fn id(&self) -> u64;
     /// Reports a fault that `head` shows or, without `head`, a fault of the key source.
@@ -102,16 +88,16 @@ pub(crate) trait DynLimit: Any + Send + Sync {
 
 /// Decides at the rest of the limits; after the last, takes from the whole chain.
 pub(crate) fn next<'a>(
-    asked: &LayerRequest<'_>,
+    asked: &mut LayerRequest<'a>,
     rest: &'a [Arc<dyn DynLimit>],
     chain: Option<&LimitChain<'_>>,
-) -> ChainOutcome<'a> {
+) -> LimitOutcome {
     match (rest.split_first(), chain) {
         (Some((limit, rest)), chain) => limit.decide(asked, rest, chain),
-        (None, None) => ChainOutcome::new(LimitOutcome::Free, usize::MAX),
+        (None, None) => LimitOutcome::Free,
         (None, Some(all)) => match take_all(all) {
-            Ok((granted, which)) => ChainOutcome::new(LimitOutcome::Decided(Ok(granted)), which),
-            Err(denied) => ChainOutcome::new(LimitOutcome::Decided(Err(denied.denied())), denied.which()),
+            Ok((granted, which)) => LimitOutcome::Decided(Ok(granted), which),
+            Err(denied) => LimitOutcome::Decided(Err(denied.denied()), denied.which()),
         },
     }
 }

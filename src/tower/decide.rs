@@ -1,6 +1,5 @@
 //! The decision of a layer on a request, and the work on its response.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +7,7 @@ use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::{Response, StatusCode};
 
-use super::chain::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::chain::{Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
 use super::decision::Decision;
 use super::said::Said;
 use super::stats::{LimitCounters, count};
@@ -67,21 +66,25 @@ impl LayerState {
             return self.skipped();
         }
         let before = head.extensions.get::<Decision>().map_or(&[][..], |decision| &decision.counted);
-        let asked = LayerRequest {
+        let mut asked = LayerRequest {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
             limits: self.limits.len(),
             said: &self.said,
             counted: before,
             sampled: (1..ALL_KEYS).contains(&self.enforced),
-            hash: Cell::new(0),
             refundable: self.refund_on.is_some(),
+            hash: 0,
+            decider: None,
+            also: Vec::new(),
+            refunds: Vec::new(),
         };
-        let ChainOutcome { kind, decider, also, refunds, .. } = next(&asked, &self.limits, None);
+        let outcome = next(&mut asked, &self.limits, None);
+        let LayerRequest { cost, hash, decider, also, refunds, .. } = asked;
         // The upper half, since the map's buckets have the same hash.
-        let enforced = asked.hash.get() >> 32 < self.enforced;
-        let (result, Decider { policy, counters }) = match (kind, decider) {
-            (LimitOutcome::Decided(result), Some(decider)) => (result, decider),
+        let enforced = hash >> 32 < self.enforced;
+        let (result, Decider { policy, counters }) = match (outcome, decider) {
+            (LimitOutcome::Decided(result, _), Some(decider)) => (result, decider),
             (LimitOutcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
                 self.suspect(&counters.rejected, head);
                 let refusal = Refusal::new(head, None, &policy).with_check(check);
@@ -90,7 +93,7 @@ impl LayerState {
             _ => return self.skipped(),
         };
         let counted = if before.is_empty() { self.ids.clone() } else { [before, &self.ids].concat().into() };
-        let decision = Decision { result, cost: asked.cost, counted };
+        let decision = Decision { result, cost, counted };
         if let Some(hook) = &self.hook {
             hook(head, &decision);
         }
@@ -172,7 +175,7 @@ impl After {
                 *granted = left;
             }
         }
-        if let Some((notice, granted)) = self.notice.take() {
+        if let Some((notice, granted)) = &self.notice {
             let fields = granted.headers(&notice.policy);
             // A client that has to wait would wait before it follows the redirection.
             let waits = status.is_redirection() && granted.remaining() == 0;

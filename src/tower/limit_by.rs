@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chain::{ChainOutcome, Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, next};
+use super::chain::{Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Refund, next};
 use super::limiter::{DynLimiter, LimiterRequest};
 use super::policies::Policies;
 use super::said::Said;
@@ -188,19 +188,19 @@ impl<K> fmt::Debug for LimitBy<K> {
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn decide<'a>(
         &'a self,
-        asked: &LayerRequest<'_>,
+        asked: &mut LayerRequest<'a>,
         rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&LimitChain<'_>>,
-    ) -> ChainOutcome<'a> {
+    ) -> LimitOutcome {
         let key = self.key.key_from(asked.head);
         // The first limit's key is sampled, even if only other limits apply.
         if let Some(key) = &key
             && asked.sampled
             && rest.len() + 1 == asked.limits
         {
-            asked.hash.set(self.limiter.hash(key));
+            asked.hash = self.limiter.hash(key);
         }
-        if asked.counted.contains(&self.limiter.id()) {
+        if asked.counted.iter().any(|id| *id == self.limiter.id()) {
             return next(asked, rest, chain);
         }
         let index = chain.map_or(0, |chain| chain.index + 1);
@@ -209,20 +209,26 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
             match self.missing {
                 OnMissingKey::Share => {}
                 OnMissingKey::Allow => return next(asked, rest, chain),
-                OnMissingKey::Reject => return self.no_key(asked.head, index),
+                OnMissingKey::Reject => return self.no_key(asked),
             }
         }
         let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
         let request = LimiterRequest { key, plan, n: asked.cost };
-        let mut outcome = ChainOutcome::new(LimitOutcome::Free, 0);
-        if rest.is_empty() && chain.is_none() {
-            outcome.kind = LimitOutcome::Decided(self.limiter.try_acquire(&request));
+        let outcome = if rest.is_empty() && chain.is_none() {
+            LimitOutcome::Decided(self.limiter.try_acquire(&request), index)
         } else {
+            let mut outcome = LimitOutcome::Free;
             self.limiter.with(&request, &mut |limit| {
                 outcome = next(asked, rest, Some(&LimitChain { limit, before: chain, index }));
             });
+            outcome
+        };
+        if let LimitOutcome::Decided(result, which) = &outcome {
+            self.note(asked, &request, *which == index, result.is_ok());
+            if asked.refundable && result.is_ok() {
+                asked.refunds.push(self.refund(request, *which == index));
+            }
         }
-        self.tell(&mut outcome, asked, index, request);
         outcome
     }
 
@@ -250,10 +256,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     #[cold]
-    fn no_key(&self, head: Head<'_>, index: usize) -> ChainOutcome<'_> {
-        let check = self.key.check(Some(head));
-        let decider = Some(self.decider(self.policy.clone()));
-        ChainOutcome { decider, ..ChainOutcome::new(LimitOutcome::NoKey { check }, index) }
+    fn no_key<'a>(&'a self, asked: &mut LayerRequest<'a>) -> LimitOutcome {
+        asked.decider = Some(self.decider(self.policy.clone()));
+        LimitOutcome::NoKey { check: self.key.check(Some(asked.head)) }
     }
 
     /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for faults.
@@ -268,33 +273,34 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         Decider { policy, counters: &self.counters }
     }
 
-    /// Adds the policy and the refund of this limit to an outcome.
-    #[inline(always)]
-    fn tell<'a>(
+    /// Notes the policy of this limit, and a refused key.
+    #[inline]
+    fn note<'a>(
         &'a self,
-        outcome: &mut ChainOutcome<'a>,
-        asked: &LayerRequest<'_>,
-        index: usize,
-        request: LimiterRequest<K>,
+        asked: &mut LayerRequest<'a>,
+        request: &LimiterRequest<K>,
+        decided: bool,
+        granted: bool,
     ) {
-        let LimitOutcome::Decided(result) = &outcome.kind else { return };
-        let quota = request.plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota());
-        let decided = outcome.which == index;
+        let quota = request.plan.as_ref().map_or_else(|| self.limiter.quota(), Plan::quota);
+        let policy = self.policy_of(quota);
         if !decided {
-            outcome.also.push(self.policy_of(quota));
-        } else {
-            outcome.decider = Some(self.decider(self.policy_of(quota)));
-            if let (Some(key), Err(_)) = (&request.key, result) {
-                self.top.note(key);
-            }
+            return asked.also.push(policy);
         }
-        if asked.refundable && result.is_ok() {
-            let limiter = self.limiter.clone();
-            outcome.refunds.push(Box::new(move || {
-                limiter.refund(&request);
-                decided.then(|| limiter.peek(&request))
-            }));
+        asked.decider = Some(self.decider(policy));
+        if let (Some(key), false) = (&request.key, granted) {
+            self.top.note(key);
         }
+    }
+
+    /// Returns the refund of a granted request.
+    #[cold]
+    fn refund(&self, request: LimiterRequest<K>, decided: bool) -> Refund {
+        let limiter = self.limiter.clone();
+        Box::new(move || {
+            limiter.refund(&request);
+            decided.then(|| limiter.peek(&request))
+        })
     }
 }
 
