@@ -24,15 +24,14 @@ pub(crate) struct LayerRequest<'a> {
     pub(crate) counted: &'a [u64],
     /// Whether refusals are enforced for a share of keys only, by their hash.
     pub(crate) sampled: bool,
-    /// Whether the tokens may be given back.
-    pub(crate) refundable: bool,
     /// Hash of the first limit's key, or 0 if no share is sampled.
     pub(crate) hash: u64,
     /// The limit that refused, or has the fewest tokens left. `None` if no limit applies.
     pub(crate) decider: Option<Decider<'a>>,
     /// Policies of the other limits.
     pub(crate) also: Vec<Arc<Policy>>,
-    pub(crate) refunds: Vec<Refund>,
+    /// Refunds of the limits, if the tokens may be given back.
+    pub(crate) refunds: Option<Vec<Refund>>,
 }
 
 /// The limit that decided on a request.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use crossbeam_utils::CachePadded;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use super::chain::{Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
 use super::decision::Decision;
@@ -73,19 +73,18 @@ impl LayerState {
             said: &self.said,
             counted: before,
             sampled: (1..ALL_KEYS).contains(&self.enforced),
-            refundable: self.refund_on.is_some(),
             hash: 0,
             decider: None,
             also: Vec::new(),
-            refunds: Vec::new(),
+            refunds: self.refund_on.as_ref().map(|_| Vec::new()),
         };
         let outcome = next(&mut asked, &self.limits, None);
-        let LayerRequest { cost, hash, decider, also, refunds, .. } = asked;
+        let Some(Decider { policy, counters }) = asked.decider else { return self.skipped() };
         // The upper half, since the map's buckets have the same hash.
-        let enforced = hash >> 32 < self.enforced;
-        let (result, Decider { policy, counters }) = match (outcome, decider) {
-            (LimitOutcome::Decided(result, _), Some(decider)) => (result, decider),
-            (LimitOutcome::NoKey { check }, Some(Decider { policy, counters })) if enforced => {
+        let enforced = asked.hash >> 32 < self.enforced;
+        let result = match outcome {
+            LimitOutcome::Decided(result, _) => result,
+            LimitOutcome::NoKey { check } if enforced => {
                 self.suspect(&counters.rejected, head);
                 let refusal = Refusal::new(head, None, &policy).with_check(check);
                 return Action::Refuse(self.reject.reject(&refusal));
@@ -93,15 +92,21 @@ impl LayerState {
             _ => return self.skipped(),
         };
         let counted = if before.is_empty() { self.ids.clone() } else { [before, &self.ids].concat().into() };
-        let decision = Decision { result, cost, counted };
+        let decision = Decision { result, cost: asked.cost, counted };
         if let Some(hook) = &self.hook {
             hook(head, &decision);
         }
-        let notice = Notice { policy, also };
-        match (result, enforced) {
+        let notice = Notice { policy, also: asked.also };
+        match (decision.result, enforced) {
             (Ok(granted), _) => {
                 count(&counters.granted);
-                let refund = self.refund_on.clone().map(|on| (on, refunds, counters.clone()));
+                let refund = match (&self.refund_on, asked.refunds) {
+                    (Some(on), Some(refunds)) => {
+                        let (on, counters) = (on.clone(), counters.clone());
+                        Some(Box::new(PendingRefund { on, refunds, counters }))
+                    }
+                    _ => None,
+                };
                 let notice = (enforced && notice.has_grants()).then_some((notice, granted));
                 Action::Pass(Some(decision), After { notice, refund })
             }
@@ -128,7 +133,7 @@ impl LayerState {
     fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
         let mut response = self.reject.reject(refusal);
         if !refusal.is_grpc() && notice.policy.form != Headers::None {
-            notice.add(&mut response, denied.headers(&notice.policy));
+            notice.add(response.headers_mut(), denied.headers(&notice.policy));
         }
         response
     }
@@ -146,40 +151,53 @@ impl Notice {
         !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
     }
 
-    fn add<B>(&self, response: &mut Response<B>, fields: Fields) {
+    #[inline]
+    fn add(&self, headers: &mut HeaderMap, fields: Fields) {
         for policy in self.also.iter().rev() {
-            policy.append_to(response.headers_mut());
+            policy.append_to(headers);
         }
-        fields.append_to(response.headers_mut());
+        fields.append_to(headers);
     }
 }
 
 /// The work on a response once it is there.
 pub(super) struct After {
     notice: Option<(Notice, Granted)>,
-    refund: Option<(RefundOn, Vec<Refund>, Arc<LimitCounters>)>,
+    /// In a box, as the future of each request has room for it.
+    refund: Option<Box<PendingRefund>>,
 }
 
 impl After {
     pub(super) const NOTHING: After = After { notice: None, refund: None };
 
-    pub(super) fn act<B>(&mut self, response: &mut Response<B>) {
-        let status = response.status();
-        if let Some((on, refunds, counters)) = self.refund.take()
-            && on(status)
-        {
-            count(&counters.refunded);
-            // All give back before the response reports the tokens that are left.
-            let left = refunds.into_iter().filter_map(|refund| refund()).last();
-            if let (Some(left), Some((_, granted))) = (left, &mut self.notice) {
-                *granted = left;
-            }
-        }
+    pub(super) fn act(&mut self, status: StatusCode, headers: &mut HeaderMap) {
+        // All give back before the response reports the tokens that are left.
+        let left = self.refund.take().and_then(|refund| refund.give_back(status));
         if let Some((notice, granted)) = &self.notice {
+            let granted = left.as_ref().unwrap_or(granted);
             let fields = granted.headers(&notice.policy);
             // A client that has to wait would wait before it follows the redirection.
             let waits = status.is_redirection() && granted.remaining() == 0;
-            notice.add(response, if waits { fields.without_rest() } else { fields });
+            notice.add(headers, if waits { fields.without_rest() } else { fields });
         }
+    }
+}
+
+/// The tokens of a granted request that some statuses of its response give back.
+struct PendingRefund {
+    on: RefundOn,
+    refunds: Vec<Refund>,
+    counters: Arc<LimitCounters>,
+}
+
+impl PendingRefund {
+    /// Gives the tokens back if the status says so. Returns the tokens left at the limit that
+    /// decided.
+    fn give_back(self, status: StatusCode) -> Option<Granted> {
+        if !(self.on)(status) {
+            return None;
+        }
+        count(&self.counters.refunded);
+        self.refunds.into_iter().filter_map(|refund| refund()).last()
     }
 }

@@ -225,8 +225,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         };
         if let LimitOutcome::Decided(result, which) = &outcome {
             self.note(asked, &request, *which == index, result.is_ok());
-            if asked.refundable && result.is_ok() {
-                asked.refunds.push(self.refund(request, *which == index));
+            if let (Some(refunds), Ok(_)) = (&mut asked.refunds, result) {
+                refunds.push(self.refund(request, *which == index));
             }
         }
         outcome

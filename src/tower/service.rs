@@ -64,21 +64,21 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        let kind = match self.state.rule(Head::from(&request)) {
-            Action::Refuse(response) => ResponseKind::Answered { answer: Some(Ok(response)) },
-            Action::Pass(decision, after) => {
-                if let Some(decision) = decision {
-                    request.extensions_mut().insert(decision);
-                }
-                // No task waits: the future polls a service again that is not ready.
-                match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(Ok(())) => ResponseKind::Passed { inner: self.inner.call(request), after },
-                    Poll::Ready(Err(error)) => ResponseKind::Answered { answer: Some(Err(error)) },
-                    Poll::Pending => self.wait(request, after),
-                }
-            }
+        let (decision, after) = match self.state.rule(Head::from(&request)) {
+            Action::Pass(decision, after) => (decision, after),
+            Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
         };
-        ResponseFuture { kind }
+        if let Some(decision) = decision {
+            request.extensions_mut().insert(decision);
+        }
+        // No task waits: the future polls a service again that is not ready.
+        match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => {
+                ResponseFuture { kind: ResponseKind::Passed { inner: self.inner.call(request), after } }
+            }
+            Poll::Ready(Err(error)) => ResponseFuture::answered(Err(error)),
+            Poll::Pending => ResponseFuture { kind: self.wait(request, after) },
+        }
     }
 }
 
@@ -139,6 +139,12 @@ pin_project! {
     }
 }
 
+impl<T: Service<Request<A>>, A> ResponseFuture<T, A> {
+    fn answered(answer: Result<Response<Bytes>, T::Error>) -> Self {
+        ResponseFuture { kind: ResponseKind::Answered { answer: Some(answer) } }
+    }
+}
+
 const DONE: &str = "it is not polled when it is ready";
 
 impl<T, A, B> Future for ResponseFuture<T, A>
@@ -153,7 +159,7 @@ where
             match kind.as_mut().project() {
                 ResponseProjection::Passed { inner, after } => {
                     let mut response = ready!(inner.poll(context))?;
-                    after.act(&mut response);
+                    after.act(response.status(), response.headers_mut());
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
                 ResponseProjection::Answered { answer } => {
