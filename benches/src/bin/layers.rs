@@ -1,0 +1,99 @@
+//! The time of a request through tollgate's layer and through tower_governor's, in axum.
+//!
+//! Each round sends the same requests to three routers in turn: without a layer, and behind each
+//! layer, with headers. It is in one process, without sockets, on one thread. The first router of a
+//! round changes from round to round. The median of the rounds counts, so a machine that is busy
+//! now and then does not decide.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::hint::black_box;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use axum::routing::get;
+use tollgate::http::ClientIp;
+use tollgate::tower::RateLimitLayer;
+use tollgate::{Quota, RateLimiter};
+use tower::Service;
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+const ROUNDS: usize = 201;
+/// Requests to each router in a round.
+const REQUESTS: usize = 5_000;
+const CLIENTS: usize = 1_000;
+
+fn bare() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+/// Returns a router that grants a token a nanosecond to each address.
+fn ours() -> Router {
+    let limiter = RateLimiter::<IpAddr>::new(Quota::per_second(1_000_000_000));
+    let key = ClientIp::peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0.ip());
+    bare().layer(RateLimitLayer::builder(limiter).key(key).build())
+}
+
+/// Returns the same by tower_governor.
+fn theirs() -> Router {
+    let mut config = GovernorConfigBuilder::default();
+    let config = config.per_nanosecond(1).burst_size(1_000_000_000).use_headers().finish();
+    bare().layer(GovernorLayer::new(config.expect("a quota")))
+}
+
+fn answer(router: &mut Router, client: usize) -> Response {
+    let [.., high, low] = client.to_be_bytes();
+    let mut request = Request::new(Body::empty());
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, high, low], 4711))));
+    let future = pin!(<Router as Service<Request<Body>>>::call(router, request));
+    let Poll::Ready(answer) = future.poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("a request waits for nothing");
+    };
+    let answer: Result<Response, Infallible> = answer;
+    answer.unwrap_or_else(|never| match never {})
+}
+
+/// Returns the nanoseconds of a request.
+fn time(router: &mut Router) -> f64 {
+    let begin = Instant::now();
+    for request in 0..REQUESTS {
+        assert_eq!(black_box(answer(router, request % CLIENTS)).status(), StatusCode::OK);
+    }
+    begin.elapsed().as_secs_f64() * 1e9 / REQUESTS as f64
+}
+
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn main() {
+    let mut routers = [bare(), ours(), theirs()];
+    for (router, header) in routers.iter_mut().zip(["content-type", "ratelimit", "x-ratelimit-remaining"]) {
+        assert!(answer(router, 0).headers().contains_key(header), "{header}");
+    }
+    let rounds: Vec<[f64; 3]> = (0..ROUNDS)
+        .map(|round| {
+            let mut times = [0.0; 3];
+            for turn in 0..3 {
+                let which = (round + turn) % 3;
+                times[which] = time(&mut routers[which]);
+            }
+            times
+        })
+        .collect();
+    for (which, name) in ["no layer", "tollgate", "tower_governor"].iter().enumerate() {
+        println!("{name:<15} {:6.0} ns a request", median(rounds.iter().map(|times| times[which])));
+    }
+    let ratio = median(rounds.iter().map(|[none, ours, theirs]| (ours - none) / (theirs - none)));
+    println!("tollgate's time over no layer is {ratio:.2} of tower_governor's");
+}
