@@ -1,5 +1,7 @@
 //! The time of a request through tollgate's layer and through tower_governor's, in axum.
 //!
+//!     cargo run --release --manifest-path benches/Cargo.toml --features layers --bin layers
+//!
 //! Each round sends the same requests to three routers in turn: without a layer, and behind each
 //! layer, with headers. It is in one process, without sockets, on one thread. The first router of a
 //! round changes from round to round. The median of the rounds counts, so a machine that is busy
