@@ -125,6 +125,14 @@ fn put(text: &mut [u8], end: usize, part: &[u8]) -> usize {
 #[inline]
 fn put_number(text: &mut [u8], end: usize, mut number: u64) -> usize {
     let mut start = end;
+    // Two digits of a division by 100.
+    while number >= 100 {
+        let pair = (number % 100) as u8;
+        number /= 100;
+        start -= 2;
+        text[start] = b'0' + pair / 10;
+        text[start + 1] = b'0' + pair % 10;
+    }
     loop {
         start -= 1;
         text[start] = b'0' + (number % 10) as u8;

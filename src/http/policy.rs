@@ -301,7 +301,11 @@ impl Window {
     /// Returns the nanoseconds in which tokens come, rounded up.
     #[inline]
     fn time_of(&self, tokens: u64) -> u128 {
-        (u128::from(tokens) * u128::from(self.period)).div_ceil(self.count.into())
+        match tokens.checked_mul(self.period) {
+            // A division of 64 bits suffices.
+            Some(product) => product.div_ceil(self.count).into(),
+            None => (u128::from(tokens) * u128::from(self.period)).div_ceil(self.count.into()),
+        }
     }
 
     /// Returns the nanoseconds in which an empty bucket fills, rounded down: at most 2^62.

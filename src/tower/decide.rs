@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::chain::{Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
-use super::decision::Decision;
+use super::decision::{Decision, LimiterIds};
 use super::said::Said;
 use super::stats::{LimitCounters, count};
 use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
@@ -23,7 +23,7 @@ pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 pub(crate) struct LayerState {
     pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
     /// Ids of the limiters.
-    pub(crate) ids: Arc<[u64]>,
+    pub(crate) ids: LimiterIds,
     pub(crate) cost: Option<Cost>,
     pub(crate) skip: Option<Skip>,
     pub(crate) hook: Option<DecisionHook>,
@@ -65,7 +65,8 @@ impl LayerState {
         if self.skip.as_ref().is_some_and(|skip| skip(head)) {
             return self.skipped();
         }
-        let before = head.extensions.get::<Decision>().map_or(&[][..], |decision| &decision.counted);
+        let before =
+            head.extensions.get::<Decision>().map_or(&[][..], |decision| decision.counted.as_slice());
         let mut asked = LayerRequest {
             head,
             cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
@@ -91,7 +92,10 @@ impl LayerState {
             }
             _ => return self.skipped(),
         };
-        let counted = if before.is_empty() { self.ids.clone() } else { [before, &self.ids].concat().into() };
+        let counted = match before {
+            [] => self.ids.clone(),
+            _ => [before, self.ids.as_slice()].concat().into(),
+        };
         let decision = Decision { result, cost: asked.cost, counted };
         if let Some(hook) = &self.hook {
             hook(head, &decision);

@@ -25,8 +25,33 @@ use crate::word::decision::{Denied, Granted};
 pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
-    /// Ids of the limiters that have counted the request.
-    pub(crate) counted: Arc<[u64]>,
+    pub(crate) counted: LimiterIds,
+}
+
+/// The limiters that have counted a request.
+#[derive(Clone, Debug)]
+pub(crate) enum LimiterIds {
+    /// A layer of one limit adds no count of references to a request.
+    One(u64),
+    Several(Arc<[u64]>),
+}
+
+impl LimiterIds {
+    pub(crate) fn as_slice(&self) -> &[u64] {
+        match self {
+            LimiterIds::One(id) => std::slice::from_ref(id),
+            LimiterIds::Several(ids) => ids,
+        }
+    }
+}
+
+impl From<Vec<u64>> for LimiterIds {
+    fn from(ids: Vec<u64>) -> LimiterIds {
+        match ids[..] {
+            [id] => LimiterIds::One(id),
+            _ => LimiterIds::Several(ids.into()),
+        }
+    }
 }
 
 impl Decision {

@@ -47,7 +47,7 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
     fn from(first: LimitBy<K>) -> LayerBuilder<K> {
         let state = LayerState {
             limits: Box::default(),
-            ids: Arc::default(),
+            ids: Vec::new().into(),
             cost: None,
             skip: None,
             hook: None,
@@ -267,7 +267,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         let first = Arc::new(first);
         let others = others.into_iter().map(|finish| finish(&first.policy));
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
-        state.ids = state.limits.iter().map(|limit| limit.id()).collect();
+        state.ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<u64>>().into();
         if shadow {
             state.enforced = 0;
         }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use http::{Request, Response, StatusCode};
 use tollgate::http::{ClientIp, Headers};
 use tollgate::tower::RateLimitLayer;
-use tollgate::{Quota, RateLimiter};
+use tollgate::{Clock, Quota, RateLimiter};
 use tower::{Layer, Service};
 
 const REQUESTS: u64 = 20_000;
@@ -79,6 +79,8 @@ fn under_another(quota: Quota, as_plan: bool) -> u64 {
 fn main() {
     let (plenty, none) = (Quota::per_second(1_000_000_000), Quota::per_hour(1));
     let kind = std::env::args().nth(1).expect("the kind of requests");
+    // Until then, a decision takes other instructions.
+    Clock::new().warm();
     let right = match kind.as_str() {
         "bare" => requests(&mut Nothing, StatusCode::OK),
         "granted" => limited(plenty, Headers::Ietf, StatusCode::OK),
