@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::bucket::engine::At;
 use crate::bucket::receipt::Receipt;
 use crate::keyed::key::ToKey;
-use crate::limiter::inner::CallOptions;
+use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::{Clock, Moment};

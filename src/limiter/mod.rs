@@ -7,6 +7,7 @@ mod bucket_verbs;
 pub(crate) mod builder;
 pub(crate) mod inner;
 pub(crate) mod janitor;
+pub(crate) mod key_call;
 pub(crate) mod key_limit;
 #[cfg(feature = "tower")]
 pub(crate) mod keyless;
@@ -18,3 +19,4 @@ pub(crate) mod settings;
 pub(crate) mod token_bucket;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
+mod try_acquire;

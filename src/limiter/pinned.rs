@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 use crate::keyed::key::ToKey;
 use crate::keyed::store::StoreGuard;
-use crate::limiter::inner::{CallOptions, Inner, KeyCall};
+use crate::limiter::inner::Inner;
+use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};

@@ -1,0 +1,224 @@
+//! A call on one key: its entry, its options and its plan, and the verbs off the hot path.
+
+use std::hash::{BuildHasher, Hash};
+
+use crate::bucket::atomic::Miss;
+use crate::bucket::engine::{At, Done, Now};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::{Hold, Reservation, Reserved};
+use crate::keyed::entry::KeyEntry;
+use crate::keyed::key::{KeyQuery, ToKey};
+use crate::keyed::protocol;
+use crate::keyed::protocol::Entry;
+use crate::keyed::store::{Known, StoreGuard};
+use crate::limiter::inner::Inner;
+use crate::time::clock::Moment;
+use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::plan::Plan;
+use crate::word::state::Origin;
+use crate::word::verb::{Call, Take};
+
+/// The options of a call, beside its key and its tokens.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CallOptions<'a> {
+    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) now: Option<Moment>,
+}
+
+impl CallOptions<'_> {
+    pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
+}
+
+/// The results of a take. Each verb returns some of them.
+struct Taken {
+    decision: Result<Granted, Denied>,
+    /// The tokens taken: none, if the decision is a refusal.
+    granted: Granted,
+    /// A receipt for the tokens taken, if they can be given back.
+    receipt: Option<Receipt>,
+}
+
+impl Taken {
+    fn new(call: Call, done: Result<Done, Denied>) -> Taken {
+        let Done { outcome, reading, leased } = match done {
+            Ok(done) => done,
+            Err(denied) => {
+                let granted = Granted::anyway(0, denied.remaining());
+                return Taken { decision: Err(denied), granted, receipt: None };
+            }
+        };
+        let receipt = || Receipt::new(outcome, &reading, call.plan).beside(reading.refill.units(leased));
+        let decision = call.decision(outcome, reading);
+        Taken {
+            receipt: outcome.granted.then(receipt),
+            granted: decision.unwrap_or_else(|_| call.granted(outcome, &reading)),
+            decision,
+        }
+    }
+}
+
+/// A call on one key, with its entry looked up by hash.
+pub(crate) struct KeyCall<'a, K, Q: ?Sized, S> {
+    pub(crate) inner: &'a Inner<K, S>,
+    pub(crate) entry: KeyEntry<'a, K, Q>,
+    pub(crate) options: CallOptions<'a>,
+}
+
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
+    /// Takes `n` tokens, without an attempt.
+    #[cold]
+    pub(crate) fn decide(self, n: u64) -> Result<Granted, Denied> {
+        let KeyCall { inner, entry, options } = self;
+        if let CallOptions { plan: None, now: Some(now) } = options
+            && let Some(hot) = &inner.keyspace.hot
+        {
+            return inner.keyspace.try_acquire_hot(
+                hot,
+                entry,
+                At(&inner.keyspace.engine, now),
+                Miss::StaleReading,
+                n,
+            );
+        }
+        inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
+    }
+
+    pub(crate) fn acquire_up_to(self, n: u64) -> Granted {
+        let taken = self.take(Take::UpTo(n));
+        self.inner.hook.observe_up_to(n, taken.granted, taken.decision)
+    }
+
+    pub(crate) fn refund(self, n: u64) {
+        if let (Some(found), Ok(plan)) = (self.entry.get(), self.plan()) {
+            self.inner.keyspace.settle_found(Known::of(found), plan, Settle::Refund(n));
+        }
+    }
+
+    pub(crate) fn peek(self) -> Snapshot {
+        let looked = self.look(Take::Exactly(0));
+        looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
+    }
+
+    /// Returns whether the key has an entry.
+    pub(crate) fn is_held(&self) -> bool {
+        self.entry.get().is_some()
+    }
+
+    /// Returns the decision on a take, without the take.
+    pub(crate) fn look(&self, take: Take) -> Result<Granted, Denied> {
+        let (call, engine) = (Call { take, plan: self.plan()? }, &self.inner.keyspace.engine);
+        let entry = self.entry.under(call.plan.as_ref());
+        let Done { outcome, reading, .. } = match self.options.now {
+            None => protocol::peek(engine, entry, Now(engine), call),
+            Some(now) => protocol::peek(engine, entry, At(engine, now), call),
+        };
+        call.decision(outcome, reading)
+    }
+
+    /// Returns the plan of the call, else the plan of the key.
+    fn plan(&self) -> Result<Option<Plan>, Denied> {
+        match (self.options.plan, &self.inner.plans) {
+            (None, None) => Ok(None),
+            (Some(plan), _) if plan.limiter != self.inner.keyspace.id => Err(Denied::foreign_plan()),
+            (Some(plan), _) => Ok(Some(*plan)),
+            (None, Some(plans)) => Ok(plans.of(self.entry)),
+        }
+    }
+
+    fn take(&self, take: Take) -> Taken {
+        let engine = &self.inner.keyspace.engine;
+        let plan = match self.plan() {
+            Ok(plan) => plan,
+            Err(denied) => return Taken::new(take.into(), Err(denied)),
+        };
+        let (entry, call) = (self.entry.under(plan.as_ref()), Call { take, plan });
+        let done = match self.options.now {
+            None => protocol::acquire(engine, entry, Now(engine), call),
+            Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
+        };
+        Taken::new(call, done)
+    }
+
+    /// Takes tokens of the key, shows the decision to the hook, and returns a receipt for the take.
+    ///
+    /// Where shadow mode overruled a refusal the receipt is void: nothing can be given back.
+    pub(crate) fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
+        let KeyCall { inner, entry, .. } = self;
+        let removals = inner.keyspace.shard(entry.pin, entry.key).latest();
+        let taken = self.take(take);
+        let granted = inner.hook.observe(take.tokens(), taken.decision)?;
+        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.moment()));
+        Ok((granted, receipt.counted_from(removals)))
+    }
+
+    /// Like [`receive`](KeyCall::receive), with a receipt that is valid without the key.
+    pub(crate) fn receive_by_entry(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
+        let (granted, mut receipt) = self.receive(take)?;
+        if receipt.origin == Origin::Own {
+            receipt.origin = match self.entry.pin {
+                StoreGuard::Map(buckets, guard) => {
+                    let found = buckets.map.get_key_value(&self.entry.key.in_map(), guard);
+                    found.map_or(Origin::Nowhere, |(stored, _)| Origin::Entry(stored.tag.packed()))
+                }
+                StoreGuard::Table(_) => Origin::Inline(self.entry.key.full),
+            };
+        }
+        Ok((granted, receipt))
+    }
+
+    /// Undoes the take of a receipt of this key.
+    pub(crate) fn undo(self, receipt: &Receipt) {
+        let (keyspace, entry) = (&self.inner.keyspace, self.entry);
+        let shard = keyspace.shard(entry.pin, entry.key);
+        let known = match receipt.origin {
+            Origin::Own => entry.get().map(|found| Known::since(found, shard, receipt)),
+            _ => keyspace.bucket_of(entry.pin, receipt),
+        };
+        if let Some(known) = known {
+            keyspace.settle_found(known, receipt.plan, Settle::Undo(receipt));
+        }
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
+    /// Returns a call on a key, for the verbs off the hot path.
+    #[inline]
+    pub(crate) fn call<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        pin: &'a StoreGuard<'a, K>,
+        key: &'a Q,
+        options: CallOptions<'a>,
+    ) -> KeyCall<'a, K, Q, S> {
+        KeyCall { inner: self, entry: self.keyspace.entry(pin, KeyQuery::new(&self.hasher, key)), options }
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
+    pub(crate) fn reserve<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        options: CallOptions<'_>,
+        n: u64,
+        max_wait: u64,
+    ) -> Reserved<'_> {
+        // In shadow mode no caller waits, either.
+        let take = match max_wait == 0 || self.hook.is_shadow() {
+            true => Take::Exactly(n),
+            false => Take::Reserve { n, max_wait },
+        };
+        let (granted, receipt) =
+            self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)?;
+        Ok(Reservation::new(&self.keyspace, receipt, granted))
+    }
+
+    pub(crate) fn hold<Q>(&self, key: &Q, options: CallOptions<'_>, n: u64) -> Result<Hold<'_>, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        // The later settlement needs a bucket with a level.
+        let take = if n == 0 { Take::Touch } else { Take::Exactly(n) };
+        let (granted, receipt) =
+            self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)?;
+        Ok(Hold::new(&self.keyspace, receipt, granted))
+    }
+}
