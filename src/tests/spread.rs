@@ -5,6 +5,9 @@
 //! time, and one of three quarters of that, which has no more.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -36,7 +39,10 @@ struct Hot {
 
 impl Hot {
     fn new(quota: Quota, cells: usize) -> Hot {
-        let (clock, mock) = Clock::mock();
+        Hot::on(Clock::mock(), quota, cells)
+    }
+
+    fn on((clock, mock): (Clock, MockClock), quota: Quota, cells: usize) -> Hot {
         let room = LayoutOptions { max_debt: Some(DEBT), ..LayoutOptions::DEFAULT };
         let layout = Layout::of(quota.numbers(), room).expect("it is an ordinary quota");
         let engine = Engine::new(LiveTerms::new(quota, layout), clock.clone(), None);
@@ -86,6 +92,14 @@ impl Hot {
 
     fn advance(&self, nanos: u64) {
         self.mock.advance(Duration::from_nanos(nanos));
+    }
+
+    /// Takes the tokens left in a cell, and one more; returns the size of the lease that the cell
+    /// has then.
+    fn refill(&self, own: usize) -> u64 {
+        while self.cells.of(own).take(Generation::ONLY, 1).is_some() {}
+        self.take(own, 1).expect("there are plenty");
+        self.cells.of(own).lease_size()
     }
 
     /// Takes at one instant until there is a lease in every cell.
@@ -305,6 +319,120 @@ fn nothing_is_leased_of_a_bucket_at_leisure() {
         hot.advance(5_000);
         assert!(hot.take(turn % 2, 1).is_ok());
         assert_eq!(hot.spread().at_hand(), 0);
+    }
+}
+
+/// The lease is of two tokens after 32 takes. Each fill within 4 us doubles the next lease, up to
+/// 512 tokens. Within 16 us the size stays, within 1 ms it is halved. After that there is none.
+#[test]
+fn the_size_of_a_lease_follows_the_time_between_fills() {
+    let fresh = || Hot::new(Quota::per_second(1_000).burst(1_000_000), 1);
+    let hot = fresh();
+    assert!((0..32).all(|_| hot.refill(0) == 0), "a lease before the demand is known");
+    for size in [2, 4, 8, 16, 32, 64, 128, 256].into_iter().chain([512; 20]) {
+        assert_eq!(hot.refill(0), size);
+    }
+    let gaps =
+        [(0, 64), (4_000, 64), (4_001, 32), (16_000, 32), (16_001, 16), (1_000_000, 16), (1_000_001, 0)];
+    for (gap, next) in gaps {
+        let hot = fresh();
+        while hot.refill(0) < 16 {}
+        hot.advance(gap);
+        // The size of a fill was decided by the one before, unless the cell was idle meanwhile.
+        assert_eq!((hot.refill(0), hot.refill(0)), (if next == 0 { 0 } else { 32 }, next), "{gap} ns");
+    }
+    let hot = fresh();
+    while hot.refill(0) < 2 {}
+    hot.advance(16_001);
+    hot.refill(0);
+    hot.advance(16_001);
+    assert_eq!((hot.refill(0), hot.refill(0)), (2, 0), "half of two is no lease");
+}
+
+/// A lease is at most its cell's even part of half the spare tokens, and of a quarter of the burst.
+#[test]
+fn a_lease_is_a_small_part_of_the_bucket() {
+    for (burst, cells) in [(1_000, 1), (1_000, 2), (5_000, 4), (300, 8)] {
+        let hot = Hot::new(Quota::per_second(1).burst(burst), cells);
+        let (mut left, mut last, mut largest) = (burst, 0, 0);
+        while left > 0 {
+            let size = hot.refill(0);
+            left = left - last - 1;
+            let part = left / (2 * cells as u64);
+            assert!(size <= part, "{size} of {left} tokens, {cells} cells");
+            if largest == 1 << (burst / (4 * cells as u64)).ilog2() {
+                assert_eq!(
+                    size,
+                    largest.min(part) * u64::from(part > 1),
+                    "{left} tokens left, {cells} cells"
+                );
+            }
+            (last, largest) = (size, largest.max(size));
+        }
+        assert!(hot.take(0, 1).is_err());
+    }
+}
+
+/// By one thread at one instant. A grant beside a lease does not count the tokens of that lease.
+#[test]
+fn a_take_of_more_than_its_lease_has_left_loses_no_token() {
+    for n in [1, 2, 3, 7, 30] {
+        let hot = Hot::new(Quota::per_second(1).burst(4_000), 1);
+        hot.heat(1);
+        let mut left = hot.remaining();
+        while let Ok(granted) = hot.take(0, n) {
+            left -= n;
+            assert_eq!(hot.remaining(), left, "takes of {n}");
+            assert!(granted.remaining() == left || granted.remaining() < left && n > 1);
+        }
+        assert!(left < n, "{left} tokens are left");
+    }
+}
+
+/// Also of a bucket that was drained before, and of one that is full again in a microsecond.
+#[test]
+fn the_word_has_no_room_for_tokens_on_lease() {
+    const BURST: usize = 1_000;
+    let hot = Hot::new(Quota::per_second(1_000_000_000).burst(BURST as u64), 4);
+    for (cells, gap) in [(4, 1_000_000_000), (4, 1_000), (1, 1_000_000_000), (1, 1_000)] {
+        hot.heat(cells);
+        hot.advance(gap);
+        let left = hot.remaining();
+        let granted = (0..2 * BURST).filter(|turn| hot.take(turn % 4, 1).is_ok()).count();
+        assert!((BURST * 3 / 4..=BURST).contains(&granted), "{granted} after {gap} ns");
+        assert_eq!(granted as u64, left, "{cells} leases, {gap} ns");
+        hot.advance(1_000_000_000);
+    }
+}
+
+/// The clock panics while the lease of one cell after the other is being ended.
+#[test]
+fn a_demotion_by_a_clock_that_panics_leaves_every_cell_open() {
+    for closed in 0..4 {
+        let (still, mock) = Clock::mock();
+        let readings = Arc::new(AtomicU64::new(u64::MAX));
+        let rest = Arc::clone(&readings);
+        let clock = Clock::from_fn(move || {
+            assert!(rest.fetch_sub(1, Relaxed) > 0, "as it was told to");
+            Duration::from_nanos(still.nanos())
+        });
+        let hot = Hot::on((clock, mock), Quota::per_second(1).burst(10_000), 4);
+        hot.heat(4);
+        let left = hot.remaining();
+        readings.store(closed, Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| hot.spread().close())).is_err());
+        readings.store(u64::MAX, Relaxed);
+        assert_eq!(hot.remaining(), left, "{closed} cells were closed");
+        // A cell that stayed closed, or claimed, would get no lease.
+        (0..4).for_each(|own| while hot.refill(own) == 0 {});
+        let left = hot.remaining();
+        assert!(hot.spread().close());
+        assert_eq!((hot.spread().at_hand(), hot.remaining()), (0, left));
+        for own in 0..4 {
+            assert!(hot.cells.of(own).take(Generation::ONLY, 1).is_none());
+            assert!(hot.take(own, 1).is_ok(), "the word has the tokens");
+        }
+        assert_eq!((hot.spread().at_hand(), hot.remaining()), (0, left - 4));
     }
 }
 
