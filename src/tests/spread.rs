@@ -311,6 +311,20 @@ fn leases_that_lie_idle_go_back() {
     assert!(hot.take(3, 10_000).is_ok());
 }
 
+/// A core that goes on leasing ends the idle leases of all others, one at a time.
+#[test]
+fn a_busy_core_ends_the_idle_leases_of_all_others() {
+    let hot = Hot::new(Quota::per_second(1_000).burst(1_000_000), 8);
+    hot.heat(8);
+    for _ in 0..300 {
+        hot.advance(15_000);
+        assert!(hot.refill(0) > 0);
+    }
+    for own in 1..8 {
+        assert_eq!(hot.cells.of(own).lease_size(), 0, "the lease of cell {own}");
+    }
+}
+
 /// Where takes are far apart nothing is leased.
 #[test]
 fn nothing_is_leased_of_a_bucket_at_leisure() {
