@@ -1,7 +1,8 @@
 // promise: one-bucket
 //! Keys that are spread while they are contended: in a map and in a table, by every verb, and back.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +24,11 @@ struct Contended {
     rival: Arc<AtomicU64>,
     /// Readings until it sets the quota that is in force.
     change: Arc<AtomicU64>,
+    /// Whether it removes key 1 at its next reading, and contends for `OTHERS`.
+    removal: Arc<AtomicBool>,
 }
+
+const OTHERS: Range<u64> = 2..300;
 
 const NOBODY: u64 = u64::MAX;
 
@@ -36,10 +41,20 @@ impl Contended {
         let keys = Arc::new(OnceLock::<Keys>::new());
         let (nanos, rival) = (Arc::new(AtomicU64::new(SECOND)), Arc::new(AtomicU64::new(NOBODY)));
         let change = Arc::new(AtomicU64::new(NOBODY));
+        let removal = Arc::new(AtomicBool::new(false));
         let clock = Clock::from_fn({
             let (keys, nanos, rival) = (Arc::clone(&keys), Arc::clone(&nanos), Arc::clone(&rival));
-            let change = Arc::clone(&change);
+            let (change, removal) = (Arc::clone(&change), Arc::clone(&removal));
             move || {
+                if removal.swap(false, Relaxed) {
+                    let keys = keys.get().expect("it is there");
+                    assert!(keys.remove(&1));
+                    for key in OTHERS.flat_map(|key| [key; 40]) {
+                        rival.store(key, Relaxed);
+                        assert!(keys.try_acquire(&key).is_ok());
+                    }
+                    rival.store(NOBODY, Relaxed);
+                }
                 if change.load(Relaxed) != NOBODY && change.fetch_sub(1, Relaxed) == 0 {
                     let keys = keys.get().expect("it is there");
                     keys.set_quota(keys.quota()).unwrap();
@@ -54,7 +69,7 @@ impl Contended {
         let builder = Keys::builder(quota).clock(clock).max_keys(max_keys).spread_hot();
         let built = if inline { builder.inline(max_keys) } else { builder };
         assert!(keys.set(built.build()).is_ok());
-        Contended { keys, nanos, rival, change }
+        Contended { keys, nanos, rival, change, removal }
     }
 
     fn keys(&self) -> &Keys {
@@ -152,6 +167,23 @@ fn no_more_than_sixteen_are_spread() {
             world.contend(key, 40);
         }
         assert!((8..=16).contains(&world.spread()));
+    }
+}
+
+/// A key is removed while a taker has one of its cells, and other keys want these cells.
+#[test]
+fn cells_that_a_taker_still_has_serve_another_key_later() {
+    for inline in STORES {
+        let (world, _) = hot(inline);
+        world.removal.store(true, Relaxed);
+        (0..600).for_each(|_| assert!(world.keys().try_acquire(&1).is_ok()));
+        assert_eq!((world.removal.load(Relaxed), world.spread()), (false, 15));
+        // The races of the other keys are long ago.
+        world.pass(SECOND / 50);
+        for key in OTHERS.end..2 * OTHERS.end {
+            world.contend(key, 40);
+        }
+        assert_eq!(world.spread(), 16);
     }
 }
 
