@@ -186,6 +186,19 @@ fn the_place_of_a_key_that_was_removed_is_free_after_the_margin() {
     }
 }
 
+#[test]
+fn a_place_of_a_removed_key_is_free_no_later_for_another_clear() {
+    let quota = Quota::per_hour(5);
+    let (limiter, mut time) = taken(quota, WhenFull::Deny);
+    limiter.clear();
+    let wait = no_room(limiter.try_acquire(&3).expect_err("all places were left just now"));
+    time.advance(wait - 1);
+    limiter.clear();
+    assert_eq!(no_room(limiter.try_acquire(&3).expect_err("a nanosecond early")), 1);
+    time.advance(1);
+    assert!((0..PLACES).all(|key| limiter.try_acquire(&key).is_ok()));
+}
+
 /// It took a burst from the bucket that it shared; when it has a place of its own it does not get another, and leaves it again
 /// some day if it was refused then.
 #[test]
