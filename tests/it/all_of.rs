@@ -1,9 +1,10 @@
 // promise: law
 //! Several limits, all or nothing.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use tollgate::{Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, all_of};
+use tollgate::{Clock, Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, all_of};
 
 use super::{InStore, Room};
 use crate::support::{SECOND, Time, ns};
@@ -230,6 +231,31 @@ fn who_comes_before_a_key_without_room_is_undone() {
     let other = RateLimiter::<u64>::stored(TEN).build();
     let denied = all_of((other.key(&9).n(10), limiter.key(&2))).try_acquire().unwrap_err();
     assert_eq!((denied.which(), other.peek(&9).remaining()), (1, 10));
+}
+
+/// A second passes at each reading of the clock, and by the next one no limit would refuse.
+#[test]
+fn limits_on_one_clock_are_asked_at_one_reading() {
+    let (seconds, step) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let clock = Clock::from_fn({
+        let (seconds, step) = (Arc::clone(&seconds), Arc::clone(&step));
+        move || ns(SECOND * seconds.fetch_add(step.load(Relaxed), Relaxed))
+    });
+    let quick = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
+    let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1)).clock(clock).build();
+    assert!(quick.try_acquire_n(2).is_ok() && bucket.try_acquire().is_ok());
+    assert!(limiter.try_acquire(&1).is_ok());
+    step.store(1, Relaxed);
+    for keyed in [false, true] {
+        let answer = match keyed {
+            true => all_of((quick.n(1), limiter.key(&1))).try_acquire(),
+            false => all_of((quick.n(1), bucket.n(1))).try_acquire(),
+        };
+        let denied = answer.expect_err("both are empty");
+        assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(SECOND))));
+        seconds.store(0, Relaxed);
+    }
 }
 
 /// A reading of one clock says nothing on another, even where it would pass for jitter.
