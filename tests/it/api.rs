@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{
@@ -37,6 +38,19 @@ impl Hasher for Fold {
     }
 }
 
+/// A hasher with a count of its hashes.
+#[derive(Clone, Default)]
+struct Counted(Arc<AtomicU64>);
+
+impl BuildHasher for Counted {
+    type Hasher = Fold;
+
+    fn build_hasher(&self) -> Fold {
+        self.0.fetch_add(1, Relaxed);
+        Fold::default()
+    }
+}
+
 static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100));
 
 #[test]
@@ -62,6 +76,16 @@ fn a_limiter_is_built_in_each_form() {
     }
     assert!(plain.try_acquire_n(&1, 2).is_ok());
     assert!(!plain.is_empty());
+}
+
+#[test]
+fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
+    let hashes = Counted::default();
+    let limiter = RateLimiter::<u64, Counted>::builder(Quota::per_hour(9)).hasher(hashes.clone()).build();
+    for decision in 1..9 {
+        assert!(limiter.try_acquire(&(decision % 3)).is_ok());
+        assert_eq!(hashes.0.load(Relaxed), decision);
+    }
 }
 
 /// A type that can be written into a struct from memory.

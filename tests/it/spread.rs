@@ -125,6 +125,19 @@ fn what_was_leased_is_earned_again() {
     assert!(bucket.try_acquire_n(10_000).is_ok());
 }
 
+/// Only a spread bucket is short of its spent leases when it is full.
+#[test]
+fn a_builder_spreads_a_bucket_as_its_method_does() {
+    let (clock, mut time) = Time::new();
+    let builder = || TokenBucket::builder(HOT).clock(clock.clone());
+    let buckets = [builder().spread().build(), builder().build().spread(), builder().build()];
+    buckets.iter().for_each(|bucket| assert_eq!(heat(bucket), 200));
+    time.advance(60 * SECOND);
+    let [built, spread, plain] = buckets.each_ref().map(|bucket| bucket.peek().remaining());
+    assert_eq!((built, plain), (spread, 10_000));
+    assert!(spread < plain, "{spread}");
+}
+
 /// Whatever is at hand when time passes, nobody is granted more than the burst at once.
 #[test]
 fn a_lease_is_not_granted_twice() {
