@@ -36,6 +36,18 @@ fn taking_nothing_succeeds_and_takes_nothing() {
 }
 
 #[test]
+fn a_refusal_tells_the_tokens_that_were_asked_for() {
+    let (clock, _mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(Quota::per_hour(10), clock.clone());
+    let limiter = RateLimiter::<u64>::stored(Quota::per_hour(10)).clock(clock).build();
+    assert!(bucket.try_acquire_n(9).is_ok() && limiter.try_acquire_n(&1, 9).is_ok());
+    for n in [2, 7, 10, 11, u64::MAX] {
+        let denied = [bucket.try_acquire_n(n), limiter.try_acquire_n(&1, n)].map(Result::unwrap_err);
+        assert_eq!(denied.map(|denied| denied.asked()), [n, n]);
+    }
+}
+
+#[test]
 fn more_than_the_burst_is_refused_for_ever_and_takes_nothing() {
     for (tokens, nanos, burst) in QUOTAS {
         let (clock, _mock) = Clock::mock();
