@@ -1,5 +1,5 @@
-//! The verb `try_acquire` of a key: one attempt on a known key's bucket, inlined into the caller, and
-//! the long way after an attempt that missed.
+//! The verb `try_acquire` of a key: one attempt on the bucket of a known key, inlined into the
+//! caller, and the long way after an attempt that missed.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -107,6 +107,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<(Outcome, Reading), Miss> {
         let read = Now(&self.keyspace.engine);
         match (hot, found) {
+            // A spread key takes of its lease, without a reading of the clock.
+            (Some(hot), Some(word)) if hot.is_hot(id(word)) => Err(Miss::StaleReading),
             (Some(hot), Some(word)) => hot.whole(word, id(word)).attempt(Order::WordFirst, read, n),
             (None, found) => attempt(found, read, n),
             (_, None) => Err(Miss::StaleReading),

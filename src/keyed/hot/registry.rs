@@ -25,9 +25,10 @@ impl HotKeys {
         HotKeys { slots: HotSlots::new() }
     }
 
-    /// Returns whether a bucket is spread, or about to be, and so must not be evicted.
+    /// Returns whether a bucket is spread, or about to be.
     ///
-    /// The caller has loaded the word before.
+    /// Such a bucket must not be evicted: an evictor has loaded the word before.
+    #[inline]
     pub(crate) fn is_hot(&self, id: BucketId) -> bool {
         self.slot(id).tenure_of(id).is_some() && !injected(Fault::SpreadEvicted)
     }
