@@ -1,5 +1,7 @@
 //! The bucket of requests without a key.
 
+use crate::keyed::overflow::WhenFull;
+use crate::limiter::all_of::all_of;
 use crate::limiter::all_of::sealed::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::quota::rate::Quota;
@@ -16,4 +18,17 @@ fn more_than_the_burst_of_no_key_is_too_many_at_once() {
     assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
     // It begins to earn when it is first taken from.
     assert!(limiter.no_key(10).look(Moment(0)).is_ok());
+}
+
+#[test]
+fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
+    let (clock, _mock) = Clock::mock();
+    let builder = || RateLimiter::<u64>::builder(Quota::per_hour(10)).clock(clock.clone());
+    let (limiter, full) = (builder().build(), builder().max_keys(0).when_full(WhenFull::Deny).build());
+    // That the other limit has no room is not known before the take.
+    for left in [10, 7] {
+        let denied = all_of((limiter.no_key(4), full.key(&1))).try_acquire().unwrap_err();
+        assert_eq!((denied.which(), limiter.no_key(0).peek().remaining()), (1, left));
+        assert!(limiter.no_key(3).take().is_ok());
+    }
 }

@@ -216,6 +216,7 @@ fn one_in_shadow_mode_refuses_nothing() {
 fn who_comes_before_a_key_without_room_is_undone() {
     let (clock, mut time) = Time::new();
     let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let shared = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).with_places(0);
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock);
     let limiter = limiter.when_full(WhenFull::Deny).with_places(1);
     assert!(bucket.try_acquire_n(7).is_ok() && limiter.try_acquire_n(&1, 5).is_ok());
@@ -227,6 +228,13 @@ fn who_comes_before_a_key_without_room_is_undone() {
         assert_eq!((denied.which(), denied.denied().reason()), (2, Reason::Full));
         assert_eq!((bucket.peek(), limiter.peek(&1)), before);
     }
+    // So is a key that shares a bucket, and all by reference.
+    assert!(shared.try_acquire_n(&7, 4).is_ok());
+    let (own, sharing, new) = (bucket.n(2), shared.key(&7).n(5), limiter.key(&2));
+    let all: [&dyn Limit; 3] = [&own, &sharing, &new];
+    let before = (bucket.peek(), shared.peek(&7));
+    assert_eq!(all_of(&all[..]).try_acquire().unwrap_err().which(), 2);
+    assert_eq!((bucket.peek(), shared.peek(&7), shared.stats().shared > 1), (before.0, before.1, true));
     // A key that was new among them is full again.
     let other = RateLimiter::<u64>::stored(TEN).build();
     let denied = all_of((other.key(&9).n(10), limiter.key(&2))).try_acquire().unwrap_err();

@@ -271,6 +271,8 @@ fn a_plan_too_many_shares_with_nobody() {
     let plans: Vec<_> = plans.collect();
     assert!(plans[..64].iter().all(|plan| limiter.try_acquire_as(&1, 1, plan).is_ok()));
     assert_eq!(limiter.try_acquire_as(&1, 1, &plans[64]).unwrap_err().reason(), Reason::Full);
+    assert!(limiter.try_acquire_n(&1, 1_000).is_ok());
+    assert_eq!(limiter.key(&1).under(&plans[64]).peek().remaining(), 65, "no key has taken any");
     // One that is alike shares with it.
     let again = limiter.plan(Quota::per_second(1)).unwrap();
     assert_eq!(again, plans[0]);
