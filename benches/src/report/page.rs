@@ -167,11 +167,11 @@ impl Run {
         run
     }
 
-    /// Returns the machine and the file, in two lines of a list.
+    /// Returns the machine and the file, in three lines of a list.
     fn about(&self) -> String {
         let value = |name| self.machine.iter().find(|(of, _)| of == name).map_or("", |(_, value)| value);
         format!(
-            "* **{}**: {}, {}, {},\n  {}, {}, {} run: [all numbers](performance/{})",
+            "* **{}**: {}, {}, {},\n  {}, {}, {} run:\n  [all numbers](performance/{})",
             self.name,
             value("processor"),
             count(value("processors").parse().unwrap_or(0), "processor"),
