@@ -4,7 +4,7 @@
 use super::reference::answers::answer;
 use super::reference::{Answer, Asked};
 use super::terms::{EXTREMES, TABLE, compile};
-use crate::word::state::State;
+use crate::word::state::{Outcome, State};
 use crate::word::terms::{Reading, Terms};
 use crate::word::verb::Take;
 
@@ -169,4 +169,38 @@ fn a_bucket_is_evictable_once_full_for_the_margin() {
     assert!(in_ticks(99 * second) > 0);
     assert!(in_ticks(second) > 0);
     assert_eq!(State::FULL.evictable_in(&bucket.terms, 0, 0), 0);
+}
+
+/// A reading that is just before a commit earns nothing and keeps the stamp: the take is that of a
+/// reading at the stamp, and its wait is counted from the earlier reading.
+#[test]
+fn a_take_just_after_a_commit_is_one_at_its_stamp() {
+    let (now, mut waits, mut lags) = (10_000_000_000, 0, 0);
+    for (quota, _) in TABLE {
+        let (tokens, nanos, burst) = quota;
+        for taken in [1, burst.div_ceil(2), burst] {
+            for n in [0, 1, burst / 2, burst] {
+                for back in [0, 1, 300, nanos / tokens % 1_000_000_000] {
+                    let mut bucket = Plain::new(quota);
+                    assert!(bucket.take(now, taken).granted);
+                    let (before, at) = (bucket.reading(now - back), bucket.reading(now));
+                    assert!(bucket.state.is_just_after(&before, at.tick - before.tick));
+                    let (outcome, next) = bucket.state.take_just_after(&before, n);
+                    let (same, committed) = bucket.state.take_ahead(&at, n);
+                    assert_eq!(next, committed, "{quota:?} {taken} {n} {back}");
+                    let numbers = |outcome: Outcome| (outcome.granted, outcome.taken, outcome.level);
+                    assert_eq!(numbers(outcome), numbers(same));
+                    assert_eq!(outcome.lag, at.tick - before.tick);
+                    lags += u64::from(outcome.lag > 0);
+                    let answer = answer(Take::Exactly(n).decision((outcome, before)));
+                    let Some(wait) = answer.retry_after.filter(|_| !answer.granted) else { continue };
+                    let (mut early, mut due) = (bucket, bucket);
+                    assert!(!early.take(now - back + wait - 1, n).granted, "{quota:?} {n} {back}");
+                    assert!(due.take(now - back + wait, n).granted, "{quota:?} {n} {back}");
+                    waits += 1;
+                }
+            }
+        }
+    }
+    assert!(waits > 100 && lags > 100, "{waits} waits, {lags} readings before the stamp");
 }
