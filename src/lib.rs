@@ -110,7 +110,8 @@ pub use limiter::rate_limiter::RateLimiter;
 pub use limiter::token_bucket::TokenBucket;
 #[cfg(feature = "tokio")]
 pub use limiter::tokio::PacedStream;
-pub use quota::rate::{InvalidQuota, Quota};
+pub use quota::error::InvalidQuota;
+pub use quota::rate::{AtMost, Quota};
 pub use time::clock::{Clock, MockClock, Moment};
 pub use time::jitter::Jitter;
 pub use word::decision::{Denied, Granted, Reason, Snapshot};

@@ -12,7 +12,8 @@ use crate::keyed::removals::{Removals, Shard};
 use crate::keyed::ring::ClockRing;
 use crate::keyed::store::{MapStore, Store, StoreGuard};
 use crate::keyed::table::{Table, hash_of};
-use crate::quota::rate::{InvalidQuota, Quota};
+use crate::quota::error::InvalidQuota;
+use crate::quota::rate::Quota;
 use crate::word::plan::Plan;
 use crate::word::terms::EVICTION_GRACE;
 

@@ -11,7 +11,8 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::{FoundBucket, MapStore, Store, StoreGuard};
 use crate::keyed::table::SlotRef;
-use crate::quota::rate::{InvalidQuota, Quota};
+use crate::quota::error::InvalidQuota;
+use crate::quota::rate::Quota;
 use crate::word::state::State;
 
 impl<K: Eq> Keyspace<K> {

@@ -29,6 +29,8 @@ pub(crate) enum QuotaError {
     LongPeriod(u128),
     LargeBurst(u64),
     LargeDebt(u64),
+    /// The burst is not below the limit of a period: the burst, and the limit.
+    BurstOfLimit(u64, u64),
     FastRate(RawQuota),
     SlowFill(RawQuota),
     NoLayout(RawQuota),

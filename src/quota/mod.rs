@@ -1,5 +1,6 @@
 //! Quotas, and their layout in 64 bits.
 
+pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod rate;
 #[cfg(feature = "serde")]

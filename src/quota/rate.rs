@@ -1,11 +1,11 @@
 //! A rate and a burst, checked when they are made.
 
-use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, QuotaError, RawQuota};
+use crate::quota::error::InvalidQuota;
+use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 
 /// A rate of tokens, and a burst: the tokens that can be saved up.
 ///
@@ -30,6 +30,8 @@ use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, QuotaError, RawQuot
 /// unless the burst is the count, `burst` and a count. A period is a unit or a number of them:
 /// `100/s`, `3/250ms`, `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us
 /// ms s m h d` and their words (`millisecond`, `seconds`, `min`, ...).
+///
+/// `at most 5000/h burst 500` is read as [`at_most`](Quota::at_most): the quota `4500/h burst 500`.
 ///
 /// # Examples
 ///
@@ -113,6 +115,32 @@ impl Quota {
         Quota::per(1, period)
     }
 
+    /// Begins a quota that never grants more than `limit` tokens in any `period`.
+    ///
+    /// [`AtMost::burst`] ends it. A quota of `limit` tokens every `period` grants up to
+    /// `limit + burst` of them in some period: a saved burst, and the tokens that are earned
+    /// meanwhile. This one earns only `limit - burst` tokens in a period, so that both together are
+    /// the limit. A client that always asks gets `limit - burst` tokens a period in the long run.
+    /// For a few very fast rates and large bursts a tick is worth a token or more:
+    /// [the law](crate#the-law) has one tick's worth on top.
+    ///
+    /// # Examples
+    ///
+    /// A server that refuses the 5,001st request of any hour:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Quota;
+    ///
+    /// const HOUR: Duration = Duration::from_secs(3_600);
+    /// const STRICT: Quota = Quota::at_most(5_000, HOUR).burst(500);
+    /// assert_eq!(STRICT, Quota::per_hour(4_500).burst(500));
+    /// assert_eq!("at most 5000/h burst 500".parse(), Ok(STRICT));
+    /// ```
+    pub const fn at_most(limit: u64, period: Duration) -> AtMost {
+        AtMost { limit, period }
+    }
+
     /// Returns the same rate with another burst: the tokens of a full bucket.
     ///
     /// Panics as [`per_second`](Quota::per_second) does.
@@ -193,6 +221,63 @@ impl Quota {
     }
 }
 
+/// A bound on the tokens of any period, for a [`Quota`] with a burst: see [`Quota::at_most`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a bound is no quota: `.burst(..)` makes one"]
+pub struct AtMost {
+    limit: u64,
+    period: Duration,
+}
+
+impl AtMost {
+    /// Returns the quota with this burst, and a rate of the limit's other tokens every period.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `tokens` is not below the limit, or if the quota is out of
+    /// [bounds](Quota#bounds); in a constant that is an error at compile time.
+    #[must_use]
+    pub const fn burst(self, tokens: u64) -> Quota {
+        match self.check(tokens) {
+            Ok(quota) => quota,
+            Err(flaw) => panic!("{}", flaw.sentence()),
+        }
+    }
+
+    /// Returns the quota like [`burst`](AtMost::burst), for numbers that come in at run time.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] names the number and the bound it is out of.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Quota;
+    ///
+    /// let minute = Quota::at_most(60, Duration::from_secs(60));
+    /// assert_eq!(minute.try_burst(15)?, Quota::per_minute(45).burst(15));
+    ///
+    /// let error = minute.try_burst(60).unwrap_err().to_string();
+    /// assert_eq!(error, "a burst of 60 is not below the limit of 60 tokens: nothing would be earned");
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    pub fn try_burst(self, tokens: u64) -> Result<Quota, InvalidQuota> {
+        Ok(self.check(tokens)?)
+    }
+
+    const fn check(self, burst: u64) -> Result<Quota, QuotaError> {
+        if burst >= self.limit {
+            return Err(QuotaError::BurstOfLimit(burst, self.limit));
+        }
+        match Quota::check(self.limit - burst, self.period, burst) {
+            Ok((quota, _)) => Ok(quota),
+            Err(flaw) => Err(flaw),
+        }
+    }
+}
+
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -223,7 +308,11 @@ impl FromStr for Quota {
     type Err = InvalidQuota;
 
     fn from_str(text: &str) -> Result<Quota, InvalidQuota> {
-        let unread = |wanted, part: &str| InvalidQuota(Cause::Text { wanted, part: part.into() });
+        let unread = InvalidQuota::unread;
+        let (strict, text) = match text.trim_start().strip_prefix("at most") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
         let (tokens, rest) = text.split_once('/').ok_or_else(|| unread("\"100/s burst 200\"", text))?;
         let (period, burst) = match rest.split_once("burst") {
             Some((period, burst)) => (period.trim(), Some(burst.trim())),
@@ -237,7 +326,11 @@ impl FromStr for Quota {
             read.ok_or_else(|| unread("a whole number under 2^64", text))
         };
         let tokens = count(tokens.trim())?;
-        let burst = burst.map_or(Ok(tokens), count)?;
+        let burst = match burst {
+            None if strict => return Err(unread("\"at most 5000/h burst 500\"", text)),
+            None => tokens,
+            Some(burst) => count(burst)?,
+        };
 
         let digits = period.find(|c: char| !c.is_ascii_digit()).unwrap_or(period.len());
         let (number, unit) = period.split_at(digits);
@@ -246,9 +339,13 @@ impl FromStr for Quota {
             .ok_or_else(|| unread("a unit: ns, us, ms, s, m, h, d or its word", unit.trim()))?;
         let nanos = u128::from(number) * u128::from(unit);
 
-        let nanos = u64::try_from(nanos)
-            .map_err(|_| InvalidQuota(Cause::QuotaError(QuotaError::LongPeriod(nanos))))?;
-        Quota::try_per(tokens, Duration::from_nanos(nanos), burst)
+        let nanos = u64::try_from(nanos).map_err(|_| QuotaError::LongPeriod(nanos))?;
+        let period = Duration::from_nanos(nanos);
+        if strict {
+            Quota::at_most(tokens, period).try_burst(burst)
+        } else {
+            Quota::try_per(tokens, period, burst)
+        }
     }
 }
 
@@ -264,99 +361,4 @@ fn unit_nanos(word: &str) -> Option<u64> {
         other => other,
     };
     UNITS.into_iter().find(|(unit, _)| *unit == short).map(|(_, nanos)| nanos)
-}
-
-/// A quota that cannot be held, or a text that is no quota. The message names the given value and
-/// the bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InvalidQuota(Cause);
-
-impl From<QuotaError> for InvalidQuota {
-    fn from(flaw: QuotaError) -> InvalidQuota {
-        InvalidQuota(Cause::QuotaError(flaw))
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Cause {
-    QuotaError(QuotaError),
-    Text { wanted: &'static str, part: Box<str> },
-}
-
-impl Error for InvalidQuota {}
-
-impl fmt::Display for InvalidQuota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flaw = match &self.0 {
-            Cause::Text { wanted, part } => return write!(f, "{part:?} is not {wanted}"),
-            Cause::QuotaError(flaw) => *flaw,
-        };
-        match flaw {
-            QuotaError::NoTokens | QuotaError::NoPeriod | QuotaError::NoBurst => f.write_str(flaw.sentence()),
-            QuotaError::LongPeriod(nanos) => {
-                write!(f, "a period of {nanos} ns is over the bound of 2^62 ns (146 years)")
-            }
-            QuotaError::LargeBurst(burst) => {
-                write!(f, "a burst of {burst} is over the bound of 2^40 = {MAX_BURST} tokens")
-            }
-            QuotaError::LargeDebt(debt) => {
-                write!(f, "a debt of {debt} is over the bound of 2^40 = {MAX_BURST} tokens")
-            }
-            QuotaError::FastRate(RawQuota { tokens, nanos, .. }) => {
-                write!(f, "{tokens} tokens every {nanos} ns is over the bound of 10^12 tokens a second")
-            }
-            QuotaError::SlowFill(quota) => {
-                write!(f, "{quota} takes longer to fill than the bound of 2^62 ns (146 years)")
-            }
-            QuotaError::NoLayout(quota) => write!(
-                f,
-                "{quota} leaves one word a time range below the bound of 2^46 ns (19.5 hours) or 64 fill times"
-            ),
-            QuotaError::BurstTooWide(burst, most) => write!(
-                f,
-                "a burst of {burst} is over the bound of {most} tokens that there is room for: build with headroom"
-            ),
-            QuotaError::RangeTooShort(RawQuota { tokens, nanos, .. }) => write!(
-                f,
-                "{tokens} tokens every {nanos} ns leave the word as it was built a time range below the bound of \
-                 2^46 ns (19.5 hours) or 64 fill times: build with headroom"
-            ),
-            QuotaError::TickTooCoarse(burst, least) => write!(
-                f,
-                "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built: \
-                 build with headroom"
-            ),
-            QuotaError::PlanTickTooCoarse(quota) => {
-                write!(f, "a tick of the limiter is worth more than 1/128 of {quota}: build with headroom")
-            }
-            QuotaError::PlanFillsTooSlowly(quota) => {
-                write!(f, "{quota} takes longer to fill than 1/64 of the limiter's time range")
-            }
-        }
-    }
-}
-
-impl fmt::Display for RawQuota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RawQuota { tokens, nanos, burst } = self;
-        write!(f, "a burst of {burst} at {tokens} tokens every {nanos} ns")
-    }
-}
-
-impl QuotaError {
-    /// Returns the fault without its numbers: the only text that a panic in a constant can have.
-    const fn sentence(self) -> &'static str {
-        match self {
-            QuotaError::NoTokens => "a quota of 0 tokens grants nothing: the least is 1",
-            QuotaError::NoPeriod => "a period of 0 ns has no rate: the least is 1 ns",
-            QuotaError::NoBurst => "a burst of 0 grants nothing: the least is 1",
-            QuotaError::LongPeriod(_) => "a period is at most 2^62 ns (146 years)",
-            QuotaError::LargeBurst(_) => "a burst is at most 2^40 tokens",
-            QuotaError::FastRate(_) => "a rate is at most 10^12 tokens a second",
-            QuotaError::SlowFill(_) => "a bucket must fill within 2^62 ns (146 years)",
-            // The other errors are of words that were built, not of quotas.
-            _ => "this burst at this rate does not fit into one word",
-        }
-    }
 }

@@ -1,13 +1,15 @@
 // promise: no-overflow
 //! Quotas as text, and what is said of those that cannot be held.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::time::Duration;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::{InvalidQuota, Quota};
+use tollgate::{InvalidQuota, Quota, TokenBucket};
 
-use crate::support::{DAY, HOUR, SECOND, cases, ns, quotas};
+use crate::support::{DAY, HOUR, SECOND, Time, cases, ns, quotas};
 
 proptest! {
     #![proptest_config(cases(4_000))]
@@ -21,6 +23,32 @@ proptest! {
         prop_assert_eq!(wide.parse(), Ok(quota), "{}", wide);
         let tight = text.replace(' ', "");
         prop_assert_eq!(tight.parse(), Ok(quota), "{}", tight);
+    }
+
+    /// Also over the time from one grant to another that is exactly a period.
+    #[test]
+    fn no_period_has_more_than_at_most_grants(
+        limit in 2..2_000_u64,
+        period in 1_000..HOUR,
+        part in 0.0..1.0,
+        calls in vec((0.0..2.0, 1..40_u64), 1..200),
+    ) {
+        let burst = 1 + (part * (limit - 2) as f64) as u64;
+        let (clock, mut time) = Time::new();
+        let bucket = TokenBucket::with_clock(Quota::at_most(limit, ns(period)).burst(burst), clock);
+        let (mut now, mut grants) = (0, VecDeque::new());
+        for (pause, n) in calls {
+            // Pauses of up to some tokens' time, a period now and then.
+            let pause = if n == 39 { period } else { (pause * period as f64 / limit as f64) as u64 };
+            now += pause;
+            time.advance(pause);
+            grants.push_back((now, bucket.acquire_up_to(n).tokens()));
+            while grants.front().is_some_and(|(then, _)| now - then > period) {
+                grants.pop_front();
+            }
+            let sum: u64 = grants.iter().map(|(_, tokens)| tokens).sum();
+            prop_assert!(sum <= limit, "{sum} of {limit} in {period} ns, burst {burst}");
+        }
     }
 
     #[test]
@@ -61,6 +89,24 @@ fn every_unit_is_read_by_its_sign_and_its_words() {
 }
 
 #[test]
+fn at_most_leaves_the_rate_what_the_burst_does_not_take() {
+    const STRICT: Quota = Quota::at_most(60, Duration::from_secs(60)).burst(15);
+    assert_eq!(STRICT.to_string(), "45/m burst 15");
+    for text in ["at most 60/m burst 15", " at most 60 / 1m burst 15", "at most60/60sburst15"] {
+        assert_eq!(text.parse(), Ok(Quota::per_minute(45).burst(15)), "{text}");
+    }
+    // A client that takes all that it gets: the burst, and the 45th token a minute later.
+    let (clock, mut time) = Time::new();
+    let bucket = TokenBucket::with_clock(STRICT, clock);
+    let mut granted = bucket.acquire_up_to(100).tokens();
+    for _ in 0..60 {
+        time.advance(SECOND);
+        granted += bucket.acquire_up_to(100).tokens();
+    }
+    assert_eq!(granted, 60);
+}
+
+#[test]
 fn a_count_is_digits_and_nothing_else() {
     for (text, part) in [
         ("+5/s", "\"+5\""),
@@ -96,7 +142,8 @@ fn every_error_names_the_value_and_the_bound() {
     let given = |tokens, period, burst| Quota::try_per(tokens, period, burst).unwrap_err();
     let read = |text: &str| text.parse::<Quota>().unwrap_err();
     let over = u64::MAX.to_string();
-    let kinds: [(InvalidQuota, &[&str]); 16] = [
+    let strict = |limit, burst| Quota::at_most(limit, ns(SECOND)).try_burst(burst).unwrap_err();
+    let kinds: [(InvalidQuota, &[&str]); 20] = [
         (given(0, ns(1), 1), &["0 tokens", "the least is 1"]),
         (given(1, ns(0), 1), &["0 ns", "the least is 1 ns"]),
         (given(1, ns(1), 0), &["burst of 0", "the least is 1"]),
@@ -113,6 +160,10 @@ fn every_error_names_the_value_and_the_bound() {
         (read("10/fortnight"), &["\"fortnight\"", "ns, us, ms, s, m, h, d"]),
         (read("10/18446744073709551615d"), &["1593798687968505259536000000000000 ns", "2^62 ns"]),
         (read("0/s"), &["0 tokens", "the least is 1"]),
+        (strict(10, 10), &["burst of 10", "the limit of 10 tokens"]),
+        (strict(10, 0), &["burst of 0", "the least is 1"]),
+        (read("at most 10/s burst 11"), &["burst of 11", "the limit of 10 tokens"]),
+        (read("at most 10/s"), &["10/s", "at most 5000/h burst 500"]),
     ];
     for (error, parts) in &kinds {
         let text = error.to_string();

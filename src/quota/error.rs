@@ -1,0 +1,113 @@
+//! The errors of a quota, and their sentences.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::quota::layout::{MAX_BURST, QuotaError, RawQuota};
+
+/// A quota that cannot be held, or a text that is no quota. The message names the given value and
+/// the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidQuota(Cause);
+
+impl InvalidQuota {
+    /// Returns the error of a text with a part that is not the `wanted` one.
+    pub(super) fn unread(wanted: &'static str, part: &str) -> InvalidQuota {
+        InvalidQuota(Cause::Text { wanted, part: part.into() })
+    }
+}
+
+impl From<QuotaError> for InvalidQuota {
+    fn from(flaw: QuotaError) -> InvalidQuota {
+        InvalidQuota(Cause::QuotaError(flaw))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cause {
+    QuotaError(QuotaError),
+    Text { wanted: &'static str, part: Box<str> },
+}
+
+impl Error for InvalidQuota {}
+
+impl fmt::Display for InvalidQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flaw = match &self.0 {
+            Cause::Text { wanted, part } => return write!(f, "{part:?} is not {wanted}"),
+            Cause::QuotaError(flaw) => *flaw,
+        };
+        match flaw {
+            QuotaError::NoTokens | QuotaError::NoPeriod | QuotaError::NoBurst => f.write_str(flaw.sentence()),
+            QuotaError::LongPeriod(nanos) => {
+                write!(f, "a period of {nanos} ns is over the bound of 2^62 ns (146 years)")
+            }
+            QuotaError::LargeBurst(burst) => {
+                write!(f, "a burst of {burst} is over the bound of 2^40 = {MAX_BURST} tokens")
+            }
+            QuotaError::LargeDebt(debt) => {
+                write!(f, "a debt of {debt} is over the bound of 2^40 = {MAX_BURST} tokens")
+            }
+            QuotaError::BurstOfLimit(burst, limit) => write!(
+                f,
+                "a burst of {burst} is not below the limit of {limit} tokens: nothing would be earned"
+            ),
+            QuotaError::FastRate(RawQuota { tokens, nanos, .. }) => {
+                write!(f, "{tokens} tokens every {nanos} ns is over the bound of 10^12 tokens a second")
+            }
+            QuotaError::SlowFill(quota) => {
+                write!(f, "{quota} takes longer to fill than the bound of 2^62 ns (146 years)")
+            }
+            QuotaError::NoLayout(quota) => write!(
+                f,
+                "{quota} leaves one word a time range below the bound of 2^46 ns (19.5 hours) or 64 fill times"
+            ),
+            QuotaError::BurstTooWide(burst, most) => write!(
+                f,
+                "a burst of {burst} is over the bound of {most} tokens that there is room for: build with headroom"
+            ),
+            QuotaError::RangeTooShort(RawQuota { tokens, nanos, .. }) => write!(
+                f,
+                "{tokens} tokens every {nanos} ns leave the word as it was built a time range below the bound of \
+                 2^46 ns (19.5 hours) or 64 fill times: build with headroom"
+            ),
+            QuotaError::TickTooCoarse(burst, least) => write!(
+                f,
+                "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built: \
+                 build with headroom"
+            ),
+            QuotaError::PlanTickTooCoarse(quota) => {
+                write!(f, "a tick of the limiter is worth more than 1/128 of {quota}: build with headroom")
+            }
+            QuotaError::PlanFillsTooSlowly(quota) => {
+                write!(f, "{quota} takes longer to fill than 1/64 of the limiter's time range")
+            }
+        }
+    }
+}
+
+impl fmt::Display for RawQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RawQuota { tokens, nanos, burst } = self;
+        write!(f, "a burst of {burst} at {tokens} tokens every {nanos} ns")
+    }
+}
+
+impl QuotaError {
+    /// Returns the fault without its numbers: the only text that a panic in a constant can have.
+    pub(super) const fn sentence(self) -> &'static str {
+        match self {
+            QuotaError::NoTokens => "a quota of 0 tokens grants nothing: the least is 1",
+            QuotaError::NoPeriod => "a period of 0 ns has no rate: the least is 1 ns",
+            QuotaError::NoBurst => "a burst of 0 grants nothing: the least is 1",
+            QuotaError::LongPeriod(_) => "a period is at most 2^62 ns (146 years)",
+            QuotaError::LargeBurst(_) => "a burst is at most 2^40 tokens",
+            QuotaError::BurstOfLimit(..) => "a burst is below the limit of its period",
+            QuotaError::FastRate(_) => "a rate is at most 10^12 tokens a second",
+            QuotaError::SlowFill(_) => "a bucket must fill within 2^62 ns (146 years)",
+            // The other errors are of words that were built, not of quotas.
+            _ => "this burst at this rate does not fit into one word",
+        }
+    }
+}
