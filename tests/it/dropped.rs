@@ -266,3 +266,18 @@ fn a_reservation_outlives_the_removal_of_others() {
     drop(held);
     assert_eq!(limiter.peek(&1).remaining(), 10);
 }
+
+/// Some of 10,000 keys are counted with it. (In a table, `Plain` gives keys 2 and 3 its fingerprint.)
+#[test]
+fn a_reservation_outlives_the_next_removal_of_any_other_key() {
+    let (clock, mut time) = Time::new();
+    let limiter = RateLimiter::<u64, Plain>::stored(OF_TEN).clock(clock).build();
+    for other in (2..10_000).map(|key| 2 * key) {
+        let held = limiter.reserve(&1, 4).unwrap();
+        assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));
+        drop(held);
+        assert_eq!(limiter.peek(&1).remaining(), 10, "after the removal of {other}");
+        // A place in a table is free again.
+        time.advance(3 * SECOND);
+    }
+}
