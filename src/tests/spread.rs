@@ -16,7 +16,7 @@ use proptest::test_runner::TestCaseResult;
 use super::cases;
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Done, Engine, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Spread};
+use crate::bucket::lease::{Generation, Lease, LeaseCells, Spread};
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::limiter::token_bucket::TokenBucket;
@@ -491,4 +491,25 @@ fn what_is_undone_beside_a_lease_comes_back() {
         hot.spread().settle(Settle::Undo(&receipt));
         assert_eq!(hot.remaining(), left, "of {taken} taken beside a lease of {leased}");
     }
+}
+
+/// Through a limiter only a race shows this: a thread that comes late has the generation before.
+#[test]
+fn a_cell_serves_one_generation_and_one_claim() {
+    let cells = LeaseCells::new(4);
+    let [first, next, last] = [1, 2, 3].map(Generation::number);
+    assert!(cells.open(first));
+    let cell = cells.of(1);
+    cell.put(first, Lease::of(8));
+    assert!(cell.take(next, 1).is_none(), "the lease is of another generation");
+    assert_eq!(cell.lease(first).left(), 8);
+    assert!(cell.take(first, 1).is_some());
+    assert!(!cell.lease(first).is_over() && cell.lease(next).is_over());
+    cell.close(first);
+    assert!(cell.lease(first).is_over());
+    // The claim is one thread's until that thread ends it. Until then no other opens the cells.
+    assert!(cell.claim_anew(next) && !cell.claim_anew(last));
+    assert!(!cells.open(last) && !cells.open(last));
+    cell.open(next);
+    assert!(cells.open(last));
 }

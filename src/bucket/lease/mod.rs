@@ -59,6 +59,8 @@ mod leased_terms;
 mod leases;
 mod verbs;
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use cells::Lease;
 pub(crate) use cells::{Generation, thread_index};
 pub(crate) use leases::{LeaseCells, Spread};
 pub(crate) use verbs::Mode;
