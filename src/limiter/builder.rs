@@ -282,9 +282,9 @@ impl<K, S> Builder<K, S> {
     ///   differences listed at [`TokenBucket::spread`], which hold for a key while it is spread.
     ///   The main one: tokens spent from a lease start to refill only when the lease ends.
     /// * A spread key is not evicted.
-    /// * A decision on any key also reads the key's hot slot, and took 1.1 to 1.2 times as long. A
+    /// * A decision on any key also reads the key's hot slot, and took 1.1 times as long. A
     ///   decision on a spread key still looks the key up: only the wait for its word is saved. With
-    ///   two cores that asked for one key, a decision took 0.35 of its time without this option.
+    ///   two cores that asked for one key, a decision took 0.42 of its time without this option.
     ///   More cores can save more.
     /// * Hot slots and cells are allocated at the start: about 6 KiB, and 2 KiB for each core.
     /// * A decision under a [plan](crate::Plan) ends the spreading of its key. A limiter with

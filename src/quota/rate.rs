@@ -115,14 +115,15 @@ impl Quota {
         Quota::per(1, period)
     }
 
-    /// Begins a quota that never grants more than `limit` tokens in any `period`.
+    /// Begins a quota of at most `limit` tokens, and one tick's worth, in any `period`.
     ///
-    /// [`AtMost::burst`] ends it. A quota of `limit` tokens every `period` grants up to
-    /// `limit + burst` of them in some period: a saved burst, and the tokens that are earned
-    /// meanwhile. This one earns only `limit - burst` tokens in a period, so that both together are
-    /// the limit. A client that always asks gets `limit - burst` tokens a period in the long run.
-    /// For a few very fast rates and large bursts a tick is worth a token or more:
-    /// [the law](crate#the-law) has one tick's worth on top.
+    /// [`AtMost::burst`] ends it. A tick is worth less than a token, so the limit is exact, for all
+    /// but a few very fast rates and large bursts: see [the law](crate#the-law).
+    ///
+    /// A quota of `limit` tokens every `period` grants up to `limit + burst` in some period: a
+    /// saved burst, and the tokens that are earned meanwhile. This one earns only `limit - burst`
+    /// tokens in a period, so that both together are the limit. A client that always asks gets
+    /// `limit - burst` tokens a period in the long run.
     ///
     /// # Examples
     ///
