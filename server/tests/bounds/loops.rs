@@ -1,13 +1,21 @@
 //! Requests that come back to the proxy.
 
+use std::iter;
 use std::net::{SocketAddr, TcpListener};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::process::Proxy;
 use super::watched::{answering, assert_counts, on, over};
 
 /// An address for a proxy that has to be known before it starts.
+///
+/// The system gives such a port to no other test: it is below those that are given out by number 0.
 fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let candidates = iter::repeat_with(|| 20_000 + (process::id() + TAKEN.fetch_add(1, Relaxed)) % 10_000);
+    let addresses = candidates.map(|port| SocketAddr::from(([127, 0, 0, 1], port as u16)));
+    addresses.take(100).find(|address| TcpListener::bind(address).is_ok()).expect("a free port")
 }
 
 fn assert_loops(proxy: &Proxy) {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::process::{Client, Message, Proxy, upstream};
+use super::process::{Client, Message, Proxy, refusing, upstream};
 use super::watched::{Holding, OK, answering, assert_counts, numbers, over, over_all};
 
 /// How often each path was seen with a method.
@@ -151,8 +151,7 @@ fn a_get_whose_body_was_read_is_sent_again_whole() {
 
 #[test]
 fn an_upstream_that_refuses_connections_is_passed_over() {
-    let refusing =
-        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let refusing = refusing();
     for upstreams in [[refusing, answering().0], [answering().0, refusing]] {
         let proxy = over_all(&upstreams, "");
         for _ in 0..2 {
@@ -179,8 +178,7 @@ fn an_upstream_that_refuses_connections_is_passed_over() {
 /// A chunked body is whole until a connection has come about.
 #[test]
 fn a_chunked_body_goes_to_the_upstream_that_is_reached() {
-    let refusing =
-        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let refusing = refusing();
     let holding = Holding::start();
     let proxy = over_all(&[refusing, holding.address], "");
     for _ in 0..2 {

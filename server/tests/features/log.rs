@@ -1,11 +1,10 @@
 //! Lines for operators on stderr.
 
-use std::net::TcpListener;
 use std::sync::{Mutex, mpsc};
 
 use serde_json::Value;
 
-use super::process::{Message, Proxy, upstream, url, write};
+use super::process::{Message, Proxy, refusing, upstream, url, write};
 use super::support::{Certificate, Folder, Http2, reload};
 use super::{NO_LIMIT, PATIENCE};
 
@@ -152,7 +151,7 @@ fn a_client_that_leaves_has_a_line() {
 
 #[test]
 fn errors_of_upstreams_are_logged_with_their_name() {
-    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let closed = refusing();
     let silent = upstream(|mut connection| while Message::read_head(&mut connection).is_some() {});
     let leaving = upstream(|mut connection| drop(Message::read_head(&mut connection)));
     let cut = upstream(|mut connection| {

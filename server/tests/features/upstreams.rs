@@ -1,9 +1,7 @@
 //! Several upstreams.
 
-use std::net::TcpListener;
-
 use super::NO_LIMIT;
-use super::process::{Proxy, recording_upstream, url};
+use super::process::{Proxy, recording_upstream, refusing, url};
 use super::support::{await_count, count};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -25,10 +23,8 @@ fn upstreams_take_turns() {
 
 #[test]
 fn an_upstream_that_cannot_be_reached_is_passed_over() {
-    // Bound for its number and closed again.
-    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let (open, requests) = recording_upstream(OK);
-    let (closed, open) = (url(closed), url(open));
+    let (closed, open) = (url(refusing()), url(open));
     let options = ["--limit", NO_LIMIT, "--upstream", &closed, "--upstream", &open, "--admin", "127.0.0.1:0"];
     let proxy = Proxy::start(&options);
     let mut client = proxy.connect();

@@ -1,9 +1,8 @@
 //! What passes on to the upstream, and back.
 
-use std::net::TcpListener;
 use std::sync::mpsc;
 
-use super::process::{Message, Proxy, read_chunk, recording_upstream, upstream, url, write};
+use super::process::{Message, Proxy, read_chunk, recording_upstream, refusing, upstream, url, write};
 use super::{NO_LIMIT, PATIENCE};
 
 #[test]
@@ -149,9 +148,7 @@ fn connections_to_the_upstream_are_reused() {
 
 #[test]
 fn an_unreachable_upstream_is_a_502() {
-    // Bound for its number and closed again.
-    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(closed)]);
+    let proxy = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(refusing())]);
     let mut client = proxy.connect();
     for _ in 0..2 {
         assert_eq!(client.get("/").status, 502);

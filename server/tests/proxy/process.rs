@@ -174,6 +174,18 @@ pub(super) fn upstream(serve: impl Fn(BufReader<TcpStream>) + Send + Sync + 'sta
     address
 }
 
+/// Returns an address that refuses connections until the test process ends.
+///
+/// A socket that does not listen keeps the port: the port of a closed listener may be given to the
+/// upstream of another test.
+pub(super) fn refusing() -> SocketAddr {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let address = socket.local_addr().expect("it has an address");
+    std::mem::forget(socket);
+    address
+}
+
 /// Gives every request the same response, and the test the requests' heads.
 pub(super) fn recording_upstream(response: &'static str) -> (SocketAddr, Receiver<Message>) {
     let (sender, requests): (Sender<Message>, _) = mpsc::channel();
