@@ -9,8 +9,8 @@ use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
+use crate::word::refill::Reading;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::Reading;
 use crate::word::verb::Call;
 
 /// The source of a new reading each time.

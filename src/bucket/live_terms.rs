@@ -69,8 +69,9 @@ use crate::quota::rate::Quota;
 use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
 use crate::time::clock::Clock;
 use crate::word::plan::{Plan, PlanStart};
+use crate::word::refill::Reading;
 use crate::word::state::State;
-use crate::word::terms::{Reading, Terms};
+use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 
 /// The bit that marks a pending start or base; the number of the version is in the bits below.

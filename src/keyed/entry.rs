@@ -20,8 +20,9 @@ use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
 use crate::word::plan::Plan;
+use crate::word::refill::Reading;
 use crate::word::state::{Origin, Outcome, State};
-use crate::word::terms::{EVICTION_GRACE, Reading};
+use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::Call;
 
 /// Largest number of held keys with one hash. papaya probes at least some 30 places, then grows its

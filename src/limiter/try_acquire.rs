@@ -15,8 +15,8 @@ use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, exactly};
+use crate::word::refill::Reading;
 use crate::word::state::Outcome;
-use crate::word::terms::Reading;
 
 /// Attempts once to take `n` tokens from a known key's bucket.
 #[inline(always)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 pub(crate) mod layout;
+pub(crate) mod period;
 pub(crate) mod rate;
 #[cfg(feature = "serde")]
 mod serde;

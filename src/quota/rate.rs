@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::quota::error::InvalidQuota;
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
+use crate::quota::period::{Period, read_count, read_period};
 
 /// A rate of tokens, and a burst: the tokens that can be saved up.
 ///
@@ -279,28 +280,10 @@ impl AtMost {
     }
 }
 
-const UNITS: [(&str, u64); 7] = [
-    ("d", 86_400_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("m", 60_000_000_000),
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
-];
-
 /// Writes the text form, always with the burst: `100/s burst 100`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, nanos) = UNITS
-            .into_iter()
-            .find(|(_, nanos)| self.nanos.is_multiple_of(*nanos))
-            .expect("every period is a whole number of nanoseconds");
-        write!(f, "{}/", self.tokens)?;
-        if self.nanos != nanos {
-            write!(f, "{}", self.nanos / nanos)?;
-        }
-        write!(f, "{unit} burst {}", self.burst)
+        write!(f, "{}/{} burst {}", self.tokens, Period(self.nanos), self.burst)
     }
 }
 
@@ -320,46 +303,17 @@ impl FromStr for Quota {
             None => (rest.trim(), None),
         };
 
-        let count = |text: &str| {
-            // `parse` takes a sign; the text form does not.
-            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-            let read = if digits { text.parse().ok() } else { None };
-            read.ok_or_else(|| unread("a whole number under 2^64", text))
-        };
-        let tokens = count(tokens.trim())?;
+        let tokens = read_count(tokens.trim())?;
         let burst = match burst {
             None if strict => return Err(unread("\"at most 5000/h burst 500\"", text)),
             None => tokens,
-            Some(burst) => count(burst)?,
+            Some(burst) => read_count(burst)?,
         };
-
-        let digits = period.find(|c: char| !c.is_ascii_digit()).unwrap_or(period.len());
-        let (number, unit) = period.split_at(digits);
-        let number: u64 = if number.is_empty() { 1 } else { count(number)? };
-        let unit = unit_nanos(unit.trim())
-            .ok_or_else(|| unread("a unit: ns, us, ms, s, m, h, d or its word", unit.trim()))?;
-        let nanos = u128::from(number) * u128::from(unit);
-
-        let nanos = u64::try_from(nanos).map_err(|_| QuotaError::LongPeriod(nanos))?;
-        let period = Duration::from_nanos(nanos);
+        let period = Duration::from_nanos(read_period(period)?);
         if strict {
             Quota::at_most(tokens, period).try_burst(burst)
         } else {
             Quota::try_per(tokens, period, burst)
         }
     }
-}
-
-fn unit_nanos(word: &str) -> Option<u64> {
-    let short = match word.strip_suffix('s').filter(|stem| stem.len() > 2).unwrap_or(word) {
-        "nanosecond" => "ns",
-        "microsecond" => "us",
-        "millisecond" => "ms",
-        "second" | "sec" => "s",
-        "minute" | "min" => "m",
-        "hour" => "h",
-        "day" => "d",
-        other => other,
-    };
-    UNITS.into_iter().find(|(unit, _)| *unit == short).map(|(_, nanos)| nanos)
 }

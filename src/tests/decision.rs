@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::terms::compile;
 use crate::word::decision::Granted;
+use crate::word::refill::Reading;
 use crate::word::state::State;
-use crate::word::terms::{Reading, Terms};
+use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
 /// Counts are told in nanoseconds rounded up, and none of them are none.

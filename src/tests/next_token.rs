@@ -13,8 +13,9 @@ use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::time::tsc::raw_to_nanos;
 use crate::word::decision::{Denied, Granted};
+use crate::word::refill::Reading;
 use crate::word::state::State;
-use crate::word::terms::{Reading, Terms};
+use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
 /// Takes most of a bucket at two times, such that no whole token is left, and returns the wait for the

@@ -16,8 +16,9 @@ use super::terms::{numbers, quotas};
 use super::tiny::Either;
 use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
+use crate::word::refill::{Reading, Refill};
 use crate::word::state::{Left, Outcome, State};
-use crate::word::terms::{Reading, Refill, Terms};
+use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 
 type Came = (Outcome, Option<State>);

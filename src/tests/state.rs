@@ -4,8 +4,9 @@
 use super::reference::answers::answer;
 use super::reference::{Answer, Asked};
 use super::terms::{EXTREMES, TABLE, compile};
+use crate::word::refill::Reading;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Reading, Terms};
+use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
 /// A bucket without an atomic: the state, and the step.

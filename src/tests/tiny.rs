@@ -11,8 +11,9 @@ use self::spelled::{Came, Difference, Spelled, Tiny};
 use crate::quota::layout::{Layout, RawQuota, Widths};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
+use crate::word::refill::{Reading, Refill};
 use crate::word::state::{Left, Origin, Outcome, State};
-use crate::word::terms::{Reading, Refill, Terms};
+use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 
 /// How a bucket earns: as its terms say, or as a plan does.

@@ -8,8 +8,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::time::tsc::raw_to_nanos;
+use crate::word::refill::{Reading, Refill};
 use crate::word::state::Outcome;
-use crate::word::terms::{Reading, Refill};
 use crate::word::tick::TickScale;
 
 /// The wait until some units are earned, from a clock reading on.
@@ -75,7 +75,7 @@ impl Granted {
         let Outcome { taken, level, lag, .. } = outcome;
         let terms = reading.refill.terms();
         let reset = Wait::until(reading.refill.capacity(), level, lag, reading);
-        Granted { tokens: terms.tokens(taken), remaining: terms.available(level), reset }
+        Granted { tokens: terms.tokens(taken), remaining: reading.refill.available(level, lag), reset }
     }
 
     /// Returns a grant that took nothing from a bucket: by shadow mode, without a limit, or of 0
@@ -228,12 +228,17 @@ impl Denied {
         let terms = reading.refill.terms();
         let need = terms.units(asked) + terms.empty_level;
         let retry = Some(Wait::until(need, outcome.level, outcome.lag, reading));
-        Denied { reason: Reason::Empty, remaining: terms.available(outcome.level), asked, retry }
+        Denied {
+            reason: Reason::Empty,
+            remaining: reading.refill.available(outcome.level, outcome.lag),
+            asked,
+            retry,
+        }
     }
 
     #[cold]
     pub(crate) fn too_many<P: Refill>(asked: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
-        let remaining = reading.refill.terms().available(outcome.level);
+        let remaining = reading.refill.available(outcome.level, outcome.lag);
         Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }
 
@@ -251,7 +256,7 @@ impl Denied {
             (wait(reading.refill.min_level()), wait(terms.empty_level).saturating_sub(max_wait));
         let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
         let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
-        Denied { reason, remaining: terms.available(outcome.level), asked: n, retry }
+        Denied { reason, remaining: reading.refill.available(outcome.level, outcome.lag), asked: n, retry }
     }
 
     /// Returns the refusal of a new key. Room may come at the clock reading `due`, if ever.

@@ -27,11 +27,13 @@
 //! ```
 //!
 //! The window of jitter is 4 s, and that of a clock that was set back is 1 h. Both are clamped to a
-//! part of the range: see `terms`. The steps are in `state`.
+//! part of the range: see `terms`. The steps are in `steps`.
 
 pub(crate) mod decision;
 pub(crate) mod plan;
+pub(crate) mod refill;
 pub(crate) mod state;
+pub(crate) mod steps;
 pub(crate) mod terms;
 pub(crate) mod tick;
 pub(crate) mod verb;

@@ -7,7 +7,8 @@
 
 use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
-use crate::word::terms::{Reading, Refill, Terms};
+use crate::word::refill::{Reading, Refill};
+use crate::word::terms::Terms;
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
 ///

@@ -1,5 +1,4 @@
-//! Terms: a [`Quota`](crate::Quota) compiled once for the layout of its word; and the refill of
-//! buckets.
+//! Terms: a [`Quota`](crate::Quota) compiled once for the layout of its word.
 //!
 //! A bucket may be in debt to waiting callers. Its tokens field holds the level above the deepest
 //! debt, so the field is never negative; at [`empty_level`](Terms::empty_level) the bucket is
@@ -10,7 +9,6 @@
 use crate::quota::layout::{Layout, MAX_BURST, RawQuota, Widths};
 #[cfg(test)]
 use crate::quota::layout::{LayoutOptions, QuotaError};
-use crate::time::tsc::raw_to_nanos;
 use crate::word::tick::TickScale;
 
 /// Largest lag of a reading behind the stamp that is jitter between cores, in nanoseconds: 4 s.
@@ -150,97 +148,4 @@ const MAX_TOKENS: u64 = 2 * MAX_BURST;
 const fn at_least_2(ticks: u64, most: u64) -> u64 {
     let ticks = if ticks > most { most } else { ticks };
     if ticks < 2 { 2 } else { ticks }
-}
-
-/// The refill of a bucket: that of its [`Terms`], or of a plan on top of them.
-pub(crate) trait Refill: Copy {
-    fn terms(&self) -> &Terms;
-    /// Returns the level of a full bucket, in units.
-    fn capacity(&self) -> u64;
-    /// Returns the capacity when nothing is leased: the largest amount a single take can ask for.
-    #[inline]
-    fn nominal_capacity(&self) -> u64 {
-        self.capacity()
-    }
-    /// Returns whether a take of `n` tokens asks for more than the burst.
-    #[inline]
-    fn is_over_the_burst(&self, n: u64) -> bool {
-        self.terms().units(n) > self.nominal_capacity() - self.terms().empty_level
-    }
-    /// Returns the lowest level that a debt may lead to, in units; 0 is the deepest debt.
-    fn min_level(&self) -> u64;
-    /// Returns the units earned in the `passed` ticks until the tick `now`.
-    fn earned(&self, now: u64, passed: u64) -> u64;
-    /// Returns the least number of ticks, from the tick `now` on, that earn `units`.
-    fn ticks_for(&self, now: u64, units: u64) -> u64;
-    /// Returns the units to earn from the tick `now` until a level is `goal`, and the scale that
-    /// converts them to time. The stamp is `lag` ticks ahead of `now`.
-    #[inline]
-    fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        (ticks_until(self, now, goal, level, lag), self.terms().ticks.by_ticks())
-    }
-}
-
-impl Refill for Terms {
-    #[inline]
-    fn terms(&self) -> &Terms {
-        self
-    }
-
-    #[inline]
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn min_level(&self) -> u64 {
-        Terms::min_level(self)
-    }
-
-    #[inline]
-    fn earned(&self, _: u64, passed: u64) -> u64 {
-        // No overflow: `stamp + scale <= 62`.
-        passed << self.widths.scale
-    }
-
-    #[inline]
-    fn ticks_for(&self, _: u64, units: u64) -> u64 {
-        // Units are below 2^58 (the stamp has 6 bits or more): the sum does not wrap.
-        (units + (1 << self.widths.scale) - 1) >> self.widths.scale
-    }
-
-    // The conversion to ticks is left to the caller that asks for the time.
-    #[inline(always)]
-    fn wait(&self, _: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        // Below 2^58 and 2^62.
-        let units = if goal <= level { 0 } else { goal - level + (lag << self.widths.scale) };
-        (units, self.ticks)
-    }
-}
-
-/// A clock reading, and the refill of buckets at it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading<P = Terms> {
-    pub(crate) refill: P,
-    /// Clock reading in nanoseconds, or raw where the scale [is made for raw
-    /// readings](TickScale::counted).
-    pub(crate) at: u64,
-    pub(crate) tick: u64,
-}
-
-impl<P: Refill> Reading<P> {
-    #[inline(always)]
-    pub(crate) fn new(refill: P, at: u64) -> Reading<P> {
-        Reading { tick: refill.terms().tick(at), refill, at }
-    }
-
-    pub(crate) fn nanos(&self) -> u64 {
-        if self.refill.terms().ticks.is_counted() { raw_to_nanos(self.at) } else { self.at }
-    }
-}
-
-/// Returns the ticks after `now` until a bucket has `goal` units. It has `level` units at its
-/// stamp, `lag` ticks after `now`.
-#[inline]
-pub(crate) fn ticks_until(refill: &impl Refill, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
-    if goal <= level { 0 } else { refill.ticks_for(now.wrapping_add(lag), goal - level) + lag }
 }

@@ -21,8 +21,9 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
+use crate::word::refill::Reading;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::{Reading, Terms};
+use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
 
 pub(super) const SECOND: u64 = 1_000_000_000;

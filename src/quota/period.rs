@@ -1,0 +1,68 @@
+//! The text form of counts and periods.
+
+use std::fmt;
+
+use crate::quota::error::InvalidQuota;
+use crate::quota::layout::QuotaError;
+
+pub(crate) const DAY: u64 = 86_400_000_000_000;
+
+const UNITS: [(&str, u64); 7] = [
+    ("d", DAY),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// A period in nanoseconds, which is written in the largest unit that divides it: `15m`, `d`.
+pub(crate) struct Period(pub(crate) u64);
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Period(nanos) = *self;
+        let (unit, one) = UNITS
+            .into_iter()
+            .find(|(_, one)| nanos.is_multiple_of(*one))
+            .expect("every period is a whole number of nanoseconds");
+        if nanos != one {
+            write!(f, "{}", nanos / one)?;
+        }
+        f.write_str(unit)
+    }
+}
+
+/// Reads digits, without a sign.
+pub(crate) fn read_count(text: &str) -> Result<u64, InvalidQuota> {
+    // `parse` takes a sign; the text form does not.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let read = if digits { text.parse().ok() } else { None };
+    read.ok_or_else(|| InvalidQuota::unread("a whole number under 2^64", text))
+}
+
+/// Reads a unit, or a number of units, in nanoseconds.
+pub(crate) fn read_period(period: &str) -> Result<u64, InvalidQuota> {
+    let digits = period.find(|c: char| !c.is_ascii_digit()).unwrap_or(period.len());
+    let (number, unit) = period.split_at(digits);
+    let number: u64 = if number.is_empty() { 1 } else { read_count(number)? };
+    let unit = unit_nanos(unit.trim())
+        .ok_or_else(|| InvalidQuota::unread("a unit: ns, us, ms, s, m, h, d or its word", unit.trim()))?;
+    let nanos = u128::from(number) * u128::from(unit);
+    Ok(u64::try_from(nanos).map_err(|_| QuotaError::LongPeriod(nanos))?)
+}
+
+fn unit_nanos(word: &str) -> Option<u64> {
+    let short = match word.strip_suffix('s').filter(|stem| stem.len() > 2).unwrap_or(word) {
+        "nanosecond" => "ns",
+        "microsecond" => "us",
+        "millisecond" => "ms",
+        "second" | "sec" => "s",
+        "minute" | "min" => "m",
+        "hour" => "h",
+        "day" => "d",
+        other => other,
+    };
+    UNITS.into_iter().find(|(unit, _)| *unit == short).map(|(_, nanos)| nanos)
+}

@@ -1,0 +1,247 @@
+//! The steps on a word. Pure: no atomics, no clock.
+
+use crate::fault::{Fault, injected};
+use crate::word::refill::{Reading, Refill, ticks_until};
+use crate::word::state::{Balance, Left, Origin, Outcome, State};
+use crate::word::terms::Terms;
+
+impl Balance {
+    #[inline(always)]
+    fn take(self, refill: &impl Refill, need: u64) -> (Outcome, Option<State>) {
+        if refill.has(&self, need) { self.took(refill, need) } else { self.refused(refill) }
+    }
+
+    #[inline]
+    fn took(self, refill: &impl Refill, units: u64) -> (Outcome, Option<State>) {
+        let level = refill.less(self.level, units);
+        let outcome = Outcome { granted: true, taken: units, level, lag: self.lag, origin: Origin::Own };
+        (outcome, Some(State::pack(refill.terms(), level, self.stamp)))
+    }
+
+    #[inline]
+    fn refused(self, refill: &impl Refill) -> (Outcome, Option<State>) {
+        let outcome = Outcome { granted: false, ..self.untouched() };
+        (outcome, self.adopt.then(|| State::pack(refill.terms(), self.level, self.stamp)))
+    }
+}
+
+impl State {
+    /// Returns the bucket at tick `now`. A reserved word reads as full.
+    #[inline(always)]
+    pub(crate) fn at(self, refill: &impl Refill, now: u64) -> Balance {
+        refill.view(self, now)
+    }
+
+    /// Returns whether a reading is surely not behind the stamp: a charged bucket's stamp is at
+    /// most `half` ticks, half the range, before it.
+    #[inline(always)]
+    pub(crate) fn accepts_fresh<P: Refill>(self, reading: &Reading<P>, half: u64) -> bool {
+        (self.is_level() && self.passed(reading.refill.terms(), reading.tick) <= half)
+            || injected(Fault::StaleReadingAccepted)
+    }
+
+    /// Returns whether an accepted reading from before the load of the word may take: it is at most
+    /// `near` ticks ahead of the stamp, the skew between two clocks.
+    ///
+    /// If the clock was set back since the reading, more than `near` ticks would be time that did
+    /// not pass. Up to `near`, the time is earned once, as by a core whose counter is ahead. (A
+    /// refusal based on too much elapsed time is still a refusal with less.)
+    #[inline(always)]
+    pub(crate) fn within_skew<P: Refill>(self, reading: &Reading<P>, near: u64) -> bool {
+        self.passed(reading.refill.terms(), reading.tick) <= near || injected(Fault::StaleReadingAccepted)
+    }
+
+    /// Returns whether the stamp is after a reading, by at most `near` ticks.
+    #[inline]
+    pub(crate) fn is_just_after<P: Refill>(self, reading: &Reading<P>, near: u64) -> bool {
+        self.is_level() && self.lag(reading) <= near
+    }
+
+    /// Returns the ticks from a reading to the stamp, modulo the range.
+    #[inline]
+    fn lag<P: Refill>(self, reading: &Reading<P>) -> u64 {
+        self.word().wrapping_sub(reading.tick) & reading.refill.terms().mask
+    }
+
+    /// Takes `n` tokens right after the commit of this state, at a reading from
+    /// [just before](State::is_just_after) it.
+    #[inline]
+    pub(crate) fn take_just_after<P: Refill>(self, reading: &Reading<P>, n: u64) -> (Outcome, Option<State>) {
+        let (refill, terms) = (&reading.refill, reading.refill.terms());
+        let level = self.stored(terms).min(refill.capacity());
+        let stamp = if injected(Fault::StampMovesBack) { reading.tick } else { self.word() } & terms.mask;
+        let balance = Balance { level, stamp, lag: self.lag(reading), adopt: false };
+        match n {
+            0 => (balance.untouched(), None),
+            n => balance.take(refill, terms.units(n)),
+        }
+    }
+
+    /// Returns whether the tick `now`, read before the load of the word, may decide.
+    ///
+    /// A reserved word accepts no such tick. A level accepts a tick that is behind the stamp by
+    /// jitter at most, or later by at most half the range. Any other tick is too old: a step would
+    /// take it for that of a clock that was set back, and would move the stamp back to it.
+    pub(crate) fn accepts_stale(self, terms: &Terms, now: u64) -> bool {
+        let passed = self.passed(terms, now);
+        self.is_level() && (passed <= terms.mask / 2 || passed >= terms.jitter_from())
+    }
+
+    /// Takes `need` units, above 0, if they are there.
+    #[inline(always)]
+    pub(crate) fn take(self, refill: &impl Refill, now: u64, need: u64) -> (Outcome, Option<State>) {
+        self.at(refill, now).take(refill, need)
+    }
+
+    /// Takes `n` tokens as [`Take`](crate::word::verb::Take) does, at a reading that
+    /// [`accepts_fresh`](State::accepts_fresh).
+    #[inline(always)]
+    pub(crate) fn take_ahead<P: Refill>(self, reading: &Reading<P>, n: u64) -> (Outcome, Option<State>) {
+        let (refill, view) = (&reading.refill, reading.refill.view_ahead(self, reading.tick));
+        match n {
+            0 => (view.untouched(), None),
+            n => view.take(refill, refill.terms().units(n)),
+        }
+    }
+
+    /// Takes `need` units and, on top, a lease of `size(spare)` tokens, where `spare` is the units
+    /// left above `need`. Returns the outcome and the tokens of the lease.
+    pub(crate) fn lease(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        need: u64,
+        size: impl Fn(u64) -> u64,
+    ) -> ((Outcome, u64), Option<State>) {
+        let (terms, view) = (refill.terms(), self.at(refill, now));
+        let Some(spare) = view.level.checked_sub(need + terms.empty_level) else {
+            let (outcome, next) = view.refused(refill);
+            return ((outcome, 0), next);
+        };
+        let size = size(spare);
+        let (outcome, next) = view.took(refill, need + terms.units(size));
+        ((outcome, size), next)
+    }
+
+    /// Ends a lease of `size` units, of which `left` come back. Returns `None` if the bucket is
+    /// sealed.
+    ///
+    /// The new stamp is committed even when `left` is 0, because from this tick on the bucket may
+    /// refill up to its full capacity again.
+    pub(crate) fn recalled(self, refill: &impl Refill, now: u64, left: u64, size: u64) -> Option<State> {
+        let view = self.at(refill, now);
+        // The sums are below 2^59. The capacity is already reduced by the lease.
+        let level = (view.level + left).min(refill.capacity() + size).min(refill.nominal_capacity());
+        let stamped = self != State::SEALED && (left > 0 || !injected(Fault::NotStampedAnew));
+        stamped.then(|| State::pack(refill.terms(), level, view.stamp))
+    }
+
+    /// Takes the whole tokens that are there, up to `most` units.
+    pub(crate) fn take_up_to(self, refill: &impl Refill, now: u64, most: u64) -> (Outcome, Option<State>) {
+        let (terms, view) = (refill.terms(), self.at(refill, now));
+        match terms.units(refill.available(view.level, view.lag)).min(most) {
+            0 => view.refused(refill),
+            units => view.took(refill, units),
+        }
+    }
+
+    /// Takes up to `most` units in whole tokens, on credit as far as the debt allows.
+    pub(crate) fn charge_up_to(self, refill: &impl Refill, now: u64, most: u64) -> (Outcome, Option<State>) {
+        let (terms, view) = (refill.terms(), self.at(refill, now));
+        let left = terms.units(terms.tokens(refill.credit(&view)));
+        match left.min(most) {
+            0 => view.refused(refill),
+            units => view.took(refill, units),
+        }
+    }
+
+    /// Takes `need` units that are there or will be earned. The debt must stay within its bound,
+    /// and `patient` must accept the ticks until all are earned.
+    pub(crate) fn reserve(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        need: u64,
+        patient: impl Fn(u64) -> bool,
+    ) -> (Outcome, Option<State>) {
+        let (terms, view) = (refill.terms(), self.at(refill, now));
+        let possible = view.level >= need + refill.min_level()
+            && (view.level >= need + terms.empty_level
+                || patient(ticks_until(refill, now, need + terms.empty_level, view.level, view.lag)));
+        if possible { view.took(refill, need) } else { view.refused(refill) }
+    }
+
+    /// Gives back `units`, as far as they fit. Returns `None` if there is nothing to commit: none
+    /// fit and the stamp stays, or the word is reserved.
+    pub(crate) fn give(self, refill: &impl Refill, now: u64, units: u64) -> Option<State> {
+        let view = self.at(refill, now);
+        self.given(refill, view, refill.more(view.level, units))
+    }
+
+    /// Returns the state with `level` after units came back, if there is something to commit.
+    fn given(self, refill: &impl Refill, view: Balance, level: u64) -> Option<State> {
+        let fits = self.is_level() && (view.adopt || level != view.level);
+        (fits || injected(Fault::SealedIsGiven)).then(|| State::pack(refill.terms(), level, view.stamp))
+    }
+
+    /// Gives back `units` to a bucket that still stands as its take left it.
+    pub(crate) fn give_back(self, refill: &impl Refill, now: u64, units: u64, left: Left) -> Option<State> {
+        if self.stands(refill.terms(), now, left) { self.give(refill, now, units) } else { None }
+    }
+
+    /// Returns whether no tokens were taken since the take that left the bucket so, beyond those
+    /// that came back.
+    pub(crate) fn stands(self, terms: &Terms, now: u64, Left { empty_at, stamp }: Left) -> bool {
+        let same_stamp = |stamp: u64| (self.word() ^ stamp) & terms.mask == 0;
+        let same = self.empty_at(terms, now) == empty_at && stamp.is_none_or(same_stamp);
+        self.is_level() && (same || injected(Fault::IgnoreQueuePosition))
+    }
+
+    /// Undoes a take of `need` units made at tick `since` when the level was `before`. Gives back
+    /// the units that the bucket would still hold had the take not happened.
+    pub(crate) fn undo(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        need: u64,
+        before: u64,
+        since: u64,
+    ) -> Option<State> {
+        let view = self.at(refill, now);
+        self.given(refill, view, refill.undone(&view, now, need, before, since))
+    }
+
+    /// Returns the mark: the virtual time at which the level was 0, the deepest debt. See
+    /// [`Terms::empty_at`].
+    ///
+    /// The virtual time is that of the terms' own rate. A take under a plan may leave it unchanged,
+    /// because a plan earns more or less in the same ticks.
+    pub(crate) fn empty_at(self, terms: &Terms, now: u64) -> u64 {
+        let passed = self.passed(terms, now);
+        let stamp = if passed >= terms.jitter_from() {
+            now.wrapping_add(terms.mask - passed + 1)
+        } else {
+            now.wrapping_sub(passed)
+        };
+        terms.empty_at(stamp, self.stored(terms))
+    }
+
+    /// Returns the ticks until the bucket has been full for the eviction grace and may be evicted;
+    /// 0 if it may be now.
+    ///
+    /// A bucket that was never charged may be evicted at any time. Under any plan a bucket is full
+    /// `longest` ticks after its stamp (0 if there are no plans).
+    pub(crate) fn evictable_in(self, terms: &Terms, now: u64, longest: u64) -> u64 {
+        if !self.is_level() {
+            return 0;
+        }
+        let passed = self.passed(terms, now);
+        // A tombstone has no plan, so `longest` does not apply.
+        let longest = if self.word() >= !terms.mask { 0 } else { longest };
+        let level = (self.stored(terms)).min(terms.capacity);
+        // Ticks to fill are below 2^58, the eviction grace is at most 2^62, a lag is below 2^57.
+        let margin = if injected(Fault::NoMargin) { 0 } else { terms.grace() };
+        let due = terms.ticks_for(now, terms.capacity - level).max(longest) + margin;
+        if passed < terms.backward_from { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
+    }
+}
