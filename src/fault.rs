@@ -100,6 +100,18 @@ pub(crate) enum Fault {
     /// A cell is reopened whatever its state is now, not only if its generation still has it
     /// closed.
     ReopenedAnyway,
+    /// A reading that is behind the stamp of a window sets it back.
+    WindowReopened,
+    /// A take moves the start of a window from the first use.
+    StartMoves,
+    /// The oldest sub-window does not count.
+    OldestForgotten,
+    /// Counts are shifted to the reading, and the stamp stays.
+    ShiftedTwice,
+    /// A sum of counts has a bit less than its field.
+    FieldCarries,
+    /// An undo takes back the newest tokens.
+    UndoneAnywhere,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

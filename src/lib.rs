@@ -3,6 +3,8 @@
 //! * [`TokenBucket`]: one limit, `const`, fit for a `static`.
 //! * [`RateLimiter`]: a limit for each key, in a lock-free map of bounded size.
 //! * [`Quota`]: a rate and a burst, checked when it is made.
+//! * [`WindowCounter`]: at most a limit in a period, by a [`Window`]: fixed, by the calendar,
+//!   sliding or weighted.
 //!
 //! A decision loads one word, reads the clock, and commits a grant by one compare-and-swap. A
 //! refusal writes nothing. No thread waits for a lock, and no background thread is needed.
@@ -110,8 +112,11 @@ pub use limiter::rate_limiter::RateLimiter;
 pub use limiter::token_bucket::TokenBucket;
 #[cfg(feature = "tokio")]
 pub use limiter::tokio::PacedStream;
+pub use limiter::window_counter::{WindowCounter, WindowCounterBuilder};
 pub use quota::error::InvalidQuota;
 pub use quota::rate::{AtMost, Quota};
+pub use quota::window::Window;
+pub use quota::window_error::InvalidWindow;
 pub use time::clock::{Clock, MockClock, Moment};
 pub use time::jitter::Jitter;
 pub use word::decision::{Denied, Granted, Reason, Snapshot};

@@ -19,9 +19,11 @@
 //! A grant gives no other synchronisation: it does not publish the caller's data to the next caller
 //! that is granted.
 
+use std::convert::identity;
+
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
-use crate::word::refill::Reading;
+use crate::word::refill::{Reading, Refill};
 use crate::word::state::{Outcome, State};
 
 // The readings are types: a closure cannot be told to be inlined, and as a function it passes its
@@ -91,6 +93,19 @@ pub(crate) trait BucketRef: Copy {
     /// clock: that saves 6 ns.
     #[inline(always)]
     fn attempt(self, first: Order, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+        self.attempt_by(first, read, n, identity)
+    }
+
+    /// Attempts like [`attempt`](BucketRef::attempt) on a word of another refill, `by` readings of
+    /// it.
+    #[inline(always)]
+    fn attempt_by<P: Refill>(
+        self,
+        first: Order,
+        read: impl ReadClock,
+        n: u64,
+        by: impl Fn(Reading) -> Reading<P>,
+    ) -> Result<(Outcome, Reading), Miss> {
         let early = if first == Order::ClockFirst { read.raw() } else { 0 };
         let state = self.state();
         let raw = if first == Order::ClockFirst { early } else { read.raw() };
@@ -98,7 +113,7 @@ pub(crate) trait BucketRef: Copy {
         if !fits {
             return Err(Miss::StaleReading);
         }
-        let (outcome, next) = state.take_ahead(&reading, n);
+        let (outcome, next) = state.take_ahead(&by(reading), n);
         let Some(next) = next else {
             return if self.still_has(state) { Ok((outcome, reading)) } else { Err(Miss::LostRace) };
         };
@@ -118,15 +133,21 @@ pub(crate) trait BucketRef: Copy {
     /// read again. (A reading that is older than an eviction meets a reserved word, which admits
     /// none.)
     #[inline]
-    fn attempts(self, attempts: usize, read: impl ReadClock, n: u64) -> Option<(Outcome, Reading)> {
+    fn attempts<P: Refill>(
+        self,
+        attempts: usize,
+        read: impl ReadClock,
+        n: u64,
+        by: impl Fn(Reading) -> Reading<P>,
+    ) -> Option<(Outcome, Reading)> {
         let raw = read.raw();
         let mut state = self.state();
         for _ in 0..attempts {
             let FreshReading { reading, near, fits, may_lag } = read.admitted(state, raw);
             let (outcome, next) = if fits && state.within_skew(&reading, near) {
-                state.take_ahead(&reading, n)
+                state.take_ahead(&by(reading), n)
             } else if may_lag && state.is_just_after(&reading, near) {
-                state.take_just_after(&reading, n)
+                state.take_just_after(&by(reading), n)
             } else {
                 return None;
             };

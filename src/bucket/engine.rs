@@ -1,6 +1,8 @@
 //! The engine: the clock, the terms in force and the start level, and the steps run with them on
 //! one bucket.
 
+use std::convert::identity;
+
 use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
@@ -9,9 +11,9 @@ use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
-use crate::word::refill::Reading;
+use crate::word::refill::{Reading, Refill};
 use crate::word::state::{Outcome, State};
-use crate::word::verb::Call;
+use crate::word::verb::{Call, by_refill};
 
 /// The source of a new reading each time.
 #[derive(Clone, Copy)]
@@ -155,8 +157,21 @@ impl Engine {
         read: impl ReadClock,
         n: u64,
     ) -> Option<(Outcome, Reading)> {
+        self.attempt_again_by(bucket, read, n, identity)
+    }
+
+    /// Attempts like [`attempt_again`](Engine::attempt_again) on a word of another refill, `by`
+    /// readings of it.
+    pub(crate) fn attempt_again_by<P: Refill>(
+        &self,
+        bucket: impl BucketRef,
+        read: impl ReadClock,
+        n: u64,
+        by: impl Fn(Reading) -> Reading<P> + Copy,
+    ) -> Option<(Outcome, Reading)> {
         // A bucket that was idle for long admits only a reading that is taken after its word.
-        bucket.attempts(MAX_ATTEMPTS, read, n).or_else(|| bucket.attempt(Order::WordFirst, read, n).ok())
+        let again = bucket.attempts(MAX_ATTEMPTS, read, n, by);
+        again.or_else(|| bucket.attempt_by(Order::WordFirst, read, n, by).ok())
     }
 
     /// Runs a call on a bucket; returns `None` if the bucket is sealed.
@@ -211,9 +226,8 @@ impl Engine {
         plan: Option<Plan>,
         settle: Settle<'_>,
     ) -> Option<u64> {
-        let step = |state: State, reading: &Reading| match plan {
-            None => settle.apply(state, reading, || self.has_plans()),
-            Some(plan) => settle.apply(state, &reading.under(plan), || self.has_plans()),
+        let step = |state: State, reading: &Reading| {
+            by_refill!(*reading, plan, |by| settle.apply(state, &by, || self.has_plans()))
         };
         bucket.update(|_| self.read(), step).0
     }

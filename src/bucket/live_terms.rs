@@ -64,8 +64,10 @@ use crossbeam_utils::atomic::AtomicCell;
 
 use crate::bucket::atomic::{FreshReading, rarely};
 use crate::fault::{Fault, injected};
-use crate::quota::layout::{Layout, QuotaError, Widths};
+use crate::quota::counts::{CountWidths, Counting};
+use crate::quota::layout::{Layout, QuotaError, RawQuota, Widths};
 use crate::quota::rate::Quota;
+use crate::quota::window_layout::WindowError;
 use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
 use crate::time::clock::Clock;
 use crate::word::plan::{Plan, PlanStart};
@@ -101,8 +103,8 @@ pub(crate) struct LiveTerms {
     /// Number of the version published last. Version `n` is in slot `n % 2`.
     published_version: AtomicU64,
     slots: [Version; 2],
-    /// Quota that was set last.
-    quota: AtomicCell<Quota>,
+    /// Quota that was set last. The burst of a window is its limit.
+    numbers: AtomicCell<RawQuota>,
     /// Mutex held by a setter.
     setting: Mutex<()>,
     /// Terms that never change, for models of other parts.
@@ -171,7 +173,14 @@ impl LiveTerms {
     const_fn! {
         /// Creates the terms of a quota that fits the layout.
         pub(crate) const fn new(quota: Quota, layout: Layout) -> LiveTerms {
-            let terms = Terms::in_layout(quota.numbers(), layout);
+            LiveTerms::of(quota.numbers(), layout)
+        }
+    }
+
+    const_fn! {
+        /// Creates the terms of a quota or a window that fits the layout.
+        pub(crate) const fn of(numbers: RawQuota, layout: Layout) -> LiveTerms {
+            let terms = Terms::in_layout(numbers, layout);
             LiveTerms {
                 widths: terms.widths,
                 mask: terms.mask,
@@ -180,7 +189,7 @@ impl LiveTerms {
                 active_version: AtomicU64::new(0),
                 published_version: AtomicU64::new(0),
                 slots: [Version::new(&terms), Version::new(&terms)],
-                quota: AtomicCell::new(quota),
+                numbers: AtomicCell::new(numbers),
                 setting: Mutex::new(()),
                 #[cfg(all(test, any(loom, shuttle)))]
                 fixed: None,
@@ -190,28 +199,57 @@ impl LiveTerms {
 
     /// Returns the quota that was set last.
     pub(crate) fn quota(&self) -> Quota {
-        self.quota.load()
+        Quota::of_numbers(self.numbers.load())
+    }
+
+    /// Returns the counts of a window.
+    #[inline(always)]
+    pub(crate) fn counts(&self) -> CountWidths {
+        self.widths.counts
+    }
+
+    /// Returns the limit of a window that was set last.
+    pub(crate) fn limit(&self) -> u64 {
+        self.numbers.load().burst
     }
 
     /// Puts another quota into force, if the layout can hold it.
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<Change, QuotaError> {
-        let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = self.latest(clock);
-        self.publish(number, quota, clock)?;
-        let before = self.quota();
-        self.quota.store(quota);
-        self.activate_next(number, clock);
-        let lower = quota.capacity() < before.capacity();
-        Ok(if lower { Change::LowerBurst } else { Change::Other })
+        self.layout().check(quota.numbers())?;
+        let before = self.replace(|_| quota.numbers(), clock);
+        Ok(if quota.capacity() < before.burst { Change::LowerBurst } else { Change::Other })
     }
 
-    /// Publishes a quota as version `number + 1`, if the layout can hold it.
+    /// Puts another limit of a window into force, if the counts can hold it.
+    pub(crate) fn set_limit(&self, limit: u64, clock: &Clock) -> Result<(), WindowError> {
+        let most = self.widths.counts.most();
+        if limit == 0 {
+            return Err(WindowError::NoLimit);
+        }
+        if limit > most {
+            return Err(WindowError::LimitTooWide(limit, most));
+        }
+        self.replace(|before| RawQuota { burst: limit, ..before }, clock);
+        Ok(())
+    }
+
+    /// Puts other numbers into force, which the layout can hold, and returns the ones before.
+    fn replace(&self, numbers: impl FnOnce(RawQuota) -> RawQuota, clock: &Clock) -> RawQuota {
+        let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.latest(clock);
+        let before = self.numbers.load();
+        let numbers = numbers(before);
+        self.publish(number, numbers, clock);
+        self.numbers.store(numbers);
+        self.activate_next(number, clock);
+        before
+    }
+
+    /// Publishes a quota, which the layout can hold, as version `number + 1`.
     ///
     /// `number` is the latest version, and the caller holds the mutex.
-    pub(crate) fn publish(&self, number: u64, quota: Quota, clock: &Clock) -> Result<(), QuotaError> {
-        let layout = self.layout();
-        layout.check(quota.numbers())?;
-        let terms = Terms::in_layout(quota.numbers(), layout).after_others();
+    pub(crate) fn publish(&self, number: u64, numbers: RawQuota, clock: &Clock) {
+        let terms = Terms::in_layout(numbers, self.layout()).after_others();
         let next = number + 1;
         let slot = self.slot(next);
         slot.multiplier_low.store(terms.ticks.multiplier_low, Ordering::Release);
@@ -227,7 +265,6 @@ impl LiveTerms {
         slot.base.store(pending(next), Ordering::Release);
         slot.start.store(pending(next), Ordering::Release);
         self.published_version.swap(next, Ordering::SeqCst);
-        Ok(())
     }
 
     /// Returns the number of the version published last, after making it active.
@@ -342,7 +379,12 @@ impl LiveTerms {
                 self.slots[0].count(refill.ticks, clock, unless_known);
             }
             if self.published_version.load(Ordering::SeqCst) == number || injected(Fault::NoRecheck) {
-                return Reading::new(refill, nanos);
+                let reading = Reading::new(refill, nanos);
+                return if self.widths.counts.counting == Counting::Months {
+                    reading.by_months()
+                } else {
+                    reading
+                };
             }
             self.activate_next(number, clock);
         }
@@ -373,8 +415,10 @@ impl LiveTerms {
         // Constants come last, and the layout by its fields, so that each is loaded only where it
         // is needed. Loaded earlier they were kept in memory, and the whole layout was taken apart
         // again: 9 instructions.
-        let Widths { fraction, scale, stamp, fixed_debt } = self.widths;
-        let widths = Widths { fraction, scale, stamp, fixed_debt };
+        // The counts are told to an attempt on a window: a bucket loads none.
+        let Widths { fraction, scale, stamp, fixed_debt, .. } = self.widths;
+        let counts = CountWidths::BUCKET;
+        let widths = Widths { fraction, scale, stamp, fixed_debt, counts };
         let (mask, empty_level) = (self.mask, self.empty_level);
         // Each admitted reading is below the horizon.
         let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from: mask };

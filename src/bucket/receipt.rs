@@ -7,7 +7,7 @@ use crate::word::decision::Wait;
 use crate::word::plan::Plan;
 use crate::word::refill::{Reading, Refill};
 use crate::word::state::{Left, Origin, Outcome, State};
-use crate::word::verb::{Give, Take};
+use crate::word::verb::{Give, Take, by_refill};
 
 /// A record of one take: the units, and the bucket before and after it.
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +34,7 @@ impl Receipt {
         let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
         // A take of 0 is due immediately, even if the bucket is in debt.
         let due = if taken > 0 { terms.empty_level } else { 0 };
-        let wait = match plan {
-            None => Wait::until(due, level, lag, reading),
-            Some(plan) => Wait::until(due, level, lag, &reading.under(plan)),
-        };
+        let wait = by_refill!(*reading, plan, |by| Wait::until(due, level, lag, &by));
         Receipt {
             origin,
             plan,

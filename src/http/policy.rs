@@ -121,7 +121,7 @@ pub struct Policy {
     /// The name as a string of structured fields and of JSON, which escape alike.
     quoted: Arc<str>,
     quota: Quota,
-    window: Window,
+    window: PolicyNumbers,
     /// Nanoseconds in which an empty bucket fills, rounded down.
     fill: u64,
     pub(crate) field: HeaderValue,
@@ -154,7 +154,7 @@ impl Policy {
     ///
     /// `name` is not of 1 to 64 printable ASCII characters (spaces included).
     pub fn new(name: &str, quota: Quota) -> Result<Policy, InvalidName> {
-        let (quoted, window) = (quoted(name)?, Window::of(quota));
+        let (quoted, window) = (quoted(name)?, PolicyNumbers::of(quota));
         let field = field(&quoted, window, None);
         let (form, reset) = (Headers::default(), ResetFormat::default());
         Ok(Policy {
@@ -214,7 +214,7 @@ impl Policy {
     /// Returns the same policy for another quota.
     #[must_use]
     pub fn with_quota(&self, quota: Quota) -> Policy {
-        let window = Window::of(quota);
+        let window = PolicyNumbers::of(quota);
         let field = field(&self.quoted, window, self.unit.as_ref());
         Policy { quota, window, fill: window.fill(), field, ..self.clone() }
     }
@@ -286,16 +286,16 @@ impl Policy {
 
 /// A quota's numbers: the tokens that come in a period, at most 2^62 nanoseconds, and the burst.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct PolicyNumbers {
     count: u64,
     period: u64,
     burst: u64,
 }
 
-impl Window {
-    fn of(quota: Quota) -> Window {
+impl PolicyNumbers {
+    fn of(quota: Quota) -> PolicyNumbers {
         let RawQuota { tokens, nanos, burst } = quota.numbers();
-        Window { count: tokens, period: nanos, burst }
+        PolicyNumbers { count: tokens, period: nanos, burst }
     }
 
     /// Returns the nanoseconds in which tokens come, rounded up.
@@ -331,7 +331,7 @@ fn seconds(nanos: u128) -> u64 {
 }
 
 /// Returns the value of `RateLimit-Policy`.
-fn field(quoted: &str, window: Window, unit: Option<&Arc<str>>) -> HeaderValue {
+fn field(quoted: &str, window: PolicyNumbers, unit: Option<&Arc<str>>) -> HeaderValue {
     let (tokens, window) = window.q_and_w();
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
     let text = format!("{quoted};q={tokens}{unit};w={window}");

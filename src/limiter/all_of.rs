@@ -13,7 +13,7 @@ use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
-use crate::word::verb::Take;
+use crate::word::verb::{Call, Take};
 
 /// A request for tokens of one limit, for [`all_of`].
 ///
@@ -223,9 +223,9 @@ impl sealed::Limit for BucketLimit<'_> {
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let step = Take::Exactly(self.n);
-        let done = self.bucket.look(At(self.bucket.engine(), now), step);
-        let decision = step.decision((done.outcome, done.reading));
+        let call = Call::from(Take::Exactly(self.n));
+        let done = self.bucket.look(At(self.bucket.engine(), now), call.take);
+        let decision = call.decision(done.outcome, done.reading);
         self.bucket.hook.preview(self.n, decision)
     }
 

@@ -6,10 +6,12 @@ use crate::bucket::lease::{Generation, Mode, Spread, thread_index};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Ledger, Reservation, Reserved};
 use crate::limiter::token_bucket::TokenBucket;
+use crate::quota::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, exactly};
 use crate::word::state::{Origin, State};
-use crate::word::verb::Take;
+use crate::word::verb::{Call, Take};
+use crate::word::window::{FIRST_USE, SUB_WINDOWS, WEIGHTED, WindowTerms};
 
 /// The bucket of a `TokenBucket` is in no store.
 const NEVER_SEALED: &str = "only buckets of a store are sealed";
@@ -101,10 +103,59 @@ impl TokenBucket {
         self.hook.observe(n, exactly(n, (outcome, reading)))
     }
 
+    /// Takes `n` tokens of a word that counts windows.
+    #[inline(always)]
+    pub(super) fn decide_in_window(
+        &self,
+        counting: Counting,
+        n: u64,
+        read: impl ReadClock,
+    ) -> Result<Granted, Denied> {
+        match counting {
+            Counting::SubWindows => self.decide_by_counts::<SUB_WINDOWS>(n, read),
+            Counting::FirstUse => self.decide_by_counts::<FIRST_USE>(n, read),
+            Counting::Weighted => self.decide_by_counts::<WEIGHTED>(n, read),
+            _ => self.decide_by_loop(n, read),
+        }
+    }
+
+    #[inline(always)]
+    fn decide_by_counts<const COUNTING: u8>(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.engine.source.counts());
+        if self.fast_path
+            && let Ok((outcome, reading)) = self.bucket.attempt_by(Order::WordFirst, read, n, by)
+        {
+            return exactly(n, (outcome, by(reading)));
+        }
+        self.decide_by_counts_again::<COUNTING>(n, read)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_by_counts_again<const COUNTING: u8>(
+        &self,
+        n: u64,
+        read: impl ReadClock,
+    ) -> Result<Granted, Denied> {
+        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.engine.source.counts());
+        match self.engine.attempt_again_by(&*self.bucket, read, n, by) {
+            Some((outcome, reading)) => self.hook.observe(n, exactly(n, (outcome, by(reading)))),
+            None => self.decide_by_loop(n, read),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_by_loop(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        let call = Call::from(Take::Exactly(n));
+        let Done { outcome, reading, .. } = self.run(read, call.take);
+        self.hook.observe(n, call.decision(outcome, reading))
+    }
+
     /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal.
     pub(super) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
         let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
-        let granted = self.hook.observe(n, step.decision((outcome, reading)))?;
+        let granted = self.hook.observe(n, Call::from(step).decision(outcome, reading))?;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
             false => Receipt::void(Moment(reading.nanos())),

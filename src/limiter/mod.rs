@@ -20,3 +20,4 @@ pub(crate) mod token_bucket;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod try_acquire;
+pub(crate) mod window_counter;

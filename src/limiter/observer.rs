@@ -55,7 +55,7 @@ impl DecisionHook {
         DecisionHook(sees.then(|| Box::new(Observer { shadow, function, overruled: AtomicU64::new(0) })))
     }
 
-    pub(crate) fn is_none(&self) -> bool {
+    pub(crate) const fn is_none(&self) -> bool {
         self.0.is_none()
     }
 

@@ -18,7 +18,7 @@ use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Snapshot};
-use crate::word::verb::Take;
+use crate::word::verb::{Call, Take};
 
 /// One token bucket, shared by reference between threads.
 ///
@@ -62,28 +62,23 @@ impl TokenBucket {
         #[must_use]
         pub const fn with_clock(quota: Quota, clock: Clock) -> TokenBucket {
             let source = LiveTerms::new(quota, quota.layout());
-            TokenBucket {
-                bucket: CachePadded::new(Bucket::new()),
-                engine: Engine::new(source, clock, None),
-                hook: DecisionHook::NONE,
-                jitter: Jitter::NONE,
-                cells: None,
-                fast_path: true,
-            }
+            TokenBucket::of(Engine::new(source, clock, None), DecisionHook::NONE, Jitter::NONE)
+        }
+    }
+
+    const_fn! {
+        /// Returns an unused bucket.
+        pub(crate) const fn of(engine: Engine, hook: DecisionHook, jitter: Jitter) -> TokenBucket {
+            let fast_path = hook.is_none();
+            TokenBucket { bucket: CachePadded::new(Bucket::new()), engine, hook, jitter, cells: None, fast_path }
         }
     }
 
     pub(crate) fn from_rules(engine: Engine, hook: DecisionHook, jitter: Jitter) -> TokenBucket {
         let state = engine.initial();
-        let fast_path = hook.is_none();
-        TokenBucket {
-            bucket: CachePadded::new(Bucket::from_state(state)),
-            engine,
-            hook,
-            jitter,
-            cells: None,
-            fast_path,
-        }
+        let bucket = TokenBucket::of(engine, hook, jitter);
+        bucket.bucket.set(state);
+        bucket
     }
 
     /// Returns this bucket, spread over the cores: for one limit that many threads take from at
@@ -208,9 +203,9 @@ impl TokenBucket {
     /// ```
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        let Done { outcome, reading, .. } = self.run(Now(&self.engine), Take::UpTo(n));
-        let decision = Take::UpTo(n).decision((outcome, reading));
-        self.hook.observe_up_to(n, Granted::new(outcome, &reading), decision)
+        let call = Call::from(Take::UpTo(n));
+        let Done { outcome, reading, .. } = self.run(Now(&self.engine), call.take);
+        self.hook.observe_up_to(n, call.granted(outcome, &reading), call.decision(outcome, reading))
     }
 
     /// Gives back up to `n` tokens, as many as fit below the burst.
@@ -310,8 +305,9 @@ impl TokenBucket {
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// ```
     pub fn peek(&self) -> Snapshot {
-        let Done { outcome, reading, .. } = self.look(Now(&self.engine), Take::Exactly(0));
-        Granted::new(outcome, &reading).into()
+        let call = Call::from(Take::Exactly(0));
+        let Done { outcome, reading, .. } = self.look(Now(&self.engine), call.take);
+        call.granted(outcome, &reading).into()
     }
 
     /// Returns a reading of the bucket's clock, for

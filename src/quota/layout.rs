@@ -12,6 +12,8 @@
 //! * the stamp's range is at least 2^46 ns, and at least 64 times the time to fill the bucket from
 //!   its deepest debt or 2^62 ns.
 
+use crate::quota::counts::CountWidths;
+
 /// A burst is at most 2^40 tokens.
 pub(crate) const MAX_BURST: u64 = 1 << 40;
 /// A rate is at most 10^12 tokens a second, which is 1,000 a nanosecond.
@@ -126,6 +128,8 @@ pub(crate) struct Widths {
     pub(crate) stamp: u8,
     /// True if the caller chose the bound on debt. Otherwise it is one burst of the present quota.
     pub(crate) fixed_debt: bool,
+    /// The counts of a window, instead of a level.
+    pub(crate) counts: CountWidths,
 }
 
 /// The widths and the debt that are fixed as long as a bucket exists.
@@ -243,7 +247,7 @@ impl Widths {
     }
 
     const fn plain(fraction: u8, scale: u8, stamp: u8) -> Widths {
-        Widths { fraction, scale, stamp, fixed_debt: false }
+        Widths { fraction, scale, stamp, fixed_debt: false, counts: CountWidths::BUCKET }
     }
 
     /// Returns widths whose tick is a token's fraction, as fine as the range allows.
@@ -292,7 +296,7 @@ impl Widths {
 }
 
 /// Returns whether `nanos * 2^exponent >= tokens`, without overflow.
-const fn at_least(nanos: u64, tokens: u64, exponent: i32) -> bool {
+pub(super) const fn at_least(nanos: u64, tokens: u64, exponent: i32) -> bool {
     // At most 16: a stamp has 62 bits or less, and the least range is 2^46 ns.
     if exponent >= 0 {
         (nanos as u128) << exponent >= tokens as u128

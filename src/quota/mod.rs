@@ -1,8 +1,13 @@
 //! Quotas, and their layout in 64 bits.
 
+pub(crate) mod counts;
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod period;
 pub(crate) mod rate;
 #[cfg(feature = "serde")]
 mod serde;
+pub(crate) mod window;
+pub(crate) mod window_error;
+pub(crate) mod window_layout;
+mod window_text;

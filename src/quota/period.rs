@@ -17,7 +17,8 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// A period in nanoseconds, which is written in the largest unit that divides it: `15m`, `d`.
+/// A period in nanoseconds, which is written in the largest unit that divides it: `15m`, `d`; with
+/// `#` always as a number, `1d`.
 pub(crate) struct Period(pub(crate) u64);
 
 impl fmt::Display for Period {
@@ -27,7 +28,7 @@ impl fmt::Display for Period {
             .into_iter()
             .find(|(_, one)| nanos.is_multiple_of(*one))
             .expect("every period is a whole number of nanoseconds");
-        if nanos != one {
+        if nanos != one || f.alternate() {
             write!(f, "{}", nanos / one)?;
         }
         f.write_str(unit)

@@ -193,6 +193,11 @@ impl Quota {
         self.burst
     }
 
+    /// Returns the quota of numbers that [`numbers`](Quota::numbers) returned.
+    pub(crate) const fn of_numbers(RawQuota { tokens, nanos, burst }: RawQuota) -> Quota {
+        Quota { tokens, nanos, burst }
+    }
+
     pub(crate) const fn numbers(&self) -> RawQuota {
         RawQuota { tokens: self.tokens, nanos: self.nanos, burst: self.burst }
     }

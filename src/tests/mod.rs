@@ -39,6 +39,8 @@ mod terms;
 mod tiny;
 #[cfg(not(any(loom, shuttle)))]
 mod verbs;
+#[cfg(not(any(loom, shuttle)))]
+mod windows;
 
 /// This many random cases, or as many as `PROPTEST_CASES` says.
 #[cfg(not(any(loom, shuttle)))]

@@ -8,6 +8,7 @@ mod spelled;
 use std::time::Duration;
 
 use self::spelled::{Came, Difference, Spelled, Tiny};
+use crate::quota::counts::CountWidths;
 use crate::quota::layout::{Layout, RawQuota, Widths};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
@@ -68,7 +69,7 @@ fn quota(burst: u64) -> RawQuota {
 
 /// A tiny layout. What is in debt has fewer tokens, as all of it has to fit.
 fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: bool) -> Tiny {
-    let widths = Widths { fraction, scale, stamp, fixed_debt };
+    let widths = Widths { fraction, scale, stamp, fixed_debt, counts: CountWidths::BUCKET };
     let terms = Terms::in_layout(quota(burst), Layout { widths, debt });
     // Some with the wider window of a quota that was changed.
     let terms = if fixed_debt { terms.after_others() } else { terms };

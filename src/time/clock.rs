@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::periodic::PeriodicThread;
 use crate::time::tsc::{self, Tsc};
+use crate::time::wall;
 
 /// A monotonic clock: the processor's counter, a coarse copy of it, or a mock.
 ///
@@ -26,6 +27,16 @@ use crate::time::tsc::{self, Tsc};
 ///   reading.
 /// * [`Clock::mock`] stands still until it is moved.
 /// * [`Clock::from_fn`] reads a function of the user.
+///
+/// # The wall clock
+///
+/// A [`Window`](crate::Window) with edges by the calendar needs Unix time. It takes a reading of
+/// the processor's counter, or of a coarse clock, and shifts it to the system's wall clock. The
+/// shift is looked up again after a second at most. The readings of a mock or of a function are
+/// taken as times since 1970.
+///
+/// A wall clock that is set back grants nothing anew: its readings are behind the latest decision.
+/// One that is set forward opens the next window.
 ///
 /// # Examples
 ///
@@ -52,6 +63,10 @@ enum ClockSource {
     ),
     Mock(Arc<AtomicU64>),
     Custom(Arc<dyn Fn() -> Duration + Send + Sync>),
+    /// Unix time, plus an offset in nanoseconds.
+    Wall(i64),
+    /// Another clock's Unix time, plus an offset in nanoseconds.
+    Shifted(Arc<(Clock, i64)>),
 }
 
 impl Clock {
@@ -126,6 +141,19 @@ impl Clock {
         Clock(ClockSource::Custom(Arc::new(now)))
     }
 
+    /// Returns the process's Unix time, plus an offset in nanoseconds.
+    pub(crate) const fn unix(offset: i64) -> Clock {
+        Clock(ClockSource::Wall(offset))
+    }
+
+    /// Returns this clock in Unix time, plus an offset in nanoseconds.
+    pub(crate) fn in_unix_time(self, offset: i64) -> Clock {
+        match self.0 {
+            ClockSource::Tsc => Clock::unix(offset),
+            _ => Clock(ClockSource::Shifted(Arc::new((self, offset)))),
+        }
+    }
+
     /// Waits until the processor's counter is calibrated: 1 to 200 ms, once in a process.
     ///
     /// A decision does not wait for that, but takes some 0.1 us more until then.
@@ -157,6 +185,13 @@ impl Clock {
             // SeqCst: see `bucket/live_terms.rs`.
             ClockSource::Mock(nanos) => nanos.load(Ordering::SeqCst).min(MAX_READING),
             ClockSource::Custom(now) => nanos_of(now()).min(MAX_READING),
+            ClockSource::Wall(offset) => wall::unix_now().saturating_add_signed(*offset).min(MAX_READING),
+            ClockSource::Shifted(shifted) => {
+                let (clock, offset) = &**shifted;
+                let nanos = clock.nanos();
+                let unix = if let ClockSource::Coarse(..) = clock.0 { wall::unix_at(nanos) } else { nanos };
+                unix.saturating_add_signed(*offset).min(MAX_READING)
+            }
         }
     }
 
@@ -174,7 +209,7 @@ impl Clock {
 
     /// Starts the calibration of the counter, without a wait for its end.
     pub(crate) fn calibrate(&self) {
-        if let ClockSource::Tsc = self.0 {
+        if let ClockSource::Tsc | ClockSource::Wall(_) = self.0 {
             tsc::calibrate();
         }
     }
@@ -206,6 +241,8 @@ impl Clock {
             (ClockSource::Coarse(one, _), ClockSource::Coarse(two, _)) => Arc::ptr_eq(one, two),
             (ClockSource::Mock(one), ClockSource::Mock(two)) => Arc::ptr_eq(one, two),
             (ClockSource::Custom(one), ClockSource::Custom(two)) => Arc::ptr_eq(one, two),
+            (ClockSource::Wall(one), ClockSource::Wall(two)) => one == two,
+            (ClockSource::Shifted(one), ClockSource::Shifted(two)) => one.1 == two.1 && one.0.is_same(&two.0),
             _ => false,
         }
     }
@@ -224,6 +261,8 @@ impl fmt::Debug for Clock {
             ClockSource::Coarse(..) => "Clock(coarse)",
             ClockSource::Mock(_) => "Clock(mock)",
             ClockSource::Custom(_) => "Clock(custom)",
+            ClockSource::Wall(_) => "Clock(wall)",
+            ClockSource::Shifted(_) => "Clock(shifted)",
         })
     }
 }

@@ -4,3 +4,4 @@ pub(crate) mod clock;
 pub(crate) mod jitter;
 pub(crate) mod periodic;
 pub(crate) mod tsc;
+pub(crate) mod wall;

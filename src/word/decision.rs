@@ -74,7 +74,8 @@ impl Granted {
     pub(crate) fn new<P: Refill>(outcome: Outcome, reading: &Reading<P>) -> Granted {
         let Outcome { taken, level, lag, .. } = outcome;
         let terms = reading.refill.terms();
-        let reset = Wait::until(reading.refill.capacity(), level, lag, reading);
+        let (units, clock) = reading.refill.reset(reading.tick, level, lag);
+        let reset = Wait { units, from: reading.at, clock };
         Granted { tokens: terms.tokens(taken), remaining: reading.refill.available(level, lag), reset }
     }
 

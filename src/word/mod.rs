@@ -29,6 +29,7 @@
 //! The window of jitter is 4 s, and that of a clock that was set back is 1 h. Both are clamped to a
 //! part of the range: see `terms`. The steps are in `steps`.
 
+pub(crate) mod calendar;
 pub(crate) mod decision;
 pub(crate) mod plan;
 pub(crate) mod refill;
@@ -37,3 +38,4 @@ pub(crate) mod steps;
 pub(crate) mod terms;
 pub(crate) mod tick;
 pub(crate) mod verb;
+pub(crate) mod window;

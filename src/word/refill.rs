@@ -48,6 +48,13 @@ pub(crate) trait Refill: Copy {
         let level = state.stored(terms) + self.earned(now, state.passed(terms, now));
         Balance { level: level.min(self.capacity()), stamp: now & terms.mask, lag: 0, adopt: false }
     }
+    /// Returns the bucket at its stamp, `lag` ticks after the reading.
+    #[inline]
+    fn view_at_stamp(&self, state: State, lag: u64) -> Balance {
+        let terms = self.terms();
+        let level = state.stored(terms).min(self.capacity());
+        Balance { level, stamp: state.word() & terms.mask, lag, adopt: false }
+    }
     /// Returns whether `units` can be taken now.
     #[inline(always)]
     fn has(&self, balance: &Balance, units: u64) -> bool {
@@ -55,12 +62,12 @@ pub(crate) trait Refill: Copy {
     }
     /// Returns a level after `units` were taken.
     #[inline(always)]
-    fn less(&self, level: u64, units: u64) -> u64 {
+    fn after_take(&self, level: u64, units: u64) -> u64 {
         level - units
     }
     /// Returns a level after `units` came back, as far as they fit.
     #[inline]
-    fn more(&self, level: u64, units: u64) -> u64 {
+    fn after_refund(&self, level: u64, units: u64) -> u64 {
         // The sum is below 2^59.
         (level + units).min(self.capacity())
     }
@@ -75,7 +82,7 @@ pub(crate) trait Refill: Copy {
         // Below 2^58 and 2^63.
         let spilt = (before + earned).saturating_sub(self.capacity());
         let spilt = if injected(Fault::AllUndone) { 0 } else { spilt };
-        self.more(balance.level, units.saturating_sub(spilt))
+        self.after_refund(balance.level, units.saturating_sub(spilt))
     }
     /// Returns the units that can be taken on credit.
     fn credit(&self, balance: &Balance) -> u64 {
@@ -85,6 +92,11 @@ pub(crate) trait Refill: Copy {
     #[inline(always)]
     fn available(&self, level: u64, _lag: u64) -> u64 {
         self.terms().available(level)
+    }
+    /// Returns the units and the scale of the [wait](Refill::wait) until no token is missing.
+    #[inline(always)]
+    fn reset(&self, now: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        self.wait(now, self.capacity(), level, lag)
     }
     /// Returns the units to earn from the tick `now` until a level is `goal`, and the scale that
     /// converts them to time. The stamp is `lag` ticks ahead of `now`.
@@ -165,8 +177,8 @@ fn at_an_earlier_time(refill: impl Refill, state: State, now: u64, passed: u64) 
     let level = state.stored(terms).min(refill.capacity());
     let now = now & terms.mask;
     if passed >= terms.jitter_from() && state.is_level() {
-        let stamp = if injected(Fault::StampMovesBack) { now } else { state.word() & terms.mask };
-        Balance { level, stamp, lag: terms.mask - passed + 1, adopt: false }
+        let view = refill.view_at_stamp(state, terms.mask - passed + 1);
+        if injected(Fault::StampMovesBack) { Balance { stamp: now, ..view } } else { view }
     } else {
         Balance { level, stamp: now, lag: 0, adopt: state.is_level() }
     }

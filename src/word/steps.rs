@@ -13,7 +13,7 @@ impl Balance {
 
     #[inline]
     fn took(self, refill: &impl Refill, units: u64) -> (Outcome, Option<State>) {
-        let level = refill.less(self.level, units);
+        let level = refill.after_take(self.level, units);
         let outcome = Outcome { granted: true, taken: units, level, lag: self.lag, origin: Origin::Own };
         (outcome, Some(State::pack(refill.terms(), level, self.stamp)))
     }
@@ -68,9 +68,10 @@ impl State {
     #[inline]
     pub(crate) fn take_just_after<P: Refill>(self, reading: &Reading<P>, n: u64) -> (Outcome, Option<State>) {
         let (refill, terms) = (&reading.refill, reading.refill.terms());
-        let level = self.stored(terms).min(refill.capacity());
-        let stamp = if injected(Fault::StampMovesBack) { reading.tick } else { self.word() } & terms.mask;
-        let balance = Balance { level, stamp, lag: self.lag(reading), adopt: false };
+        let mut balance = refill.view_at_stamp(self, self.lag(reading));
+        if injected(Fault::StampMovesBack) {
+            balance.stamp = reading.tick & terms.mask;
+        }
         match n {
             0 => (balance.untouched(), None),
             n => balance.take(refill, terms.units(n)),
@@ -175,7 +176,7 @@ impl State {
     /// fit and the stamp stays, or the word is reserved.
     pub(crate) fn give(self, refill: &impl Refill, now: u64, units: u64) -> Option<State> {
         let view = self.at(refill, now);
-        self.given(refill, view, refill.more(view.level, units))
+        self.given(refill, view, refill.after_refund(view.level, units))
     }
 
     /// Returns the state with `level` after units came back, if there is something to commit.

@@ -1,5 +1,7 @@
 //! The scale from clock readings to ticks, in fixed point.
 
+use crate::word::calendar;
+
 /// The scale from nanoseconds to ticks: `tick = (ns * multiplier) >> (64 + shift)`, the multiplier
 /// rounded up.
 ///
@@ -26,6 +28,10 @@ impl TickScale {
 
     /// One tick a nanosecond.
     pub(crate) const NANOS: TickScale = TickScale { multiplier_low: 0, packed: 1 << 16 };
+
+    /// A tick each civil month, for waits from a reading in Unix time.
+    pub(crate) const MONTHS: TickScale =
+        TickScale { multiplier_low: 0, packed: TickScale::BY_TICKS | 1 << 14 };
 
     /// Returns the scale with `tokens * 2^(fraction - scale)` ticks every `nanos`.
     pub(crate) const fn new(tokens: u64, nanos: u64, fraction: u32, scale: u32) -> Self {
@@ -92,6 +98,12 @@ impl TickScale {
         TickScale { multiplier_low: self.multiplier_low, packed: self.packed & !0xff00 | TickScale::BY_TICKS }
     }
 
+    /// Returns the scale with 2^16 ticks for each of a scale of at least 2^17 ns a tick.
+    pub(crate) const fn in_parts(&self) -> TickScale {
+        // A scale that is not known yet has no shift.
+        TickScale { multiplier_low: self.multiplier_low, packed: self.packed.saturating_sub(16) }
+    }
+
     const fn shift(&self) -> u32 {
         (self.packed & 63) as u32
     }
@@ -136,6 +148,9 @@ impl TickScale {
     /// Returns the least time after the reading `nanos` at which `ticks` more ticks have passed:
     /// one nanosecond earlier they have not.
     pub(crate) fn nanos_until(&self, nanos: u64, ticks: u64) -> u64 {
+        if *self == TickScale::MONTHS {
+            return calendar::month_start(calendar::month_at(nanos) + ticks).saturating_sub(nanos);
+        }
         let bits = 64 + self.shift();
         // A wait is at most a fill time and a jitter window, well below 2^63 ns of 2^64 units each.
         // A debt from before a change to a slow quota may take longer; the result is then the

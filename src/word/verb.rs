@@ -104,44 +104,51 @@ impl From<Take> for Call {
     }
 }
 
+/// Runs an expression on a reading with the refill of its word: that of the terms, of a plan, or of
+/// counts.
+macro_rules! by_refill {
+    ($reading:expr, $plan:expr, |$by:ident| $run:expr) => {
+        match ($reading.refill.widths.counts.counting, $plan) {
+            ($crate::quota::counts::Counting::Bucket, None) => {
+                let $by = $reading;
+                $run
+            }
+            ($crate::quota::counts::Counting::Bucket, Some(plan)) => {
+                let $by = $reading.under(plan);
+                $run
+            }
+            (_, _) => {
+                let $by = $crate::word::window::WindowTerms::<{ $crate::word::window::ANY }>::of($reading);
+                $run
+            }
+        }
+    };
+}
+pub(crate) use by_refill;
+
 impl Call {
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
     pub(crate) fn apply(self, state: State, reading: &Reading) -> (Outcome, Option<State>) {
-        match self.plan {
-            None => self.take.apply(state, reading),
-            Some(plan) => self.take.apply(state, &reading.under(plan)),
-        }
+        by_refill!(*reading, self.plan, |by| self.take.apply(state, &by))
     }
 
     /// Returns the bucket at a reading.
     pub(crate) fn view(self, state: State, reading: &Reading) -> Balance {
-        match self.plan {
-            None => reading.view(state),
-            Some(plan) => reading.under(plan).view(state),
-        }
+        by_refill!(*reading, self.plan, |by| by.view(state))
     }
 
     /// Returns whether this can never change a bucket.
     pub(crate) fn never_writes(self, reading: &Reading) -> bool {
-        match self.plan {
-            None => self.take.never_writes(&reading.refill),
-            Some(plan) => self.take.never_writes(&reading.under(plan).refill),
-        }
+        by_refill!(*reading, self.plan, |by| self.take.never_writes(&by.refill))
     }
 
     pub(crate) fn granted(self, outcome: Outcome, reading: &Reading) -> Granted {
-        match self.plan {
-            None => Granted::new(outcome, reading),
-            Some(plan) => Granted::new(outcome, &reading.under(plan)),
-        }
+        by_refill!(*reading, self.plan, |by| Granted::new(outcome, &by))
     }
 
     pub(crate) fn decision(self, outcome: Outcome, reading: Reading) -> Result<Granted, Denied> {
-        match self.plan {
-            None => self.take.decision((outcome, reading)),
-            Some(plan) => self.take.decision((outcome, reading.under(plan))),
-        }
+        by_refill!(reading, self.plan, |by| self.take.decision((outcome, by)))
     }
 }
 

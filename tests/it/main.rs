@@ -25,6 +25,8 @@ mod reference;
 mod scene;
 #[cfg(feature = "serde")]
 mod serde;
+#[path = "../reference/window.rs"]
+mod spelled_window;
 mod spread;
 mod store;
 #[path = "../reference/strategies.rs"]
@@ -33,3 +35,4 @@ mod support;
 #[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]
 mod table;
 mod unborn;
+mod windows;

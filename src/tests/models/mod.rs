@@ -17,6 +17,7 @@ mod ring;
 mod spread;
 mod table;
 mod verbs;
+mod windows;
 mod world;
 
 use checker::explore;

@@ -73,7 +73,7 @@ fn slow_down(world: &World) {
 
 /// As far as a setter comes that is stopped before it starts the regime.
 fn publish_slow(world: &World) {
-    world.engine.source.publish(0, slow(), &world.engine.clock).unwrap();
+    world.engine.source.publish(0, slow().numbers(), &world.engine.clock);
 }
 
 /// The setter goes on.

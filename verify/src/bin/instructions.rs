@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use foldhash::fast::FixedState;
-use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket, Window, WindowCounter};
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
@@ -45,6 +45,16 @@ fn main() {
         assert!([&limiter, &beside_hot, &table].map(|limiter| limiter.try_acquire(key).is_ok()) == [true; 3]);
     }
     let (now, pinned) = (full.now(), limiter.pin());
+    let hour = Window::per_hour(1 << 20);
+    let sliding = hour.granularity(hour.period()).expect("it has two sub-windows");
+    let window = match kind.split_once('-') {
+        Some((_, "refuse")) => WindowCounter::new(Window::per_minute(100).sliding()),
+        Some(("fixed", _)) => WindowCounter::new(hour),
+        Some(("utc", _)) => WindowCounter::new(hour.utc()),
+        Some(("weighted", _)) => WindowCounter::new(hour.weighted()),
+        _ => WindowCounter::new(sliding),
+    };
+    assert!(window.try_acquire_n(100).is_ok());
     let done = match kind.as_str() {
         "grant" => decide(&keys, |_| black_box(&full).try_acquire().is_ok()),
         "refuse" => decide(&keys, |_| black_box(&empty).try_acquire().is_err()),
@@ -63,6 +73,10 @@ fn main() {
             let granted = black_box(&full).try_acquire().expect("there is plenty");
             black_box(granted).remaining() > 0
         }),
+        "fixed-grant" | "utc-grant" | "sliding-grant" | "weighted-grant" => {
+            decide(&keys, |_| black_box(&window).try_acquire().is_ok())
+        }
+        "sliding-refuse" => decide(&keys, |_| black_box(&window).try_acquire().is_err()),
         _ => panic!("no such kind: {kind}"),
     };
     assert_eq!(done, DECISIONS, "each decision is what it says");

@@ -1,0 +1,336 @@
+//! One window, its terms and its clock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::bucket::engine::{At, Engine, Now};
+use crate::bucket::live_terms::LiveTerms;
+use crate::bucket::reservation::Hold;
+use crate::limiter::all_of::BucketLimit;
+use crate::limiter::observer::{DecisionHook, HookFn};
+use crate::limiter::token_bucket::TokenBucket;
+use crate::quota::counts::Counting;
+use crate::quota::layout::Layout;
+use crate::quota::window::Window;
+use crate::quota::window_error::InvalidWindow;
+use crate::quota::window_layout::WindowLayout;
+use crate::sync::const_fn;
+use crate::time::clock::{Clock, Moment};
+use crate::time::jitter::Jitter;
+use crate::word::decision::{Denied, Granted, Snapshot};
+
+/// One window of tokens, shared by reference between threads: at most a limit in a period.
+///
+/// Its counts and its time are one atomic word, as those of a [`TokenBucket`]. A grant is one
+/// compare-and-swap, a refusal writes nothing, and no call waits for a lock. A [`Window`] says how
+/// periods follow each other, and which law holds.
+///
+/// A window has no `reserve`, no waiting verb and no `spread`: nothing in the word is in the
+/// future.
+///
+/// ```compile_fail
+/// # use tollgate::{Window, WindowCounter};
+/// let _ = WindowCounter::new(Window::per_hour(10)).reserve(1);
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Window, WindowCounter};
+///
+/// static SOLD: WindowCounter = WindowCounter::new(Window::per_day(1_000).utc());
+/// assert!(SOLD.try_acquire().is_ok());
+///
+/// let (clock, mock) = Clock::mock();
+/// let logins = WindowCounter::with_clock(Window::per(5, Duration::from_secs(900)).sliding(), clock);
+/// assert!(logins.try_acquire_n(5).is_ok());
+/// mock.advance(Duration::from_secs(899));
+/// let denied = logins.try_acquire().unwrap_err();
+/// // Fifteen minutes after the end of the sub-window of the grants.
+/// assert_eq!(denied.retry_after(), Some(Duration::from_millis(57_250)));
+/// ```
+pub struct WindowCounter {
+    /// The word, the clock and the hook. Its terms count windows.
+    counter: TokenBucket,
+    counting: Counting,
+    window: Window,
+}
+
+impl WindowCounter {
+    const_fn! {
+        /// Returns an unused window on the [processor's counter](Clock::new), or on the
+        /// [wall clock](Clock#the-wall-clock) if its edges are by the calendar.
+        #[must_use]
+        pub const fn new(window: Window) -> WindowCounter {
+            let clock = match window.anchor() {
+                Some(anchor) => Clock::unix(anchor),
+                None => Clock::new(),
+            };
+            WindowCounter::of(window, Room::of(window), clock, DecisionHook::NONE)
+        }
+    }
+
+    /// Returns an unused window on the given clock.
+    #[must_use]
+    pub fn with_clock(window: Window, clock: Clock) -> WindowCounter {
+        WindowCounter::builder(window).clock(clock).build()
+    }
+
+    /// Returns a builder of a window.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Window, WindowCounter};
+    ///
+    /// let counter = WindowCounter::builder(Window::per_hour(10)).headroom(1_000)?.build();
+    /// counter.set_limit(1_000)?;
+    /// # Ok::<(), tollgate::InvalidWindow>(())
+    /// ```
+    pub fn builder(window: Window) -> WindowCounterBuilder {
+        WindowCounterBuilder {
+            window,
+            room: Room::of(window),
+            clock: Clock::new(),
+            shadow: false,
+            hook: None,
+        }
+    }
+
+    const_fn! {
+        const fn of(window: Window, room: Room, clock: Clock, hook: DecisionHook) -> WindowCounter {
+            let WindowLayout { widths, numbers } = room.0;
+            let engine = Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None);
+            let counter = TokenBucket::of(engine, hook, Jitter::NONE);
+            WindowCounter { counter, counting: widths.counts.counting, window }
+        }
+    }
+
+    /// Takes one token, if the window has one left.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to try again.
+    #[inline(always)]
+    pub fn try_acquire(&self) -> Result<Granted, Denied> {
+        self.try_acquire_n(1)
+    }
+
+    /// Takes `n` tokens, all or none. A take of 0 always succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to try again, or that `n` is over the limit and never passes.
+    #[inline(always)]
+    pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
+        self.counter.decide_in_window(self.counting, n, Now(self.counter.engine()))
+    }
+
+    /// Takes like [`try_acquire_n`](WindowCounter::try_acquire_n), at an earlier clock reading. See
+    /// [`TokenBucket::try_acquire_at`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to try again, counted from the reading.
+    #[inline]
+    pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
+        self.counter.decide_in_window(self.counting, n, At(self.counter.engine(), now))
+    }
+
+    /// Takes up to `n` tokens: those that are left, from none to all of them, in one step.
+    #[must_use = "it may be fewer than were asked for"]
+    pub fn acquire_up_to(&self, n: u64) -> Granted {
+        self.counter.acquire_up_to(n)
+    }
+
+    /// Gives back up to `n` tokens that are still counted, the newest first.
+    ///
+    /// Over any time, at most the tokens of the window's law are granted, plus those refunded in
+    /// it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Window, WindowCounter};
+    ///
+    /// let counter = WindowCounter::new(Window::per_hour(5));
+    /// let _ = counter.try_acquire_n(3)?;
+    /// counter.refund(2);
+    /// assert_eq!(counter.peek().remaining(), 4);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn refund(&self, n: u64) {
+        self.counter.refund(n);
+    }
+
+    /// Takes `estimate` tokens for a cost that is not yet known, [settled](Hold::settle) when it
+    /// is.
+    ///
+    /// A shortfall is counted above the limit, as far as the word has room. It is forgotten with
+    /// the window.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_n`](WindowCounter::try_acquire_n).
+    pub fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied> {
+        self.counter.hold(estimate)
+    }
+
+    /// Returns the tokens that are left, and takes nothing.
+    pub fn peek(&self) -> Snapshot {
+        self.counter.peek()
+    }
+
+    /// Returns a request for `n` tokens, for [`all_of`](crate::all_of).
+    #[must_use]
+    pub fn n(&self, n: u64) -> BucketLimit<'_> {
+        self.counter.n(n)
+    }
+
+    /// Returns a reading of the window's clock, for
+    /// [`try_acquire_at`](WindowCounter::try_acquire_at).
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.counter.now()
+    }
+
+    /// Changes the limit, at once.
+    ///
+    /// The tokens that were used stay counted. A higher limit has room at once, and a lower one
+    /// refuses until enough of them are forgotten. Another period is another window.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] names the bound if the word, as it was built, cannot hold the limit. See
+    /// [`headroom`](WindowCounterBuilder::headroom).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Window, WindowCounter};
+    ///
+    /// let counter = WindowCounter::builder(Window::per_hour(5)).headroom(8)?.build();
+    /// assert!(counter.try_acquire_n(5).is_ok());
+    /// counter.set_limit(8)?;
+    /// assert_eq!(counter.peek().remaining(), 3);
+    /// assert_eq!(
+    ///     counter.set_limit(16).unwrap_err().to_string(),
+    ///     "a limit of 16 is over the bound of 14 tokens that there is room for: build with headroom"
+    /// );
+    /// # Ok::<(), tollgate::InvalidWindow>(())
+    /// ```
+    pub fn set_limit(&self, limit: u64) -> Result<(), InvalidWindow> {
+        let Engine { source, clock, .. } = self.counter.engine();
+        Ok(source.set_limit(limit, clock)?)
+    }
+
+    /// Returns the limit in force.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.counter.engine().source.limit()
+    }
+
+    /// Returns the window as it was built.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Returns the number of refusals that [shadow mode](WindowCounterBuilder::shadow) overruled.
+    #[must_use]
+    pub fn overruled(&self) -> u64 {
+        self.counter.overruled()
+    }
+}
+
+impl fmt::Debug for WindowCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WindowCounter")
+            .field("window", &format_args!("{}", self.window))
+            .field("limit", &self.limit())
+            .field("remaining", &self.peek().remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The layout of a word for a window and its headroom.
+#[derive(Clone, Copy)]
+struct Room(WindowLayout);
+
+impl Room {
+    const fn of(window: Window) -> Room {
+        match window.layout(window.limit()) {
+            Ok(layout) => Room(layout),
+            Err(_) => panic!("each window was checked when it was made"),
+        }
+    }
+}
+
+/// A builder of a [`WindowCounter`], from [`WindowCounter::builder`].
+#[must_use = "a builder is no window: `.build()` makes one"]
+pub struct WindowCounterBuilder {
+    window: Window,
+    room: Room,
+    clock: Clock,
+    shadow: bool,
+    hook: Option<HookFn>,
+}
+
+impl WindowCounterBuilder {
+    /// Sets the clock of all decisions; by default the [processor's counter](Clock::new).
+    ///
+    /// A window with edges by the calendar reads the [wall clock](Clock#the-wall-clock) beside it.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Makes room for a later limit: [`set_limit`](WindowCounter::set_limit) may go up to `limit`.
+    ///
+    /// A sliding window may get fewer sub-windows by it.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] if no word holds both limits.
+    pub fn headroom(self, limit: u64) -> Result<Self, InvalidWindow> {
+        let room = Room(self.window.layout(limit.max(self.window.limit()))?);
+        Ok(Self { room, ..self })
+    }
+
+    /// Sets shadow mode, in which no request is refused. See [`BucketBuilder::shadow`].
+    ///
+    /// [`BucketBuilder::shadow`]: crate::BucketBuilder::shadow
+    pub fn shadow(self, shadow: bool) -> Self {
+        Self { shadow, ..self }
+    }
+
+    /// Sets a function that sees every decision. See [`BucketBuilder::on_decision`].
+    ///
+    /// [`BucketBuilder::on_decision`]: crate::BucketBuilder::on_decision
+    pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
+        Self { hook: Some(Arc::new(hook)), ..self }
+    }
+
+    /// Returns the window.
+    #[must_use]
+    pub fn build(self) -> WindowCounter {
+        let clock = match self.window.anchor() {
+            Some(anchor) => self.clock.in_unix_time(anchor),
+            None => self.clock,
+        };
+        clock.calibrate();
+        WindowCounter::of(self.window, self.room, clock, DecisionHook::new(self.shadow, self.hook))
+    }
+}
+
+impl fmt::Debug for WindowCounterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WindowCounterBuilder")
+            .field("window", &format_args!("{}", self.window))
+            .field("clock", &self.clock)
+            .field("shadow", &self.shadow)
+            .field("hook", &self.hook.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! The errors of a window, and their sentences.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::quota::error::InvalidQuota;
+use crate::quota::layout::MAX_BURST;
+use crate::quota::period::Period;
+use crate::quota::window_layout::WindowError;
+
+/// A window that cannot be held, or a text that is no window. The message names the given value and
+/// the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidWindow(Flaw);
+
+impl InvalidWindow {
+    /// Returns the error of a text with a part that is not the `wanted` one.
+    pub(super) fn unread(wanted: &'static str, part: &str) -> InvalidWindow {
+        InvalidQuota::unread(wanted, part).into()
+    }
+}
+
+impl From<WindowError> for InvalidWindow {
+    fn from(flaw: WindowError) -> InvalidWindow {
+        InvalidWindow(Flaw::Window(flaw))
+    }
+}
+
+/// The error of a count or a period, which quotas have too.
+impl From<InvalidQuota> for InvalidWindow {
+    fn from(error: InvalidQuota) -> InvalidWindow {
+        InvalidWindow(Flaw::Part(error))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Flaw {
+    Window(WindowError),
+    Part(InvalidQuota),
+}
+
+impl Error for InvalidWindow {}
+
+impl fmt::Display for InvalidWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flaw = match &self.0 {
+            Flaw::Window(flaw) => *flaw,
+            Flaw::Part(error) => return error.fmt(f),
+        };
+        match flaw {
+            WindowError::NoLimit | WindowError::MonthWithoutEdges => f.write_str(flaw.sentence()),
+            WindowError::LargeLimit(limit) => {
+                write!(f, "a limit of {limit} is over the bound of 2^40 = {MAX_BURST} tokens")
+            }
+            WindowError::ShortPeriod(nanos) => {
+                write!(f, "a window of {nanos} ns is under the bound of 1 ms")
+            }
+            WindowError::LongPeriod(nanos) => {
+                write!(f, "a window of {nanos} ns is over the bound of 2^62 ns (146 years)")
+            }
+            WindowError::FewSubWindows(limit, nanos, subs) => {
+                let (period, sub) = (Period(nanos), Period(nanos.div_ceil(subs)));
+                write!(
+                    f,
+                    "a limit of {limit} leaves {subs} sub-windows of {sub:#}, under the bound of 4: tokens would come \
+                     back up to {sub:#} late. Say granularity {sub:#} if that is meant, or take \
+                     Quota::at_most({limit}, {period:#})"
+                )
+            }
+            WindowError::CoarseSubWindows(limit, nanos, subs, longest) => {
+                let (period, sub, longest) = (Period(nanos), Period(nanos.div_ceil(subs)), Period(longest));
+                write!(
+                    f,
+                    "a limit of {limit} leaves {subs} sub-windows of {sub:#}, over the bound of {longest:#}: take \
+                     Quota::at_most({limit}, {period:#})"
+                )
+            }
+            WindowError::NoLayout(limit, nanos) => {
+                let period = Period(nanos);
+                write!(
+                    f,
+                    "a limit of {limit} every {period:#} leaves one word a time range below the bound of 2^46 ns \
+                     (19.5 hours)"
+                )
+            }
+            WindowError::FarOffset(hours) => {
+                write!(f, "an offset of {hours} hours is out of the bounds from -12 to 14")
+            }
+            WindowError::LimitTooWide(limit, most) => write!(
+                f,
+                "a limit of {limit} is over the bound of {most} tokens that there is room for: build with headroom"
+            ),
+        }
+    }
+}
+
+impl WindowError {
+    /// Returns the fault without its numbers: the only text that a panic in a constant can have.
+    pub(super) const fn sentence(self) -> &'static str {
+        match self {
+            WindowError::NoLimit => "a limit of 0 tokens grants nothing: the least is 1",
+            WindowError::LargeLimit(_) => "a limit is at most 2^40 tokens",
+            WindowError::ShortPeriod(_) => "a window is at least 1 ms long",
+            WindowError::LongPeriod(_) => "a window is at most 2^62 ns (146 years) long",
+            WindowError::MonthWithoutEdges => "a civil month is a fixed window by the calendar: say utc",
+            WindowError::FarOffset(_) => "an offset is from -12 to 14 hours",
+            WindowError::FewSubWindows(..) => {
+                "this limit leaves fewer than 4 sub-windows: say granularity, or take Quota::at_most"
+            }
+            _ => "a window of this limit and this period does not fit into one word",
+        }
+    }
+}

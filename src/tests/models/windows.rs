@@ -1,0 +1,220 @@
+// promise: law, never-late
+//! A word that counts windows, beside takers, stale readings and a clock that passes an edge.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::checker::thread;
+use super::explore;
+use super::world::SECOND;
+use crate::bucket::atomic::{Bucket, BucketRef, Order};
+use crate::bucket::engine::{At, Done, Engine, Now};
+use crate::bucket::live_terms::LiveTerms;
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::quota::layout::Layout;
+use crate::quota::rate::Quota;
+use crate::quota::window::Window;
+use crate::quota::window_layout::{FIRST_USE_TICKS, WindowLayout};
+use crate::time::clock::{Clock, MockClock, Moment};
+use crate::word::decision::Granted;
+use crate::word::state::{Outcome, State};
+use crate::word::terms::Terms;
+use crate::word::verb::{Call, Take};
+use crate::word::window::{ANY, WindowTerms};
+
+const PERIOD: u64 = 12 * SECOND;
+
+/// One window, and the grants on it: the time and the tokens of each.
+struct World {
+    engine: Engine,
+    mock: MockClock,
+    word: Bucket,
+    /// Ticks of a period.
+    ticks: u64,
+    grants: Mutex<Vec<(u64, u64)>>,
+}
+
+/// Returns a window of this many tokens each 12 s.
+fn window(limit: u64) -> Window {
+    Window::per(limit, Duration::from_nanos(PERIOD))
+}
+
+impl World {
+    fn new(window: Window) -> Arc<World> {
+        let WindowLayout { numbers, widths } = window.layout(window.limit()).unwrap();
+        let mut live = LiveTerms::new(Quota::per_second(1), Quota::per_second(1).layout());
+        live.fixed = Some(Terms::in_layout(numbers, Layout { widths, debt: 0 }));
+        let (clock, mock) = Clock::mock();
+        let engine = Engine::new(live, clock, None);
+        Arc::new(World { engine, mock, word: Bucket::new(), ticks: numbers.tokens, grants: Mutex::default() })
+    }
+
+    fn pass(&self, seconds: u64) {
+        self.mock.advance(Duration::from_secs(seconds));
+    }
+
+    /// Takes `n` tokens in the way of a limiter: an attempt, then the loop.
+    fn take(&self, n: u64) -> bool {
+        let by = |reading| WindowTerms::<ANY>::of(reading);
+        let attempt = self.word.attempt_by(Order::WordFirst, Now(&self.engine), n, by).ok();
+        match attempt.or_else(|| self.engine.attempt_again_by(&self.word, Now(&self.engine), n, by)) {
+            // A reading that is behind counts at the stamp.
+            Some((outcome, reading)) => self.note(outcome.granted, reading.nanos() + self.behind(outcome), n),
+            None => {
+                let done = self.charge(n, None);
+                self.note(done.outcome.granted, done.reading.nanos(), n)
+            }
+        }
+    }
+
+    /// Takes `n` tokens at a reading that was taken before.
+    fn take_at(&self, now: Moment, n: u64) -> bool {
+        let Done { outcome, reading, .. } = self.charge(n, Some(now));
+        self.note(outcome.granted, reading.nanos() + self.behind(outcome), n)
+    }
+
+    fn charge(&self, n: u64, now: Option<Moment>) -> Done {
+        let (engine, call) = (&self.engine, Call::from(Take::Exactly(n)));
+        let done = match now {
+            None => engine.charge(&self.word, Some(State::FULL), Now(engine), call),
+            Some(now) => engine.charge(&self.word, Some(State::FULL), At(engine, now), call),
+        };
+        done.expect("it is never sealed")
+    }
+
+    /// Returns the time from a reading to the stamp that it is behind.
+    fn behind(&self, outcome: Outcome) -> u64 {
+        // From the first use, a lag counts to the end of the window.
+        let ticks = outcome.lag.checked_sub(FIRST_USE_TICKS + 1).unwrap_or(outcome.lag);
+        ticks * PERIOD / self.ticks
+    }
+
+    fn note(&self, granted: bool, at: u64, n: u64) -> bool {
+        if granted {
+            self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((at, n));
+        }
+        granted
+    }
+
+    /// Returns the time of the earliest grant.
+    fn first_grant(&self) -> u64 {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().map(|(at, _)| *at).min().expect("a token was granted")
+    }
+
+    /// Returns the tokens granted from a time on, for as long as a span.
+    fn granted(&self, from: u64, span: u64) -> u64 {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().filter(|(at, _)| (from..from + span).contains(at)).map(|(_, n)| n).sum()
+    }
+
+    fn left(&self) -> u64 {
+        let call = Call::from(Take::Exactly(0));
+        let Done { outcome, reading, .. } = self.engine.look(&self.word, Now(&self.engine), call).1;
+        let granted: Granted = call.granted(outcome, &reading);
+        granted.remaining()
+    }
+
+    fn run(self: &Arc<World>, threads: &[fn(&World)]) {
+        let spawn = |run: &fn(&World)| {
+            let (world, run) = (Arc::clone(self), *run);
+            thread::spawn(move || run(&world))
+        };
+        let threads: Vec<_> = threads.iter().map(spawn).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn takers_over_an_edge() {
+    explore("a fixed window, takers over an edge", || {
+        let world = World::new(window(1).utc());
+        world.pass(11);
+        world.run(&[|world| _ = world.take(1), |world| _ = world.take(1), |world| world.pass(1)]);
+        assert!(world.granted(0, PERIOD) <= 1 && world.granted(PERIOD, PERIOD) <= 1);
+        assert_eq!(world.left(), 1 - world.granted(PERIOD, PERIOD));
+    });
+}
+
+/// A reading of the window before counts in the window of the stamp.
+#[test]
+fn a_stale_reading_opens_no_window_again() {
+    explore("a fixed window, a stale reading", || {
+        let world = World::new(window(1).utc());
+        world.pass(11);
+        assert!(world.take(1));
+        world.run(&[
+            |world| {
+                let now = world.engine.clock.moment();
+                world.take_at(now, 1);
+            },
+            |world| {
+                world.pass(1);
+                world.take(1);
+            },
+        ]);
+        world.take(1);
+        assert!(world.granted(0, PERIOD) <= 1 && world.granted(PERIOD, PERIOD) <= 1);
+    });
+}
+
+#[test]
+fn a_window_from_the_first_use_ends_a_period_after_it() {
+    explore("a window from the first use", || {
+        let world = World::new(window(2));
+        world.pass(5);
+        world.run(&[|world| _ = world.take(1), |world| _ = world.take(1), |world| world.pass(4)]);
+        let first = world.first_grant();
+        assert_eq!((world.left(), world.take(1)), (0, false));
+        world.mock.advance(Duration::from_nanos(first + PERIOD - 1 - 9 * SECOND));
+        assert!(!world.take(1), "the window is not over");
+        world.mock.advance(Duration::from_nanos(2 * PERIOD / FIRST_USE_TICKS));
+        assert!(world.take(2), "the window is over");
+    });
+}
+
+/// Never more than the limit in any period, and no token later than a sub-window.
+#[test]
+fn a_sliding_window_over_the_edges_of_sub_windows() {
+    explore("a sliding window", || {
+        let window = window(2).granularity(Duration::from_secs(12)).unwrap();
+        let sub = window.sub_window().unwrap();
+        let world = World::new(window);
+        // At the end of a sub-window.
+        world.mock.advance(sub - Duration::from_nanos(1));
+        world.run(&[
+            |world| _ = world.take(1),
+            |world| {
+                world.pass(2);
+                world.take(1);
+            },
+        ]);
+        let first = world.first_grant();
+        for until in [first + 11 * SECOND, first + PERIOD - 1, first + PERIOD + SECOND] {
+            world.mock.advance(Duration::from_nanos(until - world.engine.clock.nanos()));
+            world.take(1);
+            assert!(world.granted((until + 1).saturating_sub(PERIOD), PERIOD) <= 2);
+        }
+        world.mock.advance(window.period() + sub);
+        assert!(world.take(2), "all are forgotten after a period and a sub-window");
+    });
+}
+
+/// An undone take leaves the tokens of others where they were taken.
+#[test]
+fn an_undo_takes_back_its_own_tokens() {
+    explore("a sliding window, an undo", || {
+        let world = World::new(window(2).granularity(Duration::from_secs(12)).unwrap());
+        let done = world.charge(1, None);
+        let receipt = Receipt::new(done.outcome, &done.reading, None);
+        world.run(&[|world| world.pass(4), |world| _ = world.take(1)]);
+        world.engine.settle(&world.word, None, Settle::Undo(&receipt));
+        let last = world.first_grant();
+        assert_eq!(world.left(), 1);
+        // Still within a period of the grant that stays.
+        world.mock.advance(Duration::from_nanos(last + PERIOD - 1 - world.engine.clock.nanos()));
+        world.take(1);
+        world.take(1);
+        assert!(world.granted(last, PERIOD) <= 2);
+    });
+}

@@ -1,0 +1,108 @@
+// promise: law
+//! The calendar, the shift to the wall clock, and the layouts of windows.
+
+use std::time::Duration;
+
+use crate::quota::window::Window;
+use crate::time::wall::WallShift;
+use crate::word::calendar::{first_day, month_at, month_of, month_start};
+use crate::{Clock, WindowCounter};
+
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
+
+/// Returns the first days of the months from January 1970 to December 2399, counted one by one.
+fn months() -> Vec<u64> {
+    let mut first = 0;
+    let mut months = vec![];
+    for year in 1970_u64..2400 {
+        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        for days in [31, 28 + u64::from(leap), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+            months.push(first);
+            first += days;
+        }
+    }
+    months.push(first);
+    months
+}
+
+#[test]
+fn each_day_is_in_its_month() {
+    let months = months();
+    assert_eq!(months.last(), Some(&157_054));
+    for (month, days) in (0..).zip(months.windows(2)) {
+        assert_eq!(first_day(month), days[0]);
+        assert!((days[0]..days[1]).all(|day| month_of(day) == month), "{month}");
+    }
+    // 2026-11-24 is in month 56 * 12 + 10.
+    assert_eq!(month_at(1_795_478_400 * SECOND), 682);
+    assert_eq!(month_start(682), 1_793_491_200 * SECOND);
+}
+
+#[test]
+fn a_month_begins_on_the_first_at_midnight() {
+    for (offset, hours) in [(0, 0_i64), (2, 2), (-5, -5)] {
+        let (clock, mock) = Clock::mock();
+        let window = Window::per_month(10).utc_offset(offset);
+        let counter = WindowCounter::with_clock(window, clock);
+        let edges = months().into_iter().skip(1).take(40);
+        // No offset is before 1970.
+        let mut now = DAY;
+        mock.advance(Duration::from_nanos(now));
+        for edge in edges.map(|day| (day * DAY).wrapping_add_signed(-hours * 3_600 * SECOND as i64)) {
+            assert!(counter.try_acquire_n(10).is_ok());
+            let denied = counter.try_acquire().unwrap_err();
+            assert_eq!(denied.retry_after(), Some(Duration::from_nanos(edge - now)));
+            assert_eq!(counter.peek().reset_after(), Duration::from_nanos(edge - now));
+            mock.advance(Duration::from_nanos(edge - now - 1));
+            assert!(counter.try_acquire().is_err());
+            mock.advance(Duration::from_nanos(1));
+            now = edge;
+        }
+    }
+}
+
+/// A wall clock that is set while the process runs, beside a clock that drifts.
+#[test]
+fn the_shift_follows_the_wall_clock_within_a_second() {
+    let shift = WallShift::new();
+    let (start, mut wall_set) = (1_795_478_400 * SECOND, 0_i64);
+    for step in 0..100_000_u64 {
+        // The monotonic clock is 200 ppm fast. The wall clock is set by hours at times.
+        let real = step * SECOND / 3;
+        let now = real + real / 5_000;
+        if step % 10_000 == 9_999 {
+            wall_set += [3_600, -7_200, 18_000][(step / 10_000) as usize % 3] * SECOND as i64;
+        }
+        let wall = (start + real).wrapping_add_signed(wall_set);
+        let unix = shift.unix_at(now, || wall);
+        let set_just_now = step % 10_000 < 3 || step % 10_000 == 9_999;
+        assert!(set_just_now || unix.abs_diff(wall) < SECOND / 1_000, "{step}: {unix} {wall}");
+    }
+}
+
+#[test]
+fn the_most_sub_windows_that_fit_are_taken() {
+    // The table of the design: the sub-windows by limit, of 1 s, 1 min, 15 min, 1 h and 1 day.
+    let periods = [1, 60, 900, 3_600, 86_400];
+    for (limit, subs) in [
+        (1, [41, 47, 51, 51, 51]),
+        (5, [13, 15, 16, 16, 16]),
+        (10, [10, 11, 12, 12, 12]),
+        (20, [7, 9, 9, 9, 9]),
+        (60, [6, 7, 8, 8, 8]),
+        (100, [5, 6, 6, 6, 6]),
+        (200, [4, 5, 5, 5, 5]),
+        (500, [4, 4, 5, 5, 5]),
+        (1_000, [3, 4, 4, 4, 4]),
+        (5_000, [2, 3, 3, 3, 3]),
+        (1_000_000, [1, 1, 1, 1, 1]),
+    ] {
+        for (period, subs) in periods.into_iter().zip(subs) {
+            let window = Window::per(limit, Duration::from_secs(period));
+            let layout = window.granularity(Duration::MAX).unwrap().layout(limit).unwrap();
+            assert_eq!(layout.sub_windows(), subs, "{limit} in {period} s");
+            assert_eq!(window.try_sliding().is_ok(), subs >= 4, "{limit} in {period} s");
+        }
+    }
+}

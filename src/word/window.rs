@@ -1,0 +1,334 @@
+//! The refill of a word that counts windows: a level is its counts, the current one lowest.
+//!
+//! ```text
+//! sliding, b = 3, one sub-window later:
+//!  63                                    S S-1                   0
+//! | 0 | b: 4 | 1 | 0 | current: 3 |       | stamp: index          |
+//! | 0 |    1 | 0 | 3 | current: 0 |       | index + 1             |
+//! ```
+//!
+//! The oldest sub-window counts in full until it is a whole period ago. So at most the limit is
+//! granted in any period: an interval of that length lies within `b + 1` sub-windows.
+
+use crate::fault::{Fault, injected};
+use crate::quota::counts::{CountWidths, Counting};
+use crate::quota::window_layout::FIRST_USE_TICKS;
+use crate::word::calendar;
+use crate::word::refill::{Reading, Refill};
+use crate::word::state::{Balance, State};
+use crate::word::terms::Terms;
+use crate::word::tick::TickScale;
+
+/// The terms of a word that counts windows, at a reading. The capacity is the limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowTerms<const COUNTING: u8 = ANY> {
+    terms: Terms,
+    counts: CountWidths,
+    /// The part of a weighted window that has passed, in 2^-16 of it.
+    part: u64,
+}
+
+/// Any way of counting: the widths of the word say which.
+pub(crate) const ANY: u8 = u8::MAX;
+/// The ways of counting that attempts know at compile time.
+pub(crate) const SUB_WINDOWS: u8 = Counting::SubWindows as u8;
+pub(crate) const FIRST_USE: u8 = Counting::FirstUse as u8;
+pub(crate) const WEIGHTED: u8 = Counting::Weighted as u8;
+const MONTHS: u8 = Counting::Months as u8;
+/// The parts of a weighted window.
+const PARTS: u64 = 1 << 16;
+/// Ticks of a window from the first use. The first use may be late in its tick.
+const LENGTH: u64 = FIRST_USE_TICKS + 1;
+/// `REPEATED[w]` has a 1 in each field of `w` bits.
+const REPEATED: [u64; 64] = {
+    let mut repeated = [0; 64];
+    let mut width = 1;
+    while width < 64 {
+        let mut at = 0;
+        while at < 64 {
+            repeated[width] |= 1 << at;
+            at += width;
+        }
+        width += 1;
+    }
+    repeated
+};
+
+impl Reading {
+    /// Returns the same reading, of a clock in Unix time, in ticks of a civil month each.
+    pub(crate) fn by_months(self) -> Reading {
+        Reading { tick: calendar::month_at(self.at), ..self }
+    }
+}
+
+impl<const COUNTING: u8> WindowTerms<COUNTING> {
+    /// Returns the same reading, of a word that counts windows.
+    pub(crate) fn of(reading: Reading) -> Reading<WindowTerms<COUNTING>> {
+        WindowTerms::at(reading, reading.refill.widths.counts)
+    }
+
+    /// Returns the same reading, of a word with these counts.
+    #[inline(always)]
+    pub(crate) fn at(
+        Reading { refill: terms, at, tick }: Reading,
+        counts: CountWidths,
+    ) -> Reading<WindowTerms<COUNTING>> {
+        let mut refill = WindowTerms { terms, counts, part: 0 };
+        if refill.is(WEIGHTED) {
+            refill.part = terms.ticks.in_parts().tick(at) & (PARTS - 1);
+        }
+        Reading { refill, at, tick }
+    }
+
+    /// Returns whether this is the way of counting.
+    #[inline(always)]
+    fn is(&self, counting: u8) -> bool {
+        counting == if COUNTING == ANY { self.counts.counting as u8 } else { COUNTING }
+    }
+
+    /// Returns the largest value of a count.
+    #[inline(always)]
+    fn all_ones(&self) -> u64 {
+        (1 << self.counts.count) - 1
+    }
+
+    /// Returns the count of the window `age` windows before the current one.
+    #[inline(always)]
+    fn count(&self, level: u64, age: u64) -> u64 {
+        level >> (age * u64::from(self.counts.count)) & self.all_ones()
+    }
+
+    /// Returns the level `passed` windows later: counts that are too old are shifted out of the
+    /// word.
+    #[inline(always)]
+    fn shifted(&self, level: u64, passed: u64) -> u64 {
+        let CountWidths { count, before, .. } = self.counts;
+        if passed == 0 {
+            return level;
+        }
+        if passed > before.into() {
+            return 0;
+        }
+        let stamp = self.terms.widths.stamp;
+        (level << stamp << (passed * u64::from(count))) >> stamp
+    }
+
+    /// Returns the sum of the counts from the newest up to each, in the fields of the word.
+    #[inline(always)]
+    fn sums(&self, level: u64) -> u64 {
+        (level << self.terms.widths.stamp).wrapping_mul(REPEATED[usize::from(self.counts.count & 63)])
+    }
+
+    /// Returns the sum of all counts.
+    ///
+    /// The counts fill the word down to the stamp, so the uppermost field of the product has it. A
+    /// sum is below `2^count`: no partial sum carries into the next field.
+    #[inline(always)]
+    fn sum(&self, level: u64) -> u64 {
+        if self.is(FIRST_USE) {
+            return level;
+        }
+        let sums = match injected(Fault::OldestForgotten) {
+            true => self.sums(level) << self.counts.count,
+            false => self.sums(level),
+        };
+        let sum = sums >> (64 - self.counts.count);
+        if injected(Fault::FieldCarries) { sum & (self.all_ones() >> 1) } else { sum }
+    }
+
+    /// Returns the tokens used of a weighted window, in 2^-16 tokens.
+    ///
+    /// A reading that is behind the stamp is as early as can be in the stamp's window.
+    fn faded(&self, level: u64, lag: u64) -> u64 {
+        let part = if lag > 0 { 0 } else { self.part };
+        self.count(level, 0) * PARTS + self.count(level, 1) * (PARTS - part)
+    }
+
+    /// Returns the view at a reading that is behind the stamp, or of a clock that was set back.
+    #[cold]
+    fn view_behind(self, state: State, now: u64, passed: u64) -> Balance {
+        let terms = &self.terms;
+        let used = state.is_level();
+        if passed >= terms.jitter_from() && used && !injected(Fault::WindowReopened) {
+            return self.view_at_stamp(state, terms.mask - passed + 1);
+        }
+        let level = if used { state.stored(terms) } else { 0 };
+        Balance { level, stamp: now & terms.mask, lag: self.length(), adopt: used }
+    }
+
+    /// Returns the ticks from the stamp to the end of its window, if that is from the first use.
+    fn length(&self) -> u64 {
+        if self.is(FIRST_USE) { LENGTH } else { 0 }
+    }
+
+    /// Returns the wait until a part of the stamp's window, which is `lag` windows ahead.
+    fn faded_until(&self, parts: u64, lag: u64) -> (u64, TickScale) {
+        ((parts + lag * PARTS).saturating_sub(self.part), self.terms.ticks.by_ticks().in_parts())
+    }
+
+    /// Returns the parts from the start of the stamp's window until a weighted window has `goal`
+    /// tokens.
+    fn parts_until(&self, goal: u64, level: u64) -> u64 {
+        let (current, before) = (self.count(level, 0), self.count(level, 1));
+        // The part at which a count that fades leaves `room` tokens.
+        let part = |count: u64, room: u64| PARTS - (room * PARTS).checked_div(count).unwrap_or(PARTS);
+        match self.terms.capacity.checked_sub(goal + current) {
+            Some(room) => part(before, room),
+            // In the next window the current count fades.
+            None => PARTS + part(current, self.terms.capacity.saturating_sub(goal)),
+        }
+    }
+}
+
+impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
+    #[inline]
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.terms.capacity
+    }
+
+    fn min_level(&self) -> u64 {
+        0
+    }
+
+    // A window earns nothing: tokens are forgotten.
+    fn earned(&self, _: u64, _: u64) -> u64 {
+        0
+    }
+
+    fn ticks_for(&self, _: u64, _: u64) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn view(&self, state: State, now: u64) -> Balance {
+        let passed = state.passed(&self.terms, now);
+        if passed < self.terms.backward_from {
+            self.view_ahead(state, now)
+        } else {
+            self.view_behind(state, now, passed)
+        }
+    }
+
+    #[inline(always)]
+    fn view_ahead(&self, state: State, now: u64) -> Balance {
+        let terms = &self.terms;
+        let level = if state.is_level() { state.stored(terms) } else { 0 };
+        let passed = state.passed(terms, now);
+        let stamp = now & terms.mask;
+        if !self.is(FIRST_USE) {
+            let stamp = if injected(Fault::ShiftedTwice) { state.word() & terms.mask } else { stamp };
+            return Balance { level: self.shifted(level, passed), stamp, lag: 0, adopt: false };
+        }
+        match LENGTH.checked_sub(passed) {
+            Some(lag) if lag > 0 && level > 0 => {
+                let start = if injected(Fault::StartMoves) { stamp } else { state.word() & terms.mask };
+                Balance { level, stamp: start, lag, adopt: false }
+            }
+            _ => Balance { level: 0, stamp, lag: LENGTH, adopt: false },
+        }
+    }
+
+    fn view_at_stamp(&self, state: State, lag: u64) -> Balance {
+        let stamp = state.word() & self.terms.mask;
+        Balance { level: state.stored(&self.terms), stamp, lag: lag + self.length(), adopt: false }
+    }
+
+    #[inline(always)]
+    fn has(&self, balance: &Balance, units: u64) -> bool {
+        if self.is(WEIGHTED) {
+            return self.faded(balance.level, balance.lag) + units * PARTS <= self.terms.capacity * PARTS;
+        }
+        self.sum(balance.level) + units <= self.terms.capacity
+    }
+
+    #[inline(always)]
+    fn after_take(&self, level: u64, units: u64) -> u64 {
+        level + units
+    }
+
+    /// The newest tokens come back first: the tokens that stay were granted no later.
+    fn after_refund(&self, level: u64, units: u64) -> u64 {
+        let (mut level, mut left) = (level, units);
+        for age in 0..=u64::from(self.counts.before) {
+            let back = self.count(level, age).min(left);
+            level -= back << (age * u64::from(self.counts.count));
+            left -= back;
+        }
+        level
+    }
+
+    /// Exact: the stamp of the take tells its count.
+    fn undone(&self, balance: &Balance, now: u64, units: u64, _: u64, since: u64) -> u64 {
+        let (CountWidths { count, before, .. }, level) = (self.counts, balance.level);
+        // From the first use, `since` is the end of the window.
+        let newest = if self.is(FIRST_USE) { now.wrapping_add(balance.lag) } else { balance.stamp };
+        let age = newest.wrapping_sub(since) & self.terms.mask;
+        let age = if injected(Fault::UndoneAnywhere) { 0 } else { age };
+        if age > before.into() {
+            return level;
+        }
+        level - (self.count(level, age).min(units) << (age * u64::from(count)))
+    }
+
+    fn credit(&self, balance: &Balance) -> u64 {
+        let counted = if self.is(WEIGHTED) { self.count(balance.level, 0) } else { self.sum(balance.level) };
+        self.counts.most().saturating_sub(counted)
+    }
+
+    #[inline]
+    fn available(&self, level: u64, lag: u64) -> u64 {
+        if self.is(WEIGHTED) {
+            return (self.terms.capacity * PARTS).saturating_sub(self.faded(level, lag)) / PARTS;
+        }
+        self.terms.capacity.saturating_sub(self.sum(level))
+    }
+
+    /// Returns the ticks, or the parts of a weighted window, until `goal` tokens can be taken.
+    #[inline]
+    fn wait(&self, _: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        if goal == 0 {
+            return (0, self.terms.ticks.by_ticks());
+        }
+        if self.is(WEIGHTED) {
+            return self.faded_until(self.parts_until(goal, level), lag);
+        }
+        if !self.is(SUB_WINDOWS) {
+            return self.reset(0, level, lag);
+        }
+        let (sums, before) = (self.sums(level), u64::from(self.counts.before));
+        let count = self.counts.count;
+        let sum_after = |passed: u64| sums << (passed * u64::from(count)) >> (64 - count);
+        // The sums fall: the later ones all fit. Without an early end the compiler drops the loop
+        // for callers that do not ask.
+        let refused = |passed: u64| u64::from(sum_after(passed) + goal > self.terms.capacity);
+        let passed: u64 = (0..before + 1).map(refused).sum();
+        (passed + lag, self.terms.ticks.by_ticks())
+    }
+
+    #[inline(always)]
+    fn reset(&self, _: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        let ticks = self.terms.ticks.by_ticks();
+        if level == 0 {
+            return (0, ticks);
+        }
+        if self.is(FIRST_USE) {
+            return (lag, ticks);
+        }
+        if self.is(MONTHS) {
+            return (lag + 1, TickScale::MONTHS);
+        }
+        if self.is(WEIGHTED) {
+            let windows = if self.count(level, 0) > 0 { 2 } else { 1 };
+            return self.faded_until(windows * PARTS, lag);
+        }
+        let CountWidths { count, before, .. } = self.counts;
+        // Without a panic the compiler drops it for callers that do not ask.
+        let newest = level.trailing_zeros().checked_div(count.into()).unwrap_or(0);
+        (u64::from(before) + 1 - u64::from(newest) + lag, ticks)
+    }
+}
