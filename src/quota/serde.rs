@@ -1,4 +1,4 @@
-//! Feature `serde`: a [`Quota`] in its text form.
+//! Feature `serde`: a [`Quota`] or a [`Window`] in its text form.
 
 use std::fmt;
 
@@ -6,31 +6,39 @@ use ::serde::de::{Deserialize, Deserializer, Error, Visitor};
 use ::serde::ser::{Serialize, Serializer};
 
 use crate::quota::rate::Quota;
+use crate::quota::window::Window;
 
-/// Writes the [text form](Quota#text).
-impl Serialize for Quota {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// Reads the [text form](Quota#text). The error names the given value and the bound.
-impl<'de> Deserialize<'de> for Quota {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Quota, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Quota;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a quota such as \"100/s burst 200\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Quota, E> {
-                text.parse().map_err(E::custom)
+macro_rules! in_text_form {
+    ($value:ident, $expected:literal) => {
+        /// Writes the text form.
+        impl Serialize for $value {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
             }
         }
 
-        deserializer.deserialize_str(Text)
-    }
+        /// Reads the text form. The error names the given value and the bound.
+        impl<'de> Deserialize<'de> for $value {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$value, D::Error> {
+                struct Text;
+
+                impl Visitor<'_> for Text {
+                    type Value = $value;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: Error>(self, text: &str) -> Result<$value, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
 }
+
+in_text_form!(Quota, "a quota such as \"100/s burst 200\"");
+in_text_form!(Window, "a window such as \"1000/d fixed utc\"");

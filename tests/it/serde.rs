@@ -1,7 +1,7 @@
 //! Quotas in configuration files.
 
 use proptest::prelude::*;
-use tollgate::Quota;
+use tollgate::{Quota, Window};
 
 use crate::support::{cases, quotas};
 
@@ -34,4 +34,17 @@ fn an_error_names_the_bound() {
         let text = said(json);
         assert!(parts.iter().all(|part| text.contains(part)), "{json}: {text}");
     }
+}
+
+#[test]
+fn a_window_is_read_from_the_json_that_it_is_written_as() {
+    for text in ["1000/d fixed utc", "5/15m sliding", "100/m weighted", "50000/month fixed utc-3"] {
+        let window: Window = text.parse().unwrap();
+        let json = format!("\"{text}\"");
+        assert_eq!(serde_json::to_string(&window).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Window>(&json).unwrap(), window);
+    }
+    let said = |json: &str| serde_json::from_str::<Window>(json).unwrap_err().to_string();
+    assert!(said("\"0/d fixed\"").contains("a limit of 0 tokens grants nothing: the least is 1"));
+    assert!(said("17").contains("a window such as \"1000/d fixed utc\""));
 }
