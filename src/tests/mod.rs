@@ -16,7 +16,11 @@ mod frames;
 #[cfg(all(feature = "http", not(any(loom, shuttle))))]
 mod http;
 #[cfg(not(any(loom, shuttle)))]
+mod identities;
+#[cfg(not(any(loom, shuttle)))]
 mod law;
+#[cfg(not(any(loom, shuttle)))]
+mod leases;
 #[cfg(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
 mod memory;
 #[cfg(any(loom, shuttle))]

@@ -411,6 +411,35 @@ fn a_lease_is_not_of_a_bucket_that_is_evicted() {
     });
 }
 
+/// The tokens are there all the time: first in the word, then in the word and on lease.
+#[test]
+fn a_take_is_granted_while_another_thread_leases() {
+    explore("a taker of three, a thread that leases", || {
+        let world = World::<Map>::of(5);
+        world.promote();
+        world.run(&[
+            |world| assert!(world.take_n(1, 3)),
+            |world| {
+                half_a_slot(world);
+                assert!(world.take(0));
+            },
+        ]);
+        assert_eq!(world.granted_from(0), 5);
+    });
+}
+
+/// The token is there all the time: first on lease, then in the word.
+#[test]
+fn a_token_that_comes_back_from_a_lease_is_granted() {
+    explore("a taker, a thread that demotes", || {
+        let world = World::<Map>::spread();
+        while world.granted_from(0) < BURST - 1 {
+            assert!(world.take(0));
+        }
+        world.run(&[|world| assert!(world.take(1)), |world| world.demote()]);
+    });
+}
+
 /// So the address of a bucket that is no more is nobody's.
 #[test]
 fn a_bucket_that_was_evicted_is_not_spread() {

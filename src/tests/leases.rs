@@ -1,0 +1,202 @@
+// promise: law
+//! The sizes of leases by demand, and the hints beside them: numbers that no grant depends on.
+
+use std::time::Duration;
+
+use crate::bucket::atomic::Bucket;
+use crate::bucket::engine::{Engine, Now};
+use crate::bucket::lease::{Generation, Lease, LeaseCells, Spread, thread_index};
+use crate::bucket::live_terms::LiveTerms;
+use crate::bucket::receipt::Settle;
+use crate::quota::rate::Quota;
+use crate::time::clock::Clock;
+use crate::word::decision::Granted;
+use crate::word::verb::Take;
+
+const QUICK: u64 = 4_000;
+const SLOW: u64 = 4 * QUICK;
+const IDLE: u64 = 1_000_000;
+/// Takes in quick succession before the first lease.
+const WARM_UP: usize = 32;
+
+#[test]
+fn a_lease_doubles_halves_and_ends_with_demand() {
+    let cells = LeaseCells::new(1);
+    let mut now = 0;
+    let mut after = |gap: u64, most: u64| {
+        now += gap;
+        cells.of(0).note(now, 0, most);
+        cells.of(0).batch()
+    };
+    for _ in 1..WARM_UP {
+        assert_eq!(after(QUICK, 1_000), 1);
+    }
+    for size in [2, 4, 8, 16, 32, 64, 128, 256, 512, 512] {
+        assert_eq!(after(QUICK, 1_000), size);
+    }
+    assert_eq!((after(QUICK + 1, 1_000), after(SLOW, 1_000)), (512, 512));
+    for size in [256, 128, 64, 32, 16, 8, 4, 2] {
+        assert_eq!(after(SLOW + 1, 1_000), size);
+    }
+    // The demand starts over.
+    assert_eq!((after(IDLE, 1_000), after(QUICK, 1_000)), (1, 1));
+    for _ in 2..WARM_UP {
+        assert_eq!(after(QUICK, 1_000), 1);
+    }
+    assert_eq!((after(QUICK, 1_000), after(QUICK, 1_000)), (2, 4));
+    assert_eq!((after(IDLE, 1_000), after(IDLE + 1, 1_000)), (2, 1));
+}
+
+#[test]
+fn a_lease_is_at_most_the_part_that_the_bucket_allows() {
+    let cells = LeaseCells::new(1);
+    let mut now = 0;
+    let mut after = |most: u64| {
+        now += QUICK;
+        cells.of(0).note(now, 0, most);
+        cells.of(0).batch()
+    };
+    let sizes: Vec<_> = (0..WARM_UP + 6).map(|_| after(20)).collect();
+    assert_eq!(sizes[WARM_UP - 2..], [1, 2, 4, 8, 16, 16, 16, 16]);
+    // After a lower burst the lease ends, and the next one is small.
+    assert_eq!([after(10), after(10), after(10), after(10)], [1, 2, 4, 8]);
+}
+
+#[test]
+fn cells_are_at_leisure_once_no_thread_leases() {
+    let cells = LeaseCells::new(2);
+    assert!(cells.is_at_leisure(0, IDLE));
+    (1..=WARM_UP as u64).for_each(|now| _ = cells.of(1).note(now, 0, 100));
+    let last = WARM_UP as u64;
+    assert!(!cells.is_at_leisure(last + IDLE, IDLE) && cells.is_at_leisure(last + IDLE + 1, IDLE));
+}
+
+#[test]
+fn cells_without_a_lease_are_closed() {
+    let cells = LeaseCells::new(2);
+    let generation = Generation::number(1);
+    assert!(cells.open(generation) && cells.close_unused(generation));
+    assert!([0, 1].iter().all(|own| cells.of(*own).lease(generation).is_over()));
+
+    let next = Generation::number(2);
+    assert!(cells.open(next));
+    cells.of(1).put(next, Lease::of(4));
+    assert!(!cells.close_unused(next), "one has a lease");
+    assert!([0, 1].iter().all(|own| !cells.of(*own).lease(next).is_over()), "all are open again");
+}
+
+#[test]
+fn cells_that_cannot_be_opened_leave_a_claim_alone() {
+    let cells = LeaseCells::new(2);
+    let [first, next, last] = [1, 2, 3].map(Generation::number);
+    assert!(cells.of(1).claim_anew(first));
+    assert!(!cells.open(next) && cells.of(0).lease(next).is_over());
+    assert!(!cells.of(1).claim_anew(last), "another thread still has it");
+}
+
+#[test]
+fn generations_differ_and_none_is_the_only_one() {
+    let last = (1 << 30) - 2;
+    let all = [0, 1, 2, last].map(Generation::number);
+    assert!(all.iter().all(|one| *one != Generation::ONLY));
+    assert!((1..4).all(|one| !all[..one].contains(&all[one])));
+    assert_eq!(Generation::number(last + 1), all[0]);
+}
+
+#[test]
+fn a_refusal_marks_a_bucket_as_drained_until_tokens_are_there() {
+    let (clock, mock) = Clock::mock();
+    let quota = Quota::per_second(10);
+    let engine = Engine::new(LiveTerms::new(quota, quota.layout()), clock, None);
+    let (bucket, cells) = (Bucket::new(), LeaseCells::new(2));
+    let spread = Spread { bucket: &bucket, engine: &engine, cells: &cells, generation: Generation::ONLY };
+    let take = |n: u64| spread.acquire(0, Now(&engine), n).expect("it is there").is_ok();
+    assert!(take(10) && !cells.is_drained());
+    assert!(!take(1) && cells.is_drained());
+    mock.advance(Duration::from_millis(100));
+    assert!(take(1) && cells.is_drained(), "no other token is there");
+    mock.advance(Duration::from_millis(200));
+    assert!(take(1) && !cells.is_drained(), "there is one more");
+}
+
+#[test]
+fn each_thread_has_an_index_of_its_own() {
+    let own = [thread_index(), thread_index()];
+    assert_eq!(own[0], own[1]);
+    let others = std::thread::scope(|scope| {
+        [0; 3].map(|_| scope.spawn(thread_index)).map(|thread| thread.join().unwrap())
+    });
+    let mut all = [own[0], others[0], others[1], others[2]];
+    all.sort_unstable();
+    assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
+}
+
+/// A bucket whose word is empty, with a lease of the first of two cells, a part of it spent.
+struct Leased {
+    bucket: Bucket,
+    engine: Engine,
+    cells: LeaseCells,
+}
+
+impl Leased {
+    fn new() -> Leased {
+        let (clock, quota) = (Clock::mock().0, Quota::per_second(1_000));
+        let engine = Engine::new(LiveTerms::new(quota, quota.layout()), clock, None);
+        let leased = Leased { bucket: Bucket::new(), engine, cells: LeaseCells::new(2) };
+        // The clock stands, so the cell is in demand.
+        while leased.cells.of(0).lease_size() < 16 {
+            assert!(leased.take(0, 1));
+        }
+        assert!(leased.cells.of(0).take(Generation::ONLY, 10).is_some());
+        leased.engine.charge(&leased.bucket, None, Now(&leased.engine), Take::UpTo(1_000).into()).unwrap();
+        leased
+    }
+
+    fn spread(&self) -> Spread<'_> {
+        Spread {
+            bucket: &self.bucket,
+            engine: &self.engine,
+            cells: &self.cells,
+            generation: Generation::ONLY,
+        }
+    }
+
+    fn take(&self, own: usize, n: u64) -> bool {
+        match self.cells.of(own).take(Generation::ONLY, n) {
+            Some(_) => true,
+            None => self.spread().acquire(own, Now(&self.engine), n).expect("it is there").is_ok(),
+        }
+    }
+
+    fn remaining(&self) -> u64 {
+        let seen = self.spread().look(Now(&self.engine), Take::Exactly(0)).expect("it is there");
+        Granted::new(seen.outcome, &seen.reading).remaining()
+    }
+}
+
+#[test]
+fn a_token_of_another_cell_is_taken_and_the_lease_stays() {
+    let leased = Leased::new();
+    let (size, left) = (leased.cells.of(0).lease_size(), leased.spread().at_hand());
+    assert!(leased.take(1, 1));
+    assert_eq!((leased.cells.of(0).lease_size(), leased.spread().at_hand()), (size, left - 1));
+    assert!(leased.take(1, left - 1) && !leased.take(1, 1));
+}
+
+/// Spent tokens of a lease are room for a refund once the lease is ended.
+#[test]
+fn a_refund_that_does_not_fit_beside_a_lease_ends_it() {
+    let leased = Leased::new();
+    let (size, left) = (leased.cells.of(0).lease_size(), leased.spread().at_hand());
+    assert!(left < size);
+    let refund = 1_000 - left;
+    leased.spread().settle(Settle::Refund(refund));
+    assert_eq!(leased.remaining(), 1_000);
+    assert_eq!(leased.cells.of(0).lease_size(), 0);
+
+    // A refund that fits leaves it alone.
+    let leased = Leased::new();
+    let left = leased.spread().at_hand();
+    leased.spread().settle(Settle::Refund(1_000 - size));
+    assert_eq!((leased.remaining(), leased.cells.of(0).lease_size()), (1_000 - size + left, size));
+}
