@@ -64,8 +64,10 @@ fn a_bad_option_is_one_line_and_exit_code_2() {
     ] {
         fails(args, 2, part);
     }
-    // Bound for its number and closed again.
-    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    // A socket that does not listen keeps the port, and refuses connections.
+    let refusing = tokio::net::TcpSocket::new_v4().expect("a socket");
+    refusing.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let closed = refusing.local_addr().expect("it has an address");
     fails(&["--requests", "1", "--url", &format!("http://{closed}/")], 1, "cannot reach");
 }
 
