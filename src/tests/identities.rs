@@ -42,7 +42,7 @@ fn a_receipt_outlives_one_removal_of_another_key_in_its_shard() {
     for round in 1..4 {
         let then = own.latest();
         other.raise();
-        assert_eq!(own.latest(), round * 2 - 1 << 32 | 8);
+        assert_eq!(own.latest(), ((round * 2 - 1) << 32) | 8);
         assert!(is_there(then));
         own.raise();
         assert!(!is_there(then), "two removals, the second of this very key");
