@@ -17,8 +17,8 @@ use crate::word::state::State;
 proptest! {
     #![proptest_config(cases(2_000))]
 
-    /// The line is never behind the system's clock, and ahead by the least time between two readings of the counter. It
-    /// goes on at the counter's rate.
+    /// The line is never behind the system's clock, and ahead by the least time between two
+    /// readings of the counter. It goes on at the counter's rate.
     #[test]
     fn the_line_is_nowhere_behind_the_systems_clock(
         (whole, part) in prop_oneof![(0..1_u64, (1_u64 << 60)..), (1..4_000_u64, any::<u64>())],
@@ -48,7 +48,7 @@ proptest! {
         prop_assert_eq!(line.raw(count_at(time.get()).wrapping_sub(1 << 62)), 0);
     }
 
-    /// What the counter reads as before it is calibrated lets no time pass, on any state of the line.
+    /// A count of the counter before its calibration lets no time pass, on any state of the line.
     #[test]
     fn a_count_of_zero_lets_no_time_pass(asked in quotas(), after in 0..3_600_000_000_000_u64) {
         let Ok(quota) = public(asked) else { return Ok(()) };

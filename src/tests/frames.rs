@@ -1,5 +1,5 @@
 // promise: no-overflow
-//! The frame of a word: what it has room for, and what it refuses.
+//! The layout of a word: the quotas that it has room for, and the quotas that it refuses.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -36,7 +36,8 @@ fn fills((tokens, nanos, _): Asked, burst: u64) -> bool {
     u128::from(burst) * u128::from(nanos) <= u128::from(tokens) << 62
 }
 
-/// What the frame accepts has room, in the unit that it has; what it refuses is over the bound that it names.
+/// A quota that the layout accepts has room, in the layout's unit. A quota that it refuses is over
+/// the bound that the error names.
 fn checks(layout: Layout, quota: Asked) -> TestCaseResult {
     let (tokens, nanos, burst) = quota;
     let unit = unit_of(layout);
@@ -91,7 +92,7 @@ proptest! {
         prop_assert_eq!(ours.ok().map(unit_of), theirs, "{:?}", ours);
     }
 
-    /// A frame holds the quota it was made for and what it was given room for.
+    /// A layout holds the quota that it was made for, and its headroom.
     #[test]
     fn a_frame_holds_what_it_was_made_for((quota, head) in two(), (_, debt) in rooms()) {
         let room = LayoutOptions { headroom: Some(numbers(head)), ..room_of((None, debt), quota) };
@@ -99,7 +100,8 @@ proptest! {
         let terms = Terms::in_layout(numbers(quota), layout);
         prop_assert_eq!(layout.check(numbers(quota)), Ok(()));
         has_room(&terms)?;
-        // That of the debt of a larger burst may take too long to fill: then it is refused, by name.
+        // That of the debt of a larger burst may take too long to fill: then it is refused, by
+        // name.
         let held = layout.check(numbers(head));
         let slow = matches!(held, Err(QuotaError::SlowFill(_))) && !layout.widths.fixed_debt;
         prop_assert!(held.is_ok() || slow, "{:?}", held);

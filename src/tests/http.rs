@@ -1,5 +1,5 @@
 // promise: layer
-//! What is said on the wire to clients of gRPC, to the byte.
+//! The bytes on the wire to clients of gRPC.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 // promise: law
-//! The law over all verbs: what is granted in any interval, reservations counted when they are due.
+//! The law over all verbs: the tokens granted in any interval. Reservations are counted when they
+//! are due.
 
 use std::time::Duration;
 
@@ -35,13 +36,13 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
         1 => amounts().prop_map(Verb::Charge),
         refunds => amounts().prop_map(Verb::Refund),
         4 => (0..3_u8).prop_map(|back| Verb::Drop(Which::Last(back))),
-        // What is refunded in between may have taken the place of what is undone.
+        // A refund in between may have taken the place of tokens that are undone.
         u32::from(refunds == 0) => (0..2_u8).prop_map(|back| Verb::Undo(Which::Last(back))),
     ];
     super::strategies::steps(moves, own(), verbs, 160)
 }
 
-/// So many tokens, taken at one time and due at another.
+/// Tokens taken at one time and due at another.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     made: u64,
@@ -50,7 +51,7 @@ struct Event {
     receipt: Receipt,
 }
 
-/// What one bucket has granted, and what was refunded to it.
+/// The grants of one bucket, and the refunds to it.
 struct Ledger {
     quota: Asked,
     widths: Widths,
@@ -59,10 +60,11 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// At most `burst + rate * T` and what was refunded, one tick, and the nanosecond that a delay is rounded up to.
+    /// At most `burst + rate * T`, the tokens refunded, one tick, and the nanosecond to which a
+    /// delay is rounded up.
     ///
-    /// What is promised was earned, or refunded, after the promise before it was made: refunds count from the earliest
-    /// making of what is due in the interval.
+    /// Tokens that are promised were earned, or refunded, after the promise before was made. So
+    /// refunds count from the earliest promise of the tokens that are due in the interval.
     fn is_within_the_law(&mut self) -> TestCaseResult {
         let (tokens, nanos, burst) = self.quota;
         let (tokens, nanos) = (u128::from(tokens), u128::from(nanos));
@@ -147,11 +149,12 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResu
             }
             Verb::Drop(Which::Last(back)) => {
                 let Some(index) = ledger.granted.len().checked_sub(usize::from(back) + 1) else { continue };
-                // What does not come back counts as granted, used or not.
+                // Tokens that do not come back count as granted, used or not.
                 let Event { made, tokens, receipt, .. } = ledger.granted[index];
                 let Returned::Seen { last: true, .. } = bench.give_back(receipt) else { continue };
                 returned = Some(stamp);
-                // After tokens came back it may be the last again though others took: then it is a refund.
+                // After tokens came back it may be the last again though others took: then it is a
+                // refund.
                 let refunded = ledger.refunded.iter().any(|(at, _)| *at >= made);
                 if refunded || undone.is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));
@@ -166,13 +169,14 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResu
                 if due > made {
                     continue;
                 }
-                // Others may wait who were promised their times on top of it: then it counts as granted.
+                // Later callers may wait for times that were promised on top of it. Then it counts
+                // as granted.
                 let (void, committed) = bench.undo(receipt);
                 prop_assert!(!(void && committed));
                 if void {
                     continue;
                 }
-                // What came back in between was not there before it: then it is a refund.
+                // Tokens that came back in between were not there before it. Then it is a refund.
                 undone = Some(stamp);
                 if returned.replace(stamp).is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));

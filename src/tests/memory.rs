@@ -1,5 +1,5 @@
-//! Where the sets of a table are with feature `huge-pages`, as far as Linux tells. (That they work there, as in a box, is in
-//! `tests/it/inline.rs`.)
+//! Where the sets of a table are with feature `huge-pages`, as far as Linux tells. (That they work
+//! there, as in a box, is in `tests/it/inline.rs`.)
 
 use std::fs;
 use std::ops::Range;
@@ -17,7 +17,8 @@ fn addresses(memory: &Memory) -> Range<usize> {
     start.addr()..end.addr()
 }
 
-/// The mapping that an address is in, and whether it has the advice. Nothing is told by a system without huge pages.
+/// The mapping that an address is in, and whether it has the advice. Nothing is told by a system
+/// without huge pages.
 struct Mapping {
     addresses: Range<usize>,
     advised: bool,

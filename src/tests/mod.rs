@@ -52,13 +52,13 @@ fn cases(cases: u32) -> proptest::test_runner::Config {
     config(few().unwrap_or(cases))
 }
 
-/// As [`cases`], of what takes a microsecond: there are more of them in a fast run.
+/// As [`cases`], for cases that take a microsecond: a fast run has more of them.
 #[cfg(not(any(loom, shuttle)))]
 fn short_cases(cases: u32) -> proptest::test_runner::Config {
     config(few().map_or(cases, |few| few * 64))
 }
 
-/// How many random cases a fast run has: what `FEW_CASES` says.
+/// The number of random cases in a fast run, from `FEW_CASES`.
 #[cfg(not(any(loom, shuttle)))]
 fn few() -> Option<u32> {
     std::env::var("FEW_CASES").ok().map(|few| few.parse().expect("FEW_CASES is a number"))

@@ -18,8 +18,8 @@ use crate::word::state::State;
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
-/// Takes most of a bucket at two times, such that no whole token is left, and returns the wait for the
-/// next one as headers have it, and as the refusal of one has it.
+/// Takes most of a bucket at two times, such that no whole token is left, and returns the wait for
+/// the next one as headers have it, and as the refusal of one has it.
 fn next_token(
     quota: Quota,
     mock: &MockClock,
@@ -29,7 +29,7 @@ fn next_token(
     mock.advance(Duration::from_nanos(start));
     let burst = quota.capacity();
     take(burst).unwrap();
-    // What comes is taken as well, but for a part of a token.
+    // The tokens that come are taken as well, but for a part of a token.
     mock.advance(Duration::from_nanos(later));
     let left = take(0).unwrap().remaining();
     let granted = take(left).unwrap();

@@ -1,5 +1,5 @@
 // promise: law
-//! Plans: what they earn against exact fractions, for ever; their waits; and what is refused.
+//! Plans: their earnings against exact fractions, for ever; their waits; and their errors.
 
 use std::time::Duration;
 
@@ -93,8 +93,9 @@ impl Dice {
     }
 }
 
-/// What was taken and what is left is what was earned, to less than a unit by the ticks, and to a tick by the clock:
-/// after 10^5 takes as after one. (`floor(k * elapsed)`, added up, would have lost thousands of units.)
+/// The tokens taken and those left are the tokens earned, to less than a unit by the ticks, and to
+/// a tick by the clock: after 10^5 takes as after one. (`floor(k * elapsed)`, added up, would have
+/// lost thousands of units.)
 #[test]
 fn a_plan_never_drifts() {
     for (seed, (own, asked, head)) in PAIRS.into_iter().enumerate() {
@@ -195,8 +196,8 @@ proptest! {
         }
     }
 
-    /// What is accepted is what the documentation says: it fits, a tick is at most 1/128 of its burst, and it fills
-    /// in a 64th of the range.
+    /// A plan that is accepted keeps to the documentation: it fits, a tick is at most 1/128 of its
+    /// burst, and it fills in a 64th of the range.
     #[test]
     fn a_plan_is_refused_by_its_bounds((own, asked) in any_pair()) {
         let (Ok(layout), Ok(_)) = (Layout::of(numbers(own), LayoutOptions::DEFAULT), public(asked)) else { return Ok(()) };
@@ -261,7 +262,8 @@ fn plans_that_do_not_fit_are_refused() {
     assert_eq!(same.plan.quota().capacity(), 1_000_000);
 }
 
-/// A key keeps its tokens as it moves, as far as the smaller burst allows, and earns at the plan of who looks.
+/// A key keeps its tokens as it moves, as far as the smaller burst allows, and earns at the plan of
+/// the caller.
 #[test]
 fn a_key_that_moves_between_plans_keeps_its_tokens() {
     let own = (1_000, SECOND, 1_000);
@@ -293,7 +295,8 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     assert_eq!(gold.take(&mut state, now, 1).retry_after.map(|wait| wait.div_ceil(1_000)), Some(500));
 }
 
-/// Ticks wrap where a nanosecond has many: a plan that was made after a change, before the wrap, earns on after it.
+/// Ticks wrap where a nanosecond has many: a plan that was made after a change, before the wrap,
+/// earns on after it.
 #[test]
 fn a_plan_earns_on_when_ticks_have_wrapped() {
     let (own, asked) = ((100, SECOND, 100), (10, SECOND, 50));
@@ -318,8 +321,8 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
     }
 }
 
-/// The ticks before a change are of another quota. A reading that is behind the change earns none of them, and is
-/// told a wait that counts from the change on.
+/// The ticks before a change are of another quota. A reading that is behind the change earns none
+/// of them, and is told a wait that counts from the change on.
 #[test]
 fn a_plan_earns_nothing_before_its_start() {
     let (own, asked) = ((1_000, SECOND, 1_000), (10_000, SECOND, 1_000));
@@ -362,7 +365,8 @@ fn a_plan_that_is_far_from_the_quota_is_named_so() {
     }
 }
 
-/// A tick is worth a 128th of the burst, or the bucket fills in a 64th of the range, to the last bit: that is accepted.
+/// A tick is worth a 128th of the burst, or the bucket fills in a 64th of the range, to the last
+/// bit: that is accepted.
 #[test]
 fn a_plan_at_its_bounds_is_accepted() {
     let own = (1, SECOND, 1);

@@ -1,8 +1,10 @@
 // promise: no-overflow
-//! What holds of every step: from any word and at any reading, under any quota or plan that is accepted.
+//! Properties of every step: from any word and at any reading, under any quota or plan that is
+//! accepted.
 //!
 //! A million cases of each, in a release build that looks for overflow:
-//! `CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true PROPTEST_CASES=1000000 cargo test --release --lib properties`
+//! `CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true PROPTEST_CASES=1000000 cargo test --release --lib
+//! properties`
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -23,7 +25,7 @@ use crate::word::verb::{Give, Take};
 
 type Came = (Outcome, Option<State>);
 
-/// A word, a reading, and what is asked for.
+/// A word, a reading, and the tokens asked for.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     reading: Reading<Either>,
@@ -78,12 +80,13 @@ impl Scene {
         ]
     }
 
-    /// The same so much later.
+    /// The same setting, later by `nanos`.
     fn after(self, nanos: u64) -> Scene {
         Scene { reading: Reading::new(self.reading.refill, self.reading.at + nanos), ..self }
     }
 
-    /// Whether time from here on is read as time that passed: no wrap of the stamp, no clock that was set back.
+    /// Whether time from here on is read as time that passed: no wrap of the stamp, no clock that
+    /// was set back.
     fn counts(&self, nanos: u64) -> bool {
         let terms = self.terms();
         if nanos >= terms.ticks.nanos_until(self.reading.at, terms.mask + 1) {
@@ -93,7 +96,7 @@ impl Scene {
         let tick = |nanos| terms.ticks.tick(self.reading.at + nanos);
         let ticks = tick(nanos).wrapping_sub(tick(0));
         let passed = self.reading.tick.wrapping_sub(self.state.word()) & terms.mask;
-        // Behind the stamp by so much.
+        // The ticks by which it is behind the stamp.
         let lag = if passed >= terms.jitter_from() { terms.mask - passed + 1 } else { 0 };
         let passed = if lag > 0 { 0 } else { passed };
         passed < terms.backward_from && (passed + ticks).saturating_sub(lag) < terms.backward_from
@@ -118,7 +121,7 @@ fn spread(bits: u32) -> impl Strategy<Value = u64> {
     (0..bits, any::<u64>()).prop_map(move |(shift, n)| n >> (64 - bits) >> shift)
 }
 
-/// How far the stamp is behind the reading, in parts of what there is.
+/// The distance of the stamp behind the reading, in parts of the range.
 #[derive(Clone, Debug)]
 enum PlanStart {
     Ticks(u64),
@@ -134,7 +137,7 @@ fn words() -> impl Strategy<Value = Result<State, (f64, PlanStart)>> {
         (0.0..1.0).prop_map(PlanStart::Ranges),
         (0.0..1.1).prop_map(PlanStart::Ahead),
     ];
-    // Levels of nothing, of all, and above what is full now.
+    // Levels of nothing, of all, and above a full bucket.
     let level = prop_oneof![Just(0.0), Just(1.0), 0.0..1.0_f64, 0.9..1.1_f64];
     prop_oneof![
         1 => any::<u64>().prop_map(|word| Ok(State::from_word(word))),
@@ -184,7 +187,8 @@ proptest! {
         }
     }
 
-    /// A compare-and-swap that changes nothing would exclude nobody: two would be granted the same tokens.
+    /// A compare-and-swap that changes nothing would exclude no other thread: two would be granted
+    /// the same tokens.
     #[test]
     fn a_grant_changes_the_word(scene in scenes()) {
         for ((outcome, next), _) in scene.takes() {
@@ -261,7 +265,7 @@ proptest! {
     }
 }
 
-/// What is refused is granted when it said so, and not a nanosecond before.
+/// A refused take is granted at the time that the refusal names, and not a nanosecond before.
 fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
     let (outcome, next) = scene.run(step);
     let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(()) };
@@ -287,8 +291,8 @@ fn this_run_looks_for_overflow() {
     assert!(sum.is_err(), "build with CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true");
 }
 
-/// Random steps and what came of them, for `verify/z3/step.py` to work out too: a line of numbers each, to the file
-/// that `STEP_VECTORS` names.
+/// Random steps and their outcomes, which `verify/z3/step.py` computes too: a line of numbers each,
+/// to the file that `STEP_VECTORS` names.
 #[test]
 #[ignore = "it writes a file"]
 fn steps_for_z3() {

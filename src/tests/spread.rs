@@ -1,8 +1,8 @@
 // promise: law
 //! A bucket that is spread, by threads that take turns: each call says whose cell it uses.
 //!
-//! It is held between two plain buckets that are granted the same: one of its burst, which has no less than it at any
-//! time, and one of three quarters of that, which has no more.
+//! It is held between two plain buckets that are granted the same: one of its burst, which has no
+//! less than it at any time, and one of three quarters of that, which has no more.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,7 +83,7 @@ impl Hot {
         format!("{:?} {:?}", self.bucket, self.cells)
     }
 
-    /// A plain bucket on its clock, of so many of four parts of its burst.
+    /// A plain bucket on its clock, with `parts` of four parts of its burst.
     fn plain(&self, parts: u64) -> TokenBucket {
         let burst = part(self.quota.capacity(), parts);
         let builder = TokenBucket::builder(self.quota.burst(burst)).clock(self.clock.clone());
@@ -112,14 +112,14 @@ impl Hot {
     }
 }
 
-/// So many of four parts, rounded up.
+/// A number of four parts, rounded up.
 fn part(burst: u64, parts: u64) -> u64 {
     burst - burst * (4 - parts) / 4
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Verb {
-    /// So many times.
+    /// A take of `n` tokens, this number of times.
     Take(u64, u64),
     UpTo(u64),
     Refund(u64),
@@ -158,11 +158,12 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
     let slack = Cell::new(0);
     let granted = |n: u64, credit: bool| {
         match credit {
-            // What is owed by both is the same.
+            // Both buckets owe the same.
             true => assert!(most.reserve(n).is_ok_and(|reserved| reserved.commit().tokens() == n)),
             false => assert!(most.try_acquire_n(n).is_ok(), "{n} were not there"),
         }
-        // It may have less, and owes that; of what it may not owe, whole tokens are let go.
+        // It may have less, and owes that. Of the tokens that it may not owe, whole ones are let
+        // go.
         if least.hold(0).unwrap().settle(n) > 0 {
             slack.set(1);
         }
@@ -201,7 +202,8 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
             }
             Verb::SetBurst(parts) => {
                 let burst = (quota.capacity() * parts / 8).max(1);
-                // What has come, and what has no room any more, a plain bucket counts when it is next used.
+                // A plain bucket counts the tokens that have come, and those that have no room any
+                // more, at its next use.
                 let touch = || {
                     if hot.run(Take::Exactly(1)).is_ok() {
                         hot.spread().settle(Settle::Refund(1));
@@ -226,7 +228,8 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
         prop_assert!(low <= left && left <= high, "{} are left, not {} to {}", left, low, high);
         if let Some((n, denied)) = refused {
             prop_assert!(low < n, "{} were refused of {}", n, low);
-            // A refusal is exact: nothing is leased beside it. (What is never granted calls nothing in.)
+            // A refusal is exact: nothing is leased beside it. (A take that is never granted
+            // recalls no lease.)
             prop_assert!(hot.spread().at_hand() == 0 || denied.reason() == Reason::TooMany);
             let words = hot.words();
             let (mut again, wait) = (hot.take(*own, n), denied.retry_after());
@@ -289,7 +292,7 @@ fn scattered_tokens_are_gathered_for_who_asks_for_all() {
     assert!(hot.take(2, left).is_ok() && hot.take(3, 1).is_err());
 }
 
-/// What lies idle goes back by the way, and then the bucket fills up to its burst.
+/// Idle leases go back with other takes, and then the bucket fills up to its burst.
 #[test]
 fn leases_that_lie_idle_go_back() {
     let hot = Hot::new(Quota::per_second(1_000_000).burst(10_000), 8);
@@ -458,11 +461,12 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     let (_, receipt) = hot.run(Take::Exactly(100)).unwrap();
     hot.spread().settle(Settle::Undo(&receipt));
     assert_eq!(hot.remaining(), left);
-    // The bucket is as full as it gets beside what is leased; all of that is spent after the take.
+    // The bucket is as full as it gets beside the leases. All of that is spent after the take.
     hot.advance(2_000_000_000);
     let (_, receipt) = hot.run(Take::Exactly(50)).unwrap();
     hot.advance(50_000_000);
-    // All of the 50 are earned again. The next take makes room for more than the undo may give back.
+    // All of the 50 are earned again. The next take makes room for more than the undo may give
+    // back.
     let mut granted = hot.run(Take::Exactly(60)).unwrap().0.tokens();
     for own in 0..2 {
         while hot.cells.of(own).take(Generation::ONLY, 1).is_some() {

@@ -68,8 +68,8 @@ fn retry_after_is_exact_both_ways() {
     assert!(waits > 1_000, "{waits} waits tried");
 }
 
-/// After an idle time of a whole range the stamp has wrapped: the bucket is credited too little, and is right
-/// again once it was full.
+/// After an idle time of a whole range the stamp has wrapped: the bucket is credited too little,
+/// and is right again once it was full.
 #[test]
 fn a_wrap_of_the_stamp_credits_nothing_extra() {
     let mut wraps = 0;
@@ -113,7 +113,8 @@ fn a_clock_that_stands_still_grants_the_burst_and_no_more() {
     }
 }
 
-/// The law's worst offender: a reading behind the stamp must neither refill nor move the stamp back.
+/// The law's worst offender: a reading behind the stamp must neither refill nor move the stamp
+/// back.
 #[test]
 fn a_stale_reading_never_refills() {
     let mut bucket = Plain::new((1_000, 1_000_000_000, 5));
@@ -122,7 +123,7 @@ fn a_stale_reading_never_refills() {
     for stale in [1, 3_000, 1_000_000, second, 3 * second] {
         assert!(!bucket.take(10 * second - stale, 1).granted, "{stale} ns behind");
     }
-    // A grant on a stale reading keeps the stamp: what was earned up to it is not earned again.
+    // A grant on a stale reading keeps the stamp: the tokens earned up to it are not earned again.
     assert!(bucket.take(10 * second + 2_000_000, 1).granted);
     assert!(bucket.take(9 * second, 1).granted);
     assert!(!bucket.take(10 * second + 2_000_000, 1).granted);

@@ -1,5 +1,6 @@
 // promise: no-overflow
-//! The compiled terms against the table of the design, and the clock of ticks against exact products.
+//! The compiled terms against the table of the design, and the clock of ticks against exact
+//! products.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -37,7 +38,7 @@ pub(super) const TABLE: [(Asked, Widths); 16] = [
     ((1_000_000_000_000, SECOND, 1_000_000_000), (30, 0, 34, 22)),
 ];
 
-/// Quotas at the edges of what can be held.
+/// Quotas at the edges of the bounds.
 pub(super) const EXTREMES: [Asked; 12] = [
     (1, MAX_NANOS, 1),
     (1, MAX_NANOS / 3, 3),
@@ -68,7 +69,8 @@ fn the_units_are_those_of_the_table() {
         let widths = terms.widths;
         assert_eq!((widths.fraction, widths.stamp, widths.scale), (fraction, stamp, scale), "{quota:?}");
         assert_eq!(whole + fraction + stamp, 64);
-        // All have room for a debt of one burst, but for the last, whose range is at the least as it is.
+        // All have room for a debt of one burst, but for the last, whose range is at the least as
+        // it is.
         let debt = if quota.2 == 1_000_000_000 { 0 } else { quota.2 };
         assert_eq!((terms.layout().debt, widths.fixed_debt), (debt, false), "{quota:?}");
     }
@@ -142,7 +144,7 @@ proptest! {
         prop_assert!(debt == 0 && stamp == spare || debt == burst && (stamp == spare || stamp + 1 == spare));
     }
 
-    /// 4 s and an hour, or what the range can spare; at least two ticks.
+    /// 4 s and an hour, or the part that the range can spare; at least two ticks.
     #[test]
     fn the_windows_are_those_of_the_design(any in quotas(), slow in any::<bool>(), row in 0..TABLE.len()) {
         let (tokens, nanos, burst) = if slow { TABLE[row].0 } else { any };
@@ -170,8 +172,8 @@ proptest! {
         prop_assert_eq!(ours.ok().map(|terms| unit_of(terms.layout())), theirs);
     }
 
-    /// The tick at `now` is exact, or the next one if that is less than a quarter of a tick away; and a wait is
-    /// the least that reaches its tick.
+    /// The tick at `now` is exact, or the next one if that is less than a quarter of a tick away;
+    /// and a wait is the least that reaches its tick.
     #[test]
     fn ticks_are_exact_and_waits_least(
         (tokens, nanos, burst) in quotas(),
@@ -196,8 +198,8 @@ proptest! {
         prop_assert!(reached(wait - 1) < ticks);
     }
 
-    /// Ticks by a clock's counts are those of its nanoseconds, or of the next nanosecond at most; those of a clock that counts
-    /// nanoseconds are the same ones.
+    /// Ticks by a clock's counts are those of its nanoseconds, or of the next nanosecond at most;
+    /// those of a clock that counts nanoseconds are the same ones.
     #[test]
     fn ticks_by_counts_are_those_of_nanoseconds(
         (tokens, nanos, burst) in quotas(),

@@ -1,7 +1,8 @@
 // promise: law, never-late
 //! Every step on every word of tiny layouts, against one that is spelled out in plain integers.
 //!
-//! What is spelled out shares no code with the crate: from the compiled terms it has only the widths and the floor.
+//! The spelled-out bucket shares no code with the crate: from the compiled terms it has only the
+//! widths and the empty level.
 
 mod spelled;
 
@@ -67,7 +68,7 @@ fn quota(burst: u64) -> RawQuota {
     RawQuota { tokens: 1, nanos: 10_000_000_000, burst }
 }
 
-/// A tiny layout. What is in debt has fewer tokens, as all of it has to fit.
+/// A tiny layout. A bucket with room for debt has fewer tokens, as all of it has to fit.
 fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: bool) -> Tiny {
     let widths = Widths { fraction, scale, stamp, fixed_debt, counts: CountWidths::BUCKET };
     let terms = Terms::in_layout(quota(burst), Layout { widths, debt });
@@ -77,7 +78,7 @@ fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: b
     Tiny { refill: Either::Own(terms), terms, up: 1 << scale, down: 1, capacity, since: 0, turn }
 }
 
-/// The same under a plan, of `tokens` in the time of so many of its own, from a tick on.
+/// The same under a plan of `tokens` in `times` of its own periods, from a tick on.
 fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let Tiny { terms, turn, .. } = own;
     let public = |RawQuota { tokens, nanos, burst }| {
@@ -124,8 +125,8 @@ fn all() -> Vec<Tiny> {
 
 /// Every word of a layout and some beside, with every tick, a few turns of the stamp on.
 ///
-/// The words of a tiny layout have more token bits than the layout uses: levels above the capacity (as after a
-/// smaller burst) are tried too.
+/// The words of a tiny layout have more token bits than the layout uses: levels above the capacity
+/// (as after a smaller burst) are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     let Widths { stamp, .. } = tiny.terms.widths;
     let (empty_level, capacity) = (tiny.terms.empty_level, tiny.capacity as u64);
@@ -211,7 +212,8 @@ fn every_reservation_of_tiny_layouts_is_the_one_spelled_out() {
     });
 }
 
-/// Units to give: of each number of tokens, and such as are no whole tokens, which come from what is undone.
+/// Units to give: of each number of tokens, and numbers that are no whole tokens, which come from
+/// an undo.
 fn given(tiny: &Tiny) -> impl Iterator<Item = u64> {
     let (terms, capacity) = (tiny.terms, tiny.refill.capacity());
     let tokens = (0..=terms.tokens(capacity)).map(move |n| terms.units(n));
@@ -273,7 +275,8 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
                     let ours = state.undo(&tiny.refill, now, units, before, since).map(State::word);
                     let theirs = spelled.undo(units.into(), before.into(), since.into());
                     assert_eq!(ours, theirs, "{}", at());
-                    // Somebody waits whose time was promised after it: nothing.
+                    // A later caller waits for a time that was promised after it: nothing comes
+                    // back.
                     let other = ((spelled.empty_at + 1).rem_euclid(tiny.turn)) as u64;
                     let left = Left { empty_at: other, stamp: None };
                     let owed = !spelled.reserved && spelled.level < spelled.empty_level;
@@ -310,7 +313,8 @@ fn every_beginning_is_the_one_spelled_out() {
     });
 }
 
-/// When a bucket may be sealed, whatever the slowest plan; and which readings from before may decide.
+/// When a bucket may be sealed, whatever the slowest plan; and which readings from before may
+/// decide.
 #[test]
 fn every_eviction_and_early_reading_is_the_one_spelled_out() {
     // Two seconds in ticks, and one for the reading's own.
@@ -368,7 +372,8 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
     });
 }
 
-/// What was undone is as if it had never been taken, if nobody else took; and never more, whoever did.
+/// An undone take is as if it had never happened, if no other caller took; and gives never more, if
+/// one did.
 #[test]
 fn an_undone_take_mints_nothing() {
     let (mut steps, mut whole) = (0_u64, 0_u64);
@@ -383,12 +388,12 @@ fn an_undone_take_mints_nothing() {
                     assert!(outcome.granted);
                     for wait in [0, 1, 2, 5, range / 4] {
                         let now = since + wait;
-                        // A bucket that nobody touched is not to wrap meanwhile.
+                        // An unused bucket is not to wrap meanwhile.
                         if now - 5 >= terms.backward_from {
                             continue;
                         }
                         for other in [0, 1, 2].map(|n| terms.units(n)) {
-                            // Somebody else in between, in both worlds.
+                            // Another caller in between, in both worlds.
                             let between = since + wait / 2;
                             let takes = |state: State| match other {
                                 0 => Some(state),
@@ -408,7 +413,7 @@ fn an_undone_take_mints_nothing() {
                                 assert_eq!(ours, theirs, "{}", at());
                                 whole += 1;
                             }
-                            // At most what was earned in between is lost.
+                            // At most the tokens earned in between are lost.
                             assert!(theirs - ours <= wait << terms.widths.scale, "{}", at());
                             steps += 1;
                         }

@@ -1,5 +1,6 @@
 // promise: law, never-late
-//! All verbs in random order against the ideal bucket, on a clock that moves both ways and under quotas that change.
+//! All verbs in random order against the ideal bucket, on a clock that moves both ways and under
+//! quotas that change.
 
 use std::time::Duration;
 
@@ -79,8 +80,8 @@ impl Bench {
         state.stands(&reading.refill, reading.tick, receipt.left(self.engine.has_plans()))
     }
 
-    /// Whether nothing of a take is undone: a later one waits whose time was promised on top of it, or may have been under
-    /// another plan.
+    /// Whether nothing of a take is undone: a later one waits whose time was promised on top of it,
+    /// or may have been under another plan.
     fn promised_on(&self, receipt: &Receipt) -> bool {
         let (state, reading) = (self.bucket.state(), self.engine.read());
         let level = match receipt.plan {
@@ -185,7 +186,8 @@ fn walk(quota: Asked, room: LayoutOptions, initial: Option<u64>, start: u64, ste
     Driver::new(bench, ideal, unit, time).run(steps);
 }
 
-/// Room for a quota of the same period that is so much faster and larger; and a bound on debt, in parts of the burst.
+/// Room for a quota of the same period that is faster and larger by these factors; and a bound on
+/// debt, in parts of the burst.
 pub(super) type Rooms = (Option<(f64, f64)>, Option<f64>);
 
 pub(super) fn rooms() -> impl Strategy<Value = Rooms> {
@@ -253,7 +255,8 @@ proptest! {
         walk(quota, room_of(rooms, quota), initial, start, steps);
     }
 
-    /// Made before changes and after them, beside the own quota, on readings that are behind by jitter and older.
+    /// Made before changes and after them, beside the own quota, on readings that are behind by
+    /// jitter and older.
     #[test]
     fn any_bucket_keeps_to_the_ideal_under_plans(
         (tokens, nanos, burst) in quotas(),
@@ -279,7 +282,8 @@ proptest! {
     }
 }
 
-/// Nothing is due at once, whoever waits; dropping it gives nothing.
+/// A reservation of nothing is due at once, also behind waiting callers. A drop of it gives
+/// nothing.
 #[test]
 fn a_reservation_of_nothing_is_due_at_once() {
     let quota = Quota::per_second(1).burst(5);

@@ -1,5 +1,6 @@
 // promise: law
-//! An attempt while the quota changes, and while the first reader works out what the processor counts.
+//! An attempt while the quota changes, and while the first reader computes the scale of the
+//! counter.
 
 use std::sync::Arc;
 

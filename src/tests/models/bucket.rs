@@ -106,7 +106,8 @@ fn a_reading_from_before_a_lost_race_is_not_used() {
     });
 }
 
-/// An attempt whose reading is from before another commit takes what that commit left, at its stamp.
+/// An attempt by a reading from before another commit takes the tokens that the commit left, at its
+/// stamp.
 #[test]
 fn an_attempt_just_after_a_later_commit_earns_nothing() {
     explore("two attempts, 2 s meanwhile", || {
@@ -124,7 +125,8 @@ fn an_attempt_just_after_a_later_commit_earns_nothing() {
     });
 }
 
-/// A clock in memory, as a coarse one is: nothing but the word orders its readings. (A mock clock orders them itself.)
+/// A clock in memory, as a coarse one is: nothing but the word orders its readings. (A mock clock
+/// orders them itself.)
 fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
     explore(name, move || {
         let noted = Arc::new(AtomicU64::new(0));

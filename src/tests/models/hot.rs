@@ -1,10 +1,11 @@
 // promise: law, one-bucket
-//! A key that is spread over two cells, and no more: beside takers, an evictor, and who removes it.
+//! A key that is spread over two cells, beside takers, an evictor, and a thread that removes it.
 //!
-//! A token takes ten seconds, and the clock moves by less, or by so much that the bucket is full: what is granted is known to the
-//! token.
+//! A token takes ten seconds. The clock moves by less, or by enough to fill the bucket. So the
+//! number of tokens granted is known exactly.
 //!
-//! Two have too many interleavings where each load may return older values as well, and are left out there.
+//! Two have too many interleavings where each load may return older values as well, and are left
+//! out there.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -270,7 +271,8 @@ impl World<Map> {
         granted
     }
 
-    /// Spreads another key, which has the same seat, and takes two tokens of it, one of them from the cell.
+    /// Spreads another key, which has the same seat, and takes two tokens of it, one of them from
+    /// the cell.
     fn spread_other(&self) {
         let other = &self.store.other;
         self.hot.promote(BucketId::of(other), NO_TAG, LATER, || false);
@@ -306,7 +308,8 @@ impl World<Inline> {
         }
     }
 
-    /// Takes a token of the other key's, as a thread of that cell. Nothing if there is no room for it.
+    /// Takes a token of the other key's, as a thread of that cell. Nothing if there is no room for
+    /// it.
     fn take_of_other(&self, own: usize) -> Option<bool> {
         for _ in 0..20 {
             let Some(held) = self.store.of(OTHER) else {
@@ -348,7 +351,7 @@ fn a_key_that_is_spread_beside_a_taker_is_granted_its_burst() {
     });
 }
 
-/// Who has not seen that it is spread does not fill it up beside a lease.
+/// A taker that has not seen the spreading does not fill the bucket beside a lease.
 #[test]
 fn a_taker_who_comes_late_sees_the_lease() {
     explore("a promoter, a taker, a long time meanwhile", || {
@@ -440,7 +443,7 @@ fn a_token_that_comes_back_from_a_lease_is_granted() {
     });
 }
 
-/// So the address of a bucket that is no more is nobody's.
+/// So no bucket has the address of a bucket that is gone.
 #[test]
 fn a_bucket_that_was_evicted_is_not_spread() {
     explore("a promoter, an evictor", || {
@@ -481,7 +484,7 @@ fn what_folds_back_beside_a_spender_is_granted_once() {
     });
 }
 
-/// What was spent of the leases has no room in what was earned while they were out.
+/// Tokens spent from the leases leave no room for those that were earned while they were out.
 #[test]
 fn what_folds_back_mints_nothing() {
     explore("a demoter, a spender, a long time before", || {
@@ -503,7 +506,8 @@ fn what_folds_back_mints_nothing() {
     });
 }
 
-/// Two who fold it back, of whom one comes late: the cells of the next time are not his.
+/// Two threads demote the key, and one of them comes late: it leaves the cells of the next tenure
+/// alone.
 #[test]
 fn a_key_folds_back_once() {
     explore("two demoters, a promoter", || {
@@ -522,7 +526,7 @@ fn a_key_folds_back_once() {
     });
 }
 
-/// What was leased of a key that was removed is not the next one's who has its place.
+/// The leases of a removed key are not those of the next key in its place.
 #[test]
 fn a_key_that_was_removed_leaves_no_lease() {
     explore("a remover, a taker", || {
@@ -539,7 +543,7 @@ fn a_key_that_was_removed_leaves_no_lease() {
             },
         ]);
         world.drain();
-        // One may have gone to who began before.
+        // One token may have gone to a thread that began before.
         let granted = world.granted_from(LATER);
         assert!((BURST - 1..=BURST).contains(&granted), "{granted}");
     });
@@ -565,7 +569,7 @@ fn a_slot_that_is_spread_is_not_given_away() {
     });
 }
 
-/// Who spreads a slot late, when it is another key's, takes none of that one's tokens.
+/// A thread that spreads a slot late, when another key has it, takes none of that key's tokens.
 #[test]
 #[cfg(any(shuttle, rmw_loads))]
 fn a_slot_that_is_spread_late_serves_nobody_else() {
@@ -589,7 +593,8 @@ fn a_slot_that_is_spread_late_serves_nobody_else() {
     });
 }
 
-/// Who has found a key spread, and is stopped until another key has the cells, takes nothing of that one, nor counts with its leases.
+/// A thread that found a key spread, and is stopped until another key has the cells, takes no token
+/// of that key and does not count with its leases.
 #[test]
 #[cfg(any(shuttle, rmw_loads))]
 fn the_next_key_that_has_the_cells_serves_itself() {
@@ -612,7 +617,7 @@ fn the_next_key_that_has_the_cells_serves_itself() {
     });
 }
 
-/// What is leased of another key takes no room from one that was folded back.
+/// A lease of another key takes no room from a key that was demoted.
 #[test]
 fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
     explore("a reserver, a demoter that spreads another key", || {
@@ -633,7 +638,7 @@ fn leases_of_the_next_key_that_has_the_cells_are_its_own() {
     });
 }
 
-/// Who is folding a key back when that is removed leaves the cells to the next.
+/// A thread that demotes a key while it is removed leaves the cells to the next key.
 #[test]
 fn cells_that_were_closed_are_opened_again_for_their_own_key() {
     explore("a demoter, a remover that spreads another key", || {

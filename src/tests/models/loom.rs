@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::Notify;
 pub(super) use loom::thread;
 
-/// Tries `f` in every way with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions, and prints how many those were.
+/// Tries `f` in every way with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions, and prints how many
+/// those were.
 pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);

@@ -66,7 +66,8 @@ fn two_evictors() {
     });
 }
 
-/// A bucket that is full, but not yet for the margin, is not evicted: the evictor's clock may be ahead.
+/// A bucket that is full, but not yet for the margin, is not evicted: the evictor's clock may be
+/// ahead.
 #[test]
 fn an_evictor_that_is_ahead_waits_for_the_margin() {
     explore("an evictor 1.9 s ahead", || {
@@ -178,7 +179,7 @@ fn an_overflow_grant_is_void_if_an_entry_came_and_went() {
     });
 }
 
-/// What was refunded to an evicted bucket was in it already: it was full.
+/// Tokens refunded to an evicted bucket were in it already: it was full.
 #[test]
 fn a_refund_on_a_sealed_bucket_is_lost() {
     explore("a refund, an evictor, a taker", || {

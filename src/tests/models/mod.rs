@@ -1,9 +1,9 @@
 //! Models of the production code, on a clock that moves while the threads run.
 //!
-//! loom tries every interleaving within a bound on preemptions, and what weak memory may show:
-//! `RUSTFLAGS="--cfg loom --cfg rmw_loads" cargo test --lib --release`, and without `rmw_loads` (see `src/sync.rs`).
-//! shuttle tries random ones: `RUSTFLAGS="--cfg shuttle" cargo test --lib --release`. `src/fault.rs` breaks what they
-//! check.
+//! loom tries every interleaving within a bound on preemptions, and the effects of weak memory:
+//! `RUSTFLAGS="--cfg loom --cfg rmw_loads" cargo test --lib --release`, and without `rmw_loads`
+//! (see `src/sync.rs`). shuttle tries random ones: `RUSTFLAGS="--cfg shuttle" cargo test --lib
+//! --release`. `src/fault.rs` breaks the rules that they check.
 
 mod attempts;
 mod bucket;

@@ -1,8 +1,9 @@
 // promise: law
-//! A quota that changes under those who take, on a clock that moves in steps of 20 ms.
+//! A quota that changes beside takers, on a clock that moves in steps of 20 ms.
 //!
-//! The fast quota earns 20,000 tokens in a step, the slow one none. The bucket has room for all of it, and all
-//! who take take what is there: to the token, what was taken in all tells what was earned, and so which ticks counted.
+//! The fast quota earns 20,000 tokens in a step, the slow one none. The bucket has room for all of
+//! them, and each taker takes all tokens that are there. So the sum of the takes is the sum of the
+//! tokens earned, and tells which ticks counted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -88,7 +89,7 @@ pub(super) fn start(world: &World) -> u64 {
     start / STEP
 }
 
-/// What was taken after the first burst.
+/// The tokens taken after the first burst.
 pub(super) fn earned(world: &World) -> u64 {
     world.granted() - BURST
 }
@@ -149,7 +150,8 @@ fn what_a_faster_quota_earns_counts_from_the_change_on() {
     });
 }
 
-/// It has published, and not yet read the clock. Were a taker to wait for it, the model would find the deadlock.
+/// It has published, and not yet read the clock. Were a taker to wait for it, the model would find
+/// the deadlock.
 #[test]
 fn nobody_waits_for_a_setter_that_was_stopped() {
     explore("two takers, a setter stopped half-way", || {
@@ -192,7 +194,8 @@ fn a_taker_between_two_setters() {
     two_setters("two setters, a taker", step_and_drain);
 }
 
-/// A clock at which a setter waits until a taker has come to help, and that taker until two more changes are made.
+/// A clock at which a setter waits until a taker has come to help, and that taker until two more
+/// changes are made.
 #[derive(Default)]
 struct Detour {
     readings: AtomicU64,
@@ -227,7 +230,7 @@ impl Detour {
     }
 }
 
-/// As many readings as nobody takes before.
+/// A number of readings that no thread takes before.
 const LAST_CHANGE: u64 = 1_000;
 
 /// The third change has the slot of the first.
@@ -332,7 +335,7 @@ fn a_bucket_is_not_evicted_within_the_margin_after_two_changes() {
     });
 }
 
-/// A plan earns from the change on that was the last, whoever started it.
+/// A plan earns from the last change on, whichever thread started it.
 #[test]
 fn a_plan_after_a_setter_that_was_stopped() {
     explore("a setter that was stopped, a taker, a plan", || {

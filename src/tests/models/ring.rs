@@ -1,5 +1,5 @@
 // promise: one-bucket, bounded
-//! The ring of tickets, beside a stand-in for the map: who has an entry.
+//! The ring of tickets, beside a stand-in for the map: each entry has a ticket.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// Hashes of keys, from this one on.
 const FIRST: u32 = 10;
 
-/// Who claims the ticket sees what its last owner did to the map: two entries would be over the bound.
+/// A thread that claims the ticket sees the map as its last owner left it: two entries would be
+/// over the bound.
 #[test]
 fn a_ticket_has_one_entry() {
     explore("a ring of one, two keys", || {

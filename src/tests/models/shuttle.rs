@@ -10,7 +10,8 @@ use shuttle::{Config, Runner};
 /// Preemptions of a schedule of probabilistic concurrency testing.
 const DEPTH: usize = 3;
 
-/// Tries `f` in `SHUTTLE_SCHEDULES` (10,000) random ways, and as many with three preemptions at random places.
+/// Tries `f` in `SHUTTLE_SCHEDULES` (10,000) random ways, and as many with three preemptions at
+/// random places.
 pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let schedules =
         env::var("SHUTTLE_SCHEDULES").map_or(10_000, |n| n.parse().expect("a number of schedules"));

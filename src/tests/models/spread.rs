@@ -1,8 +1,8 @@
 // promise: law
 //! A bucket that is spread over two cells, of which each has at most two tokens at hand.
 //!
-//! A token takes ten seconds, and the clock moves by less, or by so much that the bucket is full: what is granted is known to the
-//! token.
+//! A token takes ten seconds. The clock moves by less, or by enough to fill the bucket. So the
+//! number of tokens granted is known exactly.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Hot {
         self.take_n(own, 1)
     }
 
-    /// Takes what there is.
+    /// Takes all tokens that are there.
     fn drain(&self) {
         while self.take(0) || self.take(1) {}
         assert_eq!(self.spread().at_hand(), 0);
@@ -144,7 +144,8 @@ fn takers_of_two_cells_share_what_there_is() {
     });
 }
 
-/// A lease is taken while the bucket is full, and time passes: of what is spent of it nothing is there twice.
+/// A lease is taken while the bucket is full, and time passes. No token spent from it is granted
+/// twice.
 #[test]
 fn a_lease_has_no_room_for_what_is_earned_meanwhile() {
     explore("takers of two cells, a long time meanwhile", || {
@@ -205,7 +206,7 @@ fn what_is_gathered_beside_a_spender_is_granted_once() {
     });
 }
 
-/// Leases end while their tokens are spent: what was earned until then had no room for those.
+/// Leases end while their tokens are spent: the tokens earned until then had no room for those.
 #[test]
 fn a_lease_that_ends_mints_nothing() {
     explore("a spender, a taker of all, a long time before", || {

@@ -1,8 +1,9 @@
 // promise: law, one-bucket
-//! A fixed table: keys that come to it, and take each other's slots. The production code, in sets of one slot.
+//! A fixed table: keys that come to it, and take each other's slots. The production code, in sets
+//! of one slot.
 //!
-//! A tenth of a token a second. Five have too many interleavings where each load may return older values as well: with plain loads
-//! they did not end within minutes, and are left out there.
+//! A tenth of a token a second. Five have too many interleavings where each load may return older
+//! values as well: with plain loads they did not end within minutes, and are left out there.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,9 +42,9 @@ struct World {
     mock: MockClock,
     table: Table,
     hashes: [u64; 2],
-    /// What a key shares without room: here, each has its own.
+    /// The bucket that a key shares without room: here, each key has its own.
     overflows: [Bucket; 2],
-    /// When what was granted to each is earned.
+    /// The time at which each grant is earned.
     grants: [Mutex<Vec<(u64, u64)>>; 2],
 }
 
@@ -189,7 +190,8 @@ fn a_key_has_one_slot() {
             },
         ]);
         world.drain(ADA);
-        // A newcomer that finds the latch taken shares, and what it takes of that is void, and lost, if the key has a slot after it.
+        // A newcomer that finds the latch taken shares a bucket. Its take there is void, and lost,
+        // if the key has a slot after it.
         assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
     });
 }
@@ -205,7 +207,8 @@ fn two_newcomers_of_a_set_find_a_slot_each() {
     });
 }
 
-/// Whoever decides on a slot that goes to another key is not charged there, nor is the other for him.
+/// A caller that decides on a slot that goes to another key is not charged there, nor is the other
+/// key for this caller.
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_slot_that_changes_hands_is_charged_for_its_own_key() {
@@ -227,7 +230,8 @@ fn a_slot_that_changes_hands_is_charged_for_its_own_key() {
     });
 }
 
-/// A bucket that is full, but not yet for the margin, is not given away: its key's next caller may have an earlier clock.
+/// A bucket that is full, but not yet for the margin, is not given away: its key's next caller may
+/// have an earlier clock.
 #[test]
 fn a_slot_is_not_given_away_within_the_margin() {
     explore("a newcomer 1.9 s ahead", || {
@@ -243,7 +247,7 @@ fn a_slot_is_not_given_away_within_the_margin() {
     });
 }
 
-/// Who was stopped as a newcomer begins with the time at which he goes on.
+/// A newcomer that was stopped begins with the time at which it goes on.
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
@@ -274,7 +278,8 @@ fn a_removed_key_charges_nobody_after_it() {
     });
 }
 
-/// A refusal is that of the key's own bucket, though its slot was another's between two looks at whose it is.
+/// A refusal is that of the key's own bucket, though its slot was another's between two looks at
+/// whose it is.
 #[cfg(any(shuttle, rmw_loads))]
 fn two_keys_have_the_slot_beside(name: &'static str, taker: fn(&World)) {
     explore(name, move || {
@@ -283,7 +288,8 @@ fn two_keys_have_the_slot_beside(name: &'static str, taker: fn(&World)) {
         world.run(&[taker, |world| {
             world.pass();
             world.drain(BOB);
-            // (Had it been full for the margin to be forgotten, a reading that is later still would find it full.)
+            // (Had it been full for the margin to be forgotten, a reading that is later still would
+            // find it full.)
             world.remove(BOB);
             world.mock.advance(Duration::from_millis(2_100));
             world.take(ADA);
@@ -324,7 +330,7 @@ fn a_key_that_gets_a_slot_brings_its_debts() {
     });
 }
 
-/// What was refunded to a slot that has gone to another key is not the other's.
+/// Tokens refunded to a slot that has gone to another key are not the other key's.
 #[test]
 fn a_refund_is_for_its_own_key() {
     explore("a refund, a newcomer that gets the slot", || {

@@ -1,5 +1,5 @@
 // promise: law
-//! Reservations, and what is given back.
+//! Reservations, and the tokens that they give back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn two_reservers_have_a_slot_each() {
         world.run(&[reserve, reserve, half_a_slot]);
         let third = world.reserve().expect("there is room for 4 tokens of debt");
         assert_eq!(world.commit(third), 3 * SLOT);
-        // What was taken at 0, and two slots, and that one.
+        // The token taken at 0, two slots, and that one.
         assert_eq!(world.granted(), 4);
         world.assert_law(SLOT, 1);
     });
@@ -64,7 +64,8 @@ fn a_taker_is_not_before_those_who_reserved() {
     });
 }
 
-/// Whoever is behind the dropped one has its promise; who comes next is one slot later, whether or not it was overtaken.
+/// The caller behind the dropped reservation keeps its promise. The next caller is one slot later,
+/// whether or not the dropped one was overtaken.
 #[test]
 fn the_last_in_line_gives_all_back_and_an_overtaken_one_nothing() {
     explore("a reserver, and one that drops", || {
@@ -87,14 +88,15 @@ fn a_slot_that_is_given_back_is_taken_once() {
         }]);
         let kept = world.last_grant();
         let next = world.reserve().expect("there is room for 4 tokens of debt");
-        // One of those that dropped may have been overtaken by the other, which is before or behind the one kept.
+        // One of those that dropped may have been overtaken by the other, which is before or behind
+        // the one kept.
         let next = world.commit(next);
         assert!(next == kept + SLOT || next == kept + 2 * SLOT, "{kept}, {next}");
         world.assert_law(SLOT, 1);
     });
 }
 
-/// Takes a token of two buckets, all or nothing; what is granted of the first is noted.
+/// Takes a token of two buckets, all or nothing, and notes the grant of the first.
 fn take_of_both(world: &World) {
     let [first, second, ..] = &world.buckets;
     let held = world.run_on(first, world.now(), Take::Exactly(1));
@@ -118,8 +120,8 @@ fn take_of_the_second(world: &World) {
     let _ = world.run_on(&world.buckets[1], world.now(), Take::Exactly(1));
 }
 
-/// The tokens that are held of the first limit, while the second is asked, are earned by it again; given back on top of
-/// that they would be there twice.
+/// The tokens that are held of the first limit, while the second is asked, are earned by it again;
+/// given back on top of that they would be there twice.
 #[test]
 fn what_is_undone_mints_nothing() {
     explore("two limits at once, a taker of the first", || {
@@ -206,7 +208,8 @@ fn what_is_charged_later_is_earned_before_others() {
     });
 }
 
-/// A reading from before decides where it is surely later than the stamp, and else a new one is taken.
+/// A reading from before decides where it is surely later than the stamp, and else a new one is
+/// taken.
 #[test]
 fn a_reading_from_before_mints_nothing() {
     explore("a taker by a reading from before, another", || {
@@ -236,8 +239,8 @@ fn fast_plan(world: &World) -> Plan {
     Plan::compile(0, fast, own, &world.engine.read().refill, None).unwrap()
 }
 
-/// Two tokens of two are reserved. The plan earns two in 10 s, and one is taken: for the own quota the bucket stands
-/// where it stood.
+/// Two tokens of two are reserved. The plan earns two in 10 s, and one is taken: for the own quota
+/// the bucket stands where it stood.
 #[test]
 fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
     explore("a reservation that is dropped, a plan's taker, 10 s", || {

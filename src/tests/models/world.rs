@@ -1,7 +1,8 @@
-//! What the models run on: a limiter with one key, and a note of what it granted, and for when.
+//! The world of the models: a limiter with one key, and a note of its grants and their times.
 //!
-//! papaya is not made for model checkers: the one place of a key in the map is a stand-in, an atomic index into buckets
-//! made ahead; the protocol on it is the production code of `src/bucket/engine.rs`.
+//! papaya is not made for model checkers: the one place of a key in the map is a stand-in, an
+//! atomic index into buckets made ahead; the protocol on it is the production code of
+//! `src/bucket/engine.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +34,8 @@ const TICK: u64 = SECOND / 1000;
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) mock: MockClock,
-    /// The bucket that the key shares while it has no entry; or, where there is no map, the only one.
+    /// The bucket that the key shares while it has no entry; or, where there is no map, the only
+    /// one.
     pub(super) overflow: Bucket,
     /// Those that the key gets, one for each of its lives.
     pub(super) buckets: [Bucket; 4],
@@ -42,7 +44,7 @@ pub(super) struct World {
     entry: AtomicU64,
     /// The latest removal of the key.
     removed: AtomicU64,
-    /// When what was granted is earned, and how many tokens.
+    /// The time at which each grant is earned, and its tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -52,13 +54,14 @@ impl World {
         World::every(10 * SECOND, burst)
     }
 
-    /// A token every so often.
+    /// A token each `nanos`.
     pub(super) fn every(nanos: u64, burst: u64) -> Arc<World> {
         World::of(fixed(nanos, burst))
     }
 }
 
-/// Of grants, and when they are earned: over any time no more than the burst, and a token every so often.
+/// Grants and the times at which they are earned keep the law: over any time at most the burst, and
+/// a token each `nanos`.
 pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
     let mut grants = grants.to_vec();
     grants.sort_unstable();
@@ -72,7 +75,7 @@ pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
     }
 }
 
-/// A token every so often, and a debt of 4.
+/// A token each `nanos`, and a debt of 4.
 pub(super) fn fixed(nanos: u64, burst: u64) -> LiveTerms {
     let numbers = RawQuota { tokens: 1, nanos, burst };
     let room = LayoutOptions { max_debt: Some(4), ..LayoutOptions::DEFAULT };
@@ -116,7 +119,7 @@ impl World {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When what was noted last is earned.
+    /// The time at which the last noted grant is earned.
     pub(super) fn last_grant(&self) -> u64 {
         self.grants().last().expect("something was granted").0
     }
@@ -126,7 +129,7 @@ impl World {
         self.grants().iter().map(|(_, tokens)| tokens).sum()
     }
 
-    /// Over any time no more was granted than the burst, and a token every so often.
+    /// Over any time at most the burst was granted, and a token each `nanos`.
     pub(super) fn assert_law(&self, nanos: u64, burst: u64) {
         assert_law(&self.grants(), nanos, burst);
     }
@@ -173,7 +176,8 @@ impl World {
         Shard { latest: &self.removed, hash: 1 }
     }
 
-    /// Takes a token of the key, without an attempt ahead: whatever an attempt decides does not come this way.
+    /// Takes a token of the key, without an attempt ahead: whatever an attempt decides does not
+    /// come this way.
     pub(super) fn take_at_length(&self) {
         self.take_as(None);
     }
@@ -247,7 +251,7 @@ impl World {
 }
 
 impl World {
-    /// Reserves a token where there is no map. What is dropped was not granted.
+    /// Reserves a token where there is no map. A dropped reservation was not granted.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
         let step = Take::Reserve { n: 1, max_wait: u64::MAX };
         let Done { outcome, reading, .. } = self.run_on(&self.overflow, self.now(), step);
@@ -255,7 +259,7 @@ impl World {
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
     }
 
-    /// Keeps what was reserved, and tells when it is earned.
+    /// Keeps the reservation, and returns the time at which it is earned.
     pub(super) fn commit(&self, reservation: Reservation<'_>) -> u64 {
         let ready = reservation.ready_at().0;
         let _ = reservation.commit();

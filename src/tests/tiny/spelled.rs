@@ -4,7 +4,7 @@ use super::Either;
 use crate::quota::layout::Widths;
 use crate::word::terms::Terms;
 
-/// A tiny bucket, and what is asked of it: a tick earns `up / down` units.
+/// A tiny bucket, and the questions to it: a tick earns `up / down` units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiny {
     pub(super) refill: Either,
@@ -32,7 +32,7 @@ impl Tiny {
         ((self.capacity - i128::from(self.terms.empty_level)) >> self.terms.widths.fraction) as u64
     }
 
-    /// What was earned from the beginning until a tick.
+    /// The units earned from the beginning until a tick.
     pub(super) fn until(&self, tick: i128) -> i128 {
         tick * self.up / self.down
     }
@@ -41,7 +41,7 @@ impl Tiny {
         self.until(now) - self.until((now - passed).max(self.since).min(now))
     }
 
-    /// The least number of ticks after `now` that earn so many units.
+    /// The least number of ticks after `now` that earn `units`.
     pub(super) fn ticks(&self, now: i128, units: i128) -> i128 {
         let goal = (self.until(now.max(self.since)) + units) * self.down;
         (goal + self.up - 1) / self.up - now
@@ -82,7 +82,7 @@ pub(super) struct Spelled<'a> {
     pub(super) stamp: i128,
     pub(super) lag: i128,
     pub(super) adopted: bool,
-    /// Nobody's word, or never charged: nothing is given to it.
+    /// A word of no key, or never charged: nothing is given to it.
     pub(super) reserved: bool,
     /// The units that the limiter's own quota earns until it has 0 of them.
     pub(super) empty_at: i128,
@@ -113,7 +113,7 @@ impl<'a> Spelled<'a> {
         if reserved {
             (level, committed, lag, adopted) = (capacity, now, 0, false);
         }
-        // The most debt: what was asked for, or one burst.
+        // The most debt: the chosen one, or one burst.
         let debt = if fixed_debt { empty_level } else { empty_level.min(capacity - empty_level) };
         let empty_at = ((charged << tiny.terms.widths.scale) - stored).rem_euclid(tiny.turn);
         let lowest = empty_level - debt;
