@@ -23,8 +23,7 @@ use std::convert::identity;
 
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Outcome, State};
+use crate::word::state::{Outcome, Reading, Refill, State};
 
 // The readings are types: a closure cannot be told to be inlined, and as a function it passes its
 // reading through memory, which is 30 instructions more.

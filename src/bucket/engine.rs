@@ -11,8 +11,7 @@ use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Outcome, State};
+use crate::word::state::{Outcome, Reading, Refill, State};
 use crate::word::verb::{Call, by_refill};
 
 /// The source of a new reading each time.

@@ -71,8 +71,7 @@ use crate::quota::window_layout::WindowError;
 use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
 use crate::time::clock::Clock;
 use crate::word::plan::{Plan, PlanStart};
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 

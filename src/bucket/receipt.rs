@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::time::clock::Moment;
 use crate::word::decision::Wait;
 use crate::word::plan::Plan;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Left, Origin, Outcome, State};
+use crate::word::state::{Left, Origin, Outcome, Reading, Refill, State};
 use crate::word::verb::{Give, Take, by_refill};
 
 /// A record of one take: the units, and the bucket before and after it.

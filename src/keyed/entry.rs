@@ -20,8 +20,7 @@ use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
 use crate::word::plan::Plan;
-use crate::word::refill::Reading;
-use crate::word::state::{Origin, Outcome, State};
+use crate::word::state::{Origin, Outcome, Reading, State};
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::Call;
 

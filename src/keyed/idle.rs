@@ -3,8 +3,7 @@
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 use crate::word::terms::EVICTION_GRACE;
 
 /// A check of idle buckets: a reading, the slowest plan, and the last change of quota.

@@ -63,46 +63,6 @@ pub struct RateLimiter<K, S = RandomState> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Takes one token, if there is one; see [`try_acquire_n`](Self::try_acquire_n).
-    #[inline]
-    pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
-        self.try_acquire_n(key, 1)
-    }
-
-    /// Takes `n` tokens of the key's bucket, all or none. A take of 0 is always granted.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when to come back; with `n` over the burst, that is never.
-    #[inline]
-    pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.inner.try_acquire_once(key, n)
-    }
-
-    /// Like [`try_acquire_n`](Self::try_acquire_n), at a reading of the clock taken before.
-    ///
-    /// One [`now`](Self::now) serves many decisions, and `retry_after` counts from it. See
-    /// [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
-    /// let now = limiter.now();
-    /// for key in 0..10 {
-    ///     assert!(limiter.try_acquire_at(now, &key, 1).is_ok());
-    /// }
-    /// ```
-    #[inline]
-    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        self.key(key).n(n).try_acquire_at(now)
-    }
-
     /// Like [`try_acquire_n`](Self::try_acquire_n), under a plan instead of the own quota.
     ///
     /// # Errors

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::terms::compile;
 use crate::word::decision::Granted;
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 

@@ -13,8 +13,7 @@ use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::time::tsc::raw_to_nanos;
 use crate::word::decision::{Denied, Granted};
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 

@@ -12,8 +12,7 @@ use super::terms::{numbers, quotas};
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::State;
+use crate::word::state::{Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 

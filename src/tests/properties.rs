@@ -18,8 +18,7 @@ use super::terms::{numbers, quotas};
 use super::tiny::Either;
 use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Left, Outcome, State};
+use crate::word::state::{Left, Outcome, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 

@@ -4,8 +4,7 @@
 use super::reference::answers::answer;
 use super::reference::{Answer, Asked};
 use super::terms::{EXTREMES, TABLE, compile};
-use crate::word::refill::Reading;
-use crate::word::state::{Outcome, State};
+use crate::word::state::{Outcome, Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseError;
 
 use super::reference::{Asked, Unit};
 use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
-use crate::word::refill::Refill;
+use crate::word::state::Refill;
 use crate::word::terms::Terms;
 
 const SECOND: u64 = 1_000_000_000;

@@ -13,8 +13,7 @@ use crate::quota::counts::CountWidths;
 use crate::quota::layout::{Layout, RawQuota, Widths};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Left, Origin, Outcome, State};
+use crate::word::state::{Left, Origin, Outcome, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 

@@ -8,8 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::time::tsc::raw_to_nanos;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::Outcome;
+use crate::word::state::{Outcome, Reading, Refill};
 use crate::word::tick::TickScale;
 
 /// The wait until some units are earned, from a clock reading on.

@@ -32,7 +32,6 @@
 pub(crate) mod calendar;
 pub(crate) mod decision;
 pub(crate) mod plan;
-pub(crate) mod refill;
 pub(crate) mod state;
 pub(crate) mod steps;
 pub(crate) mod terms;

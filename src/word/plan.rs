@@ -7,7 +7,7 @@
 
 use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
-use crate::word::refill::{Reading, Refill};
+use crate::word::state::{Reading, Refill};
 use crate::word::terms::Terms;
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).

@@ -1,4 +1,5 @@
-//! The word of a bucket. Pure: no atomics, no clock. Its steps are in `steps`.
+//! The word of a bucket, and its refill: the level at a tick. Pure: no atomics, no clock. The steps
+//! are in `steps`.
 //!
 //! | bits             | field       | meaning                                                   |
 //! |------------------|-------------|-----------------------------------------------------------|
@@ -21,7 +22,10 @@
 //! * `jitter_from <= d`: the reading is behind the stamp, because the counters of cores differ. No
 //!   time has passed, and the stamp stays.
 
+use crate::fault::{Fault, injected};
+use crate::time::tsc::raw_to_nanos;
 use crate::word::terms::Terms;
+use crate::word::tick::TickScale;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(u64);
@@ -142,5 +146,191 @@ impl State {
     #[inline]
     pub(crate) const fn stored(self, terms: &Terms) -> u64 {
         self.0 >> terms.widths.stamp
+    }
+}
+
+/// The refill of a bucket: that of its [`Terms`], or of a plan on top of them.
+pub(crate) trait Refill: Copy {
+    fn terms(&self) -> &Terms;
+    /// Returns the level of a full bucket, in units.
+    fn capacity(&self) -> u64;
+    /// Returns the capacity when nothing is leased: the largest amount a single take can ask for.
+    #[inline]
+    fn nominal_capacity(&self) -> u64 {
+        self.capacity()
+    }
+    /// Returns whether a take of `n` tokens asks for more than the burst.
+    #[inline]
+    fn is_over_the_burst(&self, n: u64) -> bool {
+        self.terms().units(n) > self.nominal_capacity() - self.terms().empty_level
+    }
+    /// Returns the lowest level that a debt may lead to, in units; 0 is the deepest debt.
+    fn min_level(&self) -> u64;
+    /// Returns the units earned in the `passed` ticks until the tick `now`.
+    fn earned(&self, now: u64, passed: u64) -> u64;
+    /// Returns the least number of ticks, from the tick `now` on, that earn `units`.
+    fn ticks_for(&self, now: u64, units: u64) -> u64;
+    /// Returns the bucket at the tick `now`. A reserved word reads as full.
+    #[inline(always)]
+    fn view(&self, state: State, now: u64) -> Balance {
+        let terms = self.terms();
+        let passed = state.passed(terms, now);
+        if passed < terms.backward_from || injected(Fault::Unclamped) {
+            self.view_ahead(state, now)
+        } else {
+            at_an_earlier_time(*self, state, now, passed)
+        }
+    }
+    /// Returns the bucket at a reading that [`accepts_fresh`](State::accepts_fresh): the whole
+    /// difference to the stamp has passed.
+    #[inline(always)]
+    fn view_ahead(&self, state: State, now: u64) -> Balance {
+        let terms = self.terms();
+        // No overflow: the units earned are below 2^63, and the tokens field has at most 58 bits.
+        // The field of a reserved word is above the capacity, so the word reads as full.
+        let level = state.stored(terms) + self.earned(now, state.passed(terms, now));
+        Balance { level: level.min(self.capacity()), stamp: now & terms.mask, lag: 0, adopt: false }
+    }
+    /// Returns the bucket at its stamp, `lag` ticks after the reading.
+    #[inline]
+    fn view_at_stamp(&self, state: State, lag: u64) -> Balance {
+        let terms = self.terms();
+        let level = state.stored(terms).min(self.capacity());
+        Balance { level, stamp: state.word() & terms.mask, lag, adopt: false }
+    }
+    /// Returns whether `units` can be taken now.
+    #[inline(always)]
+    fn has(&self, balance: &Balance, units: u64) -> bool {
+        balance.level >= units + self.terms().empty_level
+    }
+    /// Returns a level after `units` were taken.
+    #[inline(always)]
+    fn after_take(&self, level: u64, units: u64) -> u64 {
+        level - units
+    }
+    /// Returns a level after `units` came back, as far as they fit.
+    #[inline]
+    fn after_refund(&self, level: u64, units: u64) -> u64 {
+        // The sum is below 2^59.
+        (level + units).min(self.capacity())
+    }
+    /// Returns a level at the tick `now` as if a take of `units` at tick `since`, at the level
+    /// `before`, had not happened.
+    fn undone(&self, balance: &Balance, now: u64, units: u64, before: u64, since: u64) -> u64 {
+        let terms = self.terms();
+        // A reading behind the stamp counts as the stamp's own tick.
+        let then = now.wrapping_add(balance.lag);
+        let passed = then.wrapping_sub(since) & terms.mask;
+        let earned = if passed < terms.backward_from { self.earned(then, passed) } else { 0 };
+        // Below 2^58 and 2^63.
+        let spilt = (before + earned).saturating_sub(self.capacity());
+        let spilt = if injected(Fault::AllUndone) { 0 } else { spilt };
+        self.after_refund(balance.level, units.saturating_sub(spilt))
+    }
+    /// Returns the units that can be taken on credit.
+    fn credit(&self, balance: &Balance) -> u64 {
+        balance.level.saturating_sub(self.min_level())
+    }
+    /// Returns the whole tokens at a level whose stamp is `lag` ticks ahead.
+    #[inline(always)]
+    fn available(&self, level: u64, _lag: u64) -> u64 {
+        self.terms().available(level)
+    }
+    /// Returns the units and the scale of the [wait](Refill::wait) until no token is missing.
+    #[inline(always)]
+    fn reset(&self, now: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        self.wait(now, self.capacity(), level, lag)
+    }
+    /// Returns the units to earn from the tick `now` until a level is `goal`, and the scale that
+    /// converts them to time. The stamp is `lag` ticks ahead of `now`.
+    #[inline]
+    fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        (ticks_until(self, now, goal, level, lag), self.terms().ticks.by_ticks())
+    }
+}
+
+impl Refill for Terms {
+    #[inline]
+    fn terms(&self) -> &Terms {
+        self
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn min_level(&self) -> u64 {
+        Terms::min_level(self)
+    }
+
+    #[inline]
+    fn earned(&self, _: u64, passed: u64) -> u64 {
+        // No overflow: `stamp + scale <= 62`.
+        passed << self.widths.scale
+    }
+
+    #[inline]
+    fn ticks_for(&self, _: u64, units: u64) -> u64 {
+        // Units are below 2^58 (the stamp has 6 bits or more): the sum does not wrap.
+        (units + (1 << self.widths.scale) - 1) >> self.widths.scale
+    }
+
+    // The conversion to ticks is left to the caller that asks for the time.
+    #[inline(always)]
+    fn wait(&self, _: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        // Below 2^58 and 2^62.
+        let units = if goal <= level { 0 } else { goal - level + (lag << self.widths.scale) };
+        (units, self.ticks)
+    }
+}
+
+/// A clock reading, and the refill of buckets at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<P = Terms> {
+    pub(crate) refill: P,
+    /// Clock reading in nanoseconds, or raw where the scale [is made for raw
+    /// readings](TickScale::counted).
+    pub(crate) at: u64,
+    pub(crate) tick: u64,
+}
+
+impl<P: Refill> Reading<P> {
+    #[inline(always)]
+    pub(crate) fn new(refill: P, at: u64) -> Reading<P> {
+        Reading { tick: refill.terms().tick(at), refill, at }
+    }
+
+    pub(crate) fn nanos(&self) -> u64 {
+        if self.refill.terms().ticks.is_counted() { raw_to_nanos(self.at) } else { self.at }
+    }
+}
+
+/// Returns the ticks after `now` until a bucket has `goal` units. It has `level` units at its
+/// stamp, `lag` ticks after `now`.
+#[inline]
+pub(crate) fn ticks_until(refill: &impl Refill, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
+    if goal <= level { 0 } else { refill.ticks_for(now.wrapping_add(lag), goal - level) + lag }
+}
+
+// By value: a reference would force the terms into memory on the hot path.
+#[cold]
+fn at_an_earlier_time(refill: impl Refill, state: State, now: u64, passed: u64) -> Balance {
+    let terms = refill.terms();
+    let level = state.stored(terms).min(refill.capacity());
+    let now = now & terms.mask;
+    if passed >= terms.jitter_from() && state.is_level() {
+        let view = refill.view_at_stamp(state, terms.mask - passed + 1);
+        if injected(Fault::StampMovesBack) { Balance { stamp: now, ..view } } else { view }
+    } else {
+        Balance { level, stamp: now, lag: 0, adopt: state.is_level() }
+    }
+}
+
+impl<P: Refill> Reading<P> {
+    /// Returns the bucket at this reading.
+    #[inline]
+    pub(crate) fn view(&self, state: State) -> Balance {
+        self.refill.view(state, self.tick)
     }
 }

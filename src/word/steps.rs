@@ -1,8 +1,7 @@
 //! The steps on a word. Pure: no atomics, no clock.
 
 use crate::fault::{Fault, injected};
-use crate::word::refill::{Reading, Refill, ticks_until};
-use crate::word::state::{Balance, Left, Origin, Outcome, State};
+use crate::word::state::{Balance, Left, Origin, Outcome, Reading, Refill, State, ticks_until};
 use crate::word::terms::Terms;
 
 impl Balance {

@@ -2,8 +2,7 @@
 
 use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::plan::Plan;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Balance, Left, Outcome, State};
+use crate::word::state::{Balance, Left, Outcome, Reading, Refill, State};
 
 /// A way to take tokens.
 #[derive(Clone, Copy, Debug)]

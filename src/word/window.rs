@@ -14,8 +14,7 @@ use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
 use crate::quota::window_layout::FIRST_USE_TICKS;
 use crate::word::calendar;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Balance, State};
+use crate::word::state::{Balance, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 

@@ -3,8 +3,7 @@
 use crate::bucket::atomic::{FreshReading, ReadClock};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::State;
+use crate::word::state::{Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 

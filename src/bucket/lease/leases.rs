@@ -16,8 +16,7 @@ use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
 use crate::word::decision::{Granted, Wait};
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 
 /// Largest number of cells of one bucket.

@@ -8,8 +8,7 @@ use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
 use crate::word::decision::{Denied, Granted, exactly};
 use crate::word::plan::Plan;
-use crate::word::refill::{Reading, Refill};
-use crate::word::state::{Outcome, State};
+use crate::word::state::{Outcome, Reading, Refill, State};
 use crate::word::verb::{Call, Take};
 
 /// Recalls of all cells for one decision, at most: other threads may lease anew meanwhile.

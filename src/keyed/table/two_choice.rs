@@ -15,8 +15,7 @@ use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
 use crate::sync::{MODEL, Ordering};
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 
 /// Keys of a set on average, of 8 slots: both sets of a key are then hardly ever in use.
 pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };

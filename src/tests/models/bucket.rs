@@ -13,8 +13,7 @@ use crate::bucket::atomic::{FreshReading, ReadClock};
 use crate::bucket::engine::Done;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::Clock;
-use crate::word::refill::Reading;
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
 use crate::word::verb::Take;
 
 #[test]

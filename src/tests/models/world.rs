@@ -22,8 +22,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::refill::Reading;
-use crate::word::state::{Outcome, State};
+use crate::word::state::{Outcome, Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
 
