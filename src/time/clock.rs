@@ -35,8 +35,9 @@ use crate::time::wall;
 /// shift is looked up again after a second at most. The readings of a mock or of a function are
 /// taken as times since 1970.
 ///
-/// A wall clock that is set back grants nothing anew: its readings are behind the latest decision.
-/// One that is set forward opens the next window.
+/// A wall clock that is set back by less than two periods, or 4 s, grants nothing anew: its
+/// readings are behind the latest decision. If it is set back further, the window of the earlier
+/// time goes on with the tokens that were used. One that is set forward opens the next window.
 ///
 /// # Examples
 ///
