@@ -17,8 +17,8 @@ use crate::word::state::State;
 proptest! {
     #![proptest_config(cases(2_000))]
 
-    /// The line is never behind the system's clock, and ahead by the least time between two
-    /// readings of the counter. It goes on at the counter's rate.
+    /// The line is never behind the system's clock. It is ahead by at most the least time between
+    /// two readings of the counter, and some counts. It goes on at the counter's rate.
     #[test]
     fn the_line_is_nowhere_behind_the_systems_clock(
         (whole, part) in prop_oneof![(0..1_u64, (1_u64 << 60)..), (1..4_000_u64, any::<u64>())],
@@ -28,7 +28,7 @@ proptest! {
         later in prop::collection::vec(0..1_u64 << 40, 8),
     ) {
         let nanos_per_count = u128::from(whole) << 64 | u128::from(part);
-        // Of the true time, in nanoseconds.
+        // Both clocks are functions of the true time, in nanoseconds.
         let count_at = |time: u64| first.wrapping_add(((u128::from(time) << 64) / nanos_per_count) as u64);
         let system_at = |time: u64| START + time;
         let (time, next) = (Cell::new(uptime), Cell::new(0));
@@ -44,11 +44,12 @@ proptest! {
             let (told, system) = (line.to_nanos(line.raw(count_at(time))), system_at(time));
             prop_assert!((system..=counts(system + least)).contains(&told), "{told} at {system}, {least} between");
         }
-        // A counter that was reset reads as a time before all others.
+        // A counter that was reset reads as 0, which is before all other times.
         prop_assert_eq!(line.raw(count_at(time.get()).wrapping_sub(1 << 62)), 0);
     }
 
-    /// A count of the counter before its calibration lets no time pass, on any state of the line.
+    /// A count of 0, which stands for a counter that is not calibrated, lets no time pass in any
+    /// state of the word.
     #[test]
     fn a_count_of_zero_lets_no_time_pass(asked in quotas(), after in 0..3_600_000_000_000_u64) {
         let Ok(quota) = public(asked) else { return Ok(()) };
@@ -60,7 +61,7 @@ proptest! {
         for level in [0, reading.refill.capacity] {
             let state = State::pack(&reading.refill, level, reading.tick);
             let zero = terms.admitted(state, 0, true);
-            // A tick may be years.
+            // The reading may be in the same tick, which may last for years.
             prop_assert!(!zero.fits || zero.reading.tick == reading.tick);
         }
         prop_assert!(!terms.admitted(State::FULL, 0, true).fits);

@@ -8,7 +8,8 @@ use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
-/// Counts are told in nanoseconds rounded up, and none of them are none.
+/// `reset_after` is converted from raw units and rounded up to nanoseconds. It is 0 if the bucket
+/// is full, and only then.
 #[test]
 fn a_full_bucket_is_full_in_no_time_by_any_count() {
     let terms = compile((5, 3_600_000_000_000, 5)).unwrap();

@@ -12,7 +12,8 @@ use crate::word::terms::Terms;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A quota and one that is near it, of another period or of the same.
+/// Returns a quota and a second one, which is mostly near the first, and of the same period or
+/// another.
 fn two() -> impl Strategy<Value = (Asked, Asked)> {
     let near =
         (quotas(), -12.0..12.0_f64, -12.0..12.0_f64, any::<bool>()).prop_map(|(quota, rate, size, slow)| {
@@ -27,7 +28,8 @@ fn two() -> impl Strategy<Value = (Asked, Asked)> {
     prop_oneof![3 => near, 1 => (quotas(), quotas())]
 }
 
-/// The bounds of every quota.
+/// Returns whether a quota is within the bounds of every quota: on its rate, and on its time to
+/// fill.
 fn is_sound((tokens, nanos, burst): Asked) -> bool {
     u128::from(tokens) <= u128::from(nanos) * 1_000 && fills((tokens, nanos, burst), burst)
 }
@@ -36,13 +38,13 @@ fn fills((tokens, nanos, _): Asked, burst: u64) -> bool {
     u128::from(burst) * u128::from(nanos) <= u128::from(tokens) << 62
 }
 
-/// A quota that the layout accepts has room, in the layout's unit. A quota that it refuses is over
+/// Checks that an accepted quota has room in the layout's unit, and that a refused quota is over
 /// the bound that the error names.
 fn checks(layout: Layout, quota: Asked) -> TestCaseResult {
     let (tokens, nanos, burst) = quota;
     let unit = unit_of(layout);
     let debt = if unit.fixed { unit.debt } else { unit.debt.min(burst) };
-    // Levels that the field holds, but for the reserved one.
+    // The largest level of the tokens field. The value above it is reserved.
     let levels = (u64::MAX >> unit.stamp) - 1;
     let wide = u128::from(burst + unit.debt) << unit.fraction <= u128::from(levels);
     let fine = unit.scale == 0 || burst >= 128 << unit.scale;
@@ -58,7 +60,7 @@ fn checks(layout: Layout, quota: Asked) -> TestCaseResult {
         }
         Err(QuotaError::BurstTooWide(named, most)) => {
             prop_assert!(named == burst && !wide && burst > most);
-            // The bound is the least that is refused, less one.
+            // The bound in the error is the largest burst that fits.
             prop_assert!(u128::from(most + unit.debt) << unit.fraction <= u128::from(levels));
             prop_assert!(u128::from(most + 1 + unit.debt) << unit.fraction > u128::from(levels));
         }
@@ -100,8 +102,8 @@ proptest! {
         let terms = Terms::in_layout(numbers(quota), layout);
         prop_assert_eq!(layout.check(numbers(quota)), Ok(()));
         has_room(&terms)?;
-        // That of the debt of a larger burst may take too long to fill: then it is refused, by
-        // name.
+        // With the debt of a larger burst the headroom may take too long to fill. It is then
+        // refused by name.
         let held = layout.check(numbers(head));
         let slow = matches!(held, Err(QuotaError::SlowFill(_))) && !layout.widths.fixed_debt;
         prop_assert!(held.is_ok() || slow, "{:?}", held);
@@ -130,7 +132,8 @@ fn room_that_cannot_be_made_is_refused_by_name() {
     assert_eq!(of(quota, Some((5, SECOND, 300)), None), Ok(300));
     let debt = MAX_BURST + 1;
     assert_eq!(of(quota, None, Some(debt)), Err(QuotaError::LargeDebt(debt)));
-    // A debt that takes longer than 2^62 ns to pay, if it was asked for; else there is none.
+    // A debt that takes longer than 2^62 ns to pay off is refused if it was asked for. By default
+    // the layout then has no debt.
     let slow = (2, MAX_NANOS, 2);
     assert_eq!(of(slow, None, None), Ok(0));
     let (slow_debt, fast) = ((8, MAX_NANOS, 5), (8, SECOND, 5));

@@ -1,5 +1,5 @@
 // promise: layer
-//! The bytes on the wire to clients of gRPC.
+//! The bytes that clients of gRPC receive.
 
 use std::time::Duration;
 

@@ -65,7 +65,7 @@ fn a_ring_relies_on_looks_once_it_found_no_room() {
     let due = ring.admit(5, |_| Probe::Stays { due: 50 }).err();
     assert_eq!(due, Some(Some(50)));
     assert!(ring.relies_on_looks());
-    // A bucket that was given tokens is due earlier.
+    // A bucket that was given tokens is due earlier, so the rest of the hand ends earlier.
     ring.reset_rest(20);
     assert!(ring.admit(20, |_| Probe::Gone).is_ok());
     assert!(!ring.relies_on_looks());
@@ -120,7 +120,8 @@ fn a_burst_of_the_whole_limit_is_a_sentence_in_a_constant() {
 
 #[test]
 fn keys_of_a_table_are_in_all_of_its_sets() {
-    // The same hashes in each run: at 60 % a table has room for all keys but with bad luck.
+    // The hasher has the same hashes in each run. At 60 % a table has room for all keys, except by
+    // bad luck.
     type Hasher = BuildHasherDefault<DefaultHasher>;
     let limiter = crate::RateLimiter::<u64, Hasher>::builder(Quota::per_second(10))
         .inline(1_000)

@@ -1,6 +1,6 @@
 // promise: law
-//! The law over all verbs: the tokens granted in any interval. Reservations are counted when they
-//! are due.
+//! The law over all verbs: a bound on the tokens granted in any interval. Reserved tokens count at
+//! the time when they are due.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
         1 => amounts().prop_map(Verb::Charge),
         refunds => amounts().prop_map(Verb::Refund),
         4 => (0..3_u8).prop_map(|back| Verb::Drop(Which::Last(back))),
-        // A refund in between may have taken the place of tokens that are undone.
+        // Takes are undone only without refunds: a refund in between may have taken the room of the
+        // undone tokens.
         u32::from(refunds == 0) => (0..2_u8).prop_map(|back| Verb::Undo(Which::Last(back))),
     ];
     super::strategies::steps(moves, own(), verbs, 160)
@@ -60,11 +61,11 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// At most `burst + rate * T`, the tokens refunded, one tick, and the nanosecond to which a
-    /// delay is rounded up.
+    /// Checks the law: an interval has at most `burst + rate * T` tokens, the tokens refunded, and
+    /// one tick's worth. A nanosecond is added, because a delay is rounded up.
     ///
-    /// Tokens that are promised were earned, or refunded, after the promise before was made. So
-    /// refunds count from the earliest promise of the tokens that are due in the interval.
+    /// Promised tokens were earned, or refunded, after the promise before was made. So refunds
+    /// count from the earliest promise of the tokens that are due in the interval.
     fn is_within_the_law(&mut self) -> TestCaseResult {
         let (tokens, nanos, burst) = self.quota;
         let (tokens, nanos) = (u128::from(tokens), u128::from(nanos));
@@ -102,12 +103,12 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResu
     let scale = Scale::new(quota, unit, &Ideal::in_unit(tokens, period, burst, unit));
     let (bench, mut time) = Bench::new(public, layout, None, start);
     let mut ledger = Ledger { quota, widths: layout.widths, granted: vec![], refunded: vec![] };
-    // The latest reading, and the latest that was committed.
+    // The latest reading, and the latest one that was committed.
     let (mut latest, mut stamped) = (start, 0);
-    // When tokens last came back: whichever way, and by an undo.
+    // The last times at which tokens came back: in any way, and by an undo.
     let (mut returned, mut undone) = (None, None);
     for (by, _, verb) in steps {
-        // Stale readings are behind the latest, not behind each other.
+        // A stale reading is behind the latest reading, not behind another stale one.
         let now = scale.moved(latest, *by);
         if now >= 1 << 48 {
             break;
@@ -153,8 +154,8 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResu
                 let Event { made, tokens, receipt, .. } = ledger.granted[index];
                 let Returned::Seen { last: true, .. } = bench.give_back(receipt) else { continue };
                 returned = Some(stamp);
-                // After tokens came back it may be the last again though others took: then it is a
-                // refund.
+                // Once tokens have come back, a take may be the last in line again although other
+                // callers took later. Its tokens then count as a refund.
                 let refunded = ledger.refunded.iter().any(|(at, _)| *at >= made);
                 if refunded || undone.is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));
@@ -164,19 +165,20 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResu
             }
             Verb::Undo(Which::Last(back)) => {
                 let Some(index) = ledger.granted.len().checked_sub(usize::from(back) + 1) else { continue };
-                // Takes are undone, not promises.
+                // Only takes are undone, and no promises.
                 let Event { made, due, receipt, tokens } = ledger.granted[index];
                 if due > made {
                     continue;
                 }
-                // Later callers may wait for times that were promised on top of it. Then it counts
-                // as granted.
+                // Later callers may wait for times that were promised on top of this take. The take
+                // then counts as granted.
                 let (void, committed) = bench.undo(receipt);
                 prop_assert!(!(void && committed));
                 if void {
                     continue;
                 }
-                // Tokens that came back in between were not there before it. Then it is a refund.
+                // Tokens that came back in between were not there before the take. The undo then
+                // counts as a refund.
                 undone = Some(stamp);
                 if returned.replace(stamp).is_some_and(|at| at >= made) {
                     ledger.refunded.push((stamp, tokens));
@@ -209,7 +211,7 @@ proptest! {
         start in 0..1_u64 << 45,
         steps in steps(0),
     ) {
-        // Room for other quotas is of no use here, but for other layouts.
+        // Room for other quotas only serves to get other layouts.
         if let Ok(layout) = Layout::of(numbers(quota), room_of(debt, quota)) {
             run(quota, layout, start, &steps)?;
         }

@@ -1,5 +1,5 @@
 // promise: law
-//! The sizes of leases by demand, and the hints beside them: numbers that no grant depends on.
+//! The sizes of leases by demand, and the hints beside them: no grant depends on these numbers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn a_lease_doubles_halves_and_ends_with_demand() {
     for size in [256, 128, 64, 32, 16, 8, 4, 2] {
         assert_eq!(after(SLOW + 1, 1_000), size);
     }
-    // The demand starts over.
+    // After an idle time the demand starts from 0.
     assert_eq!((after(IDLE, 1_000), after(QUICK, 1_000)), (1, 1));
     for _ in 2..WARM_UP {
         assert_eq!(after(QUICK, 1_000), 1);
@@ -58,7 +58,7 @@ fn a_lease_is_at_most_the_part_that_the_bucket_allows() {
     };
     let sizes: Vec<_> = (0..WARM_UP + 6).map(|_| after(20)).collect();
     assert_eq!(sizes[WARM_UP - 2..], [1, 2, 4, 8, 16, 16, 16, 16]);
-    // After a lower burst the lease ends, and the next one is small.
+    // Once the bucket allows less, the lease ends, and the next one is small.
     assert_eq!([after(10), after(10), after(10), after(10)], [1, 2, 4, 8]);
 }
 
@@ -131,7 +131,7 @@ fn each_thread_has_an_index_of_its_own() {
     assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
 }
 
-/// A bucket whose word is empty, with a lease of the first of two cells, a part of it spent.
+/// A bucket with an empty word and two cells. The first cell has a lease, and part of it is spent.
 struct Leased {
     bucket: Bucket,
     engine: Engine,
@@ -143,7 +143,7 @@ impl Leased {
         let (clock, quota) = (Clock::mock().0, Quota::per_second(1_000));
         let engine = Engine::new(LiveTerms::new(quota, quota.layout()), clock, None);
         let leased = Leased { bucket: Bucket::new(), engine, cells: LeaseCells::new(2) };
-        // The clock stands, so the cell is in demand.
+        // The clock stands still, so the cell is in demand.
         while leased.cells.of(0).lease_size() < 16 {
             assert!(leased.take(0, 1));
         }
@@ -183,7 +183,7 @@ fn a_token_of_another_cell_is_taken_and_the_lease_stays() {
     assert!(leased.take(1, left - 1) && !leased.take(1, 1));
 }
 
-/// Spent tokens of a lease are room for a refund once the lease is ended.
+/// The spent tokens of a lease make room for a refund once the lease has ended.
 #[test]
 fn a_refund_that_does_not_fit_beside_a_lease_ends_it() {
     let leased = Leased::new();
@@ -194,7 +194,7 @@ fn a_refund_that_does_not_fit_beside_a_lease_ends_it() {
     assert_eq!(leased.remaining(), 1_000);
     assert_eq!(leased.cells.of(0).lease_size(), 0);
 
-    // A refund that fits leaves it alone.
+    // A refund that fits leaves the lease alone.
     let leased = Leased::new();
     let left = leased.spread().at_hand();
     leased.spread().settle(Settle::Refund(1_000 - size));

@@ -1,5 +1,5 @@
-//! Where the sets of a table are with feature `huge-pages`, as far as Linux tells. (That they work
-//! there, as in a box, is in `tests/it/inline.rs`.)
+//! The memory of a table with feature `huge-pages`, as far as Linux reports it.
+//! `tests/it/inline.rs` tests that a table works there as it does in a box.
 
 use std::fs;
 use std::ops::Range;
@@ -17,13 +17,13 @@ fn addresses(memory: &Memory) -> Range<usize> {
     start.addr()..end.addr()
 }
 
-/// The mapping that an address is in, and whether it has the advice. Nothing is told by a system
-/// without huge pages.
+/// A mapping of the process, and whether the system was advised to use huge pages for it.
 struct Mapping {
     addresses: Range<usize>,
     advised: bool,
 }
 
+/// Returns the mappings; `None` if the system has no huge pages, or does not report the advice.
 fn mappings() -> Option<Vec<Mapping>> {
     if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
         return None;
@@ -63,7 +63,7 @@ fn a_large_table_is_on_huge_pages_as_far_as_it_fills_them() {
     assert!(first.advised, "the system was not advised");
     assert_eq!(first.addresses, start..start + PAGES * HUGE_PAGE);
     assert!(!of(end - 1).advised, "the rest takes no page that it does not fill");
-    // No other test here asks for advice.
+    // No other test here asks for huge pages.
     drop(memory);
     let left = mappings().expect("as before").iter().any(|one| one.advised && one.addresses.contains(&start));
     assert!(!left, "it was not given back");
@@ -79,14 +79,15 @@ fn nothing_is_mapped_for_less_than_a_huge_page() {
     }
 }
 
-/// As much as cannot be had is nothing, and no panic.
+/// A table too large to be mapped has no mapping, and mapping it does not panic. Without a mapping,
+/// or in one that is too short, the sets are in a box.
 #[test]
 fn what_cannot_be_mapped_is_in_a_box() {
     for sets in [usize::MAX, usize::MAX / size_of::<Set>(), isize::MAX as usize / size_of::<Set>()] {
         assert!(map(sets).is_none(), "{sets} sets");
     }
     assert_eq!(within(None, 2 * SETS).len(), 2 * SETS);
-    // It ends before a huge page begins, or before the sets do.
+    // The mapping ends before a huge page begins, or before the sets end.
     for bytes in [1, HUGE_PAGE, 2 * HUGE_PAGE - 1] {
         let short = MmapMut::map_anon(bytes).expect("so little can be had");
         assert_eq!(within(Some(short), 2 * SETS).len(), 2 * SETS, "{bytes} bytes");

@@ -46,19 +46,20 @@ mod verbs;
 #[cfg(not(any(loom, shuttle)))]
 mod windows;
 
-/// This many random cases, or as many as `PROPTEST_CASES` says.
+/// Returns a configuration of `cases` random cases, or of as many as `FEW_CASES` says.
+/// `PROPTEST_CASES` overrides both.
 #[cfg(not(any(loom, shuttle)))]
 fn cases(cases: u32) -> proptest::test_runner::Config {
     config(few().unwrap_or(cases))
 }
 
-/// As [`cases`], for cases that take a microsecond: a fast run has more of them.
+/// Like [`cases`], for cases that take a microsecond: a fast run has 64 times `FEW_CASES` of them.
 #[cfg(not(any(loom, shuttle)))]
 fn short_cases(cases: u32) -> proptest::test_runner::Config {
     config(few().map_or(cases, |few| few * 64))
 }
 
-/// The number of random cases in a fast run, from `FEW_CASES`.
+/// Returns the number of random cases in a fast run, from `FEW_CASES`.
 #[cfg(not(any(loom, shuttle)))]
 fn few() -> Option<u32> {
     std::env::var("FEW_CASES").ok().map(|few| few.parse().expect("FEW_CASES is a number"))

@@ -1,5 +1,6 @@
 // promise: headers
-//! The wait for the next token after a decision that left none, against the wait of a refusal.
+//! The wait for the next token after a decision that left none, compared with the wait of a
+//! refusal.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
-/// Takes most of a bucket at two times, such that no whole token is left, and returns the wait for
-/// the next one as headers have it, and as the refusal of one has it.
+/// Takes most of a bucket at two times, so that no whole token is left. Returns two waits for the
+/// next token: that of the headers, and that of a refusal.
 fn next_token(
     quota: Quota,
     mock: &MockClock,
@@ -28,7 +29,7 @@ fn next_token(
     mock.advance(Duration::from_nanos(start));
     let burst = quota.capacity();
     take(burst).unwrap();
-    // The tokens that come are taken as well, but for a part of a token.
+    // The tokens earned meanwhile are taken as well, except for a part of a token.
     mock.advance(Duration::from_nanos(later));
     let left = take(0).unwrap().remaining();
     let granted = take(left).unwrap();
@@ -39,7 +40,8 @@ fn next_token(
 proptest! {
     #![proptest_config(super::cases(20_000))]
 
-    /// The wait for a token is the refusal's; under a plan, it is longer by up to two ticks.
+    /// The wait for the next token is that of the refusal. Under a plan it is longer by up to two
+    /// ticks.
     #[test]
     fn the_next_token_is_told_to_the_nanosecond(
         own in quotas(),
@@ -66,7 +68,7 @@ proptest! {
     }
 }
 
-/// By the processor's counter, the wait is the refusal's or up to two counts longer.
+/// By raw readings, the wait is that of the refusal, or longer by up to two raw units.
 #[test]
 fn the_next_token_is_told_to_the_count() {
     let (whole, part) = Clock::new().nanos_per_raw();

@@ -1,5 +1,6 @@
 // promise: law
-//! Plans: their earnings against exact fractions, for ever; their waits; and their errors.
+//! Plans: their earnings over many takes, compared with exact fractions; their waits; and their
+//! errors.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::word::verb::Take;
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;
 
-/// A limiter's terms and a plan for it.
+/// The terms of a limiter, and a plan for that limiter.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     terms: Terms,
@@ -28,7 +29,7 @@ struct Pair {
     asked: Asked,
 }
 
-/// A quota that can be held by itself.
+/// Returns a quota in its public form, if a word of its own can hold it.
 pub(super) fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, QuotaError> {
     Layout::of(numbers(quota), LayoutOptions::DEFAULT)?;
     Ok(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("it has a layout"))
@@ -46,7 +47,7 @@ impl Pair {
         Reading::new(self.terms, nanos).under(self.plan)
     }
 
-    /// Units a tick, as `up / down`.
+    /// Returns the units that a tick earns, as `up` and `down` of the fraction `up / down`.
     fn ratio(&self) -> (u128, u128) {
         let ((tokens, nanos, _), own) = (self.asked, self.own);
         let up = (u128::from(tokens) * u128::from(own.1)) << self.terms.widths.scale;
@@ -61,12 +62,12 @@ impl Pair {
     }
 }
 
-/// How a bucket earns under a plan, if it is accepted.
+/// Returns the refill of a bucket under a plan, if the plan is accepted.
 pub(super) fn pace_of(own: Asked, asked: Asked) -> Option<Planned> {
     Pair::new(own, asked, None).ok().map(|pair| pair.reading(0).refill)
 }
 
-/// Own quota, plan, headroom.
+/// Own quotas, plans beside them, and the headroom of the limiter.
 const PAIRS: [(Asked, Asked, Option<Asked>); 12] = [
     ((100, SECOND, 200), (1_000, SECOND, 200), None),
     ((100, SECOND, 200), (7, SECOND, 20), None),
@@ -82,7 +83,7 @@ const PAIRS: [(Asked, Asked, Option<Asked>); 12] = [
     ((1_000_000, SECOND, 1_000_000), (1_000, SECOND, 1_000), None),
 ];
 
-/// Numbers from 0 up to `below`, without a crate for it.
+/// A generator of pseudo-random numbers, without a crate for it.
 struct Dice(u64);
 
 impl Dice {
@@ -92,9 +93,9 @@ impl Dice {
     }
 }
 
-/// The tokens taken and those left are the tokens earned, to less than a unit by the ticks, and to
-/// a tick by the clock: after 10^5 takes as after one. (`floor(k * elapsed)`, added up, would have
-/// lost thousands of units.)
+/// The tokens taken and left are the tokens earned: to less than a unit by ticks, and to a tick by
+/// the clock. The error after 10^5 takes is no larger than after one. (Thousands of units would
+/// have been lost by adding up `floor(k * elapsed)`.)
 #[test]
 fn a_plan_never_drifts() {
     for (seed, (own, asked, head)) in PAIRS.into_iter().enumerate() {
@@ -107,7 +108,7 @@ fn a_plan_never_drifts() {
         assert!(pair.take(&mut state, now, burst).granted);
         let from = pair.terms.tick(start);
         let (up, down) = pair.ratio();
-        // More is asked for than is earned: the bucket is never full.
+        // The takes ask for more than is earned, so the bucket is never full.
         let part = (burst / 16).clamp(1, 1 << 10);
         let pause = (period as f64 / tokens as f64 * part as f64 * 0.75) as u64 + 2;
         let steps = super::few().map_or(100_000, |few| few * 100);
@@ -121,12 +122,12 @@ fn a_plan_never_drifts() {
             }
             let view = pair.reading(now).view(state);
             let has = (granted << widths.fraction) + u128::from(view.level - empty_level);
-            // By the ticks: `ticks * up / down`.
+            // By ticks, `ticks * up / down` units are earned.
             let ticks = u128::from(pair.terms.tick(now) - from);
             let earned = ticks * up;
             let at = || format!("{pair:?}, step {step}: {has} of {earned} / {down}");
             assert!((has + 1) * down > earned && has * down < earned + down, "{}", at());
-            // By the clock.
+            // By the clock, the error is less than the units of a tick, and one unit.
             let ideal = (u128::from(now - start) * u128::from(tokens)) << widths.fraction;
             let tick = (up * u128::from(period)).div_ceil(down) + u128::from(period);
             let has = has * u128::from(period);
@@ -136,10 +137,11 @@ fn a_plan_never_drifts() {
     }
 }
 
-/// A waiting time is the least, in ticks and in nanoseconds.
+/// Checks that a wait is the least, in ticks and in nanoseconds. Returns whether a take was
+/// refused.
 fn waits_are_least(pair: Pair, now: u64, share: f64, taken: f64) -> Result<bool, TestCaseError> {
     let Pair { terms, own, asked: (_, _, burst), .. } = pair;
-    // Far from where ticks wrap.
+    // Readings near the wrap of the ticks are left out.
     let exact = (u128::from(now) * u128::from(own.0)) << terms.widths.fraction;
     let tick = exact / (u128::from(own.1) << terms.widths.scale);
     let refill = pair.reading(now).refill;
@@ -170,7 +172,7 @@ fn waits_are_least(pair: Pair, now: u64, share: f64, taken: f64) -> Result<bool,
 }
 
 pub(super) fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
-    // Near each other: others are hardly ever accepted.
+    // Most pairs are near each other, because others are hardly ever accepted.
     let near = (quotas(), -6.0..6.0_f64, -4.0..1.0_f64).prop_map(|(own, rate, size)| {
         let times = |n: u64, by: f64| ((n as f64 * by.exp2()) as u64).max(1);
         (own, (times(own.0, rate).min(1 << 44), own.1, times(own.2, size).min(1 << 40)))
@@ -195,8 +197,9 @@ proptest! {
         }
     }
 
-    /// A plan that is accepted keeps to the documentation: it fits, a tick is at most 1/128 of its
-    /// burst, and it fills in a 64th of the range.
+    /// An accepted plan keeps its documented bounds: the burst fits, a tick earns at most 1/128 of
+    /// it, and the bucket fills in a 64th of the range. A refused plan is over the bound that its
+    /// error names.
     #[test]
     fn a_plan_is_refused_by_its_bounds((own, asked) in any_pair()) {
         let (Ok(layout), Ok(_)) = (Layout::of(numbers(own), LayoutOptions::DEFAULT), public(asked)) else { return Ok(()) };
@@ -204,7 +207,7 @@ proptest! {
         let (tokens, nanos, burst) = asked;
         let down = u128::from(own.0) * u128::from(nanos);
         let up = u128::from(tokens) * u128::from(own.1);
-        // Beyond these the products overflow; every bound is met well before.
+        // Above these numbers the products would overflow. Every bound is met well below them.
         if up >> 60 != 0 || down >> 60 != 0 {
             return Ok(());
         }
@@ -213,7 +216,7 @@ proptest! {
         let fits = burst <= layout.most_burst();
         let fine = up.checked_mul(128).is_some_and(|most| units.checked_mul(down).is_none_or(|u| most <= u));
         let capacity = u128::from(terms.empty_level) + units;
-        // In ticks: capacity * down / up.
+        // The time to fill, in ticks, is `capacity * down / up`.
         let range = u128::from(terms.mask) + 1;
         let quick = |slack: u128| {
             let fill = capacity.checked_mul(down).map(|fill| fill / up);
@@ -229,7 +232,7 @@ proptest! {
             }
             Err(QuotaError::PlanTickTooCoarse(RawQuota { tokens: t, nanos: p, burst: b })) => {
                 prop_assert_eq!((t, p, b), asked);
-                // The factor is rounded up by 2^-63 of it.
+                // Rounding up makes the factor larger by at most 2^-63 of it.
                 prop_assert!(!fine || up * 128 + (up >> 55) + 1 > units * down, "it is fine");
             }
             Err(QuotaError::PlanFillsTooSlowly(RawQuota { tokens: t, nanos: p, burst: b })) => {
@@ -254,15 +257,15 @@ fn plans_that_do_not_fit_are_refused() {
         refused((1_000_000, SECOND, 100), (1, 24 * HOUR, 100)),
         QuotaError::PlanFillsTooSlowly(RawQuota { burst: 100, .. })
     ));
-    // Headroom makes room for all of them.
+    // Headroom makes room for a larger burst.
     let head = Some((1_000_000_000, SECOND, 400));
     assert!(Pair::new(own, (100, SECOND, 400), head).is_ok());
     let same = Pair::new((1_000_000, SECOND, 1_000_000), (1_000_000, SECOND, 1_000_000), None).unwrap();
     assert_eq!(same.plan.quota().capacity(), 1_000_000);
 }
 
-/// A key keeps its tokens as it moves, as far as the smaller burst allows, and earns at the plan of
-/// the caller.
+/// A key that moves between plans keeps its tokens, as far as the smaller burst allows. It earns at
+/// the plan of the call.
 #[test]
 fn a_key_that_moves_between_plans_keeps_its_tokens() {
     let own = (1_000, SECOND, 1_000);
@@ -274,7 +277,7 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     // A look under another plan changes nothing.
     assert_eq!(silver.take(&mut state, now, 0).remaining, 100);
     assert_eq!(gold.take(&mut state, now, 0).remaining, 700);
-    // Its own quota is one of them.
+    // The limiter's own quota counts like a plan.
     let reading = Reading::new(gold.terms, now);
     let (outcome, next) = Take::Exactly(650).apply(state, &reading);
     assert!(outcome.granted);
@@ -288,14 +291,14 @@ fn a_key_that_moves_between_plans_keeps_its_tokens() {
     let wait = silver.take(&mut state, now, 1).retry_after.unwrap();
     assert!(wait.abs_diff(SECOND / 10) <= 1_000_000, "{wait}");
     assert_eq!(nanos(Duration::from_nanos(wait)), wait);
-    // A burst that is taken under the smaller plan is gone under the larger.
+    // A burst that was taken under the smaller plan is gone under the larger one, too.
     now += 3_600 * SECOND;
     assert_eq!(silver.take(&mut state, now, 100).remaining, 0);
     assert_eq!(gold.take(&mut state, now, 1).retry_after.map(|wait| wait.div_ceil(1_000)), Some(500));
 }
 
-/// Ticks wrap where a nanosecond has many: a plan that was made after a change, before the wrap,
-/// earns on after it.
+/// A plan that was made after a change, before the ticks wrap, goes on earning after they have
+/// wrapped. Ticks wrap where a nanosecond has many.
 #[test]
 fn a_plan_earns_on_when_ticks_have_wrapped() {
     let (own, asked) = ((100, SECOND, 100), (10, SECOND, 50));
@@ -314,14 +317,14 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
                 assert!(by(ticks, passed).abs_diff(full) <= 1, "{ticks} ticks after {start}: not {full}");
             }
         }
-        // Half a turn later, when the start looks as if it were to come.
+        // Half a turn later the start looks as if it were in the future.
         let ours = earned(late, start.wrapping_add(wrap / 2 + 7), 1 << 62, 640);
         assert!(ours.abs_diff(earned(pair.plan, 1 << 50, 0, 640)) <= 1, "{ours} of 640 ticks");
     }
 }
 
-/// The ticks before a change are of another quota. A reading that is behind the change earns none
-/// of them, and is told a wait that counts from the change on.
+/// The ticks before a change are of another quota, and a plan made after the change earns none of
+/// them. A reading behind the change gets a wait that counts from the change on.
 #[test]
 fn a_plan_earns_nothing_before_its_start() {
     let (own, asked) = ((1_000, SECOND, 1_000), (10_000, SECOND, 1_000));
@@ -338,13 +341,14 @@ fn a_plan_earns_nothing_before_its_start() {
         let wait = answer(Take::Exactly(1).decision((outcome, read(now)))).retry_after.unwrap();
         let takes = |at| Take::Exactly(1).apply(drained(start - 20 * SECOND), &read(at)).0.granted;
         assert!(takes(now + wait) && !takes(now + wait - 1), "{behind} ns before: {wait} ns");
-        // A token's time, and a tick.
+        // The wait is the time until the start, the time of a token, and at most a tick.
         assert!(
             (behind..=behind + SECOND / 10_000 + SECOND / 256_000 + 1).contains(&wait),
             "{behind} ns before: {wait} ns"
         );
     }
-    // A later, faster quota puts readings that are behind it at ticks from before the plan's start.
+    // After a later change to a faster quota, a reading behind that change may have a tick from
+    // before the plan's start.
     let reading = Reading { refill: pair.terms, at: start + 5, tick: since.tick - 1_000 }.under(late);
     assert_eq!(reading.refill.earned(reading.tick, 500), 0);
     assert_eq!(
@@ -353,7 +357,8 @@ fn a_plan_earns_nothing_before_its_start() {
     );
 }
 
-/// However much faster a plan is, it is too coarse; and however much slower, too slow.
+/// A plan that is far faster than the quota is refused as too coarse, and a far slower one as too
+/// slow.
 #[test]
 fn a_plan_that_is_far_from_the_quota_is_named_so() {
     let refused = Pair::new((1, 1 << 61, 1), (1_000_000_000_000, SECOND, 1), None).unwrap_err();
@@ -364,24 +369,24 @@ fn a_plan_that_is_far_from_the_quota_is_named_so() {
     }
 }
 
-/// A tick is worth a 128th of the burst, or the bucket fills in a 64th of the range, to the last
-/// bit: that is accepted.
+/// A plan exactly at a bound is accepted: a tick is worth a 128th of the burst, or the bucket fills
+/// in a 64th of the range.
 #[test]
 fn a_plan_at_its_bounds_is_accepted() {
     let own = (1, SECOND, 1);
     let terms = Pair::new(own, own, None).unwrap().terms;
     let bits = (terms.widths.fraction, terms.widths.stamp, terms.empty_level);
     assert_eq!(bits, (16, 46, 1 << 16), "the bounds below are those of this layout");
-    // 2^9 times the units of a tick are 2^-7 of a token.
+    // A tick is worth 2^9 units, which are 2^-7 of a token.
     assert!(Pair::new(own, (512, SECOND, 1), None).is_ok());
     assert!(matches!(Pair::new(own, (513, SECOND, 1), None), Err(QuotaError::PlanTickTooCoarse(_))));
-    // 2^17 units, with the debt, at 2^-23 of a unit a tick, are 2^40 ticks.
+    // The bucket has 2^17 units, with its debt. At 2^-23 of a unit a tick, it fills in 2^40 ticks.
     let period = SECOND << 23;
     assert!(Pair::new(own, (1, period, 1), None).is_ok());
     assert!(matches!(Pair::new(own, (1, period + 1, 1), None), Err(QuotaError::PlanFillsTooSlowly(_))));
 }
 
-/// A ratio that is a 2^70th below 1 is rounded up to 1, which has a bit more than its factor.
+/// A ratio of 1 - 2^-70 is rounded up to 1, which needs one bit more than its factor has.
 #[test]
 fn a_ratio_may_be_rounded_up_to_another_bit() {
     let power = 1 << 35;

@@ -1,8 +1,7 @@
 // promise: no-overflow
-//! Properties of every step: from any word and at any reading, under any quota or plan that is
-//! accepted.
+//! Properties of every step, from any word, at any reading, and under any accepted quota or plan.
 //!
-//! A million cases of each, in a release build that looks for overflow:
+//! A million cases of each, in a release build that checks for overflow:
 //! `CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true PROPTEST_CASES=1000000 cargo test --release --lib
 //! properties`
 
@@ -24,7 +23,7 @@ use crate::word::verb::{Give, Take};
 
 type Came = (Outcome, Option<State>);
 
-/// A word, a reading, and the tokens asked for.
+/// A word, a reading, the tokens asked for, and the longest wait.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     reading: Reading<Either>,
@@ -54,7 +53,8 @@ impl Scene {
         step.apply(self.state, &self.reading)
     }
 
-    /// Every verb that takes, and the lowest level that it may leave.
+    /// Runs every verb that takes. Returns the results, each with the lowest level that it may
+    /// leave.
     fn takes(&self) -> [(Came, u64); 4] {
         let Scene { n, max_wait, .. } = *self;
         let (empty_level, lowest) = (self.terms().empty_level, self.refill().min_level());
@@ -66,7 +66,7 @@ impl Scene {
         ]
     }
 
-    /// Every verb that gives.
+    /// Runs every verb that gives, and returns the states to commit.
     fn gives(&self) -> [Option<State>; 3] {
         let (state, now) = (self.state, self.reading.tick);
         let units = self.terms().units(self.n).min(self.refill().capacity());
@@ -79,23 +79,24 @@ impl Scene {
         ]
     }
 
-    /// The same setting, later by `nanos`.
+    /// Returns the same scene, `nanos` later.
     fn after(self, nanos: u64) -> Scene {
         Scene { reading: Reading::new(self.reading.refill, self.reading.at + nanos), ..self }
     }
 
-    /// Whether time from here on is read as time that passed: no wrap of the stamp, no clock that
-    /// was set back.
+    /// Returns whether the next `nanos` count as time that passed. They do not if the stamp wraps,
+    /// or if the clock seems to have been set back.
     fn counts(&self, nanos: u64) -> bool {
         let terms = self.terms();
         if nanos >= terms.ticks.nanos_until(self.reading.at, terms.mask + 1) {
             return false;
         }
-        // Where a nanosecond has more than two ticks they wrap, and so may the difference.
+        // Where a nanosecond has more than two ticks the ticks wrap, and their difference may wrap
+        // too.
         let tick = |nanos| terms.ticks.tick(self.reading.at + nanos);
         let ticks = tick(nanos).wrapping_sub(tick(0));
         let passed = self.reading.tick.wrapping_sub(self.state.word()) & terms.mask;
-        // The ticks by which it is behind the stamp.
+        // The ticks by which the reading is behind the stamp.
         let lag = if passed >= terms.jitter_from() { terms.mask - passed + 1 } else { 0 };
         let passed = if lag > 0 { 0 } else { passed };
         passed < terms.backward_from && (passed + ticks).saturating_sub(lag) < terms.backward_from
@@ -115,12 +116,13 @@ fn paces() -> impl Strategy<Value = Either> {
     prop_oneof![2 => own, 1 => plan]
 }
 
-/// Over all magnitudes.
+/// Returns numbers below `2^bits`, spread over all magnitudes.
 fn spread(bits: u32) -> impl Strategy<Value = u64> {
     (0..bits, any::<u64>()).prop_map(move |(shift, n)| n >> (64 - bits) >> shift)
 }
 
-/// The distance of the stamp behind the reading, in parts of the range.
+/// The distance of the stamp behind the reading: in ticks, or in parts of the time to fill or of
+/// the range. `Ahead` is the distance ahead, in parts of the jitter and backward windows together.
 #[derive(Clone, Debug)]
 enum PlanStart {
     Ticks(u64),
@@ -136,7 +138,7 @@ fn words() -> impl Strategy<Value = Result<State, (f64, PlanStart)>> {
         (0.0..1.0).prop_map(PlanStart::Ranges),
         (0.0..1.1).prop_map(PlanStart::Ahead),
     ];
-    // Levels of nothing, of all, and above a full bucket.
+    // The levels are 0, the capacity, those between, and some above a full bucket.
     let level = prop_oneof![Just(0.0), Just(1.0), 0.0..1.0_f64, 0.9..1.1_f64];
     prop_oneof![
         1 => any::<u64>().prop_map(|word| Ok(State::from_word(word))),
@@ -146,7 +148,7 @@ fn words() -> impl Strategy<Value = Result<State, (f64, PlanStart)>> {
 }
 
 fn scenes() -> impl Strategy<Value = Scene> {
-    // Of numbers far above every burst, those of which the low bits are a few tokens.
+    // The numbers far above every burst include some of which the low bits are a few tokens.
     let far = prop_oneof![Just(u64::MAX), (1..4_u64, 40..64_u32).prop_map(|(n, bit)| n + (1 << bit))];
     let asked = prop_oneof![3 => 1..4_u64, 2 => spread(42), 1 => spread(64), 1 => far];
     let max_wait = prop_oneof![Just(0), Just(u64::MAX), spread(63)];
@@ -178,7 +180,8 @@ proptest! {
     fn no_reserved_value_is_ever_committed(scene in scenes()) {
         let begun = scene.run(Take::Touch).1;
         let taken = scene.takes().map(|((_, next), _)| next);
-        // Nor a word that is one at another tick: the field of both is all ones.
+        // No word is committed that a different stamp would make a reserved one: the field of both
+        // reserved words is all ones.
         let stamp = scene.terms().widths.stamp;
         for next in taken.into_iter().chain(scene.gives()).chain([begun]).flatten() {
             prop_assert!(next.is_level() && next.word() >> stamp < u64::MAX >> stamp, "{:#x}", next.word());
@@ -186,8 +189,8 @@ proptest! {
         }
     }
 
-    /// A compare-and-swap that changes nothing would exclude no other thread: two would be granted
-    /// the same tokens.
+    /// A grant changes the word. A compare-and-swap that changes nothing would exclude no other
+    /// thread, and two threads would be granted the same tokens.
     #[test]
     fn a_grant_changes_the_word(scene in scenes()) {
         for ((outcome, next), _) in scene.takes() {
@@ -239,7 +242,8 @@ proptest! {
         exact(scene, Take::Reserve { n, max_wait })?;
     }
 
-    /// Panics if anything overflows: whatever is asked for, and whatever a word says.
+    /// Nothing overflows, for any request and any word. A build with overflow checks panics if it
+    /// does.
     #[test]
     fn nothing_overflows(scene in scenes(), slowest_fill in 0.0..1.0_f64) {
         let Scene { n, max_wait, state, reading } = scene;
@@ -264,7 +268,8 @@ proptest! {
     }
 }
 
-/// A refused take is granted at the time that the refusal names, and not a nanosecond before.
+/// Checks that a refused take is granted at the time that the refusal names, and not a nanosecond
+/// before.
 fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
     let (outcome, next) = scene.run(step);
     let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(()) };
@@ -272,7 +277,7 @@ fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
     prop_assert!(wait > 0, "it is refused, and due at once");
     let then = Scene { state: next.unwrap_or(scene.state), ..scene };
     let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.at + nanos);
-    // Beyond these the clock has ended, the stamp wraps, or the ticks of a plan do.
+    // Longer waits are left out: the clock has ended, the stamp wraps, or the ticks of a plan do.
     if wait >= MAX_NANOS - scene.reading.at || !then.counts(wait) || ticks(wait) >> 62 != 0 {
         return Ok(());
     }
@@ -282,7 +287,7 @@ fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// `nothing_overflows` says nothing in a run that does not look.
+/// This run checks for overflow. `nothing_overflows` proves nothing in a run that does not.
 #[test]
 #[ignore = "a plain release does not: scripts/properties asks"]
 fn this_run_looks_for_overflow() {
@@ -290,8 +295,8 @@ fn this_run_looks_for_overflow() {
     assert!(sum.is_err(), "build with CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true");
 }
 
-/// Random steps and their outcomes, which `verify/z3/step.py` computes too: a line of numbers each,
-/// to the file that `STEP_VECTORS` names.
+/// Writes random steps and their outcomes to the file that `STEP_VECTORS` names, as a line of
+/// numbers each. `verify/z3/step.py` computes the same outcomes.
 #[test]
 #[ignore = "it writes a file"]
 fn steps_for_z3() {

@@ -1,8 +1,9 @@
 // promise: law
-//! A bucket that is spread, by threads that take turns: each call says whose cell it uses.
+//! A spread bucket, used by threads that take turns: each call names the cell that it uses.
 //!
-//! It is held between two plain buckets that are granted the same: one of its burst, which has no
-//! less than it at any time, and one of three quarters of that, which has no more.
+//! The bucket is compared with two plain buckets that are charged with the same tokens. The one
+//! with the same burst never has fewer tokens left. The one with three quarters of that burst never
+//! has more.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,12 +79,12 @@ impl Hot {
         Granted::new(outcome, &reading).remaining()
     }
 
-    /// All that can be seen of it.
+    /// Returns the word and the cells, as text.
     fn words(&self) -> String {
         format!("{:?} {:?}", self.bucket, self.cells)
     }
 
-    /// A plain bucket on its clock, with `parts` of four parts of its burst.
+    /// Returns a plain bucket on the same clock, with `parts` quarters of the burst.
     fn plain(&self, parts: u64) -> TokenBucket {
         let burst = part(self.quota.capacity(), parts);
         let builder = TokenBucket::builder(self.quota.burst(burst)).clock(self.clock.clone());
@@ -94,7 +95,7 @@ impl Hot {
         self.mock.advance(Duration::from_nanos(nanos));
     }
 
-    /// Takes the tokens left in a cell, and one more; returns the size of the lease that the cell
+    /// Takes the tokens left in a cell, and one more. Returns the size of the lease that the cell
     /// has then.
     fn refill(&self, own: usize) -> u64 {
         while self.cells.of(own).take(Generation::ONLY, 1).is_some() {}
@@ -102,7 +103,7 @@ impl Hot {
         self.cells.of(own).lease_size()
     }
 
-    /// Takes at one instant until there is a lease in every cell.
+    /// Takes tokens at one instant until every cell has a lease.
     fn heat(&self, cells: usize) {
         for own in 0..cells {
             while self.cells.of(own).lease_size() == 0 {
@@ -112,20 +113,20 @@ impl Hot {
     }
 }
 
-/// A number of four parts, rounded up.
+/// Returns `parts` quarters of `burst`, rounded up.
 fn part(burst: u64, parts: u64) -> u64 {
     burst - burst * (4 - parts) / 4
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Verb {
-    /// A take of `n` tokens, this number of times.
+    /// Takes of some tokens each: the tokens of one take, and the number of takes.
     Take(u64, u64),
     UpTo(u64),
     Refund(u64),
     Reserve(u64),
     Charge(u64),
-    /// Parts of eight of the burst.
+    /// A new burst, in eighths of the first one.
     SetBurst(u64),
 }
 
@@ -142,7 +143,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
     ]
 }
 
-/// Nanoseconds between two verbs.
+/// Returns nanoseconds between two verbs.
 fn gaps() -> impl Strategy<Value = u64> {
     prop_oneof![6 => Just(0), 4 => 0..2_000_u64, 2 => 0..100_000_u64, 2 => 0..5_000_000_u64, 1 => 0..2_000_000_000_u64]
 }
@@ -158,12 +159,12 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
     let slack = Cell::new(0);
     let granted = |n: u64, credit: bool| {
         match credit {
-            // Both buckets owe the same.
+            // The larger plain bucket owes the same tokens as the spread one.
             true => assert!(most.reserve(n).is_ok_and(|reserved| reserved.commit().tokens() == n)),
             false => assert!(most.try_acquire_n(n).is_ok(), "{n} were not there"),
         }
-        // It may have less, and owes that. Of the tokens that it may not owe, whole ones are let
-        // go.
+        // The smaller plain bucket may have fewer tokens, and owes the others. Tokens over its
+        // bound on debt are let go, in whole tokens.
         if least.hold(0).unwrap().settle(n) > 0 {
             slack.set(1);
         }
@@ -202,8 +203,8 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
             }
             Verb::SetBurst(parts) => {
                 let burst = (quota.capacity() * parts / 8).max(1);
-                // A plain bucket counts the tokens that have come, and those that have no room any
-                // more, at its next use.
+                // A plain bucket counts the tokens earned, and drops the tokens that no longer have
+                // room, at its next use.
                 let touch = || {
                     if hot.run(Take::Exactly(1)).is_ok() {
                         hot.spread().settle(Settle::Refund(1));
@@ -228,8 +229,8 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
         prop_assert!(low <= left && left <= high, "{} are left, not {} to {}", left, low, high);
         if let Some((n, denied)) = refused {
             prop_assert!(low < n, "{} were refused of {}", n, low);
-            // A refusal is exact: nothing is leased beside it. (A take that is never granted
-            // recalls no lease.)
+            // A refusal is exact: no token is at hand in a cell beside it. (A take that is never
+            // granted recalls no lease.)
             prop_assert!(hot.spread().at_hand() == 0 || denied.reason() == Reason::TooMany);
             let words = hot.words();
             let (mut again, wait) = (hot.take(*own, n), denied.retry_after());
@@ -274,7 +275,7 @@ fn every_token_is_found_at_one_instant() {
             }
             hot.words()
         };
-        // A core notes on its own line that there are no more; after that a refusal writes nothing.
+        // A core notes in its own cell that no token is left. After that a refusal writes nothing.
         let words = refused();
         assert_eq!(words, refused());
     }
@@ -292,7 +293,7 @@ fn scattered_tokens_are_gathered_for_who_asks_for_all() {
     assert!(hot.take(2, left).is_ok() && hot.take(3, 1).is_err());
 }
 
-/// Idle leases go back with other takes, and then the bucket fills up to its burst.
+/// Other takes end idle leases, and then the bucket fills up to its burst.
 #[test]
 fn leases_that_lie_idle_go_back() {
     let hot = Hot::new(Quota::per_second(1_000_000).burst(10_000), 8);
@@ -302,7 +303,7 @@ fn leases_that_lie_idle_go_back() {
     let at_hand = hot.spread().at_hand();
     assert!(at_hand >= 14, "{at_hand}");
     hot.advance(20_000_000);
-    // The cell's own lease first, then those of the others.
+    // The takes spend the cell's own lease first, then end those of the others.
     let own = hot.cells.of(0).lease_size();
     for _ in 0..own + 16 {
         assert!(hot.take(0, 1).is_ok());
@@ -328,7 +329,7 @@ fn a_busy_core_ends_the_idle_leases_of_all_others() {
     }
 }
 
-/// Where takes are far apart nothing is leased.
+/// No token is leased where takes are far apart.
 #[test]
 fn nothing_is_leased_of_a_bucket_at_leisure() {
     let hot = Hot::new(Quota::per_second(1_000_000).burst(10_000), 4);
@@ -339,8 +340,9 @@ fn nothing_is_leased_of_a_bucket_at_leisure() {
     }
 }
 
-/// The lease is of two tokens after 32 takes. Each fill within 4 us doubles the next lease, up to
-/// 512 tokens. Within 16 us the size stays, within 1 ms it is halved. After that there is none.
+/// The first lease is of two tokens, after 32 takes. Each fill within 4 us doubles the next lease,
+/// up to 512 tokens. Within 16 us the size stays, and within 1 ms it is halved. After a longer time
+/// there is no lease.
 #[test]
 fn the_size_of_a_lease_follows_the_time_between_fills() {
     let fresh = || Hot::new(Quota::per_second(1_000).burst(1_000_000), 1);
@@ -355,7 +357,7 @@ fn the_size_of_a_lease_follows_the_time_between_fills() {
         let hot = fresh();
         while hot.refill(0) < 16 {}
         hot.advance(gap);
-        // The size of a fill was decided by the one before, unless the cell was idle meanwhile.
+        // The size of a lease was decided by the fill before, unless the cell was idle meanwhile.
         assert_eq!((hot.refill(0), hot.refill(0)), (if next == 0 { 0 } else { 32 }, next), "{gap} ns");
     }
     let hot = fresh();
@@ -366,7 +368,8 @@ fn the_size_of_a_lease_follows_the_time_between_fills() {
     assert_eq!((hot.refill(0), hot.refill(0)), (2, 0), "half of two is no lease");
 }
 
-/// A lease is at most its cell's even part of half the spare tokens, and of a quarter of the burst.
+/// A lease is at most its cell's even share of half the spare tokens, and of a quarter of the
+/// burst.
 #[test]
 fn a_lease_is_a_small_part_of_the_bucket() {
     for (burst, cells) in [(1_000, 1), (1_000, 2), (5_000, 4), (300, 8)] {
@@ -390,7 +393,8 @@ fn a_lease_is_a_small_part_of_the_bucket() {
     }
 }
 
-/// By one thread at one instant. A grant beside a lease does not count the tokens of that lease.
+/// One thread takes at one instant, and loses no token. `remaining` of a grant beside a lease does
+/// not count the tokens of that lease.
 #[test]
 fn a_take_of_more_than_its_lease_has_left_loses_no_token() {
     for n in [1, 2, 3, 7, 30] {
@@ -406,7 +410,8 @@ fn a_take_of_more_than_its_lease_has_left_loses_no_token() {
     }
 }
 
-/// Also of a bucket that was drained before, and of one that is full again in a microsecond.
+/// The word has no room for leased tokens, even if it was drained before, and even if it fills in a
+/// microsecond.
 #[test]
 fn the_word_has_no_room_for_tokens_on_lease() {
     const BURST: usize = 1_000;
@@ -422,7 +427,7 @@ fn the_word_has_no_room_for_tokens_on_lease() {
     }
 }
 
-/// The clock panics while the lease of one cell after the other is being ended.
+/// A demotion leaves every cell open if the clock panics, whichever lease it is ending then.
 #[test]
 fn a_demotion_by_a_clock_that_panics_leaves_every_cell_open() {
     for closed in 0..4 {
@@ -461,11 +466,12 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     let (_, receipt) = hot.run(Take::Exactly(100)).unwrap();
     hot.spread().settle(Settle::Undo(&receipt));
     assert_eq!(hot.remaining(), left);
-    // The bucket is as full as it gets beside the leases. All of that is spent after the take.
+    // The bucket is as full as it gets beside the leases. All its tokens are spent after the take
+    // that is undone.
     hot.advance(2_000_000_000);
     let (_, receipt) = hot.run(Take::Exactly(50)).unwrap();
     hot.advance(50_000_000);
-    // All of the 50 are earned again. The next take makes room for more than the undo may give
+    // The 50 tokens are earned again. The next take makes room for more than the undo may give
     // back.
     let mut granted = hot.run(Take::Exactly(60)).unwrap().0.tokens();
     for own in 0..2 {
@@ -480,8 +486,8 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     assert!(granted <= 1_000, "{granted}");
 }
 
-/// The word is as full as it can be beside the leases, so all the room there is was there before
-/// the take.
+/// A take is undone in full beside a lease. The word was as full as it can be beside the leases,
+/// which had the same room before the take.
 #[test]
 fn what_is_undone_beside_a_lease_comes_back() {
     for (taken, idle) in [(1, 0), (100, 0), (2_000, 1_000_000)] {
@@ -497,7 +503,8 @@ fn what_is_undone_beside_a_lease_comes_back() {
     }
 }
 
-/// Through a limiter only a race shows this: a thread that comes late has the generation before.
+/// A cell serves one generation, and one claim. Through a limiter only a race shows this, when a
+/// thread that comes late has the generation before.
 #[test]
 fn a_cell_serves_one_generation_and_one_claim() {
     let cells = LeaseCells::new(4);
@@ -511,7 +518,8 @@ fn a_cell_serves_one_generation_and_one_claim() {
     assert!(!cell.lease(first).is_over() && cell.lease(next).is_over());
     cell.close(first);
     assert!(cell.lease(first).is_over());
-    // The claim is one thread's until that thread ends it. Until then no other opens the cells.
+    // A claim belongs to one thread until that thread ends it. Until then no thread opens the
+    // cells.
     assert!(cell.claim_anew(next) && !cell.claim_anew(last));
     assert!(!cells.open(last) && !cells.open(last));
     cell.open(next);

@@ -1,5 +1,5 @@
 // promise: law, never-late
-//! The pure step of a take, at its edges. (Over random sequences it is in `verbs.rs`.)
+//! The pure step of a take, at its edges. Random sequences of steps are in `verbs.rs`.
 
 use super::reference::answers::answer;
 use super::reference::{Answer, Asked};
@@ -8,7 +8,7 @@ use crate::word::state::{Outcome, Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
-/// A bucket without an atomic: the state, and the step.
+/// A bucket without an atomic: the terms and the state.
 #[derive(Clone, Copy)]
 struct Plain {
     terms: Terms,
@@ -37,7 +37,8 @@ impl Plain {
     }
 }
 
-/// `retry_after` of every refusal, from every level: exact both ways.
+/// A refused take is granted after its `retry_after`, and refused a nanosecond earlier, from every
+/// level.
 #[test]
 fn retry_after_is_exact_both_ways() {
     let quotas = TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES);
@@ -52,7 +53,8 @@ fn retry_after_is_exact_both_ways() {
                         continue;
                     }
                     assert!(bucket.take(start, taken).granted);
-                    // Somewhere within a token's time, so that ticks are not met at their edge.
+                    // A third of a token's time later: the readings are not all at the edge of a
+                    // tick.
                     let now = start + nanos / tokens / 3;
                     let answer = bucket.take(now, n);
                     let Some(wait) = answer.retry_after.filter(|_| !answer.granted) else { continue };
@@ -67,8 +69,8 @@ fn retry_after_is_exact_both_ways() {
     assert!(waits > 1_000, "{waits} waits tried");
 }
 
-/// After an idle time of a whole range the stamp has wrapped: the bucket is credited too little,
-/// and is right again once it was full.
+/// After an idle time of a whole range the stamp has wrapped. The bucket is then credited too
+/// little, and is right again once it has been full.
 #[test]
 fn a_wrap_of_the_stamp_credits_nothing_extra() {
     let mut wraps = 0;
@@ -86,7 +88,7 @@ fn a_wrap_of_the_stamp_credits_nothing_extra() {
             let credit = u128::from(over + nanos / tokens) * u128::from(tokens) / u128::from(nanos);
             let tick = 1 << terms.widths.scale;
             assert!(u128::from(bucket.take(now, 0).remaining) <= credit + tick, "{quota:?} {turns} {over}");
-            // Past every window, and the time to fill.
+            // Later than every window and the time to fill.
             let fill = (u128::from(burst) * u128::from(nanos) / u128::from(tokens)) as u64;
             let now = now + fill + 4_000_000_000_000 + nanos / tokens;
             assert!(bucket.take(now, burst).granted, "{quota:?} {turns} {over}");
@@ -112,8 +114,8 @@ fn a_clock_that_stands_still_grants_the_burst_and_no_more() {
     }
 }
 
-/// The law's worst offender: a reading behind the stamp must neither refill nor move the stamp
-/// back.
+/// A reading behind the stamp must neither refill the bucket nor move the stamp back. No fault
+/// breaks the law by more than this one.
 #[test]
 fn a_stale_reading_never_refills() {
     let mut bucket = Plain::new((1_000, 1_000_000_000, 5));
@@ -122,25 +124,27 @@ fn a_stale_reading_never_refills() {
     for stale in [1, 3_000, 1_000_000, second, 3 * second] {
         assert!(!bucket.take(10 * second - stale, 1).granted, "{stale} ns behind");
     }
-    // A grant on a stale reading keeps the stamp: the tokens earned up to it are not earned again.
+    // A grant on a stale reading keeps the stamp, so the tokens earned until that stamp are not
+    // earned again.
     assert!(bucket.take(10 * second + 2_000_000, 1).granted);
     assert!(bucket.take(9 * second, 1).granted);
     assert!(!bucket.take(10 * second + 2_000_000, 1).granted);
 }
 
-/// A clock that was set back heals at once, and earns nothing by it.
+/// After its clock was set back, a bucket recovers at once, and earns nothing by the jump.
 #[test]
 fn a_jump_back_heals_at_once_and_mints_nothing() {
     let second = 1_000_000_000;
     let mut bucket = Plain::new((10, second, 5));
     assert!(bucket.take(1_000 * second, 5).granted);
-    // Ten minutes back: refused, but the stamp goes with the clock.
+    // Ten minutes back, the take is refused, but the stamp moves to the reading.
     assert!(!bucket.take(400 * second, 1).granted);
     assert!(bucket.take(400 * second + second / 10, 1).granted);
     assert!(!bucket.take(400 * second + second / 10, 1).granted);
 }
 
-/// In whole ticks the windows of slow quotas would round to nothing; they are 2 ticks at least.
+/// The windows of a slow quota are at least 2 ticks. In whole ticks they would otherwise round to
+/// nothing.
 #[test]
 fn a_slow_quota_has_its_jitter_window() {
     let year = 365 * 86_400 * 1_000_000_000_u64;
@@ -158,7 +162,8 @@ fn a_bucket_is_evictable_once_full_for_the_margin() {
     let mut bucket = Plain::new((10, second, 5));
     assert!(bucket.take(100 * second, 5).granted);
     let in_ticks = |now| bucket.state.evictable_in(&bucket.terms, bucket.terms.ticks.tick(now), 0);
-    // Full after half a second, and that for two seconds.
+    // The bucket is full after half a second, and has been full for two seconds after two and a
+    // half.
     assert!(in_ticks(100 * second) > 0);
     assert!(in_ticks(100 * second + second / 2) > 0);
     assert!(in_ticks(102 * second + second / 2) > 0);
@@ -166,14 +171,14 @@ fn a_bucket_is_evictable_once_full_for_the_margin() {
     assert!(in_ticks(due - 1) > 0);
     assert_eq!(in_ticks(due), 0);
     assert!((102 * second + second / 2..103 * second).contains(&due));
-    // Never on a reading from before the stamp, nor by a clock that was set back.
+    // It is never evictable on a reading behind the stamp, nor by a clock that was set back.
     assert!(in_ticks(99 * second) > 0);
     assert!(in_ticks(second) > 0);
     assert_eq!(State::FULL.evictable_in(&bucket.terms, 0, 0), 0);
 }
 
-/// A reading that is just before a commit earns nothing and keeps the stamp: the take is that of a
-/// reading at the stamp, and its wait is counted from the earlier reading.
+/// A take by a reading just before a commit earns nothing and keeps the stamp. It is the take of a
+/// reading at the stamp, and its wait counts from the earlier reading.
 #[test]
 fn a_take_just_after_a_commit_is_one_at_its_stamp() {
     let (now, mut waits, mut lags) = (10_000_000_000, 0, 0);

@@ -1,5 +1,5 @@
 // promise: no-overflow
-//! The compiled terms against the table of the design, and the clock of ticks against exact
+//! The compiled terms, compared with a table of widths, and the ticks, compared with exact
 //! products.
 
 use proptest::prelude::*;
@@ -15,10 +15,11 @@ const HOUR: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Whole bits, fraction, stamp bits, scale.
+/// Bits of the whole tokens, of the fraction and of the stamp, and the scale.
 type Widths = (u8, u8, u8, u8);
 
-/// Section 3 of the design, and a bit less of the stamp for the debt.
+/// Quotas and their widths, by the rules of docs/design.md. The room for debt takes a bit of the
+/// stamp.
 pub(super) const TABLE: [(Asked, Widths); 16] = [
     ((1, SECOND, 1), (2, 16, 46, 0)),
     ((100, SECOND, 200), (9, 11, 44, 0)),
@@ -69,8 +70,8 @@ fn the_units_are_those_of_the_table() {
         let widths = terms.widths;
         assert_eq!((widths.fraction, widths.stamp, widths.scale), (fraction, stamp, scale), "{quota:?}");
         assert_eq!(whole + fraction + stamp, 64);
-        // All have room for a debt of one burst, but for the last, whose range is at the least as
-        // it is.
+        // All have room for a debt of one burst, except the last: its range has the least length
+        // already.
         let debt = if quota.2 == 1_000_000_000 { 0 } else { quota.2 };
         assert_eq!((terms.layout().debt, widths.fixed_debt), (debt, false), "{quota:?}");
     }
@@ -90,14 +91,14 @@ fn quotas_that_cannot_be_held_are_refused() {
     assert!(matches!(compile((1_000, 1, (1 << 39) - 1)), Err(QuotaError::NoLayout(_))));
 }
 
-/// Any quota, accepted or not, spread over all magnitudes.
+/// Returns quotas, accepted or not, spread over all magnitudes.
 pub(super) fn quotas() -> impl Strategy<Value = Asked> {
     let spread = |bits: u32| (0..bits, any::<u64>()).prop_map(|(shift, n)| (n >> 1 >> shift).max(1));
     (spread(63), spread(63), spread(63))
         .prop_map(|(tokens, nanos, burst)| (tokens, nanos.min(MAX_NANOS), burst.min(MAX_BURST)))
 }
 
-/// The unit of a frame, as the reference has it.
+/// Returns the unit of a layout, as the reference has it.
 pub(super) fn unit_of(Layout { widths, debt }: Layout) -> Unit {
     Unit {
         fraction: widths.fraction.into(),
@@ -108,7 +109,7 @@ pub(super) fn unit_of(Layout { widths, debt }: Layout) -> Unit {
     }
 }
 
-/// Nothing overflows, and the stamp has its range.
+/// Checks that nothing overflows, and that the stamp has its range.
 pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
     let widths = terms.widths;
     let stamp = u32::from(widths.stamp);
@@ -121,7 +122,7 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
             && terms.backward_from < terms.jitter_from()
             && terms.jitter_from() <= terms.mask
     );
-    // A full bucket can be told from one that wrapped, unless it never wraps.
+    // The range tells a full bucket from one whose stamp wrapped, unless it is too long to wrap.
     let fill = u128::from(terms.ticks_for(0, terms.capacity));
     // Rounding the multiplier up makes the range shorter by less than a tick in 2^62 ns.
     let nanos = terms.ticks.nanos_until(0, terms.mask + 1);
@@ -138,13 +139,14 @@ proptest! {
         let Ok(terms) = compile(quota) else { return Ok(()) };
         has_room(&terms)?;
         let Layout { widths, debt } = terms.layout();
-        // A debt costs the stamp a bit or none, never the unit.
+        // Room for debt takes one bit of the stamp or none, and never a bit of the unit.
         let (burst, stamp) = (quota.2, u32::from(widths.stamp));
         let spare = (burst + 1).leading_zeros() - u32::from(widths.fraction);
         prop_assert!(debt == 0 && stamp == spare || debt == burst && (stamp == spare || stamp + 1 == spare));
     }
 
-    /// 4 s and an hour, or the part that the range can spare; at least two ticks.
+    /// The windows are 4 s and an hour, or the part that the range can spare. Each is at least two
+    /// ticks.
     #[test]
     fn the_windows_are_those_of_the_design(any in quotas(), slow in any::<bool>(), row in 0..TABLE.len()) {
         let (tokens, nanos, burst) = if slow { TABLE[row].0 } else { any };
@@ -172,8 +174,8 @@ proptest! {
         prop_assert_eq!(ours.ok().map(|terms| unit_of(terms.layout())), theirs);
     }
 
-    /// The tick at `now` is exact, or the next one if that is less than a quarter of a tick away;
-    /// and a wait is the least that reaches its tick.
+    /// The tick at `now` is exact, or the next one if that is less than a quarter of a tick away. A
+    /// wait is the least that reaches its tick.
     #[test]
     fn ticks_are_exact_and_waits_least(
         (tokens, nanos, burst) in quotas(),
@@ -198,13 +200,13 @@ proptest! {
         prop_assert!(reached(wait - 1) < ticks);
     }
 
-    /// Ticks by a clock's counts are those of its nanoseconds, or of the next nanosecond at most;
-    /// those of a clock that counts nanoseconds are the same ones.
+    /// Ticks by raw readings are those of the nanoseconds, or at most those of the next nanosecond.
+    /// For a clock that counts nanoseconds they are the same.
     #[test]
     fn ticks_by_counts_are_those_of_nanoseconds(
         (tokens, nanos, burst) in quotas(),
         now in 0..MAX_NANOS,
-        // From a counter of 5 GHz to one of a MHz.
+        // From a counter of 8 GHz to one of 1 MHz.
         scale in prop_oneof![Just(1_u128 << 64), 1_u128 << 61..1 << 64, 1_u128 << 64..1000 << 64],
     ) {
         let Ok(terms) = compile((tokens, nanos, burst)) else { return Ok(()) };

@@ -1,8 +1,9 @@
 // promise: law, never-late
-//! Every step on every word of tiny layouts, against one that is spelled out in plain integers.
+//! Every step on every word of tiny layouts, compared with the same step spelled out in plain
+//! integers.
 //!
-//! The spelled-out bucket shares no code with the crate: from the compiled terms it has only the
-//! widths and the empty level.
+//! The spelled-out bucket shares no code with the crate. It has only the widths and the empty level
+//! from the compiled terms.
 
 mod spelled;
 
@@ -17,14 +18,14 @@ use crate::word::state::{Left, Origin, Outcome, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 
-/// How a bucket earns: as its terms say, or as a plan does.
+/// The refill of a bucket: that of its own terms, or that of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Either {
     Own(Terms),
     Plan(Planned),
 }
 
-/// Asks whichever it is.
+/// Evaluates an expression on the refill of either variant.
 macro_rules! ask {
     ($either:expr, $pace:ident => $what:expr) => {
         match $either {
@@ -62,22 +63,23 @@ fn came((outcome, next): (Outcome, Option<State>)) -> Came {
     (granted, taken, level, lag, next.map(State::word))
 }
 
-/// A token every ten seconds.
+/// Returns a quota of one token every ten seconds.
 fn quota(burst: u64) -> RawQuota {
     RawQuota { tokens: 1, nanos: 10_000_000_000, burst }
 }
 
-/// A tiny layout. A bucket with room for debt has fewer tokens, as all of it has to fit.
+/// Returns a bucket in a tiny layout, with room for `debt` tokens of debt.
 fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: bool) -> Tiny {
     let widths = Widths { fraction, scale, stamp, fixed_debt, counts: CountWidths::BUCKET };
     let terms = Terms::in_layout(quota(burst), Layout { widths, debt });
-    // Some with the wider window of a quota that was changed.
+    // The layouts of a fixed debt have the wider backward window of a changed quota.
     let terms = if fixed_debt { terms.after_others() } else { terms };
     let (capacity, turn) = (i128::from(burst + debt) << fraction, 1 << (stamp + scale));
     Tiny { refill: Either::Own(terms), terms, up: 1 << scale, down: 1, capacity, since: 0, turn }
 }
 
-/// The same under a plan of `tokens` in `times` of its own periods, from a tick on.
+/// Returns the same bucket under a plan of `tokens` every `times` periods of its own quota. The
+/// plan starts at the tick `since`, if that is not 0.
 fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let Tiny { terms, turn, .. } = own;
     let public = |RawQuota { tokens, nanos, burst }| {
@@ -106,7 +108,7 @@ fn all() -> Vec<Tiny> {
         tiny(5, 0, 0, 20, 20, false),
         tiny(6, 4, 0, 1, 1, false),
         tiny(5, 0, 2, 17, 17, false),
-        // The burst was lowered, and raised.
+        // The burst was lowered or raised after the layout was chosen.
         tiny(5, 1, 0, 3, 8, false),
         tiny(5, 1, 0, 8, 3, false),
         tiny(5, 1, 0, 3, 8, true),
@@ -116,22 +118,23 @@ fn all() -> Vec<Tiny> {
         planned(tiny(5, 0, 0, 20, 20, false), 2, 7, 9, 0),
         planned(tiny(5, 0, 2, 17, 17, false), 7, 3, 17, 0),
         planned(tiny(6, 1, 0, 4, 4, false), 1, 3, 9, 0),
-        // Made in the turn of the readings, and after them.
+        // Plans that start within the turn of the readings, and after all of them.
         planned(tiny(5, 1, 0, 3, 8, true), 5, 3, 6, (3 << 5) + 9),
         planned(tiny(4, 2, 0, 2, 1, true), 1, 1, 2, 1 << 40),
     ]
 }
 
-/// Every word of a layout and some beside, with every tick, a few turns of the stamp on.
+/// Runs `f` on every word of a layout, and on the reserved words, at every tick of the stamp's
+/// fourth turn.
 ///
-/// The words of a tiny layout have more token bits than the layout uses: levels above the capacity
-/// (as after a smaller burst) are tried too.
+/// The tokens field has more bits than a tiny layout uses. Levels above the capacity, as after a
+/// smaller burst, are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     let Widths { stamp, .. } = tiny.terms.widths;
     let (empty_level, capacity) = (tiny.terms.empty_level, tiny.capacity as u64);
     let (levels, stamps) = match super::few() {
         None => ((0..capacity + 3).collect(), 0..1 << stamp),
-        // The edges.
+        // A fast run tries the edges.
         Some(_) => {
             let middle = empty_level + (capacity - empty_level) / 2;
             (vec![0, empty_level, middle, capacity - 1, capacity, capacity + 2], 5..6)
@@ -145,7 +148,7 @@ fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     }
 }
 
-/// Tries a verb on every word of every layout: `verb` says how often it did.
+/// Tries a verb on every word of every layout. `verb` returns the number of its steps.
 fn try_all(name: &str, verb: impl Fn(&Tiny, State, u64, Spelled<'_>) -> u64) {
     let mut steps = 0;
     for tiny in all() {
@@ -159,7 +162,8 @@ fn try_all(name: &str, verb: impl Fn(&Tiny, State, u64, Spelled<'_>) -> u64) {
 #[test]
 fn every_take_of_tiny_layouts_is_the_one_spelled_out() {
     try_all("take", |tiny, state, now, spelled| {
-        // One too many is refused, and heals as well.
+        // A take of one token more than the burst is refused. After a clock was set back, it
+        // commits the stamp like any other take.
         let most = tiny.burst() + 1;
         for need in (1..=most).map(|n| tiny.terms.units(n)) {
             let ours = came(state.take(&tiny.refill, now, need));
@@ -211,8 +215,8 @@ fn every_reservation_of_tiny_layouts_is_the_one_spelled_out() {
     });
 }
 
-/// Units to give: of each number of tokens, and numbers that are no whole tokens, which come from
-/// an undo.
+/// Returns the units to give: those of each number of tokens, and numbers that are no whole tokens,
+/// which come from an undo.
 fn given(tiny: &Tiny) -> impl Iterator<Item = u64> {
     let (terms, capacity) = (tiny.terms, tiny.refill.capacity());
     let tokens = (0..=terms.tokens(capacity)).map(move |n| terms.units(n));
@@ -274,14 +278,15 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
                     let ours = state.undo(&tiny.refill, now, units, before, since).map(State::word);
                     let theirs = spelled.undo(units.into(), before.into(), since.into());
                     assert_eq!(ours, theirs, "{}", at());
-                    // A later caller waits for a time that was promised after it: nothing comes
-                    // back.
+                    // If the bucket is in debt and has changed since the take, a later caller
+                    // waits: nothing comes back.
                     let other = ((spelled.empty_at + 1).rem_euclid(tiny.turn)) as u64;
                     let left = Left { empty_at: other, stamp: None };
                     let owed = !spelled.reserved && spelled.level < spelled.empty_level;
                     let ours = Give::Undo { units, left, before, since }.apply(&tiny.refill, state, now);
                     assert_eq!(ours.map(State::word), theirs.filter(|_| !owed), "{}", at());
-                    // Nor where it may have been used under another plan.
+                    // In a limiter with plans nothing comes back either, once the stamp has
+                    // changed.
                     let stands = Left { empty_at: spelled.empty_at as u64, stamp: Some(state.word()) };
                     let moved = Left { stamp: Some(state.word() ^ 1), ..stands };
                     let ours =
@@ -296,7 +301,7 @@ fn everything_undone_in_tiny_layouts_is_as_spelled_out() {
     });
 }
 
-/// The word gets a level, and that is all.
+/// A touch gives a reserved word a level, and changes no other word.
 #[test]
 fn every_beginning_is_the_one_spelled_out() {
     try_all("begin", |tiny, state, now, spelled| {
@@ -312,11 +317,12 @@ fn every_beginning_is_the_one_spelled_out() {
     });
 }
 
-/// When a bucket may be sealed, whatever the slowest plan; and which readings from before may
-/// decide.
+/// The time until a bucket may be sealed is the one spelled out, whatever the slowest plan. So are
+/// the earlier readings that may decide.
 #[test]
 fn every_eviction_and_early_reading_is_the_one_spelled_out() {
-    // Two seconds in ticks, and one for the reading's own.
+    // The eviction grace of two seconds in ticks, rounded up, and one more for the reading's own
+    // tick.
     let margin = |tiny: &Tiny| {
         let (tick, units) = (10 << tiny.terms.widths.scale, tiny.units(2));
         (units + tick - 1) / tick + 1
@@ -332,7 +338,7 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
         let admits = state.accepts_stale(&tiny.terms, now);
         assert_eq!(admits, early && !spelled.reserved, "{state:?} {now} {spelled:?}");
 
-        // The evictor and a first attempt go by the limiter's own quota.
+        // The evictor and a first attempt use the limiter's own quota.
         let Either::Own(terms) = tiny.refill else { return 1 };
         let ahead = |most: u64| {
             matches!(difference, Difference::Passed(passed) if passed <= most.into()) && !spelled.reserved
@@ -371,8 +377,8 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
     });
 }
 
-/// An undone take is as if it had never happened, if no other caller took; and gives never more, if
-/// one did.
+/// An undone take leaves the bucket as if it had never happened, if no other caller took. If
+/// another caller did, the bucket never has more than without the take.
 #[test]
 fn an_undone_take_mints_nothing() {
     let (mut steps, mut whole) = (0_u64, 0_u64);
@@ -387,12 +393,12 @@ fn an_undone_take_mints_nothing() {
                     assert!(outcome.granted);
                     for wait in [0, 1, 2, 5, range / 4] {
                         let now = since + wait;
-                        // An unused bucket is not to wrap meanwhile.
+                        // Without the take, the stamp of the bucket must not wrap meanwhile.
                         if now - 5 >= terms.backward_from {
                             continue;
                         }
                         for other in [0, 1, 2].map(|n| terms.units(n)) {
-                            // Another caller in between, in both worlds.
+                            // Another caller takes in between, with the undone take and without it.
                             let between = since + wait / 2;
                             let takes = |state: State| match other {
                                 0 => Some(state),
@@ -412,7 +418,7 @@ fn an_undone_take_mints_nothing() {
                                 assert_eq!(ours, theirs, "{}", at());
                                 whole += 1;
                             }
-                            // At most the tokens earned in between are lost.
+                            // An undo loses at most the units earned in between.
                             assert!(theirs - ours <= wait << terms.widths.scale, "{}", at());
                             steps += 1;
                         }

@@ -1,6 +1,6 @@
 // promise: law, never-late
-//! All verbs in random order against the ideal bucket, on a clock that moves both ways and under
-//! quotas that change.
+//! All verbs in random order, compared with the ideal bucket. The clock moves both ways, and the
+//! quota changes.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use crate::word::plan::Plan;
 use crate::word::state::State;
 use crate::word::verb::{Call, Take};
 
-/// One bucket and its engine, of which the word is seen.
+/// One bucket and its engine. The tests see the word of the bucket.
 pub(super) struct Bench {
     engine: Engine,
     pub(super) bucket: Bucket,
 }
 
-/// Takes nothing back.
+/// A ledger that takes nothing back.
 struct Nobody;
 
 impl Ledger for Nobody {
@@ -40,7 +40,7 @@ impl Ledger for Nobody {
     }
 }
 
-/// A reservation to ask for its delay.
+/// Returns the reservation of a receipt, to ask for its delay. A drop of it gives nothing back.
 pub(super) fn reservation(receipt: Receipt, granted: Granted) -> Reservation<'static> {
     Reservation::new(&Nobody, receipt, granted)
 }
@@ -53,7 +53,7 @@ impl Bench {
         (Bench { engine, bucket }, time)
     }
 
-    /// Runs a step. Tells the reading that counted, too.
+    /// Runs a step. Returns the decision, the receipt, and the clock reading that counted.
     fn run(&self, read: impl ReadClock, take: Take, plan: Option<Plan>) -> (Decision, Receipt, u64) {
         let call = Call { take, plan };
         let (done, committed) =
@@ -74,14 +74,14 @@ impl Bench {
         (decision, Some(receipt).filter(|receipt| receipt.units > 0))
     }
 
-    /// Whether the bucket stands as a take has left it.
+    /// Returns whether the bucket stands as a take has left it.
     fn stands(&self, receipt: &Receipt) -> bool {
         let (state, reading) = (self.bucket.state(), self.engine.read());
         state.stands(&reading.refill, reading.tick, receipt.left(self.engine.has_plans()))
     }
 
-    /// Whether nothing of a take is undone: a later one waits whose time was promised on top of it,
-    /// or may have been under another plan.
+    /// Returns whether an undo of a take gives nothing back, because the bucket has changed since.
+    /// That is so if a later caller waits, or if the limiter has plans.
     fn promised_on(&self, receipt: &Receipt) -> bool {
         let (state, reading) = (self.bucket.state(), self.engine.read());
         let level = match receipt.plan {
@@ -91,7 +91,7 @@ impl Bench {
         (level < reading.refill.empty_level || self.engine.has_plans()) && !self.stands(receipt)
     }
 
-    /// Whether the word was changed by it.
+    /// Runs `step`. Returns its result, and whether the word was changed.
     fn committed<R>(&self, step: impl FnOnce() -> R) -> (R, bool) {
         let before = self.bucket.state();
         let result = step();
@@ -186,8 +186,8 @@ fn walk(quota: Asked, room: LayoutOptions, initial: Option<u64>, start: u64, ste
     Driver::new(bench, ideal, unit, time).run(steps);
 }
 
-/// Room for a quota of the same period that is faster and larger by these factors; and a bound on
-/// debt, in parts of the burst.
+/// The options of a layout: the factors of rate and burst for a headroom of the same period, and
+/// the bound on debt in parts of the burst.
 pub(super) type Rooms = (Option<(f64, f64)>, Option<f64>);
 
 pub(super) fn rooms() -> impl Strategy<Value = Rooms> {
@@ -210,7 +210,7 @@ fn listed() -> impl Strategy<Value = Asked> {
     row.prop_map(|row| TABLE.iter().map(|(quota, _)| *quota).chain(EXTREMES).nth(row).expect("a row"))
 }
 
-/// As the reference counts them.
+/// Returns quotas with numbers that the reference can count with.
 fn counted() -> impl Strategy<Value = Asked> {
     quotas().prop_map(|(tokens, nanos, burst)| (tokens.min((1 << 44) - 1), nanos, burst))
 }
@@ -255,8 +255,8 @@ proptest! {
         walk(quota, room_of(rooms, quota), initial, start, steps);
     }
 
-    /// Made before changes and after them, beside the own quota, on readings that are behind by
-    /// jitter and older.
+    /// The plans are made before changes of the quota and after them, and are used beside the own
+    /// quota. Some readings are behind by jitter, and some are older.
     #[test]
     fn any_bucket_keeps_to_the_ideal_under_plans(
         (tokens, nanos, burst) in quotas(),
@@ -265,7 +265,7 @@ proptest! {
         start in starts(),
         steps in steps(moves(), plans(), inner_verbs(), 120),
     ) {
-        // The reference counts a plan's rate times a level.
+        // The reference multiplies a plan's rate by a level, so both are bounded here.
         let quota = (tokens.min(1 << 30), nanos.min(1 << 50), burst.min(1 << 30));
         walk(quota, room_of(rooms, quota), initial, start, steps);
     }
@@ -282,8 +282,8 @@ proptest! {
     }
 }
 
-/// A reservation of nothing is due at once, also behind waiting callers. A drop of it gives
-/// nothing.
+/// A reservation of 0 tokens is due at once, even behind waiting callers. A drop of it gives
+/// nothing back.
 #[test]
 fn a_reservation_of_nothing_is_due_at_once() {
     let quota = Quota::per_second(1).burst(5);

@@ -46,7 +46,7 @@ fn a_month_begins_on_the_first_at_midnight() {
         let window = Window::per_month(10).utc_offset(offset);
         let counter = WindowCounter::with_clock(window, clock);
         let edges = months().into_iter().skip(1).take(40);
-        // No offset is before 1970.
+        // The clock starts a day after 1970 began, so that no offset leads to an earlier time.
         let mut now = DAY;
         mock.advance(Duration::from_nanos(now));
         for edge in edges.map(|day| (day * DAY).wrapping_add_signed(-hours * 3_600 * SECOND as i64)) {
@@ -62,7 +62,8 @@ fn a_month_begins_on_the_first_at_midnight() {
     }
 }
 
-/// A wall clock that is set while the process runs, beside a clock that drifts.
+/// The shift follows a wall clock that is set while the process runs, beside a monotonic clock that
+/// drifts.
 #[test]
 fn the_shift_follows_the_wall_clock_within_a_second() {
     let shift = WallShift::new();
@@ -83,7 +84,7 @@ fn the_shift_follows_the_wall_clock_within_a_second() {
 
 #[test]
 fn the_most_sub_windows_that_fit_are_taken() {
-    // The table of the design: the sub-windows by limit, of 1 s, 1 min, 15 min, 1 h and 1 day.
+    // The sub-windows by limit, for periods of 1 s, 1 min, 15 min, 1 h and 1 day.
     let periods = [1, 60, 900, 3_600, 86_400];
     for (limit, subs) in [
         (1, [41, 47, 51, 51, 51]),

@@ -51,7 +51,7 @@ fn an_attempt_by_the_clock_and_a_faster_quota() {
     beside_a_change(name, [slow(), fast()], threads, |start| (2 - start) * FAST);
 }
 
-/// The counts are there in full or not at all.
+/// An attempt sees the raw tick scale of version 0 in full or not at all.
 #[test]
 fn a_first_reader_and_an_attempt() {
     explore("two first readers, an attempt", || {

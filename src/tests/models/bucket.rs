@@ -61,7 +61,7 @@ impl ReadClock for Behind<'_> {
 #[test]
 fn a_stale_reading_never_refills() {
     explore("a taker that is 2 s behind", || {
-        // A token a second: were the stamp moved back, the 2 s would be earned again.
+        // A token a second: if the stamp moved back, the 2 s would be earned again.
         let world = World::every(SECOND, 2);
         world.mock.advance(Duration::from_secs(100));
         let stale: fn(&World) = |world| {
@@ -90,7 +90,7 @@ fn a_clock_set_back_mints_nothing() {
     });
 }
 
-/// The clock is read again after a lost race: an older reading would set the stamp back.
+/// The clock is read again after a lost race. An older reading would set the stamp back.
 #[test]
 fn a_reading_from_before_a_lost_race_is_not_used() {
     explore("two takers, 9 s meanwhile", || {
@@ -105,8 +105,8 @@ fn a_reading_from_before_a_lost_race_is_not_used() {
     });
 }
 
-/// An attempt by a reading from before another commit takes the tokens that the commit left, at its
-/// stamp.
+/// An attempt by a reading from before another commit takes of the tokens that the commit left, at
+/// the commit's stamp.
 #[test]
 fn an_attempt_just_after_a_later_commit_earns_nothing() {
     explore("two attempts, 2 s meanwhile", || {
@@ -124,8 +124,8 @@ fn an_attempt_just_after_a_later_commit_earns_nothing() {
     });
 }
 
-/// A clock in memory, as a coarse one is: nothing but the word orders its readings. (A mock clock
-/// orders them itself.)
+/// Runs a taker and a looker on a clock in memory, as a coarse clock is: only the word orders its
+/// readings. (A mock clock orders them itself.) The looker's reading is not behind the stamp.
 fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
     explore(name, move || {
         let noted = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! loom: every interleaving.
+//! loom, which tries every interleaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::Notify;
 pub(super) use loom::thread;
 
-/// Tries `f` in every way with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions, and prints how many
-/// those were.
+/// Tries `f` in every interleaving with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions, and prints
+/// their number.
 pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
@@ -22,7 +22,7 @@ pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send +
     assert!(executions.load(Relaxed) > 10, "the model has hardly any interleavings");
 }
 
-/// Opened once.
+/// A gate that is opened once.
 pub(super) struct Gate(Notify, std::sync::atomic::AtomicBool);
 
 impl Gate {
@@ -36,7 +36,7 @@ impl Gate {
     }
 
     pub(super) fn wait(&self) {
-        // It may wake up for nothing.
+        // The wait may end without a notification.
         while !self.1.load(Relaxed) {
             self.0.wait();
         }

@@ -1,7 +1,8 @@
 // promise: law, one-bucket
-//! A key that comes to the map and leaves it: takers, evictors, refunds, plans.
+//! A key that enters the map and leaves it: takers, evictors, refunds, plans.
 //!
-//! A tenth of a token a second, a burst of 1, and at most 12.1 s in all make 1 + 1.21, so 2 grants.
+//! The key earns a tenth of a token a second, with a burst of 1. In at most 12.1 s it has that one
+//! token and earns 1.21, so there are 2 grants.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::word::plan::Plan;
 use crate::word::state::State;
 use crate::word::verb::Take;
 
-/// The time to fill the bucket, and the margin, and a little.
+/// The time to fill the bucket, the eviction grace, and 0.1 s more.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
 
 fn pass_and_evict(world: &World) {
@@ -66,8 +67,8 @@ fn two_evictors() {
     });
 }
 
-/// A bucket that is full, but not yet for the margin, is not evicted: the evictor's clock may be
-/// ahead.
+/// A bucket that is full, but has not been full for the eviction grace, is not evicted: the
+/// evictor's clock may be ahead.
 #[test]
 fn an_evictor_that_is_ahead_waits_for_the_margin() {
     explore("an evictor 1.9 s ahead", || {
@@ -113,12 +114,12 @@ fn removing_a_key_races_with_its_takers() {
             World::take,
             World::take,
         ]);
-        // One for each life of the key.
+        // Each bucket that the key had grants one token at most.
         assert!((1..=2).contains(&world.granted()));
     });
 }
 
-/// Reserves a token of the key, and drops that.
+/// Reserves a token of the key, and drops the reservation.
 fn reserve_and_drop(world: &World) {
     let then = world.removals().latest();
     let step = Take::Reserve { n: 1, max_wait: u64::MAX };
@@ -130,7 +131,8 @@ fn reserve_and_drop(world: &World) {
     }
 }
 
-/// Its next bucket stands where the old one did: both were charged one token at the same instant.
+/// A receipt does not reach the next bucket of a removed key, although that bucket has the same
+/// mark. Both buckets were charged one token at the same instant.
 #[test]
 fn a_receipt_of_a_removed_key_is_void() {
     explore("a reservation that is dropped, remove, a taker of the next bucket", || {
@@ -145,7 +147,7 @@ fn a_receipt_of_a_removed_key_is_void() {
                 }
             },
             |world| {
-                // Of the first bucket it takes nothing.
+                // This thread takes nothing of the first bucket.
                 if world.buckets[0].state() == State::SEALED {
                     world.take_at_length();
                 }
@@ -179,7 +181,7 @@ fn an_overflow_grant_is_void_if_an_entry_came_and_went() {
     });
 }
 
-/// Tokens refunded to an evicted bucket were in it already: it was full.
+/// A refund to an evicted bucket loses no token: the bucket was full.
 #[test]
 fn a_refund_on_a_sealed_bucket_is_lost() {
     explore("a refund, an evictor, a taker", || {
@@ -187,7 +189,8 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
         world.take();
         world.mock.advance(Duration::from_secs(12));
         world.run(&[
-            // By the entry, as a hold does: never to the bucket that comes after it.
+            // The refund is to the entry, as that of a hold is, and never to the bucket that comes
+            // after it.
             |world| {
                 world.engine.settle(&world.buckets[0], None, Settle::Refund(1));
             },
@@ -198,13 +201,13 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
             World::take,
         ]);
         world.take();
-        // If the bucket is still the key's, the refund may have come after a taker: then it counts.
+        // If the key still has this bucket, the refund may have come after a take. It counts then.
         let kept = world.find().is_some_and(|bucket| std::ptr::eq(bucket, &world.buckets[0]));
         assert!((2..=2 + u64::from(kept)).contains(&world.granted()), "{} grants", world.granted());
     });
 }
 
-/// A plan of one token every 100 s.
+/// Returns a plan of one token every 100 s.
 fn slow_plan(world: &World) -> Plan {
     let (slow, own) = (Quota::every(Duration::from_secs(100)), Quota::every(Duration::from_secs(10)));
     Plan::compile(0, slow, own, &world.engine.read().refill, None).unwrap()

@@ -1,9 +1,9 @@
 // promise: law
 //! A quota that changes beside takers, on a clock that moves in steps of 20 ms.
 //!
-//! The fast quota earns 20,000 tokens in a step, the slow one none. The bucket has room for all of
-//! them, and each taker takes all tokens that are there. So the sum of the takes is the sum of the
-//! tokens earned, and tells which ticks counted.
+//! The fast quota earns 20,000 tokens in a step, and the slow one none. The bucket has room for all
+//! of them, and each taker takes all tokens that are there. So the sum of the takes is the sum of
+//! the tokens earned, and shows which ticks counted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -22,7 +22,7 @@ use crate::word::verb::Take;
 
 const BURST: u64 = 100_000;
 const STEP: u64 = 20_000_000;
-/// Tokens in a step.
+/// Tokens that each quota earns in a step.
 pub(super) const FAST: u64 = 20_000;
 const MEDIUM: u64 = 2_000;
 const SLOW: u64 = 0;
@@ -44,7 +44,7 @@ pub(super) fn regimes(first: Quota, secondary: Quota) -> LiveTerms {
     LiveTerms::new(first, Layout::of(first.numbers(), room).unwrap())
 }
 
-/// An empty bucket under the fast quota, of which a burst was taken.
+/// Returns a world under the fast quota, with an empty bucket: its first burst was taken.
 fn world() -> Arc<World> {
     let world = World::of(regimes(fast(), slow()));
     drain(&world);
@@ -72,24 +72,24 @@ fn slow_down(world: &World) {
     set(world, slow());
 }
 
-/// As far as a setter comes that is stopped before it starts the regime.
+/// Publishes the slow quota, like a setter that is stopped before it activates the version.
 fn publish_slow(world: &World) {
     world.engine.source.publish(0, slow().numbers(), &world.engine.clock);
 }
 
-/// The setter goes on.
+/// Activates the published version, like the setter when it goes on.
 fn go_on(world: &World) {
     world.engine.source.activate_next(0, &world.engine.clock);
 }
 
-/// Steps until the last change.
+/// Returns the number of steps until the last change.
 pub(super) fn start(world: &World) -> u64 {
     let start = world.engine.source.changed().expect("the quota was changed");
     assert_eq!(start % STEP, 0, "the start is undecided");
     start / STEP
 }
 
-/// The tokens taken after the first burst.
+/// Returns the tokens taken after the first burst.
 pub(super) fn earned(world: &World) -> u64 {
     world.granted() - BURST
 }
@@ -104,7 +104,8 @@ fn a_taker_and_a_change_of_quota() {
     });
 }
 
-/// A clock in memory that is not `SeqCst`, as one of a user may be. shuttle has no weak memory.
+/// The clock is kept in memory and is not `SeqCst`, as one of a user may be. shuttle has no weak
+/// memory.
 #[test]
 #[cfg(loom)]
 fn a_start_on_a_relaxed_clock_is_not_before_a_reading_of_the_old_quota() {
@@ -150,8 +151,8 @@ fn what_a_faster_quota_earns_counts_from_the_change_on() {
     });
 }
 
-/// It has published, and not yet read the clock. Were a taker to wait for it, the model would find
-/// the deadlock.
+/// The setter has published a version, and has not read the clock yet. If a taker waited for it,
+/// the model would find the deadlock.
 #[test]
 fn nobody_waits_for_a_setter_that_was_stopped() {
     explore("two takers, a setter stopped half-way", || {
@@ -194,8 +195,8 @@ fn a_taker_between_two_setters() {
     two_setters("two setters, a taker", step_and_drain);
 }
 
-/// A clock at which a setter waits until a taker has come to help, and that taker until two more
-/// changes are made.
+/// A clock that stops two threads at their readings. A setter waits until a taker has come to help,
+/// and that taker until two more changes are made.
 #[derive(Default)]
 struct Detour {
     readings: AtomicU64,
@@ -204,7 +205,8 @@ struct Detour {
 }
 
 impl Detour {
-    /// Armed at 0. The setter's reading is the first, and the taker's next.
+    /// Stops a thread by the number of its reading. Number 0 is the setter's, and the next ones are
+    /// the taker's.
     fn pass(&self, helps: &Gate, goes_on: &Gate) {
         let world = || self.world.get().and_then(Weak::upgrade).expect("the world stands");
         match self.readings.fetch_add(1, Relaxed) {
@@ -213,7 +215,7 @@ impl Detour {
                 *self.taker.lock().unwrap() = Some(thread::spawn(move || drain(&world)));
                 helps.wait();
             }
-            // Before it has seen the change.
+            // The taker has not seen the change yet.
             1 => {}
             2 => {
                 helps.open();
@@ -230,10 +232,11 @@ impl Detour {
     }
 }
 
-/// A number of readings that no thread takes before.
+/// A number of readings that the threads do not reach by themselves.
 const LAST_CHANGE: u64 = 1_000;
 
-/// The third change has the slot of the first.
+/// A helper thread that was stopped decides nothing for a later version. The third change has the
+/// slot of the first.
 #[test]
 fn a_helper_that_was_stopped_decides_for_no_later_regime() {
     explore("a taker stopped for two changes, a third", || {
@@ -262,7 +265,8 @@ fn a_helper_that_was_stopped_decides_for_no_later_regime() {
     });
 }
 
-/// The second change has the slot of the first regime.
+/// A first reader that was stopped stores no raw tick scale for a later version. The second change
+/// has the slot of version 0.
 #[test]
 fn a_first_reader_that_was_stopped_counts_for_no_later_regime() {
     explore("a first reader, two changes", || {
@@ -286,7 +290,7 @@ fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
         let quotas = [Quota::every(Duration::from_secs(1)), Quota::every(Duration::from_secs(10))];
         let world = World::of(regimes(quotas[0].burst(1), quotas[1].burst(1)));
         world.take();
-        // Full for the margin by either measure.
+        // The bucket has been full for the eviction grace under either quota.
         world.mock.advance(Duration::from_secs(100));
         world.run(&[
             |world| {
@@ -312,7 +316,8 @@ fn a_bucket_is_not_evicted_within_the_margin_after_a_change() {
     });
 }
 
-/// The second change has the slot of the first regime, whose start is long ago.
+/// The second change has the slot of version 0, whose start is long ago. The eviction grace counts
+/// from the latest change all the same.
 #[test]
 fn a_bucket_is_not_evicted_within_the_margin_after_two_changes() {
     explore("an evictor, the second change", || {
@@ -335,7 +340,7 @@ fn a_bucket_is_not_evicted_within_the_margin_after_two_changes() {
     });
 }
 
-/// A plan earns from the last change on, whichever thread started it.
+/// A plan earns from the last change on, whichever thread activated that change.
 #[test]
 fn a_plan_after_a_setter_that_was_stopped() {
     explore("a setter that was stopped, a taker, a plan", || {

@@ -9,16 +9,16 @@ use crate::keyed::id::EntryId;
 use crate::keyed::ring::{ClockRing, Probe};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Hashes of keys, from this one on.
+/// Hash of the first key. The other key has the next one.
 const FIRST: u32 = 10;
 
-/// A thread that claims the ticket sees the map as its last owner left it: two entries would be
-/// over the bound.
+/// A thread that claims the ticket sees the map as the last owner of the ticket left it. Otherwise
+/// there would be two entries, which is over the bound.
 #[test]
 fn a_ticket_has_one_entry() {
     explore("a ring of one, two keys", || {
         let ring = Arc::new(ClockRing::new(1));
-        // Its segment is made by std's lock, of which no checker knows.
+        // A lock of std guards the making of a segment, and no checker sees that lock.
         drop(ring.admit(0, |_| Probe::Gone));
         let entries = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let threads = [0, 1].map(|key| {

@@ -1,4 +1,4 @@
-//! shuttle: random interleavings, of sequentially consistent memory.
+//! shuttle, which tries random interleavings of sequentially consistent memory.
 
 use std::env;
 
@@ -10,8 +10,8 @@ use shuttle::{Config, Runner};
 /// Preemptions of a schedule of probabilistic concurrency testing.
 const DEPTH: usize = 3;
 
-/// Tries `f` in `SHUTTLE_SCHEDULES` (10,000) random ways, and as many with three preemptions at
-/// random places.
+/// Tries `f` in `SHUTTLE_SCHEDULES` (10,000) random schedules, and in the same number with three
+/// preemptions at random places.
 pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let schedules =
         env::var("SHUTTLE_SCHEDULES").map_or(10_000, |n| n.parse().expect("a number of schedules"));
@@ -23,7 +23,7 @@ pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send +
     assert_eq!((random, bounded), (schedules, schedules));
 }
 
-/// Opened once.
+/// A gate that is opened once.
 pub(super) struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {

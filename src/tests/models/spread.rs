@@ -1,8 +1,8 @@
 // promise: law
-//! A bucket that is spread over two cells, of which each has at most two tokens at hand.
+//! A bucket that is spread over two cells, each with at most two tokens at hand.
 //!
-//! A token takes ten seconds. The clock moves by less, or by enough to fill the bucket. So the
-//! number of tokens granted is known exactly.
+//! A token is earned in ten seconds. The clock moves by less, or by enough to fill the bucket. So
+//! the number of tokens granted is known exactly.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::bucket::receipt::Settle;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 
-/// A token's time.
+/// The time that earns one token, in nanoseconds.
 const SLOT: u64 = 10 * SECOND;
-/// Long enough to fill any bucket.
+/// Longer than the time to fill any bucket.
 const LONG: Duration = Duration::from_secs(100);
 
 struct Hot {
@@ -28,7 +28,7 @@ struct Hot {
     engine: Engine,
     mock: MockClock,
     cells: LeaseCells,
-    /// Since when at the earliest they are granted, and how many tokens.
+    /// The earliest time at which each grant was made, and its tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -59,7 +59,7 @@ impl Hot {
         }
     }
 
-    /// Takes `n` tokens as a thread of that cell.
+    /// Takes `n` tokens as a thread of the cell `own`.
     fn take_n(&self, own: usize, n: u64) -> bool {
         let since = self.engine.clock.nanos();
         let granted = match self.cells.of(own).take(Generation::ONLY, n) {
@@ -82,7 +82,7 @@ impl Hot {
         assert_eq!(self.spread().at_hand(), 0);
     }
 
-    /// Tokens that were granted at a moment or later.
+    /// Returns the tokens granted at a moment or later.
     fn granted_from(&self, moment: u64) -> u64 {
         let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         grants.iter().filter(|(since, _)| *since >= moment).map(|(_, n)| n).sum()
@@ -102,12 +102,12 @@ impl Hot {
     }
 }
 
-/// Less than a token's time.
+/// Moves the clock by half the time that earns a token.
 fn half_a_slot(hot: &Hot) {
     hot.mock.advance(Duration::from_secs(5));
 }
 
-/// Of six tokens two were granted, and two are in each cell.
+/// Returns a bucket of six tokens: two were granted, and two are in each cell.
 fn filled() -> Arc<Hot> {
     let hot = Hot::new(6);
     assert!(hot.take(0) && hot.take(1));
@@ -115,7 +115,7 @@ fn filled() -> Arc<Hot> {
     hot
 }
 
-/// As [`filled`], long ago: the word is as full as it gets.
+/// Returns a bucket like [`filled`], a long time later: the word is as full as the leases allow.
 fn filled_long_ago() -> Arc<Hot> {
     let hot = filled();
     hot.mock.advance(LONG);
@@ -144,8 +144,8 @@ fn takers_of_two_cells_share_what_there_is() {
     });
 }
 
-/// A lease is taken while the bucket is full, and time passes. No token spent from it is granted
-/// twice.
+/// A lease is taken while the bucket is full, and time passes. No token spent from the lease is
+/// granted twice.
 #[test]
 fn a_lease_has_no_room_for_what_is_earned_meanwhile() {
     explore("takers of two cells, a long time meanwhile", || {
@@ -168,7 +168,7 @@ fn a_lease_has_no_room_for_what_is_earned_meanwhile() {
 fn a_thief_and_an_owner_take_each_token_once() {
     explore("an owner, a thief", || {
         let hot = Hot::new(4);
-        // Two are at hand in one cell, and none is left in the word.
+        // Two tokens are at hand in one cell, and none is left in the word.
         assert!(hot.take(0) && hot.take(1));
         assert_eq!(hot.spread().at_hand(), 2);
         hot.run(&[
@@ -206,7 +206,8 @@ fn what_is_gathered_beside_a_spender_is_granted_once() {
     });
 }
 
-/// Leases end while their tokens are spent: the tokens earned until then had no room for those.
+/// Leases end while their tokens are spent. Until then the tokens earned had no room in place of
+/// the spent ones.
 #[test]
 fn a_lease_that_ends_mints_nothing() {
     explore("a spender, a taker of all, a long time before", || {
@@ -226,7 +227,7 @@ fn a_lease_that_ends_mints_nothing() {
     });
 }
 
-/// The other cell's lease is out, spent or not, while this one is filled anew.
+/// The lease of the other cell is out, spent or not, while this cell is filled anew.
 #[test]
 fn a_cell_that_is_filled_beside_a_lease_mints_nothing() {
     explore("a cell that is filled, a spender", || {
@@ -264,7 +265,7 @@ fn what_is_refunded_beside_a_lease_is_granted_once() {
         ]);
         hot.drain();
         let granted = hot.granted();
-        // While another lease is on its way there may be no room for it.
+        // There may be no room for the refund while another lease is being taken.
         assert!(granted == 4 || granted == 5, "{granted}");
     });
 }
@@ -290,7 +291,7 @@ fn a_smaller_burst_holds_for_what_is_leased() {
     });
 }
 
-/// Takers of a bucket whose burst is lowered: in the end no more tokens are left than that.
+/// Lowers the burst beside a taker. In the end no more tokens are left than the new burst.
 fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot), taker: fn(&Hot)) {
     explore(name, move || {
         let quota = Quota::every(Duration::from_secs(10)).burst(before);
@@ -310,8 +311,8 @@ fn a_lower_burst(name: &str, before: u64, after: u64, prepare: fn(&Hot), taker: 
     });
 }
 
-/// The cell of a thread that is stopped while it takes a lease stays as it is: the word has room
-/// for the rest.
+/// The cell of a thread that is stopped while it takes a lease stays as it is. The word is cut to
+/// the room beside that cell.
 #[test]
 fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
     let prepare = |hot: &Hot| assert!(hot.take(0));
@@ -320,7 +321,7 @@ fn a_smaller_burst_holds_beside_a_cell_that_is_kept() {
     });
 }
 
-/// Tokens of the burst before go back while a lease of the new one is taken.
+/// Tokens leased under the burst before go back while a lease is taken under the new one.
 #[test]
 fn a_lease_that_is_taken_while_others_end_mints_nothing() {
     let prepare = |hot: &Hot| {

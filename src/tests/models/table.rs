@@ -1,9 +1,9 @@
 // promise: law, one-bucket
-//! A fixed table: keys that come to it, and take each other's slots. The production code, in sets
+//! A fixed table: keys enter it, and take each other's slots. It is the production code, with sets
 //! of one slot.
 //!
-//! A tenth of a token a second. Five have too many interleavings where each load may return older
-//! values as well: with plain loads they did not end within minutes, and are left out there.
+//! A key earns a tenth of a token a second. Five models are left out of the runs in which each load
+//! may return older values as well: there they did not end within minutes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Denied;
 use crate::word::verb::{Call, Take};
 
-/// The time to earn a token, and the margin, and a little.
+/// The time to earn a token, the eviction grace, and 0.1 s more.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
 
-/// Two keys, by hash. Both have set 0 as their home, and set 1, if there is one, as the other.
+/// Indexes of two keys. The home of both is set 0, and their other set is set 1, if there is one.
 const ADA: usize = 0;
 const BOB: usize = 1;
 
@@ -42,9 +42,9 @@ struct World {
     mock: MockClock,
     table: Table,
     hashes: [u64; 2],
-    /// The bucket that a key shares without room: here, each key has its own.
+    /// The overflow buckets, which keys without room share. Here each key has its own.
     overflows: [Bucket; 2],
-    /// The time at which each grant is earned.
+    /// The time at which each grant is earned, and its tokens.
     grants: [Mutex<Vec<(u64, u64)>>; 2],
 }
 
@@ -64,7 +64,8 @@ impl World {
         })
     }
 
-    /// Takes a token, as a limiter does that shares. True if there was one.
+    /// Takes a token, like a limiter in which keys without room share a bucket. Returns whether one
+    /// was granted.
     fn take(&self, key: usize) -> bool {
         let (hash, now) = (self.hashes[key], Now(&self.engine));
         let attempt = self
@@ -80,14 +81,15 @@ impl World {
         done.map_or_else(|| self.take_by_the_loop(key), |done| self.note(key, done.into()))
     }
 
-    /// Takes a token as the verbs do that have no attempt.
+    /// Takes a token by the loop, as the verbs do that make no attempt. Returns whether one was
+    /// granted.
     fn take_by_the_loop(&self, key: usize) -> bool {
         let call = Take::Exactly(1).into();
         let seat = Seat { world: self, key };
         protocol::acquire(&self.engine, seat, Now(&self.engine), call).is_ok_and(|done| self.note(key, done))
     }
 
-    /// Notes a grant. True if it is one.
+    /// Notes a grant. Returns whether the outcome is one.
     fn note(&self, key: usize, Done { outcome, reading, .. }: Done) -> bool {
         if outcome.granted {
             let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,8 +192,8 @@ fn a_key_has_one_slot() {
             },
         ]);
         world.drain(ADA);
-        // A newcomer that finds the latch taken shares a bucket. Its take there is void, and lost,
-        // if the key has a slot after it.
+        // A thread that finds the latch taken uses the overflow bucket. Its take there is void, and
+        // the token lost, if the key has a slot after it.
         assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
     });
 }
@@ -207,8 +209,8 @@ fn two_newcomers_of_a_set_find_a_slot_each() {
     });
 }
 
-/// A caller that decides on a slot that goes to another key is not charged there, nor is the other
-/// key for this caller.
+/// A slot may go to another key while a caller decides on it. The caller is then not charged there,
+/// nor is the other key charged for the caller.
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_slot_that_changes_hands_is_charged_for_its_own_key() {
@@ -230,8 +232,8 @@ fn a_slot_that_changes_hands_is_charged_for_its_own_key() {
     });
 }
 
-/// A bucket that is full, but not yet for the margin, is not given away: its key's next caller may
-/// have an earlier clock.
+/// A bucket that is full, but has not been full for the eviction grace, keeps its slot: its key's
+/// next caller may have an earlier clock.
 #[test]
 fn a_slot_is_not_given_away_within_the_margin() {
     explore("a newcomer 1.9 s ahead", || {
@@ -247,7 +249,7 @@ fn a_slot_is_not_given_away_within_the_margin() {
     });
 }
 
-/// A newcomer that was stopped begins with the time at which it goes on.
+/// An inserting thread that was stopped reads the clock when it goes on.
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
@@ -263,7 +265,8 @@ fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
     });
 }
 
-/// A key that was removed leaves no word behind that its slot's next key could have.
+/// A removed key leaves no word in its slot that the next key could have as well. A late take would
+/// charge the next key by it.
 #[test]
 fn a_removed_key_charges_nobody_after_it() {
     explore("a taker, a remover, a newcomer", || {
@@ -278,8 +281,8 @@ fn a_removed_key_charges_nobody_after_it() {
     });
 }
 
-/// A refusal is that of the key's own bucket, though its slot was another's between two looks at
-/// whose it is.
+/// Runs a taker whose slot is another key's between two checks of its fingerprint. A refusal must
+/// be that of the key's own bucket.
 #[cfg(any(shuttle, rmw_loads))]
 fn two_keys_have_the_slot_beside(name: &'static str, taker: fn(&World)) {
     explore(name, move || {
@@ -288,8 +291,8 @@ fn two_keys_have_the_slot_beside(name: &'static str, taker: fn(&World)) {
         world.run(&[taker, |world| {
             world.pass();
             world.drain(BOB);
-            // (Had it been full for the margin to be forgotten, a reading that is later still would
-            // find it full.)
+            // (If the slot changed hands by eviction, the bucket would have been full for the
+            // eviction grace. A reading that is later still would find it full.)
             world.remove(BOB);
             world.mock.advance(Duration::from_millis(2_100));
             world.take(ADA);
@@ -330,7 +333,7 @@ fn a_key_that_gets_a_slot_brings_its_debts() {
     });
 }
 
-/// Tokens refunded to a slot that has gone to another key are not the other key's.
+/// A refund to a slot that has gone to another key gives that key no tokens.
 #[test]
 fn a_refund_is_for_its_own_key() {
     explore("a refund, a newcomer that gets the slot", || {

@@ -14,7 +14,7 @@ use crate::time::clock::Moment;
 use crate::word::plan::Plan;
 use crate::word::verb::{Call, Take};
 
-/// A token's time.
+/// The time that earns one token, in nanoseconds.
 const SLOT: u64 = 10 * SECOND;
 
 fn empty() -> Arc<World> {
@@ -43,7 +43,7 @@ fn two_reservers_have_a_slot_each() {
         world.run(&[reserve, reserve, half_a_slot]);
         let third = world.reserve().expect("there is room for 4 tokens of debt");
         assert_eq!(world.commit(third), 3 * SLOT);
-        // The token taken at 0, two slots, and that one.
+        // The tokens are the one taken at time 0, those of the two slots, and the third.
         assert_eq!(world.granted(), 4);
         world.assert_law(SLOT, 1);
     });
@@ -59,12 +59,13 @@ fn a_taker_is_not_before_those_who_reserved() {
         world.mock.advance(Duration::from_secs(10));
         world.take_alone();
         world.assert_law(SLOT, 1);
-        // Those at 0 and at 10 s; at 20 s the reserver, if the taker was before it, or the taker.
+        // The grants are at 0 s and at 10 s, and one at 20 s: to the reserver if the taker was
+        // before it, else to the taker.
         assert_eq!(world.granted(), 3);
     });
 }
 
-/// The caller behind the dropped reservation keeps its promise. The next caller is one slot later,
+/// The reservation behind the dropped one keeps its time. The next reservation is one slot later,
 /// whether or not the dropped one was overtaken.
 #[test]
 fn the_last_in_line_gives_all_back_and_an_overtaken_one_nothing() {
@@ -88,8 +89,8 @@ fn a_slot_that_is_given_back_is_taken_once() {
         }]);
         let kept = world.last_grant();
         let next = world.reserve().expect("there is room for 4 tokens of debt");
-        // One of those that dropped may have been overtaken by the other, which is before or behind
-        // the one kept.
+        // One of the dropped reservations may have been overtaken by the other. It is then before
+        // the kept one or behind it.
         let next = world.commit(next);
         assert!(next == kept + SLOT || next == kept + 2 * SLOT, "{kept}, {next}");
         world.assert_law(SLOT, 1);
@@ -120,8 +121,8 @@ fn take_of_the_second(world: &World) {
     let _ = world.run_on(&world.buckets[1], world.now(), Take::Exactly(1));
 }
 
-/// The tokens that are held of the first limit, while the second is asked, are earned by it again;
-/// given back on top of that they would be there twice.
+/// The first limit earns the held tokens again while the second limit is asked. If they were given
+/// back on top of that, they would be there twice.
 #[test]
 fn what_is_undone_mints_nothing() {
     explore("two limits at once, a taker of the first", || {
@@ -192,7 +193,7 @@ fn what_is_refunded_is_granted_once() {
     });
 }
 
-/// A hold that cost two more than was held, beside one that reserves: both are in line.
+/// A hold that cost two tokens more than were held stands in line with a reservation beside it.
 #[test]
 fn what_is_charged_later_is_earned_before_others() {
     explore("a hold that is settled for more, a reserver", || {
@@ -208,8 +209,8 @@ fn what_is_charged_later_is_earned_before_others() {
     });
 }
 
-/// A reading from before decides where it is surely later than the stamp, and else a new one is
-/// taken.
+/// An earlier reading decides where it is surely later than the stamp, or behind it by jitter.
+/// Elsewhere a new reading is taken.
 #[test]
 fn a_reading_from_before_mints_nothing() {
     explore("a taker by a reading from before, another", || {
@@ -233,14 +234,14 @@ fn a_reading_from_before_mints_nothing() {
     });
 }
 
-/// A token every 5 s: twice the limiter's own rate.
+/// Returns a plan of a token every 5 s: twice the limiter's own rate.
 fn fast_plan(world: &World) -> Plan {
     let (fast, own) = (Quota::every(Duration::from_secs(5)).burst(2), Quota::every(Duration::from_secs(10)));
     Plan::compile(0, fast, own, &world.engine.read().refill, None).unwrap()
 }
 
-/// Two tokens of two are reserved. The plan earns two in 10 s, and one is taken: for the own quota
-/// the bucket stands where it stood.
+/// Both tokens of the bucket are reserved. A plan earns two tokens in 10 s, and one is taken under
+/// it. By the mark of the own quota the bucket then stands as the reservation left it.
 #[test]
 fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
     explore("a reservation that is dropped, a plan's taker, 10 s", || {

@@ -58,7 +58,7 @@ impl World {
         let by = |reading| WindowTerms::<ANY>::of(reading);
         let attempt = self.word.attempt_by(Order::WordFirst, Now(&self.engine), n, by).ok();
         match attempt.or_else(|| self.engine.attempt_again_by(&self.word, Now(&self.engine), n, by)) {
-            // A reading that is behind counts at the stamp.
+            // A reading that is behind the stamp counts at the stamp.
             Some((outcome, reading)) => self.note(outcome.granted, reading.nanos() + self.behind(outcome), n),
             None => {
                 let done = self.charge(n, None);
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Takes `n` tokens at a reading that was taken before.
+    /// Takes `n` tokens at an earlier reading.
     fn take_at(&self, now: Moment, n: u64) -> bool {
         let Done { outcome, reading, .. } = self.charge(n, Some(now));
         self.note(outcome.granted, reading.nanos() + self.behind(outcome), n)
@@ -84,7 +84,7 @@ impl World {
 
     /// Returns the time from a reading to the stamp that it is behind.
     fn behind(&self, outcome: Outcome) -> u64 {
-        // From the first use, a lag counts to the end of the window.
+        // In a window from the first use, a lag counts to the end of the window.
         let ticks = outcome.lag.checked_sub(FIRST_USE_TICKS + 1).unwrap_or(outcome.lag);
         ticks * PERIOD / self.ticks
     }
@@ -102,7 +102,7 @@ impl World {
         grants.iter().map(|(at, _)| *at).min().expect("a token was granted")
     }
 
-    /// Returns the tokens granted from a time on, for as long as a span.
+    /// Returns the tokens granted in the `span` nanoseconds from the time `from` on.
     fn granted(&self, from: u64, span: u64) -> u64 {
         let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         grants.iter().filter(|(at, _)| (from..from + span).contains(at)).map(|(_, n)| n).sum()
@@ -136,7 +136,7 @@ fn takers_over_an_edge() {
     });
 }
 
-/// A reading of the window before counts in the window of the stamp.
+/// A reading in the window before counts in the window of the stamp.
 #[test]
 fn a_stale_reading_opens_no_window_again() {
     explore("a fixed window, a stale reading", || {
@@ -173,14 +173,14 @@ fn a_window_from_the_first_use_ends_a_period_after_it() {
     });
 }
 
-/// Never more than the limit in any period, and no token later than a sub-window.
+/// No period has more than the limit, and each token comes back at most a sub-window late.
 #[test]
 fn a_sliding_window_over_the_edges_of_sub_windows() {
     explore("a sliding window", || {
         let window = window(2).granularity(Duration::from_secs(12)).unwrap();
         let sub = window.sub_window().unwrap();
         let world = World::new(window);
-        // At the end of a sub-window.
+        // The last nanosecond of a sub-window.
         world.mock.advance(sub - Duration::from_nanos(1));
         world.run(&[
             |world| _ = world.take(1),
@@ -200,7 +200,7 @@ fn a_sliding_window_over_the_edges_of_sub_windows() {
     });
 }
 
-/// An undone take leaves the tokens of others where they were taken.
+/// An undone take leaves the tokens of other takes in their sub-windows.
 #[test]
 fn an_undo_takes_back_its_own_tokens() {
     explore("a sliding window, an undo", || {

@@ -1,8 +1,8 @@
 //! The world of the models: a limiter with one key, and a note of its grants and their times.
 //!
-//! papaya is not made for model checkers: the one place of a key in the map is a stand-in, an
-//! atomic index into buckets made ahead; the protocol on it is the production code of
-//! `src/bucket/engine.rs`.
+//! papaya is not made for model checkers. A stand-in has the place of the key in the map: an atomic
+//! index into buckets that are made beforehand. The protocol on it is the production code of
+//! `src/keyed/protocol.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,40 +27,40 @@ use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// A tick of the models' slowest quota is shorter.
+/// A bound on the length of a tick: one of the models' slowest quota is shorter.
 const TICK: u64 = SECOND / 1000;
 
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) mock: MockClock,
-    /// The bucket that the key shares while it has no entry; or, where there is no map, the only
-    /// one.
+    /// The overflow bucket, which the key shares while it has no entry. Where there is no map, it
+    /// is the only bucket.
     pub(super) overflow: Bucket,
-    /// Those that the key gets, one for each of its lives.
+    /// The buckets that the key gets, another one with each entry.
     pub(super) buckets: [Bucket; 4],
     used: AtomicU64,
-    /// Number of the key's bucket, from 1 on; 0 if it has no entry.
+    /// Number of the key's bucket, from 1 on; 0 if the key has no entry.
     entry: AtomicU64,
-    /// The latest removal of the key.
+    /// Removals in the key's shard.
     removed: AtomicU64,
     /// The time at which each grant is earned, and its tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
 
 impl World {
-    /// A tenth of a token a second, this burst, and a debt of 4.
+    /// Creates a world with a tenth of a token a second, this burst, and a debt of 4.
     pub(super) fn new(burst: u64) -> Arc<World> {
         World::every(10 * SECOND, burst)
     }
 
-    /// A token each `nanos`.
+    /// Creates a world with a token each `nanos`, this burst, and a debt of 4.
     pub(super) fn every(nanos: u64, burst: u64) -> Arc<World> {
         World::of(fixed(nanos, burst))
     }
 }
 
-/// Grants and the times at which they are earned keep the law: over any time at most the burst, and
-/// a token each `nanos`.
+/// Asserts that grants, each with the time at which it is earned, keep the law. Over any time they
+/// have at most the burst, and a token each `nanos`.
 pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
     let mut grants = grants.to_vec();
     grants.sort_unstable();
@@ -74,7 +74,7 @@ pub(super) fn assert_law(grants: &[(u64, u64)], nanos: u64, burst: u64) {
     }
 }
 
-/// A token each `nanos`, and a debt of 4.
+/// Returns terms that never change: a token each `nanos`, this burst, and a debt of 4.
 pub(super) fn fixed(nanos: u64, burst: u64) -> LiveTerms {
     let numbers = RawQuota { tokens: 1, nanos, burst };
     let room = LayoutOptions { max_debt: Some(4), ..LayoutOptions::DEFAULT };
@@ -118,22 +118,22 @@ impl World {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time at which the last noted grant is earned.
+    /// Returns the time at which the last noted grant is earned.
     pub(super) fn last_grant(&self) -> u64 {
         self.grants().last().expect("something was granted").0
     }
 
-    /// Tokens that were granted.
+    /// Returns the tokens granted.
     pub(super) fn granted(&self) -> u64 {
         self.grants().iter().map(|(_, tokens)| tokens).sum()
     }
 
-    /// Over any time at most the burst was granted, and a token each `nanos`.
+    /// Asserts that over any time at most the burst was granted, and a token each `nanos`.
     pub(super) fn assert_law(&self, nanos: u64, burst: u64) {
         assert_law(&self.grants(), nanos, burst);
     }
 
-    /// As a decision begins.
+    /// Makes the attempts with which a decision begins.
     fn attempt(&self, first: Order, bucket: &Bucket) -> Option<(Outcome, Reading)> {
         match bucket.attempt(first, self.now(), 1) {
             Ok(done) => Some(done),
@@ -166,7 +166,7 @@ impl World {
         done.expect("it is never sealed")
     }
 
-    /// Runs a step on the key's bucket, which it gets if it has none.
+    /// Runs a step on the key's bucket. The key gets a bucket if it has none.
     pub(super) fn acquire(&self, step: Take) -> Result<Done, Denied> {
         protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), step.into())
     }
@@ -175,13 +175,13 @@ impl World {
         Shard { latest: &self.removed, hash: 1 }
     }
 
-    /// Takes a token of the key, without an attempt ahead: whatever an attempt decides does not
-    /// come this way.
+    /// Takes a token of the key by the loop, without an attempt before it. (A take that an attempt
+    /// decides does not come to the loop.)
     pub(super) fn take_at_length(&self) {
         self.take_as(None);
     }
 
-    /// As [`take_alone`](World::take_alone), without an attempt ahead.
+    /// Like [`take_alone`](World::take_alone), but by the loop, without an attempt before it.
     pub(super) fn take_alone_at_length(&self) {
         self.note(self.run_on(&self.overflow, self.now(), Take::Exactly(1)));
     }
@@ -204,7 +204,7 @@ impl World {
         self.note(done.unwrap_or_else(|| self.run_on(bucket, self.now(), Take::Exactly(1))));
     }
 
-    /// The bucket of the key, if it has one.
+    /// Returns the bucket of the key, if it has one.
     pub(super) fn find(&self) -> Option<&Bucket> {
         self.bucket(self.entry.load(Ordering::Acquire))
     }
@@ -213,7 +213,7 @@ impl World {
         entry.checked_sub(1).map(|index| &self.buckets[index as usize])
     }
 
-    /// A new bucket, if there was no entry.
+    /// Gives the key an entry with a new bucket, and returns that, if there was no entry.
     fn insert(&self) -> Option<&Bucket> {
         let number = self.used.fetch_add(1, Ordering::Relaxed) + 1;
         let inserted = self.entry.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
@@ -250,7 +250,8 @@ impl World {
 }
 
 impl World {
-    /// Reserves a token where there is no map. A dropped reservation was not granted.
+    /// Reserves a token where there is no map. The grant is noted only if the reservation is
+    /// committed.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
         let step = Take::Reserve { n: 1, max_wait: u64::MAX };
         let Done { outcome, reading, .. } = self.run_on(&self.overflow, self.now(), step);
@@ -258,7 +259,7 @@ impl World {
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
     }
 
-    /// Keeps the reservation, and returns the time at which it is earned.
+    /// Commits the reservation, and returns the time at which it is earned.
     pub(super) fn commit(&self, reservation: Reservation<'_>) -> u64 {
         let ready = reservation.ready_at().0;
         let _ = reservation.commit();

@@ -1,10 +1,10 @@
-//! Steps as they are read off the design, in plain integers.
+//! The steps of docs/design.md, spelled out in plain integers.
 
 use super::Either;
 use crate::quota::layout::Widths;
 use crate::word::terms::Terms;
 
-/// A tiny bucket, and the questions to it: a tick earns `up / down` units.
+/// A tiny bucket: a tick earns `up / down` units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiny {
     pub(super) refill: Either,
@@ -12,9 +12,9 @@ pub(super) struct Tiny {
     pub(super) up: i128,
     pub(super) down: i128,
     pub(super) capacity: i128,
-    /// It earns nothing before this tick.
+    /// The tick before which the bucket earns nothing.
     pub(super) since: i128,
-    /// Marks are known modulo this.
+    /// Units in one turn of the stamp. Marks are known modulo this number.
     pub(super) turn: i128,
 }
 
@@ -27,12 +27,12 @@ impl Tiny {
         tokens << self.terms.widths.fraction
     }
 
-    /// Tokens of the burst.
+    /// Returns the burst in tokens.
     pub(super) fn burst(&self) -> u64 {
         ((self.capacity - i128::from(self.terms.empty_level)) >> self.terms.widths.fraction) as u64
     }
 
-    /// The units earned from the beginning until a tick.
+    /// Returns the units earned from tick 0 until `tick`.
     pub(super) fn until(&self, tick: i128) -> i128 {
         tick * self.up / self.down
     }
@@ -41,7 +41,7 @@ impl Tiny {
         self.until(now) - self.until((now - passed).max(self.since).min(now))
     }
 
-    /// The least number of ticks after `now` that earn `units`.
+    /// Returns the least number of ticks after `now` that earn `units`.
     pub(super) fn ticks(&self, now: i128, units: i128) -> i128 {
         let goal = (self.until(now.max(self.since)) + units) * self.down;
         (goal + self.up - 1) / self.up - now
@@ -59,21 +59,22 @@ impl Tiny {
         }
     }
 
-    /// So short a range has windows of 2 ticks; after a change of quota the second is a 64th of it.
+    /// Returns the jitter window and the backward window, in ticks. In a range this short each has
+    /// 2 ticks. After a change of quota the backward window is a 64th of the range, rounded up.
     pub(super) fn windows(&self) -> (i128, i128) {
         let changed = self.terms.widths.fixed_debt;
         (2, if changed { (self.range() + 63) / 64 } else { 2 })
     }
 }
 
-/// How a difference to the stamp is read.
+/// The meaning of a difference between a reading and the stamp.
 pub(super) enum Difference {
     Passed(i128),
     Jitter(i128),
     Jump,
 }
 
-/// A step as it is read off the design: all that is rounded is spelled out.
+/// A bucket at a reading, by docs/design.md, with each rounding spelled out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spelled<'a> {
     pub(super) tiny: &'a Tiny,
@@ -82,15 +83,15 @@ pub(super) struct Spelled<'a> {
     pub(super) stamp: i128,
     pub(super) lag: i128,
     pub(super) adopted: bool,
-    /// A word of no key, or never charged: nothing is given to it.
+    /// True if the word is `FULL` or `SEALED`: no units are given to such a word.
     pub(super) reserved: bool,
-    /// The units that the limiter's own quota earns until it has 0 of them.
+    /// The mark: the time at which the level was 0, in units that the limiter's own quota earns.
     pub(super) empty_at: i128,
     pub(super) empty_level: i128,
     pub(super) lowest: i128,
 }
 
-/// Granted, units taken, level, lag, and the word to commit.
+/// The result of a step: granted, units taken, level, lag, and the word to commit.
 pub(super) type Came = (bool, u64, u64, u64, Option<u64>);
 
 impl<'a> Spelled<'a> {
@@ -113,7 +114,7 @@ impl<'a> Spelled<'a> {
         if reserved {
             (level, committed, lag, adopted) = (capacity, now, 0, false);
         }
-        // The most debt: the chosen one, or one burst.
+        // The largest debt is the fixed one, or else at most one burst.
         let debt = if fixed_debt { empty_level } else { empty_level.min(capacity - empty_level) };
         let empty_at = ((charged << tiny.terms.widths.scale) - stored).rem_euclid(tiny.turn);
         let lowest = empty_level - debt;
@@ -150,7 +151,7 @@ impl<'a> Spelled<'a> {
         ((self.level - empty_level).max(0) / token * token).min(most)
     }
 
-    /// Ticks until all of `need` is earned.
+    /// Returns the ticks until all of `need` is earned.
     pub(super) fn delay(&self, need: i128) -> i128 {
         let missing = need + self.empty_level - self.level;
         if missing <= 0 { 0 } else { self.tiny.ticks(self.now + self.lag, missing) + self.lag }
@@ -168,7 +169,7 @@ impl<'a> Spelled<'a> {
     }
 
     pub(super) fn undo(&self, need: i128, before: i128, since: i128) -> Option<u64> {
-        // As it was at its stamp, if the reading is behind that.
+        // A reading behind the stamp counts as the stamp's own tick.
         let then = self.now + self.lag;
         let earned = match self.tiny.difference(since, then) {
             Difference::Passed(passed) => self.tiny.earned(then, passed),
