@@ -122,7 +122,8 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
             && terms.backward_from < terms.jitter_from()
             && terms.jitter_from() <= terms.mask
     );
-    // The range tells a full bucket from one whose stamp wrapped, unless it is too long to wrap.
+    // The range is at least 64 fills, so that a full bucket differs from one whose stamp wrapped. A
+    // range of 2^62 ns never wraps.
     let fill = u128::from(terms.ticks_for(0, terms.capacity));
     // Rounding the multiplier up makes the range shorter by less than a tick in 2^62 ns.
     let nanos = terms.ticks.nanos_until(0, terms.mask + 1);
