@@ -112,6 +112,10 @@ pub(crate) enum Fault {
     FieldCarries,
     /// An undo takes back the newest tokens.
     UndoneAnywhere,
+    /// A window is evicted as soon as it is over.
+    EdgeWithoutMargin,
+    /// The word of a removed key of a table is given to another key within its tick.
+    WindowGivenAway,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

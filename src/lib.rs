@@ -112,7 +112,10 @@ pub use limiter::rate_limiter::RateLimiter;
 pub use limiter::token_bucket::TokenBucket;
 #[cfg(feature = "tokio")]
 pub use limiter::tokio::PacedStream;
-pub use limiter::window_counter::{WindowCounter, WindowCounterBuilder};
+pub use limiter::window_builder::{WindowCounterBuilder, WindowLimiterBuilder};
+pub use limiter::window_counter::WindowCounter;
+pub use limiter::window_key::{Cap, PinnedWindows, WindowKey};
+pub use limiter::window_limiter::WindowLimiter;
 pub use quota::error::InvalidQuota;
 pub use quota::rate::{AtMost, Quota};
 pub use quota::window::Window;

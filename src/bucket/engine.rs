@@ -7,6 +7,7 @@ use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};
+use crate::quota::counts::Counting;
 use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
@@ -100,6 +101,11 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn read(&self) -> Reading {
         self.source.read(&self.clock, None)
+    }
+
+    /// Returns whether the words count windows.
+    pub(crate) fn counts_windows(&self) -> bool {
+        self.source.counts().counting != Counting::Bucket
     }
 
     /// Records a plan under which an empty bucket needs `ticks` to fill.

@@ -203,7 +203,7 @@ impl LiveTerms {
 
     /// Returns the counts of a window.
     #[inline(always)]
-    pub(crate) fn counts(&self) -> CountWidths {
+    pub(crate) const fn counts(&self) -> CountWidths {
         self.widths.counts
     }
 
@@ -219,15 +219,15 @@ impl LiveTerms {
         Ok(if quota.capacity() < before.burst { Change::LowerBurst } else { Change::Other })
     }
 
+    /// Compiles a cap on top of the limit in force.
+    pub(crate) fn cap(&self, limiter: u64, limit: u64) -> Result<Plan, WindowError> {
+        self.counts().check(limit)?;
+        Ok(Plan::cap(limiter, limit, self.numbers.load()))
+    }
+
     /// Puts another limit of a window into force, if the counts can hold it.
     pub(crate) fn set_limit(&self, limit: u64, clock: &Clock) -> Result<(), WindowError> {
-        let most = self.widths.counts.most();
-        if limit == 0 {
-            return Err(WindowError::NoLimit);
-        }
-        if limit > most {
-            return Err(WindowError::LimitTooWide(limit, most));
-        }
+        self.counts().check(limit)?;
         self.replace(|before| RawQuota { burst: limit, ..before }, clock);
         Ok(())
     }

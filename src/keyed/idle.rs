@@ -3,8 +3,10 @@
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
+use crate::quota::counts::Counting;
 use crate::word::state::{Reading, State};
 use crate::word::terms::EVICTION_GRACE;
+use crate::word::window::{ANY, WindowTerms};
 
 /// A check of idle buckets: a reading, the slowest plan, and the last change of quota.
 #[derive(Clone, Copy)]
@@ -29,17 +31,37 @@ impl IdleCheck {
     /// Flag in a wait: the wait also has to outlast `grace_left`.
     const GRACE: u64 = 1 << 63;
 
-    /// Returns the ticks until the bucket may be sealed; 0 if it may be sealed now. Smaller values
-    /// are due earlier.
-    pub(crate) fn ticks_until_idle(&self, state: State) -> u64 {
+    /// Returns the wait until the bucket may be sealed, in ticks of a bucket or nanoseconds of a
+    /// window; 0 if it may be sealed now. Smaller values are due earlier.
+    pub(crate) fn wait_until_idle(&self, state: State) -> u64 {
+        if self.counts_windows() {
+            return self.wait_of_window(state);
+        }
         let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
         let no_grace = self.grace_left == 0 || !state.is_level() || injected(Fault::NoGraceAfterChange);
         if no_grace { ticks } else { ticks | IdleCheck::GRACE }
     }
 
+    fn counts_windows(&self) -> bool {
+        self.reading.refill.widths.counts.counting != Counting::Bucket
+    }
+
+    /// Returns the wait of a window. A change of limit does not matter: nothing is earned.
+    #[inline(never)]
+    fn wait_of_window(&self, state: State) -> u64 {
+        let terms = WindowTerms::<ANY>::of(self.reading, None).refill;
+        match state.is_level() {
+            true => terms.idle_from(state, &self.reading).saturating_sub(self.reading.nanos()),
+            false => 0,
+        }
+    }
+
     /// Returns the clock reading at the end of a wait.
     pub(crate) fn due_at(&self, wait: u64) -> u64 {
         let now = self.reading.nanos();
+        if self.counts_windows() {
+            return now.saturating_add(wait);
+        }
         let nanos = self.reading.refill.ticks.nanos_until(now, wait & !IdleCheck::GRACE);
         now.saturating_add(if wait & IdleCheck::GRACE == 0 { nanos } else { nanos.max(self.grace_left) })
     }
@@ -54,12 +76,28 @@ pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<bo
         if state.is_claimed() {
             return (Ok(false), None);
         }
-        match idle.ticks_until_idle(state) {
+        match idle.wait_until_idle(state) {
             0 => (Ok(true), (!injected(Fault::NoSeal)).then_some(State::SEALED)),
             wait => (Err(idle.due_at(wait)), None),
         }
     };
     bucket.update(|_| IdleCheck::now(engine), step).0
+}
+
+/// Forgets the tokens of a window, whose key keeps the bucket. Returns false if it was sealed
+/// already.
+///
+/// `count` counts the removal, as in [`seal`].
+pub(crate) fn forget(engine: &Engine, bucket: impl BucketRef, count: impl Fn()) -> bool {
+    let read = |_| {
+        count();
+        engine.read()
+    };
+    let step = |state: State, reading: &Reading| {
+        let forgotten = || WindowTerms::<ANY>::of(*reading, None).refill.forgotten(state, reading.tick);
+        (state.is_level(), state.is_level().then(forgotten))
+    };
+    bucket.update(read, step).0
 }
 
 /// Seals a bucket with any level. Returns false if it was sealed already.

@@ -14,6 +14,7 @@ use crate::keyed::store::{MapStore, Store, StoreGuard};
 use crate::keyed::table::{Table, hash_of};
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
+use crate::quota::window_error::InvalidWindow;
 use crate::word::plan::Plan;
 use crate::word::terms::EVICTION_GRACE;
 
@@ -96,6 +97,10 @@ impl<K> Keyspace<K> {
         let plan = self.engine.source.plan(self.id, quota, &self.engine.clock)?;
         self.engine.admit_plan(plan.ticks_to_fill());
         Ok(self.overflow.admit(plan))
+    }
+
+    pub(crate) fn cap(&self, limit: u64) -> Result<Plan, InvalidWindow> {
+        Ok(self.engine.source.cap(self.id, limit)?)
     }
 }
 

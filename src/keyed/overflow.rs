@@ -48,6 +48,7 @@ impl OverflowSet {
     pub(crate) fn of(plan: Option<&Plan>) -> OverflowSet {
         match plan {
             None => OverflowSet::Own,
+            Some(plan) if plan.overflow_set == Plan::OWN_SET => OverflowSet::Own,
             Some(plan) if usize::from(plan.overflow_set) < PLANS => OverflowSet::Plan(plan.overflow_set),
             Some(_) => OverflowSet::None,
         }

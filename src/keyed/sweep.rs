@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::live_terms::Change;
+use crate::fault::{Fault, injected};
 use crate::keyed::idle;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
@@ -13,6 +14,7 @@ use crate::keyed::store::{FoundBucket, MapStore, Store, StoreGuard};
 use crate::keyed::table::SlotRef;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
+use crate::quota::window_error::InvalidWindow;
 use crate::word::state::State;
 
 impl<K: Eq> Keyspace<K> {
@@ -23,12 +25,22 @@ impl<K: Eq> Keyspace<K> {
         self.made_room();
         Ok(())
     }
+
+    /// Puts another limit of windows into force.
+    ///
+    /// When a window is forgotten does not depend on it, so no key makes room earlier.
+    pub(crate) fn set_limit(&self, limit: u64) -> Result<(), InvalidWindow> {
+        Ok(self.engine.source.set_limit(limit, &self.engine.clock)?)
+    }
 }
 
 impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
         let entry = self.entry(pin, key);
         let Some(found) = entry.get() else { return false };
+        if let (StoreGuard::Table(_), true) = (pin, self.forgets_in_place()) {
+            return idle::forget(&self.engine, found, || self.shard(pin, entry.key).raise());
+        }
         let live = idle::seal(found, || self.shard(pin, entry.key).raise());
         if live && let Some(hot) = &self.hot {
             hot.drop_leases(found.id());
@@ -39,6 +51,15 @@ impl<K: Hash + Eq> Keyspace<K> {
         }
         self.made_room();
         live
+    }
+
+    /// Returns whether a removed key of a table keeps its slot, with no token used, until its
+    /// window is over.
+    ///
+    /// In the tick of a window, which may be a day, the next key of the slot could have the word of
+    /// the key before it, and be charged for a thread that is about to commit on that.
+    fn forgets_in_place(&self) -> bool {
+        self.engine.counts_windows() && !injected(Fault::WindowGivenAway)
     }
 
     /// Removes every key.
@@ -54,7 +75,14 @@ impl<K: Hash + Eq> Keyspace<K> {
                 map.retain(stays, &map.guard());
             }
             Store::Table(table) => {
-                let seal = |held: SlotRef<'_>| idle::seal(held, || self.removals.of(held.hash()).raise());
+                let seal = |held: SlotRef<'_>| {
+                    let raise = || self.removals.of(held.hash()).raise();
+                    if !self.forgets_in_place() {
+                        return idle::seal(held, raise);
+                    }
+                    idle::forget(&self.engine, held, raise);
+                    false
+                };
                 table.clear(&self.engine, seal, |bucket| self.sealed(bucket));
             }
         }

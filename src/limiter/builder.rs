@@ -5,11 +5,10 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::inner::{Choose, Inner, Plans};
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::settings::{Settings, common_setters};
+use crate::limiter::settings::{KeySettings, Settings, common_setters};
 use crate::limiter::token_bucket::TokenBucket;
 use crate::quota::error::InvalidQuota;
 use crate::quota::layout::LayoutOptions;
@@ -19,11 +18,6 @@ use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 use crate::word::terms::Terms;
-
-/// Default bound on the keys of a limiter.
-const DEFAULT_MAX_KEYS: usize = 1 << 20;
-/// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits.
-const MAX_KEYS: usize = 1 << 32;
 
 impl TokenBucket {
     /// Returns a builder of a bucket with this quota.
@@ -54,11 +48,7 @@ impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
     pub fn builder(quota: Quota) -> Builder<K, S> {
         Builder {
             settings: Settings::new(quota),
-            hasher: S::default(),
-            max_keys: DEFAULT_MAX_KEYS,
-            inline: None,
-            when_full: WhenFull::default(),
-            presize: 0,
+            keys: KeySettings::default(),
             plans: Vec::new(),
             choose: None,
             spread_hot: false,
@@ -125,12 +115,7 @@ impl BucketBuilder {
 #[must_use]
 pub struct Builder<K, S> {
     pub(crate) settings: Settings,
-    pub(crate) hasher: S,
-    pub(crate) max_keys: usize,
-    /// Keys for which the fixed table is made; `None` if the store is a map.
-    pub(crate) inline: Option<usize>,
-    pub(crate) when_full: WhenFull,
-    pub(crate) presize: usize,
+    pub(crate) keys: KeySettings<S>,
     pub(crate) plans: Vec<Quota>,
     pub(crate) choose: Option<Choose<K>>,
     pub(crate) spread_hot: bool,
@@ -190,7 +175,7 @@ impl<K, S> Builder<K, S> {
 
     /// Sets the hasher of keys; by default `S::default()`. A decision hashes its key once.
     pub fn hasher(self, hasher: S) -> Self {
-        Builder { hasher, ..self }
+        Builder { keys: KeySettings { hasher, ..self.keys }, ..self }
     }
 
     /// Sets the largest number of keys with a bucket of their own; by default 1,048,576.
@@ -198,7 +183,7 @@ impl<K, S> Builder<K, S> {
     /// More than 2^32 count as 2^32. With 0 no key has a bucket of its own, and
     /// [`when_full`](Builder::when_full) decides on all of them.
     pub fn max_keys(self, max_keys: usize) -> Self {
-        Builder { max_keys: max_keys.min(MAX_KEYS), ..self }
+        Builder { keys: self.keys.max_keys(max_keys), ..self }
     }
 
     /// Keeps the buckets in a fixed table for `keys` keys, instead of a map that grows.
@@ -250,19 +235,19 @@ impl<K, S> Builder<K, S> {
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
     pub fn inline(self, keys: usize) -> Self {
-        Builder { inline: Some(keys.min(MAX_KEYS)), ..self }
+        Builder { keys: self.keys.inline(keys), ..self }
     }
 
     /// Sets the policy for new keys without room; by default they [share](WhenFull::Share).
     pub fn when_full(self, when_full: WhenFull) -> Self {
-        Builder { when_full, ..self }
+        Builder { keys: KeySettings { when_full, ..self.keys }, ..self }
     }
 
     /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
     ///
     /// By default the map grows in steps, and decisions on other keys help with each step.
     pub fn presize(self, keys: usize) -> Self {
-        Builder { presize: keys, ..self }
+        Builder { keys: KeySettings { presize: keys, ..self.keys }, ..self }
     }
 
     /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does.
@@ -314,20 +299,14 @@ impl<K, S> Builder<K, S> {
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
         let (engine, hook, jitter) = self.settings.finish();
-        let keyspace = Keyspace::new(KeyspaceOptions {
-            engine,
-            inline: self.inline,
-            presize: self.presize,
-            max_keys: self.max_keys,
-            when_full: self.when_full,
-            // Hooks and plans chosen for each key do not apply to spread keys.
-            spread_hot: self.spread_hot && self.choose.is_none() && hook.is_none(),
-        });
+        // Hooks and plans chosen for each key do not apply to spread keys.
+        let spread_hot = self.spread_hot && self.choose.is_none() && hook.is_none();
+        let (keyspace, hasher) = self.keys.keyspace(engine, spread_hot);
         let plans = self.choose.map(|choose| {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter { inner: Arc::new(Inner::new(keyspace, self.hasher, hook, jitter, plans)) }
+        RateLimiter { inner: Arc::new(Inner::new(keyspace, hasher, hook, jitter, plans)) }
     }
 }
 
@@ -335,10 +314,7 @@ impl<K, S> fmt::Debug for Builder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("settings", &self.settings)
-            .field("max_keys", &self.max_keys)
-            .field("inline", &self.inline)
-            .field("when_full", &self.when_full)
-            .field("presize", &self.presize)
+            .field("keys", &self.keys)
             .field("spread_hot", &self.spread_hot)
             .finish_non_exhaustive()
     }

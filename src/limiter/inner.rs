@@ -7,6 +7,7 @@ use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::store::StoreGuard;
 use crate::limiter::observer::DecisionHook;
+use crate::quota::counts::Counting;
 use crate::time::jitter::Jitter;
 use crate::word::plan::Plan;
 
@@ -17,8 +18,9 @@ pub(crate) struct Inner<K, S> {
     pub(crate) jitter: Jitter,
     /// Plans chosen by a function of the key, if the limiter has such a function.
     pub(super) plans: Option<Box<Plans<K>>>,
-    /// Whether there is no function of plans, no hook and no hot slot: one test on the fast path.
-    pub(super) fast_path: bool,
+    /// The kind of words, if there is no function of plans, no hook and no hot slot: one test on
+    /// the fast path.
+    pub(super) fast_path: Option<Counting>,
 }
 
 pub(crate) struct Plans<K> {
@@ -56,7 +58,8 @@ impl<K, S> Inner<K, S> {
         jitter: Jitter,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
-        let fast_path = plans.is_none() && hook.is_none() && keyspace.hot.is_none();
+        let plain = plans.is_none() && hook.is_none() && keyspace.hot.is_none();
+        let fast_path = plain.then_some(keyspace.engine.source.counts().counting);
         Inner { keyspace, hasher, hook, jitter, plans: plans.map(Box::new), fast_path }
     }
 }

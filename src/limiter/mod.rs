@@ -20,4 +20,8 @@ pub(crate) mod token_bucket;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod try_acquire;
+pub(crate) mod window_builder;
 pub(crate) mod window_counter;
+pub(crate) mod window_key;
+pub(crate) mod window_limiter;
+mod window_settings;

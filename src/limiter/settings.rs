@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::LiveTerms;
+use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
+use crate::keyed::overflow::WhenFull;
 use crate::limiter::observer::{DecisionHook, HookFn};
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
 use crate::quota::rate::Quota;
@@ -60,6 +62,61 @@ impl fmt::Debug for Settings {
             .field("shadow", &self.shadow)
             .field("hook", &self.hook.is_some())
             .field("jitter", &self.jitter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Default bound on the keys of a limiter.
+const DEFAULT_MAX_KEYS: usize = 1 << 20;
+/// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits.
+const MAX_KEYS: usize = 1 << 32;
+
+/// Settings of a limiter's keys.
+#[derive(Clone)]
+pub(crate) struct KeySettings<S> {
+    pub(crate) hasher: S,
+    pub(crate) max_keys: usize,
+    /// Keys for which the fixed table is made; `None` if the store is a map.
+    pub(crate) inline: Option<usize>,
+    pub(crate) when_full: WhenFull,
+    pub(crate) presize: usize,
+}
+
+impl<S: Default> Default for KeySettings<S> {
+    fn default() -> KeySettings<S> {
+        KeySettings {
+            hasher: S::default(),
+            max_keys: DEFAULT_MAX_KEYS,
+            inline: None,
+            when_full: WhenFull::default(),
+            presize: 0,
+        }
+    }
+}
+
+impl<S> KeySettings<S> {
+    pub(crate) fn max_keys(self, keys: usize) -> KeySettings<S> {
+        KeySettings { max_keys: keys.min(MAX_KEYS), ..self }
+    }
+
+    pub(crate) fn inline(self, keys: usize) -> KeySettings<S> {
+        KeySettings { inline: Some(keys.min(MAX_KEYS)), ..self }
+    }
+
+    pub(crate) fn keyspace<K>(self, engine: Engine, spread_hot: bool) -> (Keyspace<K>, S) {
+        let KeySettings { hasher, max_keys, inline, when_full, presize } = self;
+        let options = KeyspaceOptions { engine, inline, presize, max_keys, when_full, spread_hot };
+        (Keyspace::new(options), hasher)
+    }
+}
+
+impl<S> fmt::Debug for KeySettings<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeySettings")
+            .field("max_keys", &self.max_keys)
+            .field("inline", &self.inline)
+            .field("when_full", &self.when_full)
+            .field("presize", &self.presize)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! The verb `try_acquire` of a key: one attempt on the bucket of a known key, inlined into the
 //! caller, and the long way after an attempt that missed.
 
+use std::convert::identity;
 use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
@@ -14,9 +15,11 @@ use crate::keyed::table::{SlotRef, Table};
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::quota::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, exactly};
-use crate::word::state::{Outcome, Reading};
+use crate::word::state::{Outcome, Reading, Refill};
+use crate::word::window::{FIRST_USE, SUB_WINDOWS, WEIGHTED, WindowTerms};
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// Takes one token, if there is one; see [`try_acquire_n`](Self::try_acquire_n).
@@ -63,10 +66,21 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 /// Attempts once to take `n` tokens from a known key's bucket.
 #[inline(always)]
 fn attempt(found: Option<impl BucketRef>, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+    attempt_by(found, read, n, identity)
+}
+
+/// Attempts like [`attempt`] on a word of another refill, `by` readings of it.
+#[inline(always)]
+fn attempt_by<P: Refill>(
+    found: Option<impl BucketRef>,
+    read: impl ReadClock,
+    n: u64,
+    by: impl Fn(Reading) -> Reading<P>,
+) -> Result<(Outcome, Reading), Miss> {
     // Not a closure, which has no `inline` attribute: out of line, a decision took a quarter
     // longer.
     match found {
-        Some(bucket) => bucket.attempt(Order::WordFirst, read, n),
+        Some(bucket) => bucket.attempt_by(Order::WordFirst, read, n, by),
         None => Err(Miss::StaleReading),
     }
 }
@@ -77,7 +91,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     /// Inlined into the caller, which saves 26 of the table's 230 instructions.
     #[inline(always)]
     pub(crate) fn try_acquire_once<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        if !self.fast_path {
+        if self.fast_path != Some(Counting::Bucket) {
             return self.try_acquire_watched(key, n);
         }
         let table = match &self.keyspace.store {
@@ -187,7 +201,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Granted, Denied> {
         let key = KeyQuery::new(&self.hasher, key);
         match self.attempt_at(pin, key, Now(&self.keyspace.engine), n) {
-            Ok(done) => exactly(n, done),
+            Ok(decision) => decision,
             Err(missed) => self.try_acquire_anyhow(pin, key, missed, n),
         }
     }
@@ -199,14 +213,64 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: KeyQuery<'_, Q>,
         read: impl ReadClock,
         n: u64,
-    ) -> Result<(Outcome, Reading), Miss> {
-        if !self.fast_path {
-            return Err(Miss::StaleReading);
+    ) -> Result<Result<Granted, Denied>, Miss> {
+        if self.fast_path != Some(Counting::Bucket) {
+            return self.attempt_in_window(pin, key, read, n);
         }
-        match pin {
-            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key.in_map(), guard), read, n),
-            StoreGuard::Table(table) => attempt(table.find(key.full), read, n),
+        let done = match pin {
+            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key.in_map(), guard), read, n)?,
+            StoreGuard::Table(table) => attempt(table.find(key.full), read, n)?,
+        };
+        Ok(exactly(n, done))
+    }
+
+    /// Takes `n` tokens of a key's window, all or none.
+    #[inline]
+    pub(crate) fn try_acquire_in_window<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let (pin, key) = (self.keyspace.store.pin(), KeyQuery::new(&self.hasher, key));
+        match self.attempt_in_window(&pin, key, Now(&self.keyspace.engine), n) {
+            Ok(decision) => decision,
+            Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
         }
+    }
+
+    /// Attempts once to take `n` tokens of a known key's window.
+    #[inline]
+    fn attempt_in_window<Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        read: impl ReadClock,
+        n: u64,
+    ) -> Result<Result<Granted, Denied>, Miss> {
+        match self.fast_path {
+            Some(Counting::SubWindows) => self.attempt_by_counts::<SUB_WINDOWS, Q>(pin, key, read, n),
+            Some(Counting::FirstUse) => self.attempt_by_counts::<FIRST_USE, Q>(pin, key, read, n),
+            Some(Counting::Weighted) => self.attempt_by_counts::<WEIGHTED, Q>(pin, key, read, n),
+            _ => Err(Miss::StaleReading),
+        }
+    }
+
+    #[inline(always)]
+    fn attempt_by_counts<const COUNTING: u8, Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        read: impl ReadClock,
+        n: u64,
+    ) -> Result<Result<Granted, Denied>, Miss> {
+        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.keyspace.engine.source.counts());
+        let (outcome, reading) = match pin {
+            StoreGuard::Map(buckets, guard) => {
+                attempt_by(buckets.map.get(&key.in_map(), guard), read, n, by)?
+            }
+            StoreGuard::Table(table) => attempt_by(table.find(key.full), read, n, by)?,
+        };
+        Ok(exactly(n, (outcome, by(reading))))
     }
 
     /// Takes `n` tokens after an attempt that `missed`.
@@ -224,6 +288,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             return self.keyspace.try_acquire_hot(hot, entry, Now(engine), missed, n);
         }
         if missed == Miss::LostRace
+            && self.fast_path == Some(Counting::Bucket)
             && let Some(bucket) = entry.get()
             && let Some(done) = engine.attempt_again(bucket, Now(engine), n)
         {
@@ -242,7 +307,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         match self.attempt_at(pin, key, At(&self.keyspace.engine, now), n) {
-            Ok(done) => exactly(n, done),
+            Ok(decision) => decision,
             Err(_) => {
                 let options = CallOptions { now: Some(now), ..CallOptions::NOW };
                 KeyCall { inner: self, entry: self.keyspace.entry(pin, key), options }.decide(n)

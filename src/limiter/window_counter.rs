@@ -1,19 +1,16 @@
 //! One window, its terms and its clock.
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::bucket::engine::{At, Engine, Now};
-use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::reservation::Hold;
 use crate::limiter::all_of::BucketLimit;
-use crate::limiter::observer::{DecisionHook, HookFn};
+use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::window_settings::WindowRoom;
 use crate::quota::counts::Counting;
-use crate::quota::layout::Layout;
 use crate::quota::window::Window;
 use crate::quota::window_error::InvalidWindow;
-use crate::quota::window_layout::WindowLayout;
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment};
 use crate::time::jitter::Jitter;
@@ -67,7 +64,8 @@ impl WindowCounter {
                 Some(anchor) => Clock::unix(anchor),
                 None => Clock::new(),
             };
-            WindowCounter::of(window, Room::of(window), clock, DecisionHook::NONE)
+            let engine = WindowRoom::of(window).engine(clock);
+            WindowCounter::of(window, engine, DecisionHook::NONE)
         }
     }
 
@@ -77,33 +75,10 @@ impl WindowCounter {
         WindowCounter::builder(window).clock(clock).build()
     }
 
-    /// Returns a builder of a window.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Window, WindowCounter};
-    ///
-    /// let counter = WindowCounter::builder(Window::per_hour(10)).headroom(1_000)?.build();
-    /// counter.set_limit(1_000)?;
-    /// # Ok::<(), tollgate::InvalidWindow>(())
-    /// ```
-    pub fn builder(window: Window) -> WindowCounterBuilder {
-        WindowCounterBuilder {
-            window,
-            room: Room::of(window),
-            clock: Clock::new(),
-            shadow: false,
-            hook: None,
-        }
-    }
-
     const_fn! {
-        const fn of(window: Window, room: Room, clock: Clock, hook: DecisionHook) -> WindowCounter {
-            let WindowLayout { widths, numbers } = room.0;
-            let engine = Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None);
-            let counter = TokenBucket::of(engine, hook, Jitter::NONE);
-            WindowCounter { counter, counting: widths.counts.counting, window }
+        pub(super) const fn of(window: Window, engine: Engine, hook: DecisionHook) -> WindowCounter {
+            let counting = engine.source.counts().counting;
+            WindowCounter { counter: TokenBucket::of(engine, hook, Jitter::NONE), counting, window }
         }
     }
 
@@ -251,86 +226,6 @@ impl fmt::Debug for WindowCounter {
             .field("window", &format_args!("{}", self.window))
             .field("limit", &self.limit())
             .field("remaining", &self.peek().remaining())
-            .finish_non_exhaustive()
-    }
-}
-
-/// The layout of a word for a window and its headroom.
-#[derive(Clone, Copy)]
-struct Room(WindowLayout);
-
-impl Room {
-    const fn of(window: Window) -> Room {
-        match window.layout(window.limit()) {
-            Ok(layout) => Room(layout),
-            Err(_) => panic!("each window was checked when it was made"),
-        }
-    }
-}
-
-/// A builder of a [`WindowCounter`], from [`WindowCounter::builder`].
-#[must_use = "a builder is no window: `.build()` makes one"]
-pub struct WindowCounterBuilder {
-    window: Window,
-    room: Room,
-    clock: Clock,
-    shadow: bool,
-    hook: Option<HookFn>,
-}
-
-impl WindowCounterBuilder {
-    /// Sets the clock of all decisions; by default the [processor's counter](Clock::new).
-    ///
-    /// A window with edges by the calendar reads the [wall clock](Clock#the-wall-clock) beside it.
-    pub fn clock(self, clock: Clock) -> Self {
-        Self { clock, ..self }
-    }
-
-    /// Makes room for a later limit: [`set_limit`](WindowCounter::set_limit) may go up to `limit`.
-    ///
-    /// A sliding window may get fewer sub-windows by it.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidWindow`] if no word holds both limits.
-    pub fn headroom(self, limit: u64) -> Result<Self, InvalidWindow> {
-        let room = Room(self.window.layout(limit.max(self.window.limit()))?);
-        Ok(Self { room, ..self })
-    }
-
-    /// Sets shadow mode, in which no request is refused. See [`BucketBuilder::shadow`].
-    ///
-    /// [`BucketBuilder::shadow`]: crate::BucketBuilder::shadow
-    pub fn shadow(self, shadow: bool) -> Self {
-        Self { shadow, ..self }
-    }
-
-    /// Sets a function that sees every decision. See [`BucketBuilder::on_decision`].
-    ///
-    /// [`BucketBuilder::on_decision`]: crate::BucketBuilder::on_decision
-    pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
-        Self { hook: Some(Arc::new(hook)), ..self }
-    }
-
-    /// Returns the window.
-    #[must_use]
-    pub fn build(self) -> WindowCounter {
-        let clock = match self.window.anchor() {
-            Some(anchor) => self.clock.in_unix_time(anchor),
-            None => self.clock,
-        };
-        clock.calibrate();
-        WindowCounter::of(self.window, self.room, clock, DecisionHook::new(self.shadow, self.hook))
-    }
-}
-
-impl fmt::Debug for WindowCounterBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WindowCounterBuilder")
-            .field("window", &format_args!("{}", self.window))
-            .field("clock", &self.clock)
-            .field("shadow", &self.shadow)
-            .field("hook", &self.hook.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -104,6 +104,17 @@ impl WindowLayout {
     }
 }
 
+impl CountWidths {
+    /// Checks whether the counts can hold a limit.
+    pub(crate) const fn check(self, limit: u64) -> Result<(), WindowError> {
+        match limit {
+            0 => Err(WindowError::NoLimit),
+            _ if limit > self.most() => Err(WindowError::LimitTooWide(limit, self.most())),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Checks the bounds of every limit and period.
 pub(super) const fn check(limit: u64, nanos: u128) -> Result<(), WindowError> {
     if limit == 0 {

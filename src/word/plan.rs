@@ -49,6 +49,18 @@ pub(crate) struct PlanStart {
 }
 
 impl Plan {
+    /// The overflow set of a plan that shares the buckets of the limiter's own quota.
+    pub(crate) const OWN_SET: u8 = u8::MAX - 1;
+
+    /// Returns a cap: another limit of a limiter of windows, whose counts do not depend on it.
+    ///
+    /// `numbers` are those of the limiter's own limit.
+    pub(crate) fn cap(limiter: u64, limit: u64, numbers: RawQuota) -> Plan {
+        let quota = Quota::of_numbers(RawQuota { burst: limit, ..numbers });
+        let (capacity, overflow_set) = (limit, Plan::OWN_SET);
+        Plan { limiter, quota, factor: 0, shift: 0, capacity, since: None, overflow_set }
+    }
+
     /// Compiles a plan. `own` is the quota that the limiter's ticks count, by `terms`.
     pub(crate) fn compile(
         limiter: u64,

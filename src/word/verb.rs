@@ -116,8 +116,9 @@ macro_rules! by_refill {
                 let $by = $reading.under(plan);
                 $run
             }
-            (_, _) => {
-                let $by = $crate::word::window::WindowTerms::<{ $crate::word::window::ANY }>::of($reading);
+            (_, cap) => {
+                let $by =
+                    $crate::word::window::WindowTerms::<{ $crate::word::window::ANY }>::of($reading, cap);
                 $run
             }
         }

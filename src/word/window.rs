@@ -14,8 +14,9 @@ use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
 use crate::quota::window_layout::FIRST_USE_TICKS;
 use crate::word::calendar;
+use crate::word::plan::Plan;
 use crate::word::state::{Balance, Reading, Refill, State};
-use crate::word::terms::Terms;
+use crate::word::terms::{EVICTION_GRACE, Terms};
 use crate::word::tick::TickScale;
 
 /// The terms of a word that counts windows, at a reading. The capacity is the limit.
@@ -61,9 +62,13 @@ impl Reading {
 }
 
 impl<const COUNTING: u8> WindowTerms<COUNTING> {
-    /// Returns the same reading, of a word that counts windows.
-    pub(crate) fn of(reading: Reading) -> Reading<WindowTerms<COUNTING>> {
-        WindowTerms::at(reading, reading.refill.widths.counts)
+    /// Returns the same reading, of a word that counts windows, perhaps under a cap.
+    pub(crate) fn of(reading: Reading, cap: Option<Plan>) -> Reading<WindowTerms<COUNTING>> {
+        let mut by = WindowTerms::at(reading, reading.refill.widths.counts);
+        if let Some(cap) = cap {
+            by.refill.terms.capacity = cap.capacity;
+        }
+        by
     }
 
     /// Returns the same reading, of a word with these counts.
@@ -133,6 +138,40 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
         };
         let sum = sums >> (64 - self.counts.count);
         if injected(Fault::FieldCarries) { sum & (self.all_ones() >> 1) } else { sum }
+    }
+
+    /// Returns the state with no token used. Its stamp never goes back.
+    pub(crate) fn forgotten(&self, state: State, now: u64) -> State {
+        Balance { level: 0, ..self.view(state, now) }.initialized(&self.terms)
+    }
+
+    /// Returns the reading of the clock in nanoseconds from which on the word may be evicted: the
+    /// eviction grace after the tokens of its stamp are forgotten.
+    ///
+    /// The counts do not matter. So the next key of a table slot never has a word that this key
+    /// had: its stamp is later.
+    pub(crate) fn idle_from(&self, state: State, reading: &Reading) -> u64 {
+        let Terms { ticks, mask, backward_from, .. } = self.terms;
+        let live = if self.is(FIRST_USE) { LENGTH } else { u64::from(self.counts.before) + 1 };
+        let passed = state.passed(&self.terms, reading.tick);
+        let stamped = match passed {
+            _ if passed < backward_from => reading.tick.saturating_sub(passed),
+            _ if passed >= self.terms.jitter_from() => reading.tick.saturating_add(mask - passed + 1),
+            _ => reading.tick,
+        };
+        let grace = if injected(Fault::EdgeWithoutMargin) { 0 } else { EVICTION_GRACE };
+        // The word is forgotten at the first reading of this tick.
+        let forgotten = stamped.saturating_add(live);
+        let early = reading.nanos().saturating_sub(grace);
+        let (tick, ticks) = match self.is(MONTHS) {
+            true => (calendar::month_at(early), TickScale::MONTHS),
+            false => (ticks.tick(early), ticks.by_ticks()),
+        };
+        let wait = match forgotten.checked_sub(tick) {
+            None | Some(0) => 0,
+            Some(left) => ticks.nanos_until(early, left),
+        };
+        early.saturating_add(grace).saturating_add(wait)
     }
 
     /// Returns the tokens used of a weighted window, in 2^-16 tokens.

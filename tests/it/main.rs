@@ -25,8 +25,6 @@ mod reference;
 mod scene;
 #[cfg(feature = "serde")]
 mod serde;
-#[path = "../reference/window.rs"]
-mod spelled_window;
 mod spread;
 mod store;
 #[path = "../reference/strategies.rs"]

@@ -1,177 +1,39 @@
 // promise: law, never-late
-//! A window counter beside a window that is spelled out, and beside the log of its grants.
+//! Windows beside windows that are spelled out, and beside the log of their grants.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::{Clock, InvalidWindow, MockClock, Reason, Window, WindowCounter};
+use tollgate::{Clock, WhenFull, Window, WindowCounter, WindowLimiter};
 
-use crate::spelled_window::{Kind, Spelled};
+use crate::reference::windows::{Choose, KINDS, Walk};
 use crate::support::Random;
-
-/// A counter, its clock and the window that it should be.
-struct Pair {
-    counter: WindowCounter,
-    mock: MockClock,
-    spelled: Spelled,
-    now: u64,
-    period: u64,
-}
-
-impl Pair {
-    fn new(window: Window, kind: Kind, top: u64) -> Pair {
-        let (clock, mock) = Clock::mock();
-        let counter = WindowCounter::builder(window).headroom(top).unwrap().clock(clock).build();
-        let period = window.period().as_nanos() as u64;
-        Pair { counter, mock, spelled: Spelled::new(window.limit(), period, kind), now: 0, period }
-    }
-
-    fn advance(&mut self, nanos: u64) {
-        self.mock.advance(Duration::from_nanos(nanos));
-        self.now += nanos;
-    }
-
-    /// Takes `n` tokens of both. Compares the decision, the wait and the tokens left.
-    fn take(&mut self, n: u64, random: &mut Random) {
-        let Pair { spelled, now, .. } = self;
-        match self.counter.try_acquire_n(n) {
-            Ok(granted) => {
-                assert!(spelled.grants(*now, n), "{n} of {spelled:?} at {now}");
-                spelled.count_in(*now, n);
-                assert_eq!(granted.remaining(), spelled.remaining(*now), "{spelled:?} at {now}");
-                self.reset_is_exact(granted.reset_after());
-            }
-            Err(denied) if denied.reason() == Reason::TooMany => assert!(n > spelled.limit),
-            Err(denied) => {
-                assert!(!spelled.grants(*now, n), "{n} of {spelled:?} at {now}");
-                assert_eq!(denied.remaining(), spelled.remaining(*now));
-                let wait = denied.retry_after().expect("the tokens come").as_nanos() as u64;
-                assert!(spelled.grants(*now + wait, n), "{n} of {spelled:?} at {now} + {wait}");
-                assert!(!spelled.grants(*now + wait - 1, n), "{n} of {spelled:?} at {now} + {wait} - 1");
-                if random.below(4) == 0 {
-                    self.advance(wait - 1);
-                    assert!(self.counter.try_acquire_n(n).is_err());
-                    self.advance(1);
-                    self.take(n, random);
-                }
-            }
-        }
-    }
-
-    fn reset_is_exact(&self, reset: Duration) {
-        let full = self.now + reset.as_nanos() as u64;
-        assert_eq!(self.spelled.used(full), 0, "{:?} at {} until {full}", self.spelled, self.now);
-        assert!(reset.is_zero() || self.spelled.used(full - 1) > 0, "{:?} until {full}", self.spelled);
-    }
-
-    /// Holds the laws of the table in the docs against the log of all grants.
-    fn holds_its_law(&self, kind: Kind) {
-        let Pair { spelled, now, period, .. } = self;
-        match kind {
-            Kind::Sliding(_) => assert!(spelled.granted_in(*period, *now) <= spelled.limit),
-            Kind::Aligned | Kind::Weighted => {
-                assert!(spelled.granted_in(now % period + 1, *now) <= spelled.limit);
-            }
-            Kind::FirstUse => assert!(spelled.granted_in(*period, *now) < 2 * spelled.limit),
-        }
-    }
-}
-
-fn window(kind: Kind, limit: u64, period: u64) -> Result<Window, InvalidWindow> {
-    let window = Window::try_per(limit, Duration::from_nanos(period))?;
-    match kind {
-        Kind::FirstUse => Ok(window),
-        Kind::Aligned => window.try_utc_offset(0),
-        Kind::Sliding(_) => window.granularity(Duration::MAX),
-        Kind::Weighted => window.try_weighted(),
-    }
-}
-
-/// Returns the number of sub-windows, by the public length of one.
-fn subs(window: Window) -> u64 {
-    let sub = window.sub_window().expect("it slides").as_nanos() as u64;
-    (window.period().as_nanos() as u64).div_ceil(sub)
-}
-
-const KINDS: [Kind; 4] = [Kind::FirstUse, Kind::Aligned, Kind::Sliding(0), Kind::Weighted];
-
-/// Takes random steps in a random window, and returns their number.
-fn run(random: &mut Random, kind: Kind, steps: u32, changes: bool) -> u32 {
-    let most = [3, 20, 100, 1_000, 1 << 20][random.below(5) as usize];
-    // 2^16 ticks or parts of a window are exact to the nanosecond up to a reading of 2^47.
-    let exact = if let Kind::FirstUse | Kind::Weighted = kind { 1 << 37 } else { 1 << 45 };
-    let longest = [1_000, 1 << 30, exact][random.below(3) as usize];
-    let (limit, period) = (1 + random.below(most), 1_000_000 + random.below(longest));
-    let top = if changes { limit + random.below(limit + 5) } else { limit };
-    let (Ok(made), Ok(with_room)) = (window(kind, limit, period), window(kind, top, period)) else {
-        // A large limit in a short period.
-        assert!(limit > 1_000 && period < 1 << 31);
-        return 0;
-    };
-    let kind = if let Kind::Sliding(_) = kind { Kind::Sliding(subs(with_room)) } else { kind };
-    let mut pair = Pair::new(made, kind, top);
-    for _ in 0..steps {
-        let by = match random.below(7) {
-            0..3 => 0,
-            3 => random.below(period / 8),
-            4 => period - pair.now % period - random.below(2),
-            5 => random.below(period),
-            _ => 2 * period + random.below(period),
-        };
-        pair.advance(by);
-        match random.below(10) {
-            0 => {
-                let n = random.below(pair.spelled.limit + 2);
-                let taken = pair.counter.acquire_up_to(n).tokens();
-                assert_eq!(taken, n.min(pair.spelled.remaining(pair.now)));
-                pair.spelled.count_in(pair.now, taken);
-            }
-            1 if changes => {
-                let n = 1 + random.below(limit);
-                pair.counter.refund(n);
-                pair.spelled.refund(pair.now, n);
-                pair.spelled.log.clear();
-            }
-            2 if changes => {
-                pair.spelled.limit = 1 + random.below(top);
-                pair.counter.set_limit(pair.spelled.limit).unwrap();
-                pair.spelled.log.clear();
-            }
-            _ => {
-                let most = if random.below(3) == 0 { pair.spelled.limit + 1 } else { 1 + limit / 8 };
-                pair.take(1 + random.below(most), random);
-            }
-        }
-        let look = pair.counter.peek();
-        assert_eq!(look.remaining(), pair.spelled.remaining(pair.now), "{:?}", pair.spelled);
-        pair.reset_is_exact(look.reset_after());
-        if !changes {
-            pair.holds_its_law(kind);
-        }
-    }
-    steps
-}
 
 /// Takes 430,000 steps in windows of each kind; fewer in a fast run.
 fn decide(random: &mut Random, changes: bool) {
     let few = std::env::var_os("FEW_CASES").is_some();
+    let choose: Choose<'_> = &mut |bound| random.below(bound);
     for kind in KINDS {
         let mut steps = 0;
         while steps < if few { 10_000 } else { 430_000 } {
-            steps += run(random, kind, 120, changes);
+            let Some(mut walk) = Walk::new(choose, kind, changes) else { continue };
+            for _ in 0..120 {
+                walk.step(choose);
+                steps += 1;
+            }
         }
     }
 }
 
 #[test]
 fn a_window_decides_as_one_that_is_spelled_out() {
-    let mut random = Random(1);
-    decide(&mut random, false);
+    decide(&mut Random(1), false);
 }
 
 #[test]
 fn a_window_keeps_its_counts_under_other_limits_and_refunds() {
-    let mut random = Random(2);
-    decide(&mut random, true);
+    decide(&mut Random(2), true);
 }
 
 #[test]
@@ -263,5 +125,116 @@ fn a_reading_from_before_an_edge_counts_after_it() {
             "{window}"
         );
         assert_eq!(counter.acquire_up_to(10).tokens(), left, "{window}");
+    }
+}
+
+/// A key is evicted 2 s after its tokens are forgotten, and no nanosecond before. A tick may be a
+/// month.
+#[test]
+fn a_window_is_evicted_when_its_tokens_are_forgotten() {
+    for text in
+        ["5/d fixed utc", "5/month fixed utc", "5/h fixed", "5/15m sliding", "5/m weighted", "5/5ms sliding"]
+    {
+        for inline in [false, true] {
+            let (clock, mock) = Clock::mock();
+            let builder = WindowLimiter::<u64>::builder(text.parse().unwrap()).clock(clock);
+            let limiter = if inline { builder.inline(8) } else { builder }.build();
+            mock.advance(Duration::from_secs(1_795_500_000));
+            assert!(limiter.try_acquire(&1).is_ok());
+            let reset = limiter.peek(&1).reset_after();
+            mock.advance(reset + Duration::from_nanos(2_000_000_000 - 1));
+            assert_eq!((limiter.evict_idle(), limiter.len()), (0, 1), "{text} {inline}");
+            mock.advance(Duration::from_nanos(1));
+            assert_eq!((limiter.evict_idle(), limiter.len()), (1, 0), "{text} {inline}");
+        }
+    }
+}
+
+/// A newcomer takes the room of a key whose window is over, in either store, and not before.
+#[test]
+fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
+    for inline in [false, true] {
+        let (clock, mock) = Clock::mock();
+        let builder = WindowLimiter::<u64>::builder(Window::per_day(5).utc()).clock(clock);
+        let builder = if inline { builder.inline(6) } else { builder.max_keys(8) };
+        let limiter = builder.when_full(WhenFull::Deny).build();
+        let granted =
+            |keys: std::ops::Range<u64>| keys.filter(|key| limiter.try_acquire(key).is_ok()).count();
+        assert_eq!(granted(0..64), 8);
+        mock.advance(Duration::from_secs(86_400 + 2) - Duration::from_nanos(1));
+        assert_eq!(granted(100..164), 0, "{inline}");
+        mock.advance(Duration::from_nanos(1));
+        assert_eq!(granted(100..164), 8, "{inline}");
+        assert_eq!((limiter.len(), limiter.stats().evicted), (8, 8));
+    }
+}
+
+/// Keys without room share a window, and one that gets room later brings its tokens with it.
+#[test]
+fn a_key_that_shares_a_window_stays_limited() {
+    let (clock, mock) = Clock::mock();
+    let window = Window::per_minute(3).sliding();
+    let limiter = WindowLimiter::<u64>::builder(window).clock(clock).max_keys(1).build();
+    assert!(limiter.try_acquire(&1).is_ok());
+    mock.advance(Duration::from_secs(50));
+    let cap = limiter.cap(2).unwrap();
+    assert!(limiter.try_acquire_n(&2, 2).is_ok());
+    assert!(limiter.key(&2).under(&cap).try_acquire().is_err());
+    assert_eq!(limiter.stats().shared, 2);
+    // The first key's minute and sub-window are over, and the second's are not.
+    mock.advance(Duration::from_secs(25));
+    assert!(limiter.try_acquire_n(&2, 2).is_err());
+    assert!(limiter.try_acquire(&2).is_ok());
+    assert_eq!((limiter.len(), limiter.stats().evicted), (1, 1));
+    assert!(limiter.try_acquire(&2).is_err());
+}
+
+/// A removed key of a table starts anew at once, and so do all after `clear`. The slot stays its
+/// own until the window is over.
+#[test]
+fn a_removed_key_of_a_table_keeps_its_slot() {
+    let (clock, mock) = Clock::mock();
+    let limiter = WindowLimiter::<u64>::builder(Window::per_day(2).utc()).clock(clock).inline(6).build();
+    let hold = limiter.hold(&1, 2).unwrap();
+    assert!(limiter.remove(&1));
+    assert_eq!((limiter.len(), limiter.peek(&1).remaining()), (1, 2));
+    assert!(limiter.try_acquire(&1).is_ok());
+    // The hold is of the window before the removal.
+    drop(hold);
+    assert_eq!(limiter.peek(&1).remaining(), 1);
+    limiter.clear();
+    assert_eq!((limiter.len(), limiter.peek(&1).remaining()), (1, 2));
+    mock.advance(Duration::from_secs(86_402));
+    assert_eq!(limiter.evict_idle(), 1);
+}
+
+#[test]
+fn a_limiter_of_windows_has_shadow_mode_hooks_and_a_janitor() {
+    let (clock, _mock) = Clock::mock();
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&seen);
+    let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).clock(clock).shadow(true);
+    let limiter = builder.on_decision(move |_| _ = count.fetch_add(1, Relaxed)).build();
+    assert!((0..3).all(|_| limiter.try_acquire(&1).is_ok()));
+    assert_eq!((limiter.stats().overruled, seen.load(Relaxed)), (1, 3));
+    assert!(limiter.janitor(Duration::from_secs(1)).is_running());
+    assert_eq!((limiter.window(), limiter.limit()), (Window::per_hour(2), 2));
+    assert_eq!(
+        limiter.clone().set_limit(0).unwrap_err(),
+        Window::try_per(0, Duration::from_secs(1)).unwrap_err()
+    );
+    assert_eq!(limiter.cap(1).map(|cap| cap.limit()), Ok(1));
+    let over = limiter.cap(1_000).unwrap_err().to_string();
+    assert_eq!(
+        over,
+        "a limit of 1000 is over the bound of 2 tokens that there is room for: build with headroom"
+    );
+    let other = WindowLimiter::<u64>::new(Window::per_hour(2)).cap(2).unwrap();
+    assert_eq!(limiter.key(&1).under(&other).peek().remaining(), 0);
+    for text in
+        [format!("{limiter:?}"), format!("{:?} {other:?}", limiter.key(&1)), format!("{:?}", limiter.pin())]
+    {
+        println!("{text}");
+        assert!(text.contains("Window"));
     }
 }

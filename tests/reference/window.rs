@@ -115,6 +115,11 @@ impl Spelled {
         }
     }
 
+    /// Forgets all tokens.
+    pub(crate) fn forget(&mut self) {
+        self.counts.clear();
+    }
+
     /// Returns the tokens granted in the `span` that ends with a time.
     pub(crate) fn granted_in(&self, span: u64, at: u64) -> u64 {
         self.log.iter().filter(|(then, _)| at - then < span).map(|(_, n)| n).sum()

@@ -125,7 +125,7 @@ struct Occupancy {
     free: usize,
     /// Index of one of those, if there are any.
     first: usize,
-    /// Ticks until a slot is due.
+    /// [Wait](IdleCheck::wait_until_idle) until a slot is due.
     soonest: u64,
 }
 
@@ -134,7 +134,7 @@ impl Occupancy {
     fn of(states: &[State; SLOTS], idle: &IdleCheck, stays: impl Fn(usize) -> bool) -> Occupancy {
         let mut room = Occupancy { free: 0, first: 0, soonest: u64::MAX };
         for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_claimed()) {
-            let wait = idle.ticks_until_idle(*state);
+            let wait = idle.wait_until_idle(*state);
             room.soonest = room.soonest.min(wait);
             if wait == 0 && !stays(index) {
                 // A slot of the first line with room, and there an empty one.

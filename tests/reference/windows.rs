@@ -1,0 +1,334 @@
+//! A window of each key beside one that is spelled out, at steps that a source of numbers chooses.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::BuildHasherDefault;
+use std::time::Duration;
+
+use tollgate::{
+    Clock, Denied, Granted, InvalidWindow, MockClock, Reason, Snapshot, Window, WindowCounter, WindowLimiter,
+    all_of,
+};
+
+use super::window::{Kind, Spelled};
+
+/// Keys of a limiter.
+const KEYS: u64 = 4;
+/// The source of the numbers that choose: each below a bound.
+pub(crate) type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
+
+pub(crate) const KINDS: [Kind; 4] = [Kind::FirstUse, Kind::Aligned, Kind::Sliding(0), Kind::Weighted];
+
+type Limiter = WindowLimiter<u64, BuildHasherDefault<DefaultHasher>>;
+
+/// The crate's windows: one, or one a key in a map or a table.
+enum Subject {
+    Counter(WindowCounter),
+    Keyed(Limiter),
+}
+
+impl Subject {
+    fn take(&self, key: u64, n: u64, how: u64) -> Result<Granted, Denied> {
+        match self {
+            Subject::Counter(counter) => match how {
+                0 => counter.try_acquire_at(counter.now(), n),
+                _ if n == 1 => counter.try_acquire(),
+                _ => counter.try_acquire_n(n),
+            },
+            Subject::Keyed(limiter) => match how {
+                0 => limiter.try_acquire_at(limiter.now(), &key, n),
+                1 => limiter.pin().try_acquire_n(&key, n),
+                2 => limiter.key(&key).n(n).try_acquire(),
+                3 => limiter.try_acquire_batch(&[(&key, n)]).next().expect("an answer to each"),
+                4 => limiter.pin().try_acquire_at(limiter.now(), &key, n),
+                _ if n == 1 => limiter.try_acquire(&key),
+                _ => limiter.try_acquire_n(&key, n),
+            },
+        }
+    }
+
+    fn up_to(&self, key: u64, n: u64) -> Granted {
+        match self {
+            Subject::Counter(counter) => counter.acquire_up_to(n),
+            Subject::Keyed(limiter) => limiter.acquire_up_to(&key, n),
+        }
+    }
+
+    fn refund(&self, key: u64, n: u64) {
+        match self {
+            Subject::Counter(counter) => counter.refund(n),
+            Subject::Keyed(limiter) => limiter.refund(&key, n),
+        }
+    }
+
+    fn peek(&self, key: u64) -> Snapshot {
+        match self {
+            Subject::Counter(counter) => counter.peek(),
+            Subject::Keyed(limiter) => limiter.peek(&key),
+        }
+    }
+
+    fn set_limit(&self, limit: u64) {
+        let set = match self {
+            Subject::Counter(counter) => counter.set_limit(limit),
+            Subject::Keyed(limiter) => limiter.set_limit(limit),
+        };
+        set.expect("there is headroom");
+    }
+
+    /// Holds `estimate` tokens. Settles for `cost`, or drops the hold, which stays charged. Returns
+    /// whether it held.
+    fn hold(&self, key: u64, estimate: u64, cost: Option<u64>) -> bool {
+        let hold = match self {
+            Subject::Counter(counter) => counter.hold(estimate),
+            Subject::Keyed(limiter) => limiter.hold(&key, estimate),
+        };
+        let Ok(hold) = hold else { return false };
+        if let Some(cost) = cost {
+            assert_eq!(hold.settle(cost), 0, "the word has room for {cost}");
+        }
+        true
+    }
+
+    /// Takes tokens of two keys, or of none.
+    fn both(&self, keys: [u64; 2], n: [u64; 2]) -> Option<bool> {
+        let Subject::Keyed(limiter) = self else { return None };
+        Some(all_of([0, 1].map(|i| limiter.key(&keys[i]).n(n[i]))).try_acquire().is_ok())
+    }
+}
+
+pub(crate) fn window(kind: Kind, limit: u64, period: u64) -> Result<Window, InvalidWindow> {
+    let window = Window::try_per(limit, Duration::from_nanos(period))?;
+    match kind {
+        Kind::FirstUse => Ok(window),
+        Kind::Aligned => window.try_utc_offset(0),
+        Kind::Sliding(_) => window.granularity(Duration::MAX),
+        Kind::Weighted => window.try_weighted(),
+    }
+}
+
+/// Returns the number of sub-windows, by the public length of one.
+fn subs(window: Window) -> u64 {
+    let sub = window.sub_window().expect("it slides").as_nanos() as u64;
+    (window.period().as_nanos() as u64).div_ceil(sub)
+}
+
+/// Windows, their clock, and the windows that they should be.
+pub(crate) struct Walk {
+    subject: Subject,
+    mock: MockClock,
+    kind: Kind,
+    spelled: Vec<Spelled>,
+    now: u64,
+    period: u64,
+    limit: u64,
+    top: u64,
+    /// Whether limits are changed and tokens come back: then no law holds of the log.
+    changes: bool,
+}
+
+impl Walk {
+    /// Chooses a window; `None` if no word holds it.
+    pub(crate) fn new(choose: Choose<'_>, kind: Kind, changes: bool) -> Option<Walk> {
+        let most = [3, 20, 100, 1_000, 1 << 20][choose(5) as usize];
+        // 2^16 ticks or parts of a window are exact to the nanosecond up to a reading of 2^47.
+        let exact = if let Kind::FirstUse | Kind::Weighted = kind { 1 << 37 } else { 1 << 45 };
+        let longest = [1_000, 1 << 30, exact][choose(3) as usize];
+        let (limit, period) = (1 + choose(most), 1_000_000 + choose(longest));
+        let top = if changes { limit + choose(limit + 5) } else { limit };
+        let (Ok(made), Ok(with_room)) = (window(kind, limit, period), window(kind, top, period)) else {
+            // A large limit in a short period.
+            assert!(limit > 1_000 && period < 1 << 31);
+            return None;
+        };
+        let kind = if let Kind::Sliding(_) = kind { Kind::Sliding(subs(with_room)) } else { kind };
+        let (clock, mock) = Clock::mock();
+        let room = "the word has room for the window alone";
+        let keyed = || Limiter::builder(made).headroom(top).expect(room).clock(clock.clone());
+        let subject = match choose(4) {
+            0 => Subject::Keyed(keyed().max_keys(KEYS as usize).build()),
+            1 => Subject::Keyed(keyed().inline(64).build()),
+            _ => {
+                let builder = WindowCounter::builder(made).headroom(top).expect(room);
+                Subject::Counter(builder.clock(clock.clone()).build())
+            }
+        };
+        let keys = if let Subject::Keyed(_) = subject { KEYS } else { 1 };
+        let spelled = (0..keys).map(|_| Spelled::new(limit, period, kind)).collect();
+        Some(Walk { subject, mock, kind, spelled, now: 0, period, limit, top, changes })
+    }
+
+    fn advance(&mut self, nanos: u64) {
+        self.mock.advance(Duration::from_nanos(nanos));
+        self.now += nanos;
+    }
+
+    /// Takes one step, and looks at a key.
+    pub(crate) fn step(&mut self, choose: Choose<'_>) {
+        let by = match choose(7) {
+            0..3 => 0,
+            3 => choose(self.period / 8),
+            4 => self.period - self.now % self.period - choose(2),
+            5 => choose(self.period),
+            _ => 2 * self.period + choose(self.period),
+        };
+        self.advance(by);
+        let key = choose(self.spelled.len() as u64);
+        match choose(18) {
+            0 => {
+                let n = choose(self.limit + 2);
+                let taken = self.subject.up_to(key, n).tokens();
+                let spelled = &mut self.spelled[key as usize];
+                assert_eq!(taken, n.min(spelled.remaining(self.now)));
+                spelled.count_in(self.now, taken);
+            }
+            1 => self.take_of_two(key, choose),
+            2 => self.evict(),
+            kind @ 3..8 if self.changes => self.change(key, kind, choose),
+            _ => {
+                let most = if choose(3) == 0 { self.limit + 1 } else { 1 + self.limit / 8 };
+                self.take(key, 1 + choose(most), choose);
+            }
+        }
+        self.look(key);
+    }
+
+    /// Takes `n` tokens of both. Compares the decision, the wait and the tokens left.
+    fn take(&mut self, key: u64, n: u64, choose: Choose<'_>) {
+        let decision = self.subject.take(key, n, choose(8));
+        if self.agrees(key, n, decision) {
+            return;
+        }
+        let Some(wait) = decision.err().and_then(|denied| denied.retry_after()) else { return };
+        if choose(4) == 0 {
+            self.advance(wait.as_nanos() as u64 - 1);
+            assert!(self.subject.take(key, n, choose(8)).is_err());
+            self.advance(1);
+            let decision = self.subject.take(key, n, choose(8));
+            assert!(self.agrees(key, n, decision), "{n} after {wait:?}");
+        }
+    }
+
+    /// Compares a decision, and counts it. Returns whether it is a grant.
+    fn agrees(&mut self, key: u64, n: u64, decision: Result<Granted, Denied>) -> bool {
+        let now = self.now;
+        let spelled = &mut self.spelled[key as usize];
+        match decision {
+            Ok(granted) => {
+                assert!(spelled.grants(now, n), "{n} of {spelled:?} at {now}");
+                spelled.count_in(now, n);
+                assert_eq!(granted.remaining(), spelled.remaining(now), "{spelled:?} at {now}");
+                self.reset_is_exact(key, granted.reset_after());
+                return true;
+            }
+            Err(denied) if denied.reason() == Reason::TooMany => assert!(n > spelled.limit),
+            Err(denied) => {
+                assert!(!spelled.grants(now, n), "{n} of {spelled:?} at {now}");
+                assert_eq!(denied.remaining(), spelled.remaining(now));
+                let wait = denied.retry_after().expect("the tokens come").as_nanos() as u64;
+                assert!(spelled.grants(now + wait, n), "{n} of {spelled:?} at {now} + {wait}");
+                assert!(!spelled.grants(now + wait - 1, n), "{n} of {spelled:?} at {now} + {wait} - 1");
+            }
+        }
+        false
+    }
+
+    fn take_of_two(&mut self, key: u64, choose: Choose<'_>) {
+        let other = (key + 1) % KEYS;
+        let n = [1 + choose(self.limit), 1 + choose(1 + self.limit / 2)];
+        let Some(granted) = self.subject.both([key, other], n) else { return };
+        let both = [(key, n[0]), (other, n[1])];
+        assert_eq!(granted, both.iter().all(|(key, n)| self.spelled[*key as usize].grants(self.now, *n)));
+        for (key, n) in both.into_iter().filter(|_| granted) {
+            self.spelled[key as usize].count_in(self.now, n);
+        }
+    }
+
+    fn evict(&self) {
+        if let Subject::Keyed(limiter) = &self.subject {
+            limiter.evict_idle();
+        }
+    }
+
+    /// Gives tokens back, or changes a limit.
+    fn change(&mut self, key: u64, kind: u64, choose: Choose<'_>) {
+        let now = self.now;
+        let spelled = &mut self.spelled[key as usize];
+        match kind {
+            3 => {
+                let n = 1 + choose(self.limit);
+                self.subject.refund(key, n);
+                spelled.refund(now, n);
+            }
+            4 => {
+                let limit = 1 + choose(self.top);
+                self.subject.set_limit(limit);
+                for spelled in &mut self.spelled {
+                    spelled.limit = limit;
+                }
+            }
+            5 => {
+                let estimate = 1 + choose(self.limit);
+                let held = spelled.grants(now, estimate);
+                let left = self.top.saturating_sub(spelled.used(now).div_ceil(1 << 16));
+                let cost = (choose(4) > 0).then(|| choose(left.max(estimate) + 1));
+                assert_eq!(
+                    self.subject.hold(key, estimate, cost),
+                    held,
+                    "{estimate} of {spelled:?} at {now}"
+                );
+                if held {
+                    spelled.count_in(now, estimate);
+                    let cost = cost.unwrap_or(estimate);
+                    spelled.refund(now, estimate.saturating_sub(cost));
+                    spelled.count_in(now, cost.saturating_sub(estimate));
+                }
+            }
+            6 => {
+                let Subject::Keyed(limiter) = &self.subject else { return };
+                let (limit, n) = (1 + choose(self.top), 1 + choose(self.limit));
+                let cap = limiter.cap(limit).expect("there is headroom");
+                let decision = limiter.key(&key).n(n).under(&cap).try_acquire();
+                let in_force = std::mem::replace(&mut spelled.limit, limit);
+                self.agrees(key, n, decision);
+                self.spelled[key as usize].limit = in_force;
+            }
+            _ => {
+                let Subject::Keyed(limiter) = &self.subject else { return };
+                if choose(4) == 0 {
+                    limiter.clear();
+                    self.spelled.iter_mut().for_each(Spelled::forget);
+                } else {
+                    limiter.remove(&key);
+                    spelled.forget();
+                }
+            }
+        }
+    }
+
+    fn look(&self, key: u64) {
+        let (look, spelled) = (self.subject.peek(key), &self.spelled[key as usize]);
+        assert_eq!(look.remaining(), spelled.remaining(self.now), "{spelled:?} at {}", self.now);
+        self.reset_is_exact(key, look.reset_after());
+        if !self.changes {
+            self.holds_its_law(spelled);
+        }
+    }
+
+    fn reset_is_exact(&self, key: u64, reset: Duration) {
+        let (spelled, full) = (&self.spelled[key as usize], self.now + reset.as_nanos() as u64);
+        assert_eq!(spelled.used(full), 0, "{spelled:?} at {} until {full}", self.now);
+        assert!(reset.is_zero() || spelled.used(full - 1) > 0, "{spelled:?} until {full}");
+    }
+
+    /// Holds the laws of the table in the docs against the log of all grants.
+    fn holds_its_law(&self, spelled: &Spelled) {
+        let Walk { now, period, .. } = self;
+        match self.kind {
+            Kind::Sliding(_) => assert!(spelled.granted_in(*period, *now) <= spelled.limit),
+            Kind::Aligned | Kind::Weighted => {
+                assert!(spelled.granted_in(now % period + 1, *now) <= spelled.limit);
+            }
+            Kind::FirstUse => assert!(spelled.granted_in(*period, *now) < 2 * spelled.limit),
+        }
+    }
+}
