@@ -204,7 +204,9 @@ impl LiveTerms {
     /// Returns the counts of a window.
     #[inline(always)]
     pub(crate) const fn counts(&self) -> CountWidths {
-        self.widths.counts
+        // By its fields: copied as a whole they are taken apart again.
+        let CountWidths { counting, count, before } = self.widths.counts;
+        CountWidths { counting, count, before }
     }
 
     /// Returns the limit of a window that was set last.

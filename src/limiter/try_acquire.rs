@@ -201,7 +201,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Granted, Denied> {
         let key = KeyQuery::new(&self.hasher, key);
         match self.attempt_at(pin, key, Now(&self.keyspace.engine), n) {
-            Ok(decision) => decision,
+            Ok(done) => exactly(n, done),
             Err(missed) => self.try_acquire_anyhow(pin, key, missed, n),
         }
     }
@@ -213,33 +213,78 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: KeyQuery<'_, Q>,
         read: impl ReadClock,
         n: u64,
-    ) -> Result<Result<Granted, Denied>, Miss> {
+    ) -> Result<(Outcome, Reading), Miss> {
         if self.fast_path != Some(Counting::Bucket) {
-            return self.attempt_in_window(pin, key, read, n);
+            return Err(Miss::StaleReading);
         }
-        let done = match pin {
-            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key.in_map(), guard), read, n)?,
-            StoreGuard::Table(table) => attempt(table.find(key.full), read, n)?,
-        };
-        Ok(exactly(n, done))
+        match pin {
+            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key.in_map(), guard), read, n),
+            StoreGuard::Table(table) => attempt(table.find(key.full), read, n),
+        }
     }
 
     /// Takes `n` tokens of a key's window, all or none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_acquire_in_window<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        let (pin, key) = (self.keyspace.store.pin(), KeyQuery::new(&self.hasher, key));
-        match self.attempt_in_window(&pin, key, Now(&self.keyspace.engine), n) {
-            Ok(decision) => decision,
-            Err(missed) => self.try_acquire_anyhow(&pin, key, missed, n),
+        match self.fast_path {
+            Some(Counting::SubWindows) => self.try_acquire_by_counts::<SUB_WINDOWS, Q>(key, n),
+            Some(Counting::FirstUse) => self.try_acquire_by_counts::<FIRST_USE, Q>(key, n),
+            Some(Counting::Weighted) => self.try_acquire_by_counts::<WEIGHTED, Q>(key, n),
+            _ => self.try_acquire_watched(key, n),
+        }
+    }
+
+    #[inline(always)]
+    fn try_acquire_by_counts<const COUNTING: u8, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        match &self.keyspace.store {
+            Store::Map(buckets) => self.try_acquire_by_counts_in_map::<COUNTING, Q>(buckets, key, n),
+            Store::Table(table) => self.try_acquire_by_counts_in_table::<COUNTING, Q>(table, key, n),
+        }
+    }
+
+    // Out of line: a function with the attempts of all kinds of windows kept its values in memory,
+    // 30 instructions.
+    #[inline(always)]
+    fn try_acquire_by_counts_in_map<const COUNTING: u8, Q: ToKey<K> + ?Sized>(
+        &self,
+        buckets: &MapStore<K>,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.keyspace.engine.source.counts());
+        let (key, guard) = (KeyQuery::new(&self.hasher, key), buckets.map.guard());
+        let found = buckets.map.get(&key.in_map(), &guard);
+        match attempt_by(found, Now(&self.keyspace.engine), n, by) {
+            Ok((outcome, reading)) => exactly(n, (outcome, by(reading))),
+            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
+        }
+    }
+
+    #[inline(always)]
+    fn try_acquire_by_counts_in_table<const COUNTING: u8, Q: ToKey<K> + ?Sized>(
+        &self,
+        table: &Table,
+        key: &Q,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.keyspace.engine.source.counts());
+        let key = KeyQuery::new(&self.hasher, key);
+        match attempt_by(table.find(key.full), Now(&self.keyspace.engine), n, by) {
+            Ok((outcome, reading)) => exactly(n, (outcome, by(reading))),
+            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Table(table), key, missed, n),
         }
     }
 
     /// Attempts once to take `n` tokens of a known key's window.
-    #[inline]
+    #[inline(never)]
     fn attempt_in_window<Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,
@@ -287,6 +332,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         if let Some(hot) = &self.keyspace.hot {
             return self.keyspace.try_acquire_hot(hot, entry, Now(engine), missed, n);
         }
+        if let Ok(decision) = self.attempt_in_window(pin, key, Now(engine), n) {
+            return decision;
+        }
         if missed == Miss::LostRace
             && self.fast_path == Some(Counting::Bucket)
             && let Some(bucket) = entry.get()
@@ -307,12 +355,25 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         match self.attempt_at(pin, key, At(&self.keyspace.engine, now), n) {
-            Ok(decision) => decision,
-            Err(_) => {
-                let options = CallOptions { now: Some(now), ..CallOptions::NOW };
-                KeyCall { inner: self, entry: self.keyspace.entry(pin, key), options }.decide(n)
-            }
+            Ok(done) => exactly(n, done),
+            Err(_) => self.try_acquire_anyhow_at(pin, key, now, n),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_acquire_anyhow_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        now: Moment,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        if let Ok(decision) = self.attempt_in_window(pin, key, At(&self.keyspace.engine, now), n) {
+            return decision;
+        }
+        let options = CallOptions { now: Some(now), ..CallOptions::NOW };
+        KeyCall { inner: self, entry: self.keyspace.entry(pin, key), options }.decide(n)
     }
 }
 

@@ -38,7 +38,7 @@ impl fmt::Debug for Cap {
 /// Some tokens of a key's window, from [`WindowLimiter::key`](crate::WindowLimiter::key).
 ///
 /// One token, or [`n`](WindowKey::n); up to the limiter's own limit, or [`under`](WindowKey::under)
-/// a cap. It has the verbs of the limiter that take or give, and [`all_of`](crate::all_of) takes it.
+/// a cap. It has the verbs of the limiter that take or give. [`all_of`](crate::all_of) takes it.
 ///
 /// # Examples
 ///

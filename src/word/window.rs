@@ -12,6 +12,7 @@
 
 use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
+use crate::quota::layout::Widths;
 use crate::quota::window_layout::FIRST_USE_TICKS;
 use crate::word::calendar;
 use crate::word::plan::Plan;
@@ -40,8 +41,8 @@ const PARTS: u64 = 1 << 16;
 /// Ticks of a window from the first use. The first use may be late in its tick.
 const LENGTH: u64 = FIRST_USE_TICKS + 1;
 /// `REPEATED[w]` has a 1 in each field of `w` bits.
-const REPEATED: [u64; 64] = {
-    let mut repeated = [0; 64];
+const REPEATED: [u64; 256] = {
+    let mut repeated = [0; 256];
     let mut width = 1;
     while width < 64 {
         let mut at = 0;
@@ -77,7 +78,9 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
         Reading { refill: terms, at, tick }: Reading,
         counts: CountWidths,
     ) -> Reading<WindowTerms<COUNTING>> {
-        let mut refill = WindowTerms { terms, counts, part: 0 };
+        // Constants, so that nothing is computed with them.
+        let widths = Widths { fraction: 0, ..terms.widths };
+        let mut refill = WindowTerms { terms: Terms { widths, empty_level: 0, ..terms }, counts, part: 0 };
         if refill.is(WEIGHTED) {
             refill.part = terms.ticks.in_parts().tick(at) & (PARTS - 1);
         }
@@ -120,7 +123,7 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
     /// Returns the sum of the counts from the newest up to each, in the fields of the word.
     #[inline(always)]
     fn sums(&self, level: u64) -> u64 {
-        (level << self.terms.widths.stamp).wrapping_mul(REPEATED[usize::from(self.counts.count & 63)])
+        (level << self.terms.widths.stamp).wrapping_mul(REPEATED[usize::from(self.counts.count)])
     }
 
     /// Returns the sum of all counts.
@@ -365,8 +368,12 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
             return self.faded_until(windows * PARTS, lag);
         }
         let CountWidths { count, before, .. } = self.counts;
-        // Without a panic the compiler drops it for callers that do not ask.
-        let newest = level.trailing_zeros().checked_div(count.into()).unwrap_or(0);
+        // After a grant the current count is the newest. Without a panic the compiler drops the
+        // division for callers that do not ask.
+        let newest = match self.count(level, 0) {
+            0 => level.trailing_zeros().checked_div(count.into()).unwrap_or(0),
+            _ => 0,
+        };
         (u64::from(before) + 1 - u64::from(newest) + lag, ticks)
     }
 }

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use foldhash::fast::FixedState;
-use tollgate::{Clock, Quota, RateLimiter, TokenBucket, Window, WindowCounter};
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket, Window, WindowCounter, WindowLimiter};
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
@@ -55,6 +55,12 @@ fn main() {
         _ => WindowCounter::new(sliding),
     };
     assert!(window.try_acquire_n(100).is_ok());
+    let windows =
+        WindowLimiter::<u64, FixedState>::builder(if kind == "fixed-keyed" { hour } else { sliding });
+    let windows =
+        if kind == "sliding-inline" { windows.inline(KEYS as usize) } else { windows.presize(KEYS as usize) };
+    let windows = windows.build();
+    assert!(keys.iter().all(|key| windows.try_acquire(key).is_ok()));
     let done = match kind.as_str() {
         "grant" => decide(&keys, |_| black_box(&full).try_acquire().is_ok()),
         "refuse" => decide(&keys, |_| black_box(&empty).try_acquire().is_err()),
@@ -75,6 +81,9 @@ fn main() {
         }),
         "fixed-grant" | "utc-grant" | "sliding-grant" | "weighted-grant" => {
             decide(&keys, |_| black_box(&window).try_acquire().is_ok())
+        }
+        "fixed-keyed" | "sliding-keyed" | "sliding-inline" => {
+            decide(&keys, |key| black_box(&windows).try_acquire(key).is_ok())
         }
         "sliding-refuse" => decide(&keys, |_| black_box(&window).try_acquire().is_err()),
         _ => panic!("no such kind: {kind}"),
