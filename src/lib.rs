@@ -118,6 +118,7 @@ pub use limiter::window_key::{Cap, PinnedWindows, WindowKey};
 pub use limiter::window_limiter::WindowLimiter;
 pub use quota::error::InvalidQuota;
 pub use quota::rate::{AtMost, Quota};
+pub use quota::rule::{InvalidRule, Rule};
 pub use quota::window::Window;
 pub use quota::window_error::InvalidWindow;
 pub use time::clock::{Clock, MockClock, Moment};

@@ -5,11 +5,14 @@ pub mod bucket;
 pub mod headers;
 pub mod keyed;
 pub mod quota_text;
+pub mod window;
 
 mod bytes;
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
 mod steps;
+#[path = "../../tests/windows/mod.rs"]
+mod walk;
 
 #[cfg(test)]
 mod tests;

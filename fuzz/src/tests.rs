@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{bucket, headers, keyed, quota_text};
+use crate::{bucket, headers, keyed, quota_text, window};
 
 fn each_of(target: &str, run: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -36,4 +36,9 @@ fn clients() {
 #[test]
 fn texts() {
     each_of("quota_text", |bytes| quota_text::Case::read(bytes).run());
+}
+
+#[test]
+fn windows() {
+    each_of("window", |bytes| window::Case::read(bytes).run());
 }

@@ -44,7 +44,7 @@ impl Fields {
             policy: policy.form.ietf().then(|| policy.field.clone()),
             limit: (scarce && policy.form.ietf()).then(|| item(policy.quoted(), rest, time)),
             retry: retry.filter(|_| policy.form.retry_after()),
-            legacy: (scarce && policy.form.legacy()).then(|| [policy.quota().capacity(), left, reset()]),
+            legacy: (scarce && policy.form.legacy()).then(|| [policy.rule().capacity(), left, reset()]),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::quota::layout::RawQuota;
-use crate::quota::rate::Quota;
+use crate::quota::rule::Rule;
 use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
@@ -67,7 +67,7 @@ pub enum ResetFormat {
     UnixSeconds,
 }
 
-/// A limit's name and quota, and the form in which responses report them.
+/// A limit's name and its quota or window, and the form in which responses report them.
 ///
 /// | parameter | of a quota of `count` in `period`, with a burst |
 /// |---|---|
@@ -84,6 +84,10 @@ pub enum ResetFormat {
 /// After a refusal `r` is 0 even if tokens are left, but fewer than the request costs. A client
 /// that spends these waits longer than `t`. `X-RateLimit-Remaining` counts them. A cost above the
 /// burst is never granted: such a refusal has no wait, and `r` is the tokens that are left.
+///
+/// Of a [`Window`](crate::Window), `q` is the limit and `w` its [span](crate::Window::span) in
+/// whole seconds. `r` tokens are left for the next `t` seconds, until those that are used have come
+/// back. A client that spends at most `q` in any `w` is never refused.
 ///
 /// Under a plan, `t` of `r=0` may be late by up to two ticks of the limiter's own quota: at most
 /// 1/64 of the time in which the plan's burst comes.
@@ -120,16 +124,18 @@ pub struct Policy {
     name: Arc<str>,
     /// The name as a string of structured fields and of JSON, which escape alike.
     quoted: Arc<str>,
-    quota: Quota,
-    window: PolicyNumbers,
-    /// Nanoseconds in which an empty bucket fills, rounded down.
-    fill: u64,
+    rule: Rule,
+    numbers: PolicyNumbers,
     pub(crate) field: HeaderValue,
     unit: Option<Arc<str>>,
     pub(crate) form: Headers,
     pub(crate) reset: ResetFormat,
     pub(crate) below: u8,
     pub(crate) longest: u64,
+    /// The most seconds that are added to the wait of a refusal.
+    pub(crate) spread: u64,
+    /// The seconds that are added for the key of this refusal.
+    delay: u64,
 }
 
 /// The numbers that a response reports of a decision.
@@ -153,22 +159,24 @@ impl Policy {
     /// # Errors
     ///
     /// `name` is not of 1 to 64 printable ASCII characters (spaces included).
-    pub fn new(name: &str, quota: Quota) -> Result<Policy, InvalidName> {
-        let (quoted, window) = (quoted(name)?, PolicyNumbers::of(quota));
-        let field = field(&quoted, window, None);
+    pub fn new(name: &str, rule: impl Into<Rule>) -> Result<Policy, InvalidName> {
+        let (quoted, rule) = (quoted(name)?, rule.into());
+        let numbers = PolicyNumbers::of(rule);
+        let field = field(&quoted, numbers, None);
         let (form, reset) = (Headers::default(), ResetFormat::default());
         Ok(Policy {
             name: name.into(),
             quoted,
-            quota,
-            window,
-            fill: window.fill(),
+            rule,
+            numbers,
             field,
             unit: None,
             form,
             reset,
             below: 100,
             longest: MAX_WAIT,
+            spread: 0,
+            delay: 0,
         })
     }
 
@@ -200,6 +208,44 @@ impl Policy {
         Policy { longest: longest.as_secs().clamp(1, MAX_WAIT), ..self }
     }
 
+    /// Adds up to so much to the waits that responses state, in whole seconds: by default nothing.
+    ///
+    /// Clients that were refused before a shared edge, such as midnight, would all come back at
+    /// once. Each key gets a share of its own of this time, by its hash. A layer knows the key;
+    /// other callers name it by [`for_key`](Policy::for_key).
+    #[must_use]
+    pub fn spread_retries(self, most: Duration) -> Policy {
+        Policy { spread: most.as_secs().min(MAX_WAIT), ..self }
+    }
+
+    /// Returns the policy for a refusal of a key with this hash. See
+    /// [`spread_retries`](Policy::spread_retries).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::http::Policy;
+    /// use tollgate::{Clock, Window, WindowCounter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let window = Window::per_minute(1).utc();
+    /// let policy = Policy::new("minute", window)?.spread_retries(Duration::from_secs(10));
+    /// let counter = WindowCounter::with_clock(window, clock);
+    /// assert!(counter.try_acquire().is_ok());
+    /// let denied = counter.try_acquire().unwrap_err();
+    /// let told = |hash| denied.headers(&policy.for_key(hash)).into_iter().next().unwrap().1;
+    /// assert_eq!((told(0), told(u64::MAX)), ("60".parse()?, "70".parse()?));
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(60)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn for_key(&self, hash: u64) -> Policy {
+        // The upper bits of the product: a share of 0 to `spread` seconds.
+        let delay = (u128::from(hash) * u128::from(self.spread + 1)) >> 64;
+        Policy { delay: delay as u64, ..self.clone() }
+    }
+
     /// Names the unit of the tokens: `content-bytes`, `concurrent-requests`, or a name of your own.
     /// The default is requests.
     ///
@@ -208,15 +254,16 @@ impl Policy {
     /// `unit` is not of 1 to 64 printable ASCII characters (spaces included).
     pub fn unit(self, unit: &str) -> Result<Policy, InvalidName> {
         let unit = quoted(unit)?;
-        Ok(Policy { field: field(&self.quoted, self.window, Some(&unit)), unit: Some(unit), ..self })
+        Ok(Policy { field: field(&self.quoted, self.numbers, Some(&unit)), unit: Some(unit), ..self })
     }
 
-    /// Returns the same policy for another quota.
+    /// Returns the same policy for another quota or window.
     #[must_use]
-    pub fn with_quota(&self, quota: Quota) -> Policy {
-        let window = PolicyNumbers::of(quota);
-        let field = field(&self.quoted, window, self.unit.as_ref());
-        Policy { quota, window, fill: window.fill(), field, ..self.clone() }
+    pub fn with_rule(&self, rule: impl Into<Rule>) -> Policy {
+        let rule = rule.into();
+        let numbers = PolicyNumbers::of(rule);
+        let field = field(&self.quoted, numbers, self.unit.as_ref());
+        Policy { rule, numbers, field, ..self.clone() }
     }
 
     /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
@@ -232,10 +279,10 @@ impl Policy {
         &self.name
     }
 
-    /// Returns the quota that responses report.
+    /// Returns the quota or the window that responses report.
     #[must_use]
-    pub fn quota(&self) -> Quota {
-        self.quota
+    pub fn rule(&self) -> Rule {
+        self.rule
     }
 
     pub(crate) fn quoted(&self) -> &str {
@@ -245,80 +292,95 @@ impl Policy {
     #[inline]
     pub(crate) fn granted(&self, granted: &Granted) -> HeaderNumbers {
         let (rest, reset) = (granted.remaining(), granted.reset_nanos());
-        let time = match rest {
-            0 => self.next(granted),
+        let time = match &self.numbers {
+            PolicyNumbers::Bucket { quota, .. } if rest == 0 => self.wait(granted.next_token(*quota)),
             // `reset` is rounded up, so this is rounded down, and must not be below the time of the
             // whole tokens.
-            _ => seconds(self.window.time_of(rest).max(self.fill.saturating_sub(reset).into())).max(1),
+            PolicyNumbers::Bucket { quota, fill } => {
+                seconds(time_of(quota, rest).max(fill.saturating_sub(reset).into())).max(1)
+            }
+            // The tokens that are left are those of this time.
+            PolicyNumbers::Window { .. } => seconds(reset.into()).max(1),
         };
         HeaderNumbers { rest, left: rest, time, reset: seconds(reset.into()), retry: None, granted: true }
-    }
-
-    /// Returns the seconds until a token is there.
-    #[cold]
-    fn next(&self, granted: &Granted) -> u64 {
-        self.wait(granted.next_token(self.quota))
     }
 
     pub(crate) fn denied(&self, denied: &Denied) -> HeaderNumbers {
         let (left, wait) = (denied.remaining(), denied.retry_after());
         let retry = wait.map(|wait| self.wait(wait));
-        let time = retry.unwrap_or_else(|| seconds(self.window.time_of(left)).max(1));
-        // The bucket is full once the requested tokens are there and the others have come. A
-        // request for more than the burst has no wait, so `r` is the tokens that are left.
+        // A request for more than the burst has no wait, so `r` is the tokens that are left.
         let (rest, there) = if wait.is_some() { (0, denied.asked()) } else { (left, left) };
-        let others = self.window.time_of(self.window.burst.saturating_sub(there));
-        let reset = seconds(wait.unwrap_or_default().as_nanos() + others);
-        HeaderNumbers { rest, left, time, reset, retry, granted: false }
+        let wait = wait.unwrap_or_default().as_nanos();
+        let (time, reset) = match &self.numbers {
+            PolicyNumbers::Bucket { quota, .. } => {
+                // The bucket is full once the requested tokens are there and the others have come.
+                let others = time_of(quota, quota.burst.saturating_sub(there));
+                (seconds(time_of(quota, left)).max(1), seconds(wait + others))
+            }
+            PolicyNumbers::Window { span, edges, .. } => {
+                (seconds(*span), seconds(if *edges && retry.is_some() { wait } else { *span }))
+            }
+        };
+        HeaderNumbers { rest, left, time: retry.unwrap_or(time), reset, retry, granted: false }
     }
 
     /// Returns the `Retry-After` of a wait: whole seconds, rounded up, at least 1.
     pub(crate) fn wait(&self, wait: Duration) -> u64 {
-        seconds(wait.as_nanos()).clamp(1, self.longest)
+        seconds(wait.as_nanos()).saturating_add(self.delay).clamp(1, self.longest)
     }
 
     /// Returns whether `rest` tokens are few enough to be reported.
     pub(crate) fn is_scarce(&self, rest: u64) -> bool {
         let (hundredths, below) = (u128::from(rest) * 100, u128::from(self.below));
-        below >= 100 || hundredths < u128::from(self.window.q_and_w().0) * below
+        below >= 100 || hundredths < u128::from(self.numbers.q_and_w().0) * below
     }
 }
 
-/// A quota's numbers: the tokens that come in a period, at most 2^62 nanoseconds, and the burst.
+/// The numbers of a rule.
 #[derive(Clone, Copy, Debug)]
-struct PolicyNumbers {
-    count: u64,
-    period: u64,
-    burst: u64,
+enum PolicyNumbers {
+    /// A quota, and the nanoseconds in which an empty bucket fills, rounded down.
+    Bucket { quota: RawQuota, fill: u64 },
+    /// A limit in a span of nanoseconds, and whether all tokens come back at one moment.
+    Window { limit: u64, span: u128, edges: bool },
 }
 
 impl PolicyNumbers {
-    fn of(quota: Quota) -> PolicyNumbers {
-        let RawQuota { tokens, nanos, burst } = quota.numbers();
-        PolicyNumbers { count: tokens, period: nanos, burst }
-    }
-
-    /// Returns the nanoseconds in which tokens come, rounded up.
-    #[inline]
-    fn time_of(&self, tokens: u64) -> u128 {
-        match tokens.checked_mul(self.period) {
-            // A division of 64 bits suffices.
-            Some(product) => product.div_ceil(self.count).into(),
-            None => (u128::from(tokens) * u128::from(self.period)).div_ceil(self.count.into()),
+    fn of(rule: Rule) -> PolicyNumbers {
+        match rule {
+            Rule::Bucket(quota) => {
+                let quota = quota.numbers();
+                let fill = u128::from(quota.burst) * u128::from(quota.nanos) / u128::from(quota.tokens);
+                // At most 2^62.
+                PolicyNumbers::Bucket { quota, fill: u64::try_from(fill).unwrap_or(u64::MAX) }
+            }
+            Rule::Window(window) => {
+                let (limit, span) = (window.limit(), window.span().as_nanos());
+                PolicyNumbers::Window { limit, span, edges: window.has_edges() }
+            }
         }
-    }
-
-    /// Returns the nanoseconds in which an empty bucket fills, rounded down: at most 2^62.
-    fn fill(&self) -> u64 {
-        let fill = u128::from(self.burst) * u128::from(self.period) / u128::from(self.count);
-        u64::try_from(fill).unwrap_or(u64::MAX)
     }
 
     /// Returns `q` and `w`.
     fn q_and_w(&self) -> (u64, u64) {
-        let window = seconds(self.period.into()).max(seconds(self.time_of(self.burst))).max(1);
-        let tokens = u128::from(self.count) * u128::from(window) * SECOND / u128::from(self.period);
-        (u64::try_from(tokens).unwrap_or(MAX_INTEGER).min(MAX_INTEGER), window)
+        match self {
+            PolicyNumbers::Bucket { quota, .. } => {
+                let window = seconds(quota.nanos.into()).max(seconds(time_of(quota, quota.burst))).max(1);
+                let tokens = u128::from(quota.tokens) * u128::from(window) * SECOND / u128::from(quota.nanos);
+                (u64::try_from(tokens).unwrap_or(MAX_INTEGER).min(MAX_INTEGER), window)
+            }
+            PolicyNumbers::Window { limit, span, .. } => (*limit, seconds(*span).max(1)),
+        }
+    }
+}
+
+/// Returns the nanoseconds in which a quota's tokens come, rounded up.
+#[inline]
+fn time_of(quota: &RawQuota, tokens: u64) -> u128 {
+    match tokens.checked_mul(quota.nanos) {
+        // A division of 64 bits suffices.
+        Some(product) => product.div_ceil(quota.tokens).into(),
+        None => (u128::from(tokens) * u128::from(quota.nanos)).div_ceil(quota.tokens.into()),
     }
 }
 
@@ -331,8 +393,8 @@ fn seconds(nanos: u128) -> u64 {
 }
 
 /// Returns the value of `RateLimit-Policy`.
-fn field(quoted: &str, window: PolicyNumbers, unit: Option<&Arc<str>>) -> HeaderValue {
-    let (tokens, window) = window.q_and_w();
+fn field(quoted: &str, numbers: PolicyNumbers, unit: Option<&Arc<str>>) -> HeaderValue {
+    let (tokens, window) = numbers.q_and_w();
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
     let text = format!("{quoted};q={tokens}{unit};w={window}");
     HeaderValue::try_from(text).expect("it is visible ASCII")

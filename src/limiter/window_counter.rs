@@ -7,7 +7,7 @@ use crate::bucket::reservation::Hold;
 use crate::limiter::all_of::BucketLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
-use crate::limiter::window_settings::WindowRoom;
+use crate::limiter::window_settings::engine_of;
 use crate::quota::counts::Counting;
 use crate::quota::window::Window;
 use crate::quota::window_error::InvalidWindow;
@@ -64,8 +64,7 @@ impl WindowCounter {
                 Some(anchor) => Clock::unix(anchor),
                 None => Clock::new(),
             };
-            let engine = WindowRoom::of(window).engine(clock);
-            WindowCounter::of(window, engine, DecisionHook::NONE)
+            WindowCounter::of(window, engine_of(window, clock), DecisionHook::NONE)
         }
     }
 

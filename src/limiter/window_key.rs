@@ -19,7 +19,7 @@ use crate::word::plan::Plan;
 /// A cap is a plain value and `Copy`: nothing is registered. A key is under the cap that a call
 /// names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Cap(pub(super) Plan);
+pub struct Cap(pub(crate) Plan);
 
 impl Cap {
     /// Returns the limit.

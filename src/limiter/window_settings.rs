@@ -12,30 +12,20 @@ use crate::quota::window_layout::WindowLayout;
 use crate::sync::const_fn;
 use crate::time::clock::Clock;
 
-/// The layout of a word for a window and its headroom.
-#[derive(Clone, Copy)]
-pub(crate) struct WindowRoom(WindowLayout);
-
-impl WindowRoom {
-    pub(crate) const fn of(window: Window) -> WindowRoom {
-        match window.layout(window.limit()) {
-            Ok(layout) => WindowRoom(layout),
+const_fn! {
+    /// Returns the engine of a word that counts a window.
+    pub(crate) const fn engine_of(window: Window, clock: Clock) -> Engine {
+        let WindowLayout { widths, numbers } = match window.layout() {
+            Ok(layout) => layout,
             Err(_) => panic!("each window was checked when it was made"),
-        }
-    }
-
-    const_fn! {
-        pub(crate) const fn engine(self, clock: Clock) -> Engine {
-            let WindowLayout { widths, numbers } = self.0;
-            Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None)
-        }
+        };
+        Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None)
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct WindowSettings {
     pub(crate) window: Window,
-    pub(crate) room: WindowRoom,
     pub(crate) clock: Clock,
     pub(crate) shadow: bool,
     pub(crate) hook: Option<HookFn>,
@@ -43,13 +33,11 @@ pub(crate) struct WindowSettings {
 
 impl WindowSettings {
     pub(crate) fn new(window: Window) -> WindowSettings {
-        let room = WindowRoom::of(window);
-        WindowSettings { window, room, clock: Clock::new(), shadow: false, hook: None }
+        WindowSettings { window, clock: Clock::new(), shadow: false, hook: None }
     }
 
     pub(crate) fn headroom(self, limit: u64) -> Result<WindowSettings, InvalidWindow> {
-        let room = WindowRoom(self.window.layout(limit.max(self.window.limit()))?);
-        Ok(WindowSettings { room, ..self })
+        Ok(WindowSettings { window: self.window.headroom(limit)?, ..self })
     }
 
     pub(crate) fn finish(self) -> (Window, Engine, DecisionHook) {
@@ -58,7 +46,7 @@ impl WindowSettings {
             None => self.clock,
         };
         clock.calibrate();
-        (self.window, self.room.engine(clock), DecisionHook::new(self.shadow, self.hook))
+        (self.window, engine_of(self.window, clock), DecisionHook::new(self.shadow, self.hook))
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod period;
 pub(crate) mod rate;
+pub(crate) mod rule;
 #[cfg(feature = "serde")]
 mod serde;
 pub(crate) mod window;

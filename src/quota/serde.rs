@@ -1,4 +1,4 @@
-//! Feature `serde`: a [`Quota`] or a [`Window`] in its text form.
+//! Feature `serde`: a [`Quota`], a [`Window`] or a [`Rule`] in its text form.
 
 use std::fmt;
 
@@ -6,6 +6,7 @@ use ::serde::de::{Deserialize, Deserializer, Error, Visitor};
 use ::serde::ser::{Serialize, Serializer};
 
 use crate::quota::rate::Quota;
+use crate::quota::rule::Rule;
 use crate::quota::window::Window;
 
 macro_rules! in_text_form {
@@ -42,3 +43,4 @@ macro_rules! in_text_form {
 
 in_text_form!(Quota, "a quota such as \"100/s burst 200\"");
 in_text_form!(Window, "a window such as \"1000/d fixed utc\"");
+in_text_form!(Rule, "a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"");

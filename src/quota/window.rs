@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::quota::counts::Counting;
 use crate::quota::period::DAY;
 use crate::quota::window_error::InvalidWindow;
-use crate::quota::window_layout::{MIN_SUB_WINDOWS, MONTH, WindowError, WindowLayout, check};
+use crate::quota::window_layout::{
+    FIRST_USE_TICKS, MIN_SUB_WINDOWS, MONTH, WindowError, WindowLayout, check,
+};
 
 /// A limit of tokens in a period: a fixed, a sliding or a weighted window.
 ///
@@ -63,6 +65,8 @@ use crate::quota::window_layout::{MIN_SUB_WINDOWS, MONTH, WindowError, WindowLay
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     pub(super) limit: u64,
+    /// The largest limit that the word has room for.
+    pub(super) top: u64,
     pub(super) nanos: u64,
     pub(super) kind: Kind,
 }
@@ -121,7 +125,7 @@ impl Window {
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
     pub const fn per_month(limit: u64) -> Window {
-        Window { limit, nanos: MONTH, kind: Kind::Month(0) }.held()
+        Window { limit, top: limit, nanos: MONTH, kind: Kind::Month(0) }.held()
     }
 
     /// Returns a fixed window of `limit` tokens every `period`, from the first use.
@@ -275,6 +279,15 @@ impl Window {
         Ok(self.of_kind(Kind::Weighted).check()?)
     }
 
+    /// Returns the same window with another limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWindow`] names the number and the bound it is out of.
+    pub fn with_limit(self, limit: u64) -> Result<Window, InvalidWindow> {
+        Ok(Window { limit, top: limit, ..self }.check()?)
+    }
+
     /// Returns the limit, in tokens.
     #[must_use]
     pub const fn limit(&self) -> u64 {
@@ -289,9 +302,11 @@ impl Window {
 
     /// Returns the length of a sub-window, if this is a sliding window: the longest time by which
     /// tokens come back later than by an exact log.
+    ///
+    /// The window of a limiter that was built with headroom may have longer ones.
     #[must_use]
     pub const fn sub_window(&self) -> Option<Duration> {
-        match (self.kind, self.layout(self.limit)) {
+        match (self.kind, self.layout()) {
             (Kind::Sliding | Kind::SlidingBy(_), Ok(layout)) => {
                 Some(Duration::from_nanos(self.nanos.div_ceil(layout.sub_windows())))
             }
@@ -314,9 +329,43 @@ impl Window {
         }
     }
 
-    /// Returns the layout of a word with room for limits up to `top`.
-    pub(crate) const fn layout(&self, top: u64) -> Result<WindowLayout, WindowError> {
-        let (limit, nanos) = (self.limit, self.nanos);
+    /// Returns a time in which a client may spend the limit, over and over, and is never refused.
+    ///
+    /// It is the longest time until the tokens of one moment are forgotten: the period of a window
+    /// by the calendar, 2^-16 of it more from the first use, a sub-window more of a sliding window,
+    /// and two periods of a weighted one.
+    #[must_use]
+    pub fn span(&self) -> Duration {
+        let late = match self.kind {
+            // A tick: the first use may be late in its own.
+            Kind::FirstUse => self.nanos.div_ceil(FIRST_USE_TICKS),
+            Kind::Utc(_) | Kind::Month(_) => 0,
+            Kind::Sliding | Kind::SlidingBy(_) => self.sub_window().unwrap_or_default().as_nanos() as u64,
+            Kind::Weighted => self.nanos,
+        };
+        self.period() + Duration::from_nanos(late)
+    }
+
+    /// Returns whether all tokens come back at one moment.
+    #[cfg(feature = "http")]
+    pub(crate) fn has_edges(&self) -> bool {
+        matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
+    }
+
+    /// Returns this window with another limit, which the same word has room for.
+    #[cfg(feature = "tower")]
+    pub(crate) fn limited_to(self, limit: u64) -> Window {
+        Window { limit, ..self }
+    }
+
+    /// Returns this window with room in its word for limits up to `top`.
+    pub(crate) fn headroom(self, top: u64) -> Result<Window, WindowError> {
+        Window { top: top.max(self.limit), ..self }.check()
+    }
+
+    /// Returns the layout of the word.
+    pub(crate) const fn layout(&self) -> Result<WindowLayout, WindowError> {
+        let Window { limit, top, nanos, .. } = *self;
         if nanos == 0 {
             return Err(WindowError::MonthWithoutEdges);
         }
@@ -350,13 +399,13 @@ impl Window {
 
     const fn checked(limit: u64, nanos: u128) -> Result<Window, WindowError> {
         match check(limit, nanos) {
-            Ok(()) => Window { limit, nanos: nanos as u64, kind: Kind::FirstUse }.check(),
+            Ok(()) => Window { limit, top: limit, nanos: nanos as u64, kind: Kind::FirstUse }.check(),
             Err(flaw) => Err(flaw),
         }
     }
 
     pub(super) const fn check(self) -> Result<Window, WindowError> {
-        match self.layout(self.limit) {
+        match self.layout() {
             Ok(_) => Ok(self),
             Err(flaw) => Err(flaw),
         }

@@ -11,7 +11,7 @@ use crate::quota::window_layout::{MONTH, WindowError, check};
 /// Writes the [text form](Window#text).
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Window { limit, nanos, kind } = *self;
+        let Window { limit, nanos, kind, .. } = *self;
         match kind {
             Kind::Month(_) => write!(f, "{limit}/month ")?,
             _ => write!(f, "{limit}/{} ", Period(nanos))?,
@@ -60,7 +60,7 @@ impl FromStr for Window {
             (period, kind) => (read_weeks(period)?, kind),
         };
         check(limit, nanos.into())?;
-        Ok(Window { limit, nanos, kind }.check()?)
+        Ok(Window { limit, top: limit, nanos, kind }.check()?)
     }
 }
 

@@ -34,6 +34,9 @@ mod plans;
 #[cfg(not(any(loom, shuttle)))]
 mod properties;
 #[cfg(not(any(loom, shuttle)))]
+#[path = "../../tests/windows/random.rs"]
+mod random;
+#[cfg(not(any(loom, shuttle)))]
 mod spread;
 #[cfg(not(any(loom, shuttle)))]
 mod state;
@@ -43,6 +46,9 @@ mod terms;
 mod tiny;
 #[cfg(not(any(loom, shuttle)))]
 mod verbs;
+#[cfg(not(any(loom, shuttle)))]
+#[path = "../../tests/windows/mod.rs"]
+mod walk;
 #[cfg(not(any(loom, shuttle)))]
 mod windows;
 

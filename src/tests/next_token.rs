@@ -34,7 +34,7 @@ fn next_token(
     let left = take(0).unwrap().remaining();
     let granted = take(left).unwrap();
     let exact = take(1).err()?.retry_after()?;
-    Some((granted.next_token(quota).as_nanos() as u64, exact.as_nanos() as u64))
+    Some((granted.next_token(quota.numbers()).as_nanos() as u64, exact.as_nanos() as u64))
 }
 
 proptest! {
@@ -82,7 +82,7 @@ fn the_next_token_is_told_to_the_count() {
             let reading = Reading::new(terms, count);
             let full = State::pack(&terms, terms.capacity, reading.tick);
             let (outcome, next) = Take::Exactly(burst).apply(full, &reading);
-            let told = Granted::new(outcome, &reading).next_token(quota);
+            let told = Granted::new(outcome, &reading).next_token(quota.numbers());
             let (outcome, _) = Take::Exactly(1).apply(next.unwrap(), &reading);
             let exact = Take::Exactly(1).denied(outcome, reading).retry_after().unwrap();
             let most = exact + Duration::from_nanos(2 * raw_to_nanos(1));

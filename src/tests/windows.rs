@@ -1,8 +1,11 @@
 // promise: law
-//! The calendar, the shift to the wall clock, and the layouts of windows.
+//! The calendar, the shift to the wall clock, the layouts of windows, and windows beside windows that
+//! are spelled out.
 
 use std::time::Duration;
 
+use super::random::Random;
+use super::walk::{Choose, KINDS, Walk};
 use crate::quota::window::Window;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
@@ -101,9 +104,36 @@ fn the_most_sub_windows_that_fit_are_taken() {
     ] {
         for (period, subs) in periods.into_iter().zip(subs) {
             let window = Window::per(limit, Duration::from_secs(period));
-            let layout = window.granularity(Duration::MAX).unwrap().layout(limit).unwrap();
+            let layout = window.granularity(Duration::MAX).unwrap().layout().unwrap();
             assert_eq!(layout.sub_windows(), subs, "{limit} in {period} s");
             assert_eq!(window.try_sliding().is_ok(), subs >= 4, "{limit} in {period} s");
         }
     }
+}
+
+/// Takes 430,000 steps in windows of each kind; fewer in a fast run.
+fn decide(seed: u64, changes: bool) {
+    let few = std::env::var_os("FEW_CASES").is_some();
+    let mut random = Random(seed);
+    let choose: Choose<'_> = &mut |bound| random.below(bound);
+    for kind in KINDS {
+        let mut steps = 0;
+        while steps < if few { 10_000 } else { 430_000 } {
+            let Some(mut walk) = Walk::new(choose, kind, changes) else { continue };
+            for _ in 0..120 {
+                walk.step(choose);
+                steps += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_decides_as_one_that_is_spelled_out() {
+    decide(1, false);
+}
+
+#[test]
+fn a_window_keeps_its_counts_under_other_limits_and_refunds() {
+    decide(2, true);
 }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,13 +16,14 @@ use super::chain::DynLimit;
 use super::decide::{ALL_KEYS, LayerState};
 use super::decision::Decision;
 use super::limit_by::{LimitBy, NeedsKey, OnMissingKey};
+use super::limiter::AnyLimiter;
 use super::said::Said;
 use super::service::RateLimit;
 use super::stats::LayerStats;
 use crate::http::{
     Bare, Check, ClientIp, Head, HeaderKey, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat,
 };
-use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::window_key::Cap;
 use crate::word::plan::Plan;
 
 /// A layer that limits requests. See the [module](super).
@@ -34,11 +35,9 @@ pub struct RateLimitLayer<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
-    /// Begins a layer on a limiter, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
+    /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
     /// [`shared`](NeedsKey::shared) comes next.
-    pub fn builder<S: BuildHasher + Send + Sync + 'static>(
-        limiter: impl Into<Arc<RateLimiter<K, S>>>,
-    ) -> NeedsKey<K, LayerBuilder<K>> {
+    pub fn builder(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LayerBuilder<K>> {
         NeedsKey::new(limiter)
     }
 }
@@ -83,9 +82,9 @@ impl RateLimitLayer<std::net::IpAddr> {
     /// # Ok::<(), http::header::InvalidHeaderName>(())
     /// ```
     pub fn by_address_and_key(
-        addresses: impl Into<Arc<RateLimiter<std::net::IpAddr>>>,
+        addresses: impl Into<AnyLimiter<std::net::IpAddr>>,
         address: ClientIp,
-        keys: impl Into<Arc<RateLimiter<crate::http::Digest>>>,
+        keys: impl Into<AnyLimiter<crate::http::Digest>>,
         key: HeaderKey,
     ) -> LayerBuilder<std::net::IpAddr> {
         let keys = LimitBy::new(keys).key(key).on_missing_key(OnMissingKey::Allow);
@@ -112,6 +111,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Chooses a [`Plan`] of the limiter for each request; see [`LimitBy::plan`].
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LayerBuilder { first: self.first.plan(choose), ..self }
+    }
+
+    /// Chooses a [`Cap`] of the limiter of windows for each request; see [`LimitBy::cap`].
+    pub fn cap(self, choose: impl Fn(Head<'_>) -> Option<Cap> + Send + Sync + 'static) -> Self {
+        LayerBuilder { first: self.first.cap(choose), ..self }
     }
 
     /// Sets the treatment of requests without a key, which are rejected by default.
@@ -218,6 +222,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self.with_policy(|policy| policy.longest_wait(longest))
     }
 
+    /// Works as [`Policy::spread_retries`], for all limits.
+    pub fn spread_retries(self, most: Duration) -> Self {
+        self.with_policy(|policy| policy.spread_retries(most))
+    }
+
     fn with_policy(self, set: impl FnOnce(Policy) -> Policy) -> Self {
         LayerBuilder { first: self.first.with_policy(set), ..self }
     }
@@ -242,7 +251,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///
     /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1)))
     ///     .shared()
-    ///     .reject_with(|refusal| refusal.response(format!("the limit is {}\n", refusal.policy().quota())))
+    ///     .reject_with(|refusal| refusal.response(format!("the limit is {}\n", refusal.policy().rule())))
     ///     .build();
     /// # let _ = layer;
     /// ```

@@ -1,20 +1,20 @@
 //! One limit of a layer.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::chain::{Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Refund, next};
-use super::limiter::{DynLimiter, LimiterRequest};
+use super::limiter::{AnyLimiter, DynLimiter, LimiterRequest};
 use super::policies::Policies;
 use super::said::Said;
 use super::stats::{LimitCounters, LimitStats, count};
 use super::top_keys::TopKeys;
 use crate::http::{Head, InvalidName, KeyFrom, Policy};
-use crate::limiter::rate_limiter::RateLimiter;
-use crate::quota::rate::Quota;
+use crate::limiter::window_key::Cap;
+use crate::quota::rule::Rule;
 use crate::word::plan::Plan;
 
 /// The treatment of a request without a key.
@@ -56,7 +56,7 @@ pub struct LimitBy<K> {
     plan: Option<Box<ChoosePlan>>,
     missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
-    /// The same policy for other quotas, empty while the limiter has one quota.
+    /// The same policy for other rules, empty while the limiter has one.
     others: Policies,
     pub(crate) top: TopKeys<K>,
     counters: Arc<LimitCounters>,
@@ -95,10 +95,8 @@ pub struct NeedsKey<K, T = LimitBy<K>> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey<K, T> {
-    pub(crate) fn new<S: BuildHasher + Send + Sync + 'static>(
-        limiter: impl Into<Arc<RateLimiter<K, S>>>,
-    ) -> NeedsKey<K, T> {
-        NeedsKey { limiter: limiter.into(), then: PhantomData }
+    pub(crate) fn new(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, T> {
+        NeedsKey { limiter: limiter.into().0, then: PhantomData }
     }
 
     /// Limits each key by itself: a [`ClientIp`](crate::http::ClientIp),
@@ -121,16 +119,14 @@ impl<K, T> fmt::Debug for NeedsKey<K, T> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    /// Begins a limit by a limiter, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
+    /// Begins a limit by a limiter of buckets or of windows, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
     /// [`shared`](NeedsKey::shared) comes next.
-    pub fn new<S: BuildHasher + Send + Sync + 'static>(
-        limiter: impl Into<Arc<RateLimiter<K, S>>>,
-    ) -> NeedsKey<K, LimitBy<K>> {
+    pub fn new(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LimitBy<K>> {
         NeedsKey::new(limiter)
     }
 
     fn with(limiter: Arc<dyn DynLimiter<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
-        let policy = Policy::new("default", limiter.quota()).expect("it is a name").into();
+        let policy = Policy::new("default", limiter.rule(None)).expect("it is a name").into();
         let (others, top, counters) = (Policies::new(), TopKeys::new(), Arc::default());
         LimitBy { limiter, key, plan: None, missing, policy, others, top, counters }
     }
@@ -140,6 +136,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     #[must_use]
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LimitBy { plan: Some(Box::new(choose)), ..self }
+    }
+
+    /// Chooses a cap of the limiter of windows for each request. `None` is its own limit.
+    #[must_use]
+    pub fn cap(self, choose: impl Fn(Head<'_>) -> Option<Cap> + Send + Sync + 'static) -> Self {
+        self.plan(move |head| choose(head).map(|cap| cap.0))
     }
 
     /// Sets the treatment of requests without a key, which are rejected by default.
@@ -157,7 +159,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     ///
     /// `name` is not of 1 to 64 printable ASCII characters.
     pub fn name(self, name: &str) -> Result<Self, InvalidName> {
-        let (before, policy) = (self.policy, Policy::new(name, self.limiter.quota())?.into());
+        let (before, policy) = (self.policy, Policy::new(name, self.limiter.rule(None))?.into());
         Ok(LimitBy { policy, ..self }.told_as(&before))
     }
 
@@ -168,14 +170,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Reports this limit to clients in the form of another.
     pub(crate) fn told_as(self, other: &Policy) -> Self {
         let longest = Duration::from_secs(other.longest);
+        let spread = Duration::from_secs(other.spread);
         self.with_policy(|policy| {
-            policy.form(other.form).reset_format(other.reset).only_below(other.below).longest_wait(longest)
+            let policy = policy.form(other.form).reset_format(other.reset).only_below(other.below);
+            policy.longest_wait(longest).spread_retries(spread)
         })
     }
 
-    /// Returns the policy of a decision under a quota.
-    fn policy_of(&self, quota: Quota) -> Arc<Policy> {
-        if quota == self.policy.quota() { self.policy.clone() } else { self.others.of(&self.policy, quota) }
+    /// Returns the policy of a decision under a quota or a window.
+    fn policy_of(&self, rule: Rule) -> Arc<Policy> {
+        if rule == self.policy.rule() { self.policy.clone() } else { self.others.of(&self.policy, rule) }
     }
 }
 
@@ -282,10 +286,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         decided: bool,
         granted: bool,
     ) {
-        let quota = request.plan.as_ref().map_or_else(|| self.limiter.quota(), Plan::quota);
-        let policy = self.policy_of(quota);
+        let mut policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
         if !decided {
             return asked.also.push(policy);
+        }
+        if let (Some(key), false, 1..) = (&request.key, granted, policy.spread) {
+            policy = Arc::new(policy.for_key(self.limiter.hash(key)));
         }
         asked.decider = Some(self.decider(policy));
         if let (Some(key), false) = (&request.key, granted) {
@@ -307,14 +313,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Quota, RateLimiter};
 
     #[test]
     fn a_policy_is_made_once_for_each_quota() {
         let limit = LimitBy::new(RateLimiter::<u64>::new(Quota::per_second(10))).shared();
         for n in [10, 20, 30] {
-            let (first, again) =
-                (limit.policy_of(Quota::per_second(n)), limit.policy_of(Quota::per_second(n)));
-            assert_eq!(first.quota(), Quota::per_second(n));
+            let rule = Rule::from(Quota::per_second(n));
+            let (first, again) = (limit.policy_of(rule), limit.policy_of(rule));
+            assert_eq!(first.rule(), rule);
             assert!(Arc::ptr_eq(&first, &again), "{n}/s");
         }
     }

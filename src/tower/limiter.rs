@@ -1,11 +1,15 @@
-//! A limiter with its hasher erased.
+//! A limiter with its hasher erased, and its kind.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 
 use crate::keyed::keyspace::Stats;
 use crate::limiter::all_of::sealed;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::quota::rate::Quota;
+use crate::limiter::window_limiter::WindowLimiter;
+use crate::quota::rule::Rule;
+use crate::quota::window::Window;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
@@ -20,7 +24,8 @@ pub(crate) struct LimiterRequest<K> {
 /// The verbs of a limiter that a layer needs.
 pub(crate) trait DynLimiter<K>: Send + Sync {
     fn id(&self) -> u64;
-    fn quota(&self) -> Quota;
+    /// Returns the quota or the window in force, of keys under this plan or cap.
+    fn rule(&self, plan: Option<&Plan>) -> Rule;
     fn stats(&self) -> Stats;
     /// Returns the hash of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
@@ -32,44 +37,95 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimiter<K> for RateLimiter<K, S> {
+/// A limiter of buckets or of windows, whatever its hasher is.
+///
+/// A [`RateLimiter`] and a [`WindowLimiter`] are turned into one, shared in an `Arc` or not.
+pub struct AnyLimiter<K>(pub(crate) Arc<dyn DynLimiter<K>>);
+
+impl<K> fmt::Debug for AnyLimiter<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyLimiter").finish_non_exhaustive()
+    }
+}
+
+macro_rules! any_limiter_from {
+    ($limiter:ident, |$from:ident| $buckets:expr, $window:expr) => {
+        impl<K, S> From<$limiter<K, S>> for AnyLimiter<K>
+        where
+            K: Hash + Eq + Clone + Send + Sync + 'static,
+            S: BuildHasher + Send + Sync + 'static,
+        {
+            fn from($from: $limiter<K, S>) -> AnyLimiter<K> {
+                AnyLimiter(Arc::new(Erased { window: $window, buckets: $buckets }))
+            }
+        }
+
+        impl<K, S> From<Arc<$limiter<K, S>>> for AnyLimiter<K>
+        where
+            K: Hash + Eq + Clone + Send + Sync + 'static,
+            S: BuildHasher + Send + Sync + 'static,
+        {
+            fn from(limiter: Arc<$limiter<K, S>>) -> AnyLimiter<K> {
+                $limiter::clone(&limiter).into()
+            }
+        }
+    };
+}
+
+any_limiter_from!(RateLimiter, |limiter| limiter, None);
+any_limiter_from!(WindowLimiter, |limiter| limiter.limiter, Some(limiter.window()));
+
+/// The keys of a limiter, and their window if it is one of windows.
+struct Erased<K, S> {
+    buckets: RateLimiter<K, S>,
+    window: Option<Window>,
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimiter<K> for Erased<K, S> {
     fn id(&self) -> u64 {
-        self.inner.keyspace.id
+        self.buckets.inner.keyspace.id
     }
 
-    fn quota(&self) -> Quota {
-        RateLimiter::quota(self)
+    fn rule(&self, plan: Option<&Plan>) -> Rule {
+        match self.window {
+            None => plan.map_or_else(|| self.buckets.quota(), Plan::quota).into(),
+            Some(window) => {
+                let limit = || self.buckets.inner.keyspace.engine.source.limit();
+                window.limited_to(plan.map_or_else(limit, |cap| cap.capacity)).into()
+            }
+        }
     }
 
     fn stats(&self) -> Stats {
-        RateLimiter::stats(self)
+        self.buckets.stats()
     }
 
     fn hash(&self, key: &K) -> u64 {
-        self.inner.hasher.hash_one(key)
+        self.buckets.inner.hasher.hash_one(key)
     }
 
     fn try_acquire(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) -> Result<Granted, Denied> {
         match (key, plan) {
-            (Some(key), None) => self.try_acquire_n(key, *n),
-            (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).try_acquire(),
-            (None, _) => sealed::Limit::take(&self.no_key(*n)).map(|(granted, _)| granted),
+            (Some(key), None) if self.window.is_some() => self.buckets.inner.try_acquire_in_window(key, *n),
+            (Some(key), None) => self.buckets.try_acquire_n(key, *n),
+            (Some(key), Some(plan)) => self.buckets.key(key).n(*n).under(plan).try_acquire(),
+            (None, _) => sealed::Limit::take(&self.buckets.no_key(*n)).map(|(granted, _)| granted),
         }
     }
 
     fn refund(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) {
         match (key, plan) {
-            (Some(key), None) => RateLimiter::refund(self, key, *n),
-            (Some(key), Some(plan)) => self.key(key).n(*n).under(plan).refund(),
-            (None, _) => self.no_key(*n).refund(),
+            (Some(key), None) => self.buckets.refund(key, *n),
+            (Some(key), Some(plan)) => self.buckets.key(key).n(*n).under(plan).refund(),
+            (None, _) => self.buckets.no_key(*n).refund(),
         }
     }
 
     fn peek(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>) -> Granted {
         match (key, plan) {
-            (Some(key), None) => RateLimiter::peek(self, key).0,
-            (Some(key), Some(plan)) => self.key(key).under(plan).peek().0,
-            (None, _) => self.no_key(0).peek().0,
+            (Some(key), None) => self.buckets.peek(key).0,
+            (Some(key), Some(plan)) => self.buckets.key(key).under(plan).peek().0,
+            (None, _) => self.buckets.no_key(0).peek().0,
         }
     }
 
@@ -79,9 +135,9 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         then: &mut dyn FnMut(&dyn sealed::Limit),
     ) {
         match (key, plan) {
-            (Some(key), None) => then(&self.key(key).n(*n)),
-            (Some(key), Some(plan)) => then(&self.key(key).n(*n).under(plan)),
-            (None, _) => then(&self.no_key(*n)),
+            (Some(key), None) => then(&self.buckets.key(key).n(*n)),
+            (Some(key), Some(plan)) => then(&self.buckets.key(key).n(*n).under(plan)),
+            (None, _) => then(&self.buckets.no_key(*n)),
         }
     }
 }

@@ -101,5 +101,6 @@ pub use body::ResponseBody;
 pub use decision::Decision;
 pub use layer::{LayerBuilder, RateLimitLayer};
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
+pub use limiter::AnyLimiter;
 pub use service::{RateLimit, ResponseFuture};
 pub use stats::{LayerStats, LimitStats, prometheus};

@@ -1,38 +1,38 @@
-//! The policies of a limit with several quotas: plans, and quotas set after the layer was built.
+//! The policies of a limit with several rules: plans, caps, and rules set after the layer was built.
 
 use std::sync::Arc;
 
 use papaya::HashMap;
 
 use crate::http::Policy;
-use crate::quota::rate::Quota;
+use crate::quota::rule::Rule;
 
-/// The most quotas that are kept. Reaching it drops all of them.
-const MAX_QUOTAS: usize = 256;
+/// The most rules that are kept. Reaching it drops all of them.
+const MAX_RULES: usize = 256;
 
-/// Formatted policies by quota. A reader takes no lock.
-pub(crate) struct Policies(HashMap<Quota, Arc<Policy>>);
+/// Formatted policies by rule. A reader takes no lock.
+pub(crate) struct Policies(HashMap<Rule, Arc<Policy>>);
 
 impl Policies {
     pub(crate) fn new() -> Policies {
         Policies(HashMap::new())
     }
 
-    /// Returns a policy for another quota, formatted for the first request only.
-    pub(crate) fn of(&self, policy: &Policy, quota: Quota) -> Arc<Policy> {
-        match self.0.pin().get(&quota) {
+    /// Returns a policy for another rule, formatted for the first request only.
+    pub(crate) fn of(&self, policy: &Policy, rule: Rule) -> Arc<Policy> {
+        match self.0.pin().get(&rule) {
             Some(made) => made.clone(),
-            None => self.make(policy, quota),
+            None => self.make(policy, rule),
         }
     }
 
     #[cold]
-    fn make(&self, policy: &Policy, quota: Quota) -> Arc<Policy> {
-        let (made, others) = (Arc::new(policy.with_quota(quota)), self.0.pin());
-        if others.len() >= MAX_QUOTAS {
+    fn make(&self, policy: &Policy, rule: Rule) -> Arc<Policy> {
+        let (made, others) = (Arc::new(policy.with_rule(rule)), self.0.pin());
+        if others.len() >= MAX_RULES {
             others.clear();
         }
-        others.insert(quota, made.clone());
+        others.insert(rule, made.clone());
         made
     }
 }
@@ -40,13 +40,15 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Quota;
 
     #[test]
-    fn however_many_quotas_there_are_few_are_kept() {
+    fn however_many_rules_there_are_few_are_kept() {
         let (policies, policy) = (Policies::new(), Policy::new("a", Quota::per_second(1)).expect("a name"));
-        for n in 1..=10 * MAX_QUOTAS as u64 {
-            assert_eq!(policies.of(&policy, Quota::per_second(n)).quota(), Quota::per_second(n));
-            assert!(policies.0.len() <= MAX_QUOTAS);
+        for n in 1..=10 * MAX_RULES as u64 {
+            let rule = Rule::from(Quota::per_second(n));
+            assert_eq!(policies.of(&policy, rule).rule(), rule);
+            assert!(policies.0.len() <= MAX_RULES);
         }
     }
 }

@@ -145,7 +145,7 @@ fn names_and_units_are_printable() {
     let headers = told(TokenBucket::new(quota).try_acquire().unwrap().headers(&policy));
     assert_eq!(headers["ratelimit-policy"], r#""a \"b\" \\c";q=655360;qu="content-bytes";w=10"#);
     let mut headers = HeaderMap::new();
-    policy.with_quota(Quota::per_second(7)).append_to(&mut headers);
+    policy.with_rule(Quota::per_second(7)).append_to(&mut headers);
     assert_eq!(headers["ratelimit-policy"], r#""a \"b\" \\c";q=7;qu="content-bytes";w=1"#);
     for (name, error) in [
         ("", "a name of 0 characters is out of the bounds of 1 and 64"),
@@ -251,7 +251,8 @@ fn grpc_without_a_key_is_not_told_of_a_limit() {
             Bare.reject(&refusal.clone().with_check(Some(Check::UnreadableHop)));
         assert_ne!(says(&unreadable, "grpc-status").unwrap(), "13");
     }
-    let limiter = TokenBucket::new(policy.quota());
+    let Rule::Bucket(quota) = policy.rule() else { unreachable!("it is of a quota") };
+    let limiter = TokenBucket::new(quota);
     let denied = limiter.try_acquire_n(11).unwrap_err();
     let by_limit = Refusal::new(&request, Some(&denied), &policy).unauthenticated();
     let response: Response<Bytes> = Bare.reject(&by_limit);

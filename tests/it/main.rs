@@ -18,6 +18,8 @@ mod hot;
 mod inline;
 mod map;
 mod quota;
+#[path = "../windows/random.rs"]
+mod random;
 #[cfg(feature = "tower")]
 mod ready;
 #[path = "../reference/mod.rs"]

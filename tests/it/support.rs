@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use tollgate::Quota;
 
+pub(crate) use crate::random::Random;
 use crate::reference::Unit;
 pub(crate) use crate::reference::answers::answer;
 pub(crate) use crate::reference::time::{Time, nanos};
@@ -18,18 +19,6 @@ pub(crate) const DAY: u64 = 24 * HOUR;
 
 pub(crate) const fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }
 
 pub(crate) fn unit_of(quota: Quota) -> Unit {

@@ -1,40 +1,11 @@
 // promise: law, never-late
-//! Windows beside windows that are spelled out, and beside the log of their grants.
+//! Windows: their text, their edges, and keys that come and go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{Clock, WhenFull, Window, WindowCounter, WindowLimiter};
-
-use crate::reference::windows::{Choose, KINDS, Walk};
-use crate::support::Random;
-
-/// Takes 430,000 steps in windows of each kind; fewer in a fast run.
-fn decide(random: &mut Random, changes: bool) {
-    let few = std::env::var_os("FEW_CASES").is_some();
-    let choose: Choose<'_> = &mut |bound| random.below(bound);
-    for kind in KINDS {
-        let mut steps = 0;
-        while steps < if few { 10_000 } else { 430_000 } {
-            let Some(mut walk) = Walk::new(choose, kind, changes) else { continue };
-            for _ in 0..120 {
-                walk.step(choose);
-                steps += 1;
-            }
-        }
-    }
-}
-
-#[test]
-fn a_window_decides_as_one_that_is_spelled_out() {
-    decide(&mut Random(1), false);
-}
-
-#[test]
-fn a_window_keeps_its_counts_under_other_limits_and_refunds() {
-    decide(&mut Random(2), true);
-}
 
 #[test]
 fn the_text_of_a_window_is_read_as_it_is_written() {

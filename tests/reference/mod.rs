@@ -18,8 +18,6 @@ pub(crate) mod steps;
 pub(crate) mod time;
 mod unit;
 pub(crate) mod verbs;
-mod window;
-pub(crate) mod windows;
 pub(crate) mod worlds;
 
 #[allow(unused_imports, reason = "of the four packages that compile this, one names no quotas")]

@@ -1,6 +1,6 @@
 //! The start text: where the proxy is, and how to see the work of it.
 
-use tollgate::Quota;
+use tollgate::Rule;
 
 use super::settings::{Address, Settings, Upstream};
 
@@ -9,8 +9,8 @@ pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -
     let (curl, target) = (curl(settings), target(settings, at));
     let first = first_line(settings, at, demo);
     let mut lines = vec![first, format!("  a request:  {curl} -i {target}/")];
-    if let Some(quota) = settings.limit.filter(|_| !settings.shadow) {
-        lines.push(match requests_for_a_refusal(quota) {
+    if let Some(rule) = settings.limit.filter(|_| !settings.shadow) {
+        lines.push(match requests_for_a_refusal(rule) {
             Some(requests) => {
                 let statuses = "-Zs -o /dev/null -w '%{http_code}\\n'";
                 format!("  a refusal:  {curl} {statuses} '{target}/?[1-{requests}]' | sort | uniq -c")
@@ -29,7 +29,7 @@ fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
         upstreams => upstreams.iter().map(ToString::to_string).collect(),
     };
     let key = settings.key.as_ref().map_or("client address".to_owned(), |name| format!("value of {name}"));
-    let limit = settings.limit.map_or("no limit".to_owned(), |quota| format!("{quota} for each {key}"));
+    let limit = settings.limit.map_or("no limit".to_owned(), |rule| format!("{rule} for each {key}"));
     let shadow = if settings.shadow { " in shadow mode" } else { "" };
     let at = match at {
         Address::Tcp(address) => format!("{}://{address}", scheme(settings)),
@@ -65,12 +65,12 @@ fn curl(settings: &Settings) -> String {
 }
 
 /// The requests of one client after which some are refused. `None`: it cannot ask that fast.
-fn requests_for_a_refusal(quota: Quota) -> Option<u64> {
+fn requests_for_a_refusal(rule: Rule) -> Option<u64> {
     // curl asks some thousand times a second.
     const MOST: u64 = 500;
-    let a_second = quota.tokens() as f64 / quota.period().as_secs_f64();
-    (a_second <= MOST as f64 && quota.capacity() <= 20 * MOST).then(|| {
+    let a_second = rule.tokens() as f64 / rule.period().as_secs_f64();
+    (a_second <= MOST as f64 && rule.capacity() <= 20 * MOST).then(|| {
         // At most `MOST`, so it fits.
-        2 * (quota.capacity() + a_second.ceil() as u64)
+        2 * (rule.capacity() + a_second.ceil() as u64)
     })
 }

@@ -15,8 +15,8 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
 use ipnet::IpNet;
 use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom, Refusal};
-use tollgate::tower::{Decision, LayerStats, RateLimitLayer};
-use tollgate::{InvalidQuota, Quota, RateLimiter};
+use tollgate::tower::{AnyLimiter, Decision, LayerStats, RateLimitLayer};
+use tollgate::{Quota, RateLimiter, Rule, Window, WindowLimiter};
 use tower::{Layer, Service};
 
 use super::counters::{Counters, Event};
@@ -139,35 +139,107 @@ impl Sums {
     }
 }
 
-/// One quota, with the keys' buckets.
+/// The keys' buckets or windows, with the largest rule that they have room for.
+#[derive(Clone)]
+enum Limiter {
+    Buckets(RateLimiter<Key>, Quota),
+    Windows(WindowLimiter<Key>, Window),
+}
+
+impl Limiter {
+    fn new(rule: Rule) -> Limiter {
+        match rule {
+            Rule::Bucket(quota) => Limiter::of_buckets(quota),
+            Rule::Window(window) => Limiter::of_windows(window),
+        }
+    }
+
+    fn of_buckets(quota: Quota) -> Limiter {
+        let larger = |times: &u64| {
+            let tokens = quota.tokens().checked_mul(*times)?;
+            Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
+        };
+        let fits =
+            |most| Some(Limiter::Buckets(RateLimiter::builder(quota).headroom(most).ok()?.build(), most));
+        let with = HEADROOM.iter().filter_map(larger).find_map(fits);
+        with.unwrap_or_else(|| Limiter::Buckets(RateLimiter::new(quota), quota))
+    }
+
+    /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
+    fn of_windows(window: Window) -> Limiter {
+        let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
+        let as_fine = |most: &Window| most.sub_window() == window.sub_window();
+        let most = HEADROOM.iter().filter_map(larger).find(as_fine).unwrap_or(window);
+        let builder = WindowLimiter::builder(window).headroom(most.limit());
+        match builder {
+            Ok(builder) => Limiter::Windows(builder.build(), most),
+            Err(_) => Limiter::Windows(WindowLimiter::new(window), window),
+        }
+    }
+
+    fn any(&self) -> AnyLimiter<Key> {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.clone().into(),
+            Limiter::Windows(limiter, _) => limiter.clone().into(),
+        }
+    }
+
+    fn rule(&self) -> Rule {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.quota().into(),
+            Limiter::Windows(limiter, most) => most.with_limit(limiter.limit()).unwrap_or(*most).into(),
+        }
+    }
+
+    /// Puts another rule of the same kind in force. The sentence says why it cannot be.
+    fn set_rule(&self, rule: Rule) -> Result<(), String> {
+        match (self, rule) {
+            (Limiter::Buckets(limiter, _), Rule::Bucket(quota)) => {
+                limiter.set_quota(quota).map_err(|why| why.to_string())
+            }
+            (Limiter::Windows(limiter, most), Rule::Window(window))
+                if most.with_limit(window.limit()) == Ok(window) =>
+            {
+                limiter.set_limit(window.limit()).map_err(|why| why.to_string())
+            }
+            _ => Err(format!("{rule} counts in another way than {}", self.rule())),
+        }
+    }
+
+    fn most(&self) -> Rule {
+        match self {
+            Limiter::Buckets(_, most) => (*most).into(),
+            Limiter::Windows(_, most) => (*most).into(),
+        }
+    }
+
+    fn left(&self, key: &Key) -> u64 {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
+            Limiter::Windows(limiter, _) => limiter.peek(key).remaining(),
+        }
+    }
+}
+
+/// One rule, with the keys' buckets or windows.
 pub(crate) struct Limit {
     pub(crate) name: String,
     /// Tokens of a request. Read at each, so that another cost needs no other layer.
     cost: Arc<AtomicU64>,
-    limiter: Arc<RateLimiter<Key>>,
+    limiter: Limiter,
     layer: RateLimitLayer<Key>,
-    /// The largest quota that there is room for.
-    pub(crate) most: Quota,
     pub(crate) shadow: bool,
 }
 
 impl Limit {
-    fn new(name: &str, quota: Quota, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
-        let (limiter, most) = with_headroom(quota);
-        Limit::over(Arc::new(limiter), most, name, cost, shadow, tally)
+    fn new(name: &str, rule: Rule, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
+        Limit::over(Limiter::new(rule), name, cost, shadow, tally)
     }
 
-    fn over(
-        limiter: Arc<RateLimiter<Key>>,
-        most: Quota,
-        name: &str,
-        cost: u64,
-        shadow: bool,
-        tally: &Arc<Tally>,
-    ) -> Limit {
+    fn over(limiter: Limiter, name: &str, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
         let cost = Arc::new(AtomicU64::new(cost));
         let (costs, tally) = (cost.clone(), tally.clone());
-        let layer = RateLimitLayer::builder(limiter.clone())
+        let layer = RateLimitLayer::builder(limiter.any())
             .key(|head: Head<'_>| head.extensions.get().map(|asked: &Asked| asked.key))
             .name(name)
             .expect("it was checked when the file was read")
@@ -176,17 +248,22 @@ impl Limit {
             .on_decision(move |head: Head<'_>, decision: &Decision| tally.note(head, decision))
             .reject_with(refuse)
             .build();
-        Limit { name: name.to_owned(), cost, limiter, layer, most, shadow }
+        Limit { name: name.to_owned(), cost, limiter, layer, shadow }
     }
 
     /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin
     /// anew.
     fn with_shadow(&self, shadow: bool, tally: &Arc<Tally>) -> Limit {
-        Limit::over(self.limiter.clone(), self.most, &self.name, self.cost(), shadow, tally)
+        Limit::over(self.limiter.clone(), &self.name, self.cost(), shadow, tally)
     }
 
-    pub(crate) fn quota(&self) -> Quota {
-        self.limiter.quota()
+    pub(crate) fn rule(&self) -> Rule {
+        self.limiter.rule()
+    }
+
+    /// The largest rule that there is room for.
+    pub(crate) fn most(&self) -> Rule {
+        self.limiter.most()
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -200,29 +277,19 @@ impl Limit {
     /// Up to `n` keys that were refused most, with how often, and the tokens left to each.
     pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (Key, u64, u64)> {
         let top = self.layer.top_refused(n).into_iter();
-        top.map(|(key, refused)| (key, refused, self.limiter.peek(&key).remaining()))
+        top.map(|(key, refused)| (key, refused, self.limiter.left(&key)))
     }
-}
-
-fn with_headroom(quota: Quota) -> (RateLimiter<Key>, Quota) {
-    let larger = |times: &u64| {
-        let tokens = quota.tokens().checked_mul(*times)?;
-        Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
-    };
-    let fits = |most| Some((RateLimiter::builder(quota).headroom(most).ok()?.build(), most));
-    let with = HEADROOM.iter().filter_map(larger).find_map(fits);
-    with.unwrap_or_else(|| (RateLimiter::new(quota), quota))
 }
 
 /// One line; the headers that tell of the limit are added to it.
 fn refuse(refusal: &Refusal<'_>) -> Response<String> {
     refusal.grpc_response(String::new).unwrap_or_else(|| {
-        let quota = refusal.policy().quota();
+        let rule = refusal.policy().rule();
         let line = match refusal.retry_after() {
             Some(wait) => {
-                format!("Too many requests: the limit is {quota}; try again in {} s.\n", wait.as_secs())
+                format!("Too many requests: the limit is {rule}; try again in {} s.\n", wait.as_secs())
             }
-            None => format!("Too many requests: the limit is {quota}, and this one is over its burst.\n"),
+            None => format!("Too many requests: the limit is {rule}, and this one is over its burst.\n"),
         };
         let mut response = refusal.response(line);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -300,12 +367,12 @@ impl Limits {
         Sums { granted: granted.load(Relaxed), refused: refused.load(Relaxed), nanos: nanos.load(Relaxed) }
     }
 
-    /// Changes the quota for everything else, of all keys at once. They keep the tokens they have.
+    /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
     /// `None`: there is no such limit.
-    pub(crate) fn set_quota(&self, quota: Quota) -> Option<Result<(), InvalidQuota>> {
+    pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = self.in_force().everywhere_else.clone()?;
-        let outcome = limit.limiter.set_quota(quota);
+        let outcome = limit.limiter.set_rule(rule);
         if outcome.is_ok() {
             self.counters.add(Event::LimitChanged);
         }
@@ -324,14 +391,14 @@ impl Limits {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
         let mut said = Vec::new();
-        let everywhere_else = settings.limit.map(|quota| {
-            self.limit(before.everywhere_else.as_ref(), "default", quota, 1, settings.shadow, &mut said)
+        let everywhere_else = settings.limit.map(|rule| {
+            self.limit(before.everywhere_else.as_ref(), "default", rule, 1, settings.shadow, &mut said)
         });
         let mut routes = Vec::new();
-        for Route { name, prefix, quota, cost } in &settings.routes {
+        for Route { name, prefix, rule, cost } in &settings.routes {
             let known = before.routes.iter().find(|route| route.limit.name == *name);
             let known = known.map(|route| &route.limit);
-            let limit = self.limit(known, name, *quota, *cost, settings.shadow, &mut said);
+            let limit = self.limit(known, name, *rule, *cost, settings.shadow, &mut said);
             routes.push(Routed { prefix: prefix.clone(), limit });
         }
         for old in &before.routes {
@@ -354,25 +421,25 @@ impl Limits {
         &self,
         known: Option<&Arc<Limit>>,
         name: &str,
-        quota: Quota,
+        rule: Rule,
         cost: u64,
         shadow: bool,
         said: &mut Vec<String>,
     ) -> Arc<Limit> {
-        let anew = || Arc::new(Limit::new(name, quota, cost, shadow, &self.tally));
+        let anew = || Arc::new(Limit::new(name, rule, cost, shadow, &self.tally));
         let limit = match known {
             None => {
-                said.push(format!("limit {name}: {quota}, new"));
+                said.push(format!("limit {name}: {rule}, new"));
                 anew()
             }
-            Some(limit) if limit.quota() == quota => limit.clone(),
-            Some(limit) => match limit.limiter.set_quota(quota) {
+            Some(limit) if limit.rule() == rule => limit.clone(),
+            Some(limit) => match limit.limiter.set_rule(rule) {
                 Ok(()) => {
-                    said.push(format!("limit {name}: {quota}, tokens are kept"));
+                    said.push(format!("limit {name}: {rule}, tokens are kept"));
                     limit.clone()
                 }
                 Err(why) => {
-                    said.push(format!("limit {name}: {quota}, all buckets anew, since {why}"));
+                    said.push(format!("limit {name}: {rule}, all buckets anew, since {why}"));
                     anew()
                 }
             },

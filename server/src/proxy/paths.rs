@@ -6,7 +6,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use tollgate::Quota;
+use tollgate::Rule;
 
 use super::settings::Route;
 
@@ -43,12 +43,12 @@ struct Limit {
 
 impl Prefixes {
     /// The prefixes of these routes, beside a default limit at which each request costs 1 token.
-    pub(crate) fn new(routes: &[Route], default: Option<Quota>, case_sensitive: bool) -> Prefixes {
+    pub(crate) fn new(routes: &[Route], default: Option<Rule>, case_sensitive: bool) -> Prefixes {
         let mut limits = Vec::with_capacity(routes.len() + 1);
         for (index, route) in routes.iter().enumerate() {
-            limits.push(Limit::new(Some(index), normal(&route.prefix), route.quota, route.cost));
+            limits.push(Limit::new(Some(index), normal(&route.prefix), route.rule, route.cost));
         }
-        limits.extend(default.map(|quota| Limit::new(None, Vec::new(), quota, 1)));
+        limits.extend(default.map(|rule| Limit::new(None, Vec::new(), rule, 1)));
         limits.sort_by(Limit::tightest_first);
 
         let default = limits.iter().position(|limit| limit.route.is_none());
@@ -95,12 +95,12 @@ impl Prefixes {
 }
 
 impl Limit {
-    fn new(route: Option<usize>, prefix: Vec<u8>, quota: Quota, cost: u64) -> Limit {
+    fn new(route: Option<usize>, prefix: Vec<u8>, rule: Rule, cost: u64) -> Limit {
         // Equal rates as `1/s` and `60/m` give equal floats: with usual numbers only the quotient
         // is rounded.
-        let time = quota.period().as_nanos() as f64 * cost as f64;
-        let rate = quota.tokens() as f64 / time;
-        Limit { route, prefix, rate, burst: quota.capacity() as f64 / cost as f64 }
+        let time = rule.period().as_nanos() as f64 * cost as f64;
+        let rate = rule.tokens() as f64 / time;
+        Limit { route, prefix, rate, burst: rule.capacity() as f64 / cost as f64 }
     }
 
     fn tightest_first(&self, other: &Limit) -> Ordering {
@@ -353,8 +353,8 @@ mod tests {
     use super::*;
 
     fn route(prefix: &str, quota: &str, cost: u64) -> Route {
-        let quota = quota.parse().expect("a quota");
-        Route { name: prefix.to_owned(), prefix: prefix.to_owned(), quota, cost }
+        let rule = quota.parse().expect("a quota");
+        Route { name: prefix.to_owned(), prefix: prefix.to_owned(), rule, cost }
     }
 
     fn prefixes(routes: &[(&str, &str)], default: Option<&str>) -> Prefixes {

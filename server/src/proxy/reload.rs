@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::{InvalidQuota, Quota};
+use tollgate::Rule;
 
 use super::config::{self, Options};
 use super::counters::Event;
@@ -83,13 +83,13 @@ impl Reload {
         self.proxy.set(settings);
     }
 
-    /// Changes the quota for everything else, of all keys at once, until a file names another one.
+    /// Changes the rule for everything else, of all keys at once, until a file names another one.
     /// `None`: there is no such limit.
-    pub(crate) fn set_quota(&self, quota: Quota) -> Option<Result<(), InvalidQuota>> {
+    pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = self.proxy.limits.set_quota(quota);
+        let outcome = self.proxy.limits.set_rule(rule);
         if let Some(Ok(())) = outcome {
-            let settings = Settings { limit: Some(quota), ..(*self.proxy.settings()).clone() };
+            let settings = Settings { limit: Some(rule), ..(*self.proxy.settings()).clone() };
             self.proxy.set(settings);
         }
         outcome

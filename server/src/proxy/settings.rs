@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
-use tollgate::Quota;
+use tollgate::{Quota, Rule};
 
 /// All settings. A reload replaces them as a whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +25,8 @@ pub(crate) struct Settings {
     pub(crate) preserve_host: bool,
     /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
     pub(crate) via: Option<String>,
-    /// The quota of each key for requests under no route. `None` limits none of them.
-    pub(crate) limit: Option<Quota>,
+    /// The rule of each key for requests under no route. `None` limits none of them.
+    pub(crate) limit: Option<Rule>,
     /// Requests are limited by this header's values. `None`: by the client's address.
     pub(crate) key: Option<HeaderName>,
     /// Networks of proxies: their forwarding headers are believed.
@@ -53,8 +53,8 @@ pub(crate) struct Route {
     pub(crate) name: String,
     /// Begins with `/`, as it was written.
     pub(crate) prefix: String,
-    pub(crate) quota: Quota,
-    /// Tokens of one request, at least 1 and at most the burst.
+    pub(crate) rule: Rule,
+    /// Tokens of one request, at least 1 and at most the burst, or the limit of a window.
     pub(crate) cost: u64,
 }
 
@@ -171,7 +171,7 @@ impl Default for Settings {
             upstreams: Vec::new(),
             preserve_host: false,
             via: None,
-            limit: Some(Quota::per_second(100).burst(200)),
+            limit: Some(Quota::per_second(100).burst(200).into()),
             key: None,
             trust_proxy: Vec::new(),
             ipv4_prefix: 32,

@@ -41,7 +41,7 @@ fn window(limit: u64) -> Window {
 
 impl World {
     fn new(window: Window) -> Arc<World> {
-        let WindowLayout { numbers, widths } = window.layout(window.limit()).unwrap();
+        let WindowLayout { numbers, widths } = window.layout().unwrap();
         let mut live = LiveTerms::new(Quota::per_second(1), Quota::per_second(1).layout());
         live.fixed = Some(Terms::in_layout(numbers, Layout { widths, debt: 0 }));
         let (clock, mock) = Clock::mock();

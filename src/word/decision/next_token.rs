@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::{Granted, Wait};
 use crate::quota::layout::RawQuota;
-use crate::quota::rate::Quota;
 use crate::time::tsc::raw_to_nanos;
 use crate::word::tick::TickScale;
 
@@ -29,8 +28,8 @@ impl Granted {
     /// by 2^-63 of the time to fill before it is rounded. Under a plan it is up to two ticks too
     /// long.
     #[cold]
-    pub(crate) fn next_token(&self, quota: Quota) -> Duration {
-        let RawQuota { tokens, nanos, burst } = quota.numbers();
+    pub(crate) fn next_token(&self, quota: RawQuota) -> Duration {
+        let RawQuota { tokens, nanos, burst } = quota;
         if self.reset.clock.scale() > 0 {
             // A unit is a token.
             let units = self.reset.units.saturating_sub(burst - 1);

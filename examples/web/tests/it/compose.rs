@@ -288,7 +288,7 @@ tonic! {
 async fn a_refusal_has_a_body_behind_any_other() {
     let layer = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(1)))
         .shared()
-        .reject_with(|refusal| refusal.response(format!("the limit is {}", refusal.policy().quota())))
+        .reject_with(|refusal| refusal.response(format!("the limit is {}", refusal.policy().rule())))
         .build();
     let text = stack().layer(layer).layer(TraceLayer::new_for_http()).service(Hello);
     let layer = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(1)))

@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
-use tollgate::Quota;
+use tollgate::Rule;
 use tollgate::tower::prometheus;
 
 use super::forward::only_value;
@@ -193,13 +193,13 @@ impl Admin {
         let Some(body) = body.ok().and_then(Result::ok).map(|body| body.to_bytes()) else {
             return text(StatusCode::BAD_REQUEST, "Expected a quota such as 50/s burst 100, and no more.\n");
         };
-        let quota = match String::from_utf8_lossy(&body).trim().parse::<Quota>() {
-            Ok(quota) => quota,
+        let rule = match String::from_utf8_lossy(&body).trim().parse::<Rule>() {
+            Ok(rule) => rule,
             Err(why) => return text(StatusCode::BAD_REQUEST, format!("No quota: {why}.\n")),
         };
-        match self.reload.set_quota(quota) {
+        match self.reload.set_rule(rule) {
             Some(Ok(())) => {
-                tracing::info!(limit = %quota, "the admin page has changed the limit");
+                tracing::info!(limit = %rule, "the admin page has changed the limit");
                 with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
             }
             Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
@@ -273,19 +273,19 @@ fn events(proxy: Arc<Proxy>, place: OwnedSemaphorePermit) -> Body {
 fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
     let in_force = proxy.limits.in_force();
     let limit = in_force.everywhere_else.as_ref().map(|limit| {
-        let (now, most) = (limit.quota(), limit.most);
+        let (now, most) = (limit.rule(), limit.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
     let routes = in_force.routes.iter().map(|route| {
         let (limit, stats) = (&route.limit, route.limit.stats());
         json!({
-            "name": limit.name, "prefix": route.prefix, "limit": limit.quota().to_string(), "cost": limit.cost(),
+            "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
             "granted": stats.granted, "refused": stats.refused + stats.shadow_refused,
         })
     });
     let mut top: Vec<(u64, Value)> = Vec::new();
     for limit in in_force.all() {
-        let burst = limit.quota().capacity();
+        let burst = limit.rule().capacity();
         for (key, refused, left) in limit.top_refused(TOP) {
             let (name, key) = (&limit.name, key.to_string());
             top.push((

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use tollgate::Quota;
+use tollgate::Rule;
 
 use super::values::timeouts;
 use crate::proxy::settings::{LogFormat, Settings};
@@ -66,8 +66,8 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             None => entry("via", "made up".to_owned(), "at the start, the name of this proxy in Via"),
         },
         match settings.limit {
-            Some(quota) => {
-                entry("limit", quota.to_string(), &format!("of {client}, for requests under no route"))
+            Some(rule) => {
+                entry("limit", rule.to_string(), &format!("of {client}, for requests under no route"))
             }
             None => entry("limit", "none".to_owned(), "requests under no route are not limited"),
         },
@@ -83,7 +83,7 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
         entry("ipv6_prefix", settings.ipv6_prefix.to_string(), LEADING_BITS),
     ];
     for route in &settings.routes {
-        let value = format!("{}, cost {}, {}", route.quota, route.cost, route.prefix);
+        let value = format!("{}, cost {}, {}", route.rule, route.cost, route.prefix);
         let meaning = format!("of {client}, for {} and paths below it", route.prefix);
         entries.push(entry(&format!("route {}", route.name), value, &meaning));
     }
@@ -175,16 +175,16 @@ fn warnings(settings: &Settings) -> Vec<String> {
         return warnings;
     };
     for route in &settings.routes {
-        if looser(route.quota, route.cost, default) {
-            let (name, quota, cost) = (&route.name, route.quota, route.cost);
-            warnings.push(format!("route {name}, {quota} and cost {cost}, is looser than limit, {default}"));
+        if looser(route.rule, route.cost, default) {
+            let (name, rule, cost) = (&route.name, route.rule, route.cost);
+            warnings.push(format!("route {name}, {rule} and cost {cost}, is looser than limit, {default}"));
         }
     }
     warnings
 }
 
-/// Whether a quota grants more requests of this cost, at once or over time, than the default does.
-fn looser(quota: Quota, cost: u64, default: Quota) -> bool {
-    let rate = |quota: Quota| quota.tokens() as f64 / quota.period().as_secs_f64();
-    quota.capacity() / cost > default.capacity() || rate(quota) / cost as f64 > rate(default)
+/// Whether a rule grants more requests of this cost, at once or over time, than the default does.
+fn looser(rule: Rule, cost: u64, default: Rule) -> bool {
+    let rate = |rule: Rule| rule.tokens() as f64 / rule.period().as_secs_f64();
+    rule.capacity() / cost > default.capacity() || rate(rule) / cost as f64 > rate(default)
 }

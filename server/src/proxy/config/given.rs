@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Deserialize;
-use tollgate::Quota;
+use tollgate::Rule;
 use tollgate::http::Policy;
 
 use super::values::{
@@ -49,7 +49,7 @@ pub(super) struct Given {
     /// The name of this proxy in Via [one that is made up at the start]
     #[arg(long, value_name = "NAME")]
     via: Option<Placed<Token>>,
-    /// The quota of each key for requests under no route [100/s burst 200]; `none` is no limit
+    /// The quota or window of each key for requests under no route [100/s burst 200]; `none` is no limit
     #[arg(long, value_name = "QUOTA|none")]
     pub(super) limit: Option<Placed<Limit>>,
     /// `peer` limits each client address, `header:NAME` each value of a header [peer]
@@ -153,7 +153,7 @@ struct LogTable {
 #[serde(deny_unknown_fields)]
 struct RouteTable {
     prefix: Placed<Prefix>,
-    limit: Placed<Quota>,
+    limit: Placed<Rule>,
     name: Option<Placed<String>>,
     cost: Option<Placed<Number<1, { u64::MAX }>>>,
 }
@@ -268,8 +268,8 @@ impl RouteTable {
 
     /// Changes the route of this name, or adds it.
     fn apply(&self, routes: &mut Vec<Route>) -> Result<(), Fault> {
-        let ((name, at), quota) = (self.name(), self.limit.value);
-        if let Err(why) = Policy::new(name, quota) {
+        let ((name, at), rule) = (self.name(), self.limit.value);
+        if let Err(why) = Policy::new(name, rule) {
             return Err(fault(at, format!("the name {name:?}: {why}")));
         }
         let before = routes.iter_mut().find(|route| route.name == name);
@@ -277,14 +277,14 @@ impl RouteTable {
             Some(cost) => (cost.value.0, cost.at),
             None => (before.as_ref().map_or(1, |route| route.cost), self.limit.at),
         };
-        if cost > quota.capacity() {
-            let burst = quota.capacity();
+        if cost > rule.capacity() {
+            let most = rule.capacity();
             return Err(fault(
                 at,
-                format!("a cost of {cost} is out of the bounds of 1 and the burst, {burst}"),
+                format!("a cost of {cost} is out of the bounds of 1 and the burst, {most}"),
             ));
         }
-        let route = Route { name: name.to_owned(), prefix: self.prefix.value.0.clone(), quota, cost };
+        let route = Route { name: name.to_owned(), prefix: self.prefix.value.0.clone(), rule, cost };
         match before {
             Some(before) => *before = route,
             None => routes.push(route),

@@ -166,8 +166,8 @@ prefix = "/new"
 limit = "15/s"
 "#;
 
-fn quota(text: &str) -> tollgate::Quota {
-    text.parse().expect("a quota of a test is valid")
+fn rule(text: &str) -> tollgate::Rule {
+    text.parse().expect("a rule of a test is valid")
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -175,7 +175,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn route(name: &str, prefix: &str, limit: &str, cost: u64) -> Route {
-    Route { name: name.to_owned(), prefix: prefix.to_owned(), quota: quota(limit), cost }
+    Route { name: name.to_owned(), prefix: prefix.to_owned(), rule: rule(limit), cost }
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn every_setting_can_be_in_the_file() {
     );
     assert_eq!(list(&settings.upstreams), ["http://10.0.0.1:8000", "unix:/run/app.sock"]);
     assert_eq!(settings.via.as_deref(), Some("edge"));
-    assert_eq!(settings.limit, Some(quota("1000/s burst 2000")));
+    assert_eq!(settings.limit, Some(rule("1000/s burst 2000")));
     assert_eq!(settings.key.as_ref().map(|name| name.as_str()), Some("x-api-key"));
     assert_eq!(list(&settings.trust_proxy), ["10.0.0.0/8", "192.0.2.1/32"]);
     assert_eq!((settings.ipv4_prefix, settings.ipv6_prefix), (24, 56));
@@ -490,7 +490,7 @@ fn a_beginning_of_another_file_changes_what_it_names() {
         for old in &before.routes {
             let route = after.routes.iter().find(|route| route.name == old.name).expect("no route goes");
             let new = whole.routes.iter().find(|route| route.name == old.name).expect("no route goes");
-            assert!(route.quota == old.quota || route.quota == new.quota);
+            assert!(route.rule == old.rule || route.rule == new.rule);
             assert!(route.cost == old.cost || route.cost == new.cost);
             assert!(route.prefix == old.prefix || route.prefix == new.prefix);
         }
@@ -532,7 +532,7 @@ fn a_reload_changes_what_the_file_names_and_nothing_else() {
     );
     let (after, lines) = file.reload(&before).expect("the file is valid");
     let mut expected = before.clone();
-    expected.limit = Some(quota("10/s"));
+    expected.limit = Some(rule("10/s"));
     expected.routes = vec![route("search", "/find", "50/s", 20), route("/plain", "/plain", "5/m", 1)];
     assert_eq!(after, expected);
     for line in [
@@ -631,10 +631,10 @@ fn a_reload_leaves_a_limit_that_an_option_names() {
     let file = TempFile::new("limit = \"50/s\"\nshadow = true\n");
     let options = file.options(&["--limit", "100/s"]);
     let mut before = load(&options).expect("the file is valid");
-    assert_eq!(before.limit, Some(quota("100/s")));
-    before.limit = Some(quota("5/s"));
+    assert_eq!(before.limit, Some(rule("100/s")));
+    before.limit = Some(rule("5/s"));
     let (after, lines) = reload(&options, &before).expect("the file is valid");
-    assert_eq!(after.limit, Some(quota("5/s")));
+    assert_eq!(after.limit, Some(rule("5/s")));
     assert_eq!(lines, ["limit: stays 5/s burst 5; a restart makes it 100/s burst 100"]);
 }
 

@@ -12,7 +12,7 @@ use hyper::header::HeaderName;
 use hyper::http::uri::{Authority, Scheme};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
-use tollgate::{InvalidQuota, Quota};
+use tollgate::{InvalidRule, Rule};
 use toml::Spanned;
 
 use crate::proxy::settings::{Address, LogFormat, Timeouts, Upstream};
@@ -214,17 +214,17 @@ fn authority(text: &str) -> Result<Authority, &'static str> {
     }
 }
 
-/// A quota, or `none`.
+/// A rule, or `none`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit(pub(super) Option<Quota>);
+pub(super) struct Limit(pub(super) Option<Rule>);
 
 impl FromStr for Limit {
-    type Err = InvalidQuota;
+    type Err = InvalidRule;
 
-    fn from_str(text: &str) -> Result<Limit, InvalidQuota> {
+    fn from_str(text: &str) -> Result<Limit, InvalidRule> {
         match text {
             "none" => Ok(Limit(None)),
-            quota => quota.parse().map(|quota| Limit(Some(quota))),
+            rule => rule.parse().map(|rule| Limit(Some(rule))),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A window of each key beside one that is spelled out, at steps that a source of numbers chooses.
 
+mod spelled;
+
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use tollgate::{
     all_of,
 };
 
-use super::window::{Kind, Spelled};
+pub(crate) use spelled::{Kind, Spelled};
 
 /// Keys of a limiter.
 const KEYS: u64 = 4;
