@@ -12,8 +12,8 @@ use crate::quota::window_error::InvalidWindow;
 
 /// A rule of a limiter: a bucket with a [`Quota`], or a [`Window`].
 ///
-/// A text with the word `fixed`, `sliding` or `weighted` is a window, and any other is a quota. With
-/// feature `serde` a rule is read from and written as its text.
+/// A text with the word `fixed`, `sliding` or `weighted` is a window, and any other is a quota.
+/// With feature `serde` a rule is read from and written as its text.
 ///
 /// # Examples
 ///

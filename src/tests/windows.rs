@@ -1,6 +1,6 @@
 // promise: law
-//! The calendar, the shift to the wall clock, the layouts of windows, and windows beside windows that
-//! are spelled out.
+//! The calendar, the shift to the wall clock, the layouts of windows, and windows beside windows
+//! that are spelled out.
 
 use std::time::Duration;
 

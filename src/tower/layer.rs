@@ -35,8 +35,8 @@ pub struct RateLimitLayer<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
-    /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
-    /// [`shared`](NeedsKey::shared) comes next.
+    /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`.
+    /// [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared) comes next.
     pub fn builder(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LayerBuilder<K>> {
         NeedsKey::new(limiter)
     }

@@ -119,8 +119,8 @@ impl<K, T> fmt::Debug for NeedsKey<K, T> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    /// Begins a limit by a limiter of buckets or of windows, which may be shared in an `Arc`. [`key`](NeedsKey::key) or
-    /// [`shared`](NeedsKey::shared) comes next.
+    /// Begins a limit by a limiter of buckets or of windows, which may be shared in an `Arc`.
+    /// [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared) comes next.
     pub fn new(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LimitBy<K>> {
         NeedsKey::new(limiter)
     }

@@ -1,4 +1,4 @@
-//! The policies of a limit with several rules: plans, caps, and rules set after the layer was built.
+//! The policies of a limit with several rules: plans, caps, rules set after the layer was built.
 
 use std::sync::Arc;
 

@@ -8,9 +8,11 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tollgate::http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject, ResetFormat};
-use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket};
+use tollgate::{
+    Clock, Denied, Granted, MockClock, Quota, RateLimiter, Rule, TokenBucket, Window, WindowCounter,
+};
 
-use crate::support::{cases, quotas};
+use crate::support::{Random, cases, quotas};
 
 fn policy(quota: &str) -> (Quota, Policy) {
     let quota = quota.parse().unwrap();
@@ -42,6 +44,111 @@ fn windows_of_some_quotas() {
         let headers = told(TokenBucket::new(quota).try_acquire().unwrap().headers(&policy));
         assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
     }
+}
+
+/// The windows of each kind, and what responses report of them.
+const WINDOWS: [(&str, &str); 7] = [
+    ("1000/d fixed utc", "q=1000;w=86400"),
+    ("50/month fixed utc", "q=50;w=2678400"),
+    ("60/m fixed", "q=60;w=61"),
+    ("5/15m sliding", "q=5;w=957"),
+    ("100/m sliding", "q=100;w=70"),
+    ("100/m weighted", "q=100;w=120"),
+    ("3/1500ms fixed", "q=3;w=2"),
+];
+
+#[test]
+fn the_span_of_some_windows() {
+    for (window, expected) in WINDOWS {
+        let window: Window = window.parse().unwrap();
+        let policy = Policy::new("default", window).unwrap();
+        let headers = told(WindowCounter::new(window).try_acquire().unwrap().headers(&policy));
+        assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
+        // With headroom there are fewer sub-windows, and a layer tells of those.
+        let roomy = WindowCounter::builder(window).headroom(window.limit() * 3).unwrap().build().window();
+        assert!(roomy.span() >= window.span() && roomy.sub_window() >= window.sub_window());
+    }
+}
+
+/// A client that spends at most `q` in any `w` is never refused; nor is one that spends at most `r`
+/// within `t` of each response, and nothing before `t` where `r` is 0.
+#[test]
+fn a_client_that_keeps_to_a_window_is_never_refused() {
+    let mut random = Random(3);
+    for (window, _) in WINDOWS {
+        for greedy in [true, false] {
+            let window: Window = window.parse().unwrap();
+            let policy = Policy::new("default", window).unwrap().form(Headers::Both);
+            let (clock, mock) = Clock::mock();
+            let counter = WindowCounter::with_clock(window, clock);
+            // The last headers, when they came, and the tokens spent since.
+            let (mut headers, mut came, mut since) = (HeaderMap::new(), 0, 0);
+            let (mut now, mut spent) = (0_u64, Vec::<(u64, u64)>::new());
+            for _ in 0..if greedy { 4_000 } else { 20_000 } {
+                let span = window.span().as_nanos() as u64;
+                let by = [0, 1, random.below(span / 50), random.below(span / 5), random.below(3 * span)];
+                let by = by[random.below(5) as usize];
+                mock.advance(Duration::from_nanos(by));
+                now += by;
+                let may = if greedy || headers.is_empty() {
+                    let q = window.limit();
+                    let w = policy.rule().capacity() / q * number_of(&policy, "w") * 1_000_000_000;
+                    q - spent.iter().filter(|(at, _)| now - at < w).map(|(_, n)| n).sum::<u64>()
+                } else {
+                    let (r, t) = (number(&headers, "ratelimit", "r"), number(&headers, "ratelimit", "t"));
+                    if now - came < t * 1_000_000_000 { r - since } else { u64::from(r == 0) }
+                };
+                let n = random.below(may + 1);
+                if n > 0 {
+                    let granted =
+                        counter.try_acquire_n(n).unwrap_or_else(|denied| panic!("{window}: {denied}"));
+                    spent.push((now, n));
+                    (headers, came, since) = (told(granted.headers(&policy)), now, 0);
+                    let seconds = granted.reset_after().as_nanos().div_ceil(1_000_000_000).to_string();
+                    assert_eq!(headers["x-ratelimit-reset"], *seconds);
+                    assert_eq!(headers["x-ratelimit-limit"], *window.limit().to_string());
+                }
+                // A refusal is obeyed as well.
+                if let Err(denied) = counter.try_acquire_n(counter.peek().remaining() + 1) {
+                    let refused = told(denied.headers(&policy));
+                    let left = denied.retry_after().map(|_| 0).unwrap_or(denied.remaining());
+                    assert_eq!(number(&refused, "ratelimit", "r"), left);
+                    assert!(refused["x-ratelimit-reset"].to_str().unwrap().parse::<u64>().unwrap() > 0);
+                }
+            }
+        }
+    }
+}
+
+fn number_of(policy: &Policy, parameter: &str) -> u64 {
+    let mut headers = HeaderMap::new();
+    policy.append_to(&mut headers);
+    number(&headers, "ratelimit-policy", parameter)
+}
+
+#[test]
+fn retries_are_spread_by_key_and_only_where_they_are_told() {
+    let (clock, _mock) = Clock::mock();
+    let window = Window::per_hour(1).utc();
+    let counter = WindowCounter::with_clock(window, clock);
+    let policy = Policy::new("hour", window).unwrap().spread_retries(Duration::from_secs(600));
+    let granted = told(counter.try_acquire().unwrap().headers(&policy.for_key(u64::MAX)));
+    assert_eq!(number(&granted, "ratelimit", "t"), 3_600);
+    let denied = counter.try_acquire().unwrap_err();
+    let mut random = Random(4);
+    let waits: Vec<u64> = (0..10_000)
+        .map(|_| {
+            let headers = told(denied.headers(&policy.for_key(random.below(u64::MAX))));
+            let wait = headers["retry-after"].to_str().unwrap().parse().unwrap();
+            assert_eq!(number(&headers, "ratelimit", "t"), wait);
+            wait
+        })
+        .collect();
+    assert_eq!((waits.iter().min(), waits.iter().max()), (Some(&3_600), Some(&4_200)));
+    // Each minute of the ten has about a tenth.
+    let first = waits.iter().filter(|wait| **wait < 3_660).count();
+    assert!((900..1_100).contains(&first), "{first}");
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
 }
 
 #[test]

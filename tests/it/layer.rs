@@ -16,7 +16,7 @@ use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, key_fn
 
 use super::{InStore, Room};
 use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, ResponseBody, prometheus};
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Window, WindowLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -467,6 +467,49 @@ fn a_changed_quota_is_told_at_once() {
     let response = call(&mut service, from(A, "/"));
     assert_eq!(says(&response, "ratelimit-policy"), Some(r#""default";q=50;w=1"#));
     assert_eq!(says(&response, "ratelimit"), Some(r#""default";r=9;t=1"#));
+}
+
+#[test]
+fn a_layer_of_windows_beside_a_bucket() {
+    let (clock, mock) = Clock::mock();
+    let window = Window::per_day(3).utc();
+    let daily = WindowLimiter::<IpAddr>::builder(window).headroom(100).unwrap().clock(clock.clone()).build();
+    let gold = daily.cap(5).unwrap();
+    let service = RateLimiter::<()>::builder(Quota::per_second(10)).clock(clock).build();
+    let layer = RateLimitLayer::builder(daily.clone())
+        .key(ClientIp::peer())
+        .name("daily")
+        .unwrap()
+        .cap(move |head: Head<'_>| (head.uri.path() == "/gold").then_some(gold))
+        .spread_retries(Duration::from_secs(60))
+        .and(LimitBy::new(service).shared().name("service").unwrap())
+        .build();
+    let mut echo = layer.layer(Echo::default());
+    for left in [2, 1, 0] {
+        let response = call(&mut echo, from("192.0.2.1", "/"));
+        assert_eq!(says(&response, "ratelimit"), Some(&*format!("\"daily\";r={left};t=86400")));
+        let policies: Vec<_> = response.headers().get_all("ratelimit-policy").iter().collect();
+        assert_eq!(policies, ["\"service\";q=10;w=1", "\"daily\";q=3;w=86400"]);
+    }
+    mock.advance(Duration::from_secs(86_000));
+    let refused = call(&mut echo, from("192.0.2.1", "/"));
+    let wait: u64 = says(&refused, "retry-after").unwrap().parse().unwrap();
+    assert_eq!((status(&refused), (400..=460).contains(&wait)), (429, true), "{wait}");
+    // Under the cap the same tokens are counted, and other numbers are told.
+    let more = call(&mut echo, from("192.0.2.1", "/gold"));
+    assert_eq!(says(&more, "ratelimit"), Some("\"daily\";r=1;t=400"));
+    assert!(
+        more.headers().get_all("ratelimit-policy").iter().any(|policy| policy == "\"daily\";q=5;w=86400")
+    );
+    daily.set_limit(50).unwrap();
+    assert_eq!(says(&call(&mut echo, from("192.0.2.1", "/")), "ratelimit"), Some("\"service\";r=8;t=1"));
+    assert_eq!(daily.peek(&"192.0.2.1".parse::<IpAddr>().unwrap()).remaining(), 45);
+    assert_eq!(layer.stats().limits[0].policy, "daily");
+    // Alone, and without a key: all such requests share one window.
+    let alone =
+        RateLimitLayer::builder(Arc::new(WindowLimiter::<u8>::new(Window::per_hour(1)))).shared().build();
+    let mut echo = alone.layer(Echo::default());
+    assert_eq!([(); 2].map(|()| status(&call(&mut echo, from("192.0.2.1", "/")))), [200, 429]);
 }
 
 #[test]

@@ -15,18 +15,22 @@ fn check_prints_the_meaning_or_the_first_mistake() {
     let folder = Folder::new();
     let good = folder.write(
         "good.toml",
-        "limit = \"7/h burst 9\"\n[[route]]\nprefix = \"/login\"\nlimit = \"5/m burst 5\"\n",
+        "limit = \"7/h burst 9\"\n[[route]]\nprefix = \"/login\"\nlimit = \"5/m burst 5\"\n\
+         [[route]]\nprefix = \"/sold\"\nlimit = \"1000/d fixed utc\"\n",
     );
     let output = tollgate(&["check", "--config", &good]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
-    for part in ["7/h burst 9", "route /login", "5/m burst 5, cost 1", "timeouts.connect"] {
+    for part in
+        ["7/h burst 9", "route /login", "5/m burst 5, cost 1", "1000/d fixed utc, cost 1", "timeouts.connect"]
+    {
         assert!(stdout.contains(part), "{part} in {stdout}");
     }
     for (text, place, part) in [
         ("", ":1:1: ", "empty"),
         ("\n# nothing\n", ":1:1: ", "empty"),
         ("limit = \"fast\"\n", ":1:9: ", "fast"),
+        ("limit = \"5000/h sliding\"\n", ":1:9: ", "3 sub-windows"),
         ("key = \"peer\"\n[timeouts]\nconnekt = \"5s\"\n", ":3:", "connekt"),
         ("[[route]]\nprefix = \"/a\"\n", ":1:1: ", "limit"),
         ("upstream = [\"http://a\", \"ftp://b\"]\n", ":1:25: ", "ftp"),
@@ -104,6 +108,21 @@ fn trust_shadow_and_keys_change() {
     assert_eq!(client.get("/").status, 429);
     reloaded.read("key = \"header:x-key\"\n");
     assert_eq!([8, 9, 8].map(|host| client.get_with("/", &forwarded(host)).status), [200, 200, 429]);
+}
+
+#[test]
+fn a_window_keeps_what_was_used_under_another_limit_and_no_other_period() {
+    let file = |rule: &str| format!("[[route]]\nprefix = \"/a\"\nlimit = \"{rule}\"\n");
+    let reloaded = Reloaded::start(&[], &file("2/h sliding"));
+    let mut client = reloaded.proxy.connect();
+    assert_eq!([0; 3].map(|_| client.get("/a").status), [200, 200, 429]);
+    let lines = reloaded.read(&file("3/h sliding"));
+    assert_eq!(lines.last().map(|line| &**line), Some("limit /a: 3/h sliding, tokens are kept"));
+    assert_eq!([0; 2].map(|_| client.get("/a").status), [200, 429]);
+    let anew =
+        "limit /a: 3/d sliding, all buckets anew, since 3/d sliding counts in another way than 3/h sliding";
+    assert_eq!(reloaded.read(&file("3/d sliding")).last().map(|line| &**line), Some(anew));
+    assert_eq!([0; 4].map(|_| client.get("/a").status), [200, 200, 200, 429]);
 }
 
 #[test]

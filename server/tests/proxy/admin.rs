@@ -95,6 +95,29 @@ fn a_limit_that_is_changed_live_leaves_tokens_as_they_are() {
 }
 
 #[test]
+fn the_limit_of_a_window_is_changed_live() {
+    let proxy = start(&["--limit", "3/h fixed"]);
+    let mut client = proxy.connect();
+    let first = client.get("/");
+    assert_eq!(first.header("ratelimit-policy"), Some("\"default\";q=3;w=3601"));
+    assert!(
+        first.header("ratelimit").is_some_and(|left| left.starts_with("\"default\";r=2;t=")),
+        "{first:?}"
+    );
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(proxy.ask_admin("POST", "/limit", "4/h fixed\n").status, 204);
+    assert_eq!(event(&proxy)["limit"]["text"], "4/h fixed");
+    let refused = [0; 3].map(|_| client.get("/"));
+    assert_eq!(refused.each_ref().map(|reply| reply.status), [200, 200, 429]);
+    assert!(refused[2].body.contains("the limit is 4/h fixed"), "{:?}", refused[2]);
+    for other in ["4/h", "4/m fixed", "4/h sliding", "4/h fixed utc"] {
+        let reply = proxy.ask_admin("POST", "/limit", other);
+        assert_eq!(reply.status, 400, "{reply:?}");
+        assert!(reply.body.contains("counts in another way than 4/h fixed"), "{reply:?}");
+    }
+}
+
+#[test]
 fn a_post_needs_the_origin_of_the_page() {
     let proxy = start(&["--limit", "5/h burst 5"]);
     let port = proxy.admin.port();

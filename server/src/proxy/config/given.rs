@@ -49,7 +49,7 @@ pub(super) struct Given {
     /// The name of this proxy in Via [one that is made up at the start]
     #[arg(long, value_name = "NAME")]
     via: Option<Placed<Token>>,
-    /// The quota or window of each key for requests under no route [100/s burst 200]; `none` is no limit
+    /// The quota or window of each key under no route [100/s burst 200]; `none` is no limit
     #[arg(long, value_name = "QUOTA|none")]
     pub(super) limit: Option<Placed<Limit>>,
     /// `peer` limits each client address, `header:NAME` each value of a header [peer]
