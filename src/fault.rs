@@ -114,8 +114,8 @@ pub(crate) enum Fault {
     UndoneAnywhere,
     /// A window is evicted as soon as it is over.
     EdgeWithoutMargin,
-    /// The word of a removed key of a table is given to another key within its tick.
-    WindowGivenAway,
+    /// The wall clock is looked up once, and counted on from there.
+    IndexFromDrift,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

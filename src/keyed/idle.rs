@@ -84,6 +84,16 @@ pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<bo
     bucket.update(|_| IdleCheck::now(engine), step).0
 }
 
+/// Returns whether a removed key of a table keeps its slot, with no token used, until its window is
+/// over.
+///
+/// Within the tick of a window, which may be a day, the next key of the slot could have the word of
+/// the key before it, and be charged for a thread that is about to commit on that. A vacated slot
+/// would so be of no use until the window is over.
+pub(crate) fn forgets_in_place(engine: &Engine) -> bool {
+    engine.counts_windows() && !injected(Fault::RemovedAtOnce)
+}
+
 /// Forgets the tokens of a window, whose key keeps the bucket. Returns false if it was sealed
 /// already.
 ///

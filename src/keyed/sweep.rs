@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::live_terms::Change;
-use crate::fault::{Fault, injected};
 use crate::keyed::idle;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
@@ -38,7 +37,7 @@ impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
         let entry = self.entry(pin, key);
         let Some(found) = entry.get() else { return false };
-        if let (StoreGuard::Table(_), true) = (pin, self.forgets_in_place()) {
+        if let (StoreGuard::Table(_), true) = (pin, idle::forgets_in_place(&self.engine)) {
             return idle::forget(&self.engine, found, || self.shard(pin, entry.key).raise());
         }
         let live = idle::seal(found, || self.shard(pin, entry.key).raise());
@@ -51,15 +50,6 @@ impl<K: Hash + Eq> Keyspace<K> {
         }
         self.made_room();
         live
-    }
-
-    /// Returns whether a removed key of a table keeps its slot, with no token used, until its
-    /// window is over.
-    ///
-    /// In the tick of a window, which may be a day, the next key of the slot could have the word of
-    /// the key before it, and be charged for a thread that is about to commit on that.
-    fn forgets_in_place(&self) -> bool {
-        self.engine.counts_windows() && !injected(Fault::WindowGivenAway)
     }
 
     /// Removes every key.
@@ -77,7 +67,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             Store::Table(table) => {
                 let seal = |held: SlotRef<'_>| {
                     let raise = || self.removals.of(held.hash()).raise();
-                    if !self.forgets_in_place() {
+                    if !idle::forgets_in_place(&self.engine) {
                         return idle::seal(held, raise);
                     }
                     idle::forget(&self.engine, held, raise);

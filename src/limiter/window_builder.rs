@@ -24,8 +24,9 @@ macro_rules! window_setters {
         ///
         /// A window with edges by the calendar reads the [wall clock](Clock#the-wall-clock) beside
         /// it.
-        pub fn clock(self, clock: Clock) -> Self {
-            Self { settings: WindowSettings { clock, ..self.settings }, ..self }
+        pub fn clock(mut self, clock: Clock) -> Self {
+            self.settings.clock = clock;
+            self
         }
 
         /// Makes room for a later limit: `set_limit` and caps may go up to `limit`.
@@ -45,22 +46,28 @@ macro_rules! window_setters {
         /// counter.set_limit(1_000)?;
         /// # Ok::<(), tollgate::InvalidWindow>(())
         /// ```
-        pub fn headroom(self, limit: u64) -> Result<Self, InvalidWindow> {
-            Ok(Self { settings: self.settings.headroom(limit)?, ..self })
+        pub fn headroom(mut self, limit: u64) -> Result<Self, InvalidWindow> {
+            self.settings = self.settings.headroom(limit)?;
+            Ok(self)
         }
 
         /// Sets shadow mode, in which no request is refused. See [`BucketBuilder::shadow`].
         ///
         /// [`BucketBuilder::shadow`]: crate::BucketBuilder::shadow
-        pub fn shadow(self, shadow: bool) -> Self {
-            Self { settings: WindowSettings { shadow, ..self.settings }, ..self }
+        pub fn shadow(mut self, shadow: bool) -> Self {
+            self.settings.shadow = shadow;
+            self
         }
 
         /// Sets a function that sees every decision. See [`BucketBuilder::on_decision`].
         ///
         /// [`BucketBuilder::on_decision`]: crate::BucketBuilder::on_decision
-        pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
-            Self { settings: WindowSettings { hook: Some(Arc::new(hook)), ..self.settings }, ..self }
+        pub fn on_decision(
+            mut self,
+            hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static,
+        ) -> Self {
+            self.settings.hook = Some(Arc::new(hook));
+            self
         }
     };
 }

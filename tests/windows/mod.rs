@@ -24,7 +24,7 @@ type Limiter = WindowLimiter<u64, BuildHasherDefault<DefaultHasher>>;
 
 /// The crate's windows: one, or one a key in a map or a table.
 enum Subject {
-    Counter(WindowCounter),
+    Counter(Box<WindowCounter>),
     Keyed(Limiter),
 }
 
@@ -151,7 +151,7 @@ impl Walk {
             1 => Subject::Keyed(keyed().inline(64).build()),
             _ => {
                 let builder = WindowCounter::builder(made).headroom(top).expect(room);
-                Subject::Counter(builder.clock(clock.clone()).build())
+                Subject::Counter(Box::new(builder.clock(clock.clone()).build()))
             }
         };
         let keys = if let Subject::Keyed(_) = subject { KEYS } else { 1 };

@@ -4,18 +4,21 @@
 //! The key earns a tenth of a token a second, with a burst of 1. In at most 12.1 s it has that one
 //! token and earns 1.21, so there are 2 grants.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::explore;
-use super::world::{SECOND, World};
+use super::world::{SECOND, World, fixed_window};
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Done;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::idle;
 use crate::quota::rate::Quota;
+use crate::quota::window::Window;
 use crate::word::plan::Plan;
 use crate::word::state::State;
 use crate::word::verb::Take;
+use crate::word::window::{ANY, WindowTerms};
 
 /// The time to fill the bucket, the eviction grace, and 0.1 s more.
 const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
@@ -247,5 +250,89 @@ fn a_key_keeps_its_tokens_from_plan_to_plan() {
         world.take();
         take(&world);
         assert_eq!(world.granted(), 2);
+    });
+}
+
+/// Returns a world of windows of this many tokens each 12 s, by the calendar, in which 11 s of the
+/// first one have passed.
+fn late_in_a_window(limit: u64) -> Arc<World> {
+    let world = World::of(fixed_window(Window::per(limit, Duration::from_secs(12)).utc()));
+    world.mock.advance(Duration::from_secs(11));
+    world
+}
+
+/// A window that the evictor finds over is not forgotten within the eviction grace: the evictor's
+/// clock may be ahead.
+#[test]
+fn a_window_is_not_forgotten_within_the_margin() {
+    explore("an evictor of windows 1.9 s ahead", || {
+        let world = late_in_a_window(1);
+        world.take();
+        world.run(&[
+            |world| world.mock.advance(Duration::from_millis(900)),
+            |world| {
+                let Some(bucket) = world.find() else { return };
+                let engine = &world.engine;
+                let ahead = || Some(engine.clock.nanos() + 1_900_000_000);
+                let idle = bucket.update(
+                    |_| engine.source.read(&engine.clock, ahead()),
+                    |state, reading| {
+                        let terms = WindowTerms::<ANY>::of(*reading, None).refill;
+                        let idle = state.is_level() && terms.idle_from(state, reading) <= reading.nanos();
+                        (idle, idle.then_some(State::SEALED))
+                    },
+                );
+                if idle.0 {
+                    world.remove_sealed();
+                }
+            },
+            World::take,
+        ]);
+        world.take();
+        assert_eq!(world.granted(), 1);
+    });
+}
+
+#[test]
+fn takers_and_an_evictor_of_a_window() {
+    explore("two takers of a window, an evictor", || {
+        let world = late_in_a_window(1);
+        world.take();
+        world.run(&[
+            |world| {
+                world.mock.advance(Duration::from_millis(3_100));
+                world.evict();
+            },
+            World::take,
+            World::take_at_length,
+        ]);
+        world.take();
+        assert_eq!(world.granted(), 2, "a token of each window");
+    });
+}
+
+/// A key without room uses the window of the overflow. Its own window begins with the same tokens
+/// used.
+#[test]
+fn a_window_in_the_map_begins_with_what_was_used_of_the_overflow() {
+    explore("a taker without room for its window, one with room", || {
+        let world = late_in_a_window(1);
+        world.run(&[World::take_without_room, World::take]);
+        world.take();
+        // A grant of the overflow is void, and its token lost, if the key has an entry after it.
+        assert!(world.granted() <= 1, "{} grants", world.granted());
+    });
+}
+
+#[test]
+fn a_window_enters_the_map_over_an_edge() {
+    explore("a taker without room for its window, one with room, over an edge", || {
+        let world = late_in_a_window(1);
+        world.run(&[World::take_without_room, |world| {
+            world.mock.advance(Duration::from_secs(1));
+            world.take();
+        }]);
+        world.take();
+        assert!(world.granted() <= 2, "{} grants", world.granted());
     });
 }

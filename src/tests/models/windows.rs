@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use super::checker::thread;
 use super::explore;
-use super::world::SECOND;
-use crate::bucket::atomic::{Bucket, BucketRef, Order};
+use super::world::{SECOND, attempts, fixed_window};
+use crate::bucket::atomic::{Bucket, Order};
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::quota::layout::Layout;
-use crate::quota::rate::Quota;
 use crate::quota::window::Window;
 use crate::quota::window_layout::{FIRST_USE_TICKS, WindowLayout};
+use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock, Moment};
+use crate::time::wall::WallShift;
 use crate::word::decision::Granted;
 use crate::word::state::{Outcome, State};
-use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
-use crate::word::window::{ANY, WindowTerms};
 
 const PERIOD: u64 = 12 * SECOND;
 
@@ -41,12 +40,13 @@ fn window(limit: u64) -> Window {
 
 impl World {
     fn new(window: Window) -> Arc<World> {
-        let WindowLayout { numbers, widths } = window.layout().unwrap();
-        let mut live = LiveTerms::new(Quota::per_second(1), Quota::per_second(1).layout());
-        live.fixed = Some(Terms::in_layout(numbers, Layout { widths, debt: 0 }));
         let (clock, mock) = Clock::mock();
-        let engine = Engine::new(live, clock, None);
-        Arc::new(World { engine, mock, word: Bucket::new(), ticks: numbers.tokens, grants: Mutex::default() })
+        World::on(window, fixed_window(window), clock, mock)
+    }
+
+    fn on(window: Window, live: LiveTerms, clock: Clock, mock: MockClock) -> Arc<World> {
+        let (engine, ticks) = (Engine::new(live, clock, None), window.layout().unwrap().numbers.tokens);
+        Arc::new(World { engine, mock, word: Bucket::new(), ticks, grants: Mutex::default() })
     }
 
     fn pass(&self, seconds: u64) {
@@ -55,9 +55,7 @@ impl World {
 
     /// Takes `n` tokens in the way of a limiter: an attempt, then the loop.
     fn take(&self, n: u64) -> bool {
-        let by = |reading| WindowTerms::<ANY>::of(reading);
-        let attempt = self.word.attempt_by(Order::WordFirst, Now(&self.engine), n, by).ok();
-        match attempt.or_else(|| self.engine.attempt_again_by(&self.word, Now(&self.engine), n, by)) {
+        match attempts(&self.engine, Order::WordFirst, &self.word, n) {
             // A reading that is behind the stamp counts at the stamp.
             Some((outcome, reading)) => self.note(outcome.granted, reading.nanos() + self.behind(outcome), n),
             None => {
@@ -216,5 +214,47 @@ fn an_undo_takes_back_its_own_tokens() {
         world.take(1);
         world.take(1);
         assert!(world.granted(last, PERIOD) <= 2);
+    });
+}
+
+/// A taker that has the limit of before commits on no word of a taker that has the one of now.
+#[test]
+fn a_taker_and_a_lower_limit() {
+    explore("a fixed window, a taker and a lower limit", || {
+        let window = window(2).utc();
+        let WindowLayout { numbers, widths } = window.layout().unwrap();
+        let (clock, mock) = Clock::mock();
+        let world = World::on(window, LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, mock);
+        world.run(&[
+            |world| {
+                world.engine.source.set_limit(1, &world.engine.clock).unwrap();
+                world.take(1);
+            },
+            |world| _ = world.take(1),
+        ]);
+        assert_eq!((world.granted(0, PERIOD), world.take(1)), (1, false));
+        world.engine.source.set_limit(2, &world.engine.clock).unwrap();
+        assert_eq!((world.take(1), world.take(1)), (true, false), "a higher limit has room at once");
+    });
+}
+
+/// The wall clock is set to the next window while takers run. It is looked up at least each second,
+/// not counted on.
+#[test]
+fn a_window_by_the_calendar_follows_the_wall_clock() {
+    explore("a fixed window, a wall clock that is set", || {
+        let (monotonic, mock) = Clock::mock();
+        let set = Arc::new(AtomicU64::new(0));
+        let (shift, wall) = (WallShift::new(), Arc::clone(&set));
+        let clock = Clock::from_fn(move || {
+            let now = monotonic.nanos();
+            Duration::from_nanos(shift.unix_at(now, || now + wall.load(Ordering::SeqCst)))
+        });
+        let world = World::on(window(1).utc(), fixed_window(window(1).utc()), clock, mock);
+        world.take(1);
+        set.store(PERIOD, Ordering::SeqCst);
+        world.run(&[|world| world.pass(1), |world| _ = world.take(1), |world| _ = world.take(1)]);
+        world.take(1);
+        assert_eq!((world.granted(0, PERIOD), world.granted(PERIOD, PERIOD)), (1, 1));
     });
 }

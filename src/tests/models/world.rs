@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checker::thread;
-use crate::bucket::atomic::{Bucket, BucketRef, Order, ReadClock};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
@@ -16,8 +16,10 @@ use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::removals::Shard;
-use crate::quota::layout::{LayoutOptions, RawQuota};
+use crate::quota::layout::{Layout, LayoutOptions, RawQuota};
 use crate::quota::rate::Quota;
+use crate::quota::window::Window;
+use crate::quota::window_layout::WindowLayout;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted};
@@ -25,6 +27,7 @@ use crate::word::plan::Plan;
 use crate::word::state::{Outcome, Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
+use crate::word::window::{ANY, WindowTerms};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// A bound on the length of a tick: one of the models' slowest quota is shorter.
@@ -84,6 +87,46 @@ pub(super) fn fixed(nanos: u64, burst: u64) -> LiveTerms {
     live
 }
 
+/// Returns terms that never change, of a word that counts a window.
+pub(super) fn fixed_window(window: Window) -> LiveTerms {
+    let WindowLayout { numbers, widths } = window.layout().unwrap();
+    let layout = Layout { widths, debt: 0 };
+    let mut live = LiveTerms::of(numbers, layout);
+    live.fixed = Some(Terms::in_layout(numbers, layout));
+    live
+}
+
+/// Attempts once to take `n` tokens of a bucket or a window.
+pub(super) fn attempt(
+    engine: &Engine,
+    first: Order,
+    bucket: impl BucketRef,
+    n: u64,
+) -> Result<(Outcome, Reading), Miss> {
+    let counts = engine.source.counts();
+    match engine.counts_windows() {
+        true => bucket.attempt_by(first, Now(engine), n, |reading| WindowTerms::<ANY>::at(reading, counts)),
+        false => bucket.attempt(first, Now(engine), n),
+    }
+}
+
+/// Attempts again a take that came to nothing.
+pub(super) fn attempt_again(engine: &Engine, bucket: impl BucketRef, n: u64) -> Option<(Outcome, Reading)> {
+    let counts = engine.source.counts();
+    match engine.counts_windows() {
+        true => {
+            let by = |reading| WindowTerms::<ANY>::at(reading, counts);
+            engine.attempt_again_by(bucket, Now(engine), n, by)
+        }
+        false => engine.attempt_again(bucket, Now(engine), n),
+    }
+}
+
+/// Makes the attempts with which a decision begins.
+pub(super) fn attempts(engine: &Engine, first: Order, bucket: &Bucket, n: u64) -> Option<(Outcome, Reading)> {
+    attempt(engine, first, bucket, n).ok().or_else(|| attempt_again(engine, bucket, n))
+}
+
 impl World {
     pub(super) fn of(source: LiveTerms) -> Arc<World> {
         let (clock, mock) = Clock::mock();
@@ -133,18 +176,10 @@ impl World {
         assert_law(&self.grants(), nanos, burst);
     }
 
-    /// Makes the attempts with which a decision begins.
-    fn attempt(&self, first: Order, bucket: &Bucket) -> Option<(Outcome, Reading)> {
-        match bucket.attempt(first, self.now(), 1) {
-            Ok(done) => Some(done),
-            Err(_) => self.engine.attempt_again(bucket, self.now(), 1),
-        }
-    }
-
     /// Takes a token of the key, which gets an entry if it has none.
     pub(super) fn take(&self) {
         let seat = Seat { world: self, room: true };
-        match seat.get().and_then(|bucket| self.attempt(Order::WordFirst, bucket)) {
+        match seat.get().and_then(|bucket| attempts(&self.engine, Order::WordFirst, bucket, 1)) {
             Some(done) => {
                 self.note(done);
             }
@@ -200,7 +235,7 @@ impl World {
     }
 
     pub(super) fn take_from(&self, bucket: &Bucket) {
-        let done = self.attempt(Order::ClockFirst, bucket).map(Done::from);
+        let done = attempts(&self.engine, Order::ClockFirst, bucket, 1).map(Done::from);
         self.note(done.unwrap_or_else(|| self.run_on(bucket, self.now(), Take::Exactly(1))));
     }
 
