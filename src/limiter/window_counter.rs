@@ -178,7 +178,7 @@ impl WindowCounter {
     /// # Errors
     ///
     /// [`InvalidWindow`] names the bound if the word, as it was built, cannot hold the limit. See
-    /// [`headroom`](WindowCounterBuilder::headroom).
+    /// [`headroom`](crate::WindowCounterBuilder::headroom).
     ///
     /// # Examples
     ///
@@ -212,7 +212,9 @@ impl WindowCounter {
         self.window
     }
 
-    /// Returns the number of refusals that [shadow mode](WindowCounterBuilder::shadow) overruled.
+    /// Returns the number of refusals that [shadow mode] overruled.
+    ///
+    /// [shadow mode]: crate::WindowCounterBuilder::shadow
     #[must_use]
     pub fn overruled(&self) -> u64 {
         self.counter.overruled()

@@ -140,8 +140,7 @@ impl<K: Hash + Eq, S: BuildHasher> WindowLimiter<K, S> {
     /// Forgets the tokens that the key has used, and returns whether it had an entry.
     ///
     /// An earlier hold neither gives back to the key's next window nor counts in it. In an [inline
-    /// table](WindowLimiterBuilder::inline) the entry stays, with nothing used, until its window is
-    /// over.
+    /// table] the entry stays, with nothing used, until its window is over.
     ///
     /// [inline table]: crate::WindowLimiterBuilder::inline
     ///

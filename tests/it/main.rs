@@ -17,6 +17,7 @@ mod headers;
 mod hot;
 mod inline;
 mod map;
+mod published;
 mod quota;
 #[path = "../windows/random.rs"]
 mod random;

@@ -258,3 +258,16 @@ fn a_window_by_the_calendar_follows_the_wall_clock() {
         assert_eq!((world.granted(0, PERIOD), world.granted(PERIOD, PERIOD)), (1, 1));
     });
 }
+
+/// limitador's window: expiry and value are two words, so three threads that find the window over
+/// may get a token each, of one.
+#[test]
+fn a_new_window_is_opened_once() {
+    explore("a fixed window, three takers of a new one", || {
+        let world = World::new(window(1).utc());
+        assert!(world.take(1));
+        world.pass(12);
+        world.run(&[|world| _ = world.take(1), |world| _ = world.take(1), |world| _ = world.take(1)]);
+        assert_eq!((world.granted(PERIOD, PERIOD), world.left()), (1, 0));
+    });
+}
