@@ -45,6 +45,8 @@ mod terms;
 #[cfg(not(any(loom, shuttle)))]
 mod tiny;
 #[cfg(not(any(loom, shuttle)))]
+mod tiny_windows;
+#[cfg(not(any(loom, shuttle)))]
 mod verbs;
 #[cfg(not(any(loom, shuttle)))]
 #[path = "../../tests/windows/mod.rs"]

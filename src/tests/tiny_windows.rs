@@ -1,0 +1,394 @@
+// promise: law, never-late
+//! Every step on every word of tiny windows, compared with the same step spelled out in plain
+//! integers.
+//!
+//! The spelled-out window shares no code with the crate. It has only the widths of the fields and
+//! the length of a tick.
+
+use crate::quota::counts::{CountWidths, Counting};
+use crate::quota::layout::{Layout, RawQuota, Widths};
+use crate::word::state::{Left, Outcome, Reading, Refill, State};
+use crate::word::terms::Terms;
+use crate::word::verb::{Give, Take};
+use crate::word::window::{ANY, WindowTerms};
+
+/// Parts of a weighted window, and ticks of a window from the first use.
+const PARTS: i64 = 1 << 16;
+const PART_NANOS: u64 = 150_000;
+/// The eviction grace in nanoseconds.
+const GRACE: u64 = 2_000_000_000;
+
+/// A tiny word: a tick is a (sub-)window, or a part of one that starts with its first use.
+#[derive(Clone, Copy, Debug)]
+struct Tiny {
+    widths: CountWidths,
+    limit: u64,
+    terms: Terms,
+}
+
+impl Tiny {
+    fn new(counting: Counting, count: u8, before: u8, limit: u64) -> Tiny {
+        let counts = CountWidths { counting, count, before };
+        let stamp = 64 - count * (before + 1);
+        let widths = Widths { fraction: 0, scale: 0, stamp, fixed_debt: true, counts };
+        let tokens = if counting == Counting::FirstUse { PARTS as u64 } else { 1 };
+        let numbers = RawQuota { tokens, nanos: PARTS as u64 * PART_NANOS, burst: limit };
+        Tiny { widths: counts, limit, terms: Terms::in_layout(numbers, Layout { widths, debt: 0 }) }
+    }
+
+    fn is(&self, counting: Counting) -> bool {
+        self.widths.counting == counting
+    }
+
+    fn stamp_bits(&self) -> u8 {
+        64 - self.widths.count * (self.widths.before + 1)
+    }
+
+    fn range(&self) -> i64 {
+        1 << self.stamp_bits()
+    }
+
+    fn ages(&self) -> usize {
+        usize::from(self.widths.before) + 1
+    }
+
+    /// Returns the nanoseconds of a tick.
+    fn tick_nanos(&self) -> u64 {
+        if self.is(Counting::FirstUse) { PART_NANOS } else { PARTS as u64 * PART_NANOS }
+    }
+
+    /// Returns the most ticks behind the stamp that are jitter, and those beyond that are a clock
+    /// that was set back.
+    ///
+    /// They are 4 s and 1 h in ticks, at most a 4096th and a 64th of the range, and at least 2.
+    fn behind(&self) -> (i64, i64) {
+        let ticks = |seconds: u64, part: i64| {
+            (seconds * 1_000_000_000).div_ceil(self.tick_nanos()).min(part as u64).max(2)
+        };
+        let part = |of: i64| (self.range() + of - 1) / of;
+        (ticks(4, part(4_096)) as i64, ticks(3_600, part(64)) as i64)
+    }
+
+    fn reading(&self, now: i64, part: i64) -> Reading {
+        // A nanosecond into the part: the ticks of the crate may be early by less.
+        let at = now as u64 * self.tick_nanos() + part as u64 * PART_NANOS + 1;
+        Reading { refill: self.terms, at, tick: now as u64 }
+    }
+
+    /// Returns words with each sum of counts up to one over the limit, and with the largest counts.
+    fn words(&self) -> Vec<u64> {
+        let count = u32::from(self.widths.count);
+        let most = self.most() as u64;
+        let mut fields = vec![vec![]];
+        for _ in 0..self.ages() {
+            let room = |fields: &[u64]| self.limit + 1 - fields.iter().sum::<u64>().min(self.limit + 1);
+            fields = fields
+                .iter()
+                .flat_map(|fields: &Vec<u64>| (0..=room(fields)).map(move |n| [&fields[..], &[n]].concat()))
+                .collect();
+        }
+        let each = self.is(Counting::Weighted);
+        let alone = (0..self.ages()).map(|age| {
+            let mut fields = vec![if each { most } else { 0 }; self.ages()];
+            fields[age] = most - u64::from(each);
+            fields
+        });
+        let levels = fields.into_iter().chain(alone);
+        let packed = |fields: Vec<u64>| {
+            let word = fields.iter().rev().fold(0_u128, |word, n| word << count | u128::from(*n));
+            (word as u64) << self.stamp_bits()
+        };
+        let mut words: Vec<u64> = levels.map(packed).collect();
+        words.sort_unstable();
+        words.dedup();
+        words
+    }
+
+    /// Returns the largest sum of all counts, or of the current count of a weighted window.
+    fn most(&self) -> i64 {
+        let all_ones = (1_i64 << self.widths.count) - 1;
+        if self.is(Counting::SubWindows) && self.widths.before > 0 { all_ones } else { all_ones - 1 }
+    }
+}
+
+/// A window at a reading.
+#[derive(Clone, Copy, Debug)]
+struct Spelled<'a> {
+    tiny: &'a Tiny,
+    now: i64,
+    part: i64,
+    /// The newest first.
+    counts: [i64; 32],
+    /// The tick to commit, which is the start of a window from the first use.
+    stamp: i64,
+    adopted: bool,
+    reserved: bool,
+}
+
+impl<'a> Spelled<'a> {
+    fn at(tiny: &'a Tiny, word: u64, now: i64, part: i64) -> Spelled<'a> {
+        let reserved = word >= u64::MAX - 2;
+        let field = |age: usize| {
+            let (low, width) = (u32::from(tiny.stamp_bits()), u32::from(tiny.widths.count));
+            (word >> (low + width * age as u32) & ((1 << width) - 1)) as i64
+        };
+        let mut counts = [0; 32];
+        let stamp = (word & (tiny.range() as u64 - 1)) as i64;
+        let behind = (stamp - now).rem_euclid(tiny.range());
+        let mut spelled = Spelled { tiny, now, part, counts, stamp: now, adopted: false, reserved };
+        if reserved {
+            return spelled;
+        }
+        let (jitter, jump) = tiny.behind();
+        let passed = match behind {
+            1.. if behind <= jitter => {
+                spelled.stamp = now + behind;
+                0
+            }
+            1.. if behind <= jitter + jump => {
+                spelled.adopted = true;
+                0
+            }
+            _ => (now - stamp).rem_euclid(tiny.range()),
+        };
+        if tiny.is(Counting::FirstUse) {
+            // The window is over one tick later, as its first use may be late in its tick.
+            let lasts = passed <= PARTS && field(0) > 0;
+            if lasts || passed == 0 {
+                spelled.counts[0] = field(0);
+                spelled.stamp -= passed;
+            }
+            return spelled;
+        }
+        for age in 0..tiny.ages() {
+            if let Some(then) = age.checked_sub(passed as usize) {
+                counts[age] = field(then);
+            }
+        }
+        Spelled { counts, ..spelled }
+    }
+
+    /// Returns the same window some ticks later, or parts of a weighted one, if no caller takes.
+    fn later(&self, word: u64, by: i64) -> Spelled<'a> {
+        if !self.tiny.is(Counting::Weighted) {
+            return Spelled::at(self.tiny, word, self.now + by, 0);
+        }
+        let at = self.now * PARTS + self.part + by;
+        Spelled::at(self.tiny, word, at / PARTS, at % PARTS)
+    }
+
+    /// Returns the tokens used, in 2^-16 tokens.
+    fn used(&self) -> i128 {
+        let parts = |tokens: i64, parts: i64| i128::from(tokens) * i128::from(parts);
+        if !self.tiny.is(Counting::Weighted) {
+            return parts(self.counts.iter().sum(), PARTS);
+        }
+        // A reading behind the stamp is as early as can be in the stamp's window.
+        let part = if self.stamp > self.now { 0 } else { self.part };
+        parts(self.counts[0], PARTS) + parts(self.counts[1], PARTS - part)
+    }
+
+    fn fits(&self, tokens: i64) -> bool {
+        self.used() + i128::from(tokens * PARTS) <= i128::from(self.tiny.limit) * i128::from(PARTS)
+    }
+
+    fn lag(&self) -> i64 {
+        let length = if self.tiny.is(Counting::FirstUse) { PARTS + 1 } else { 0 };
+        self.stamp - self.now + length
+    }
+
+    fn level(&self) -> u64 {
+        let count = u32::from(self.tiny.widths.count);
+        (0..self.tiny.ages()).rev().fold(0, |level, age| level << count % 64 | self.counts[age] as u64)
+    }
+
+    fn word(&self) -> u64 {
+        self.level() << self.tiny.stamp_bits() | self.stamp.rem_euclid(self.tiny.range()) as u64
+    }
+
+    /// Returns the window with other tokens in the current count.
+    fn with(mut self, tokens: i64) -> Spelled<'a> {
+        self.counts[0] += tokens;
+        self
+    }
+
+    /// Returns granted, tokens taken, level, lag, and the word to commit.
+    fn takes(&self, tokens: i64) -> (bool, u64, u64, u64, Option<u64>) {
+        let next = self.with(tokens);
+        let commits = (tokens > 0 || self.adopted).then(|| next.word());
+        (tokens > 0, tokens as u64, next.level(), self.lag() as u64, commits)
+    }
+
+    /// Returns the word after tokens came back, the newest first.
+    fn refunded(mut self, tokens: i64) -> Option<u64> {
+        let (before, mut left) = (self.counts, tokens);
+        for count in &mut self.counts {
+            let back = left.min(*count);
+            *count -= back;
+            left -= back;
+        }
+        self.commits(before)
+    }
+
+    /// Returns the word without the tokens of a take, which was counted in the window that had the
+    /// stamp, or the end, `since`.
+    fn undone(mut self, tokens: i64, since: i64) -> Option<u64> {
+        let newest = self.now + self.lag();
+        let before = self.counts;
+        let age = (newest - since).rem_euclid(self.tiny.range()) as usize;
+        if age < self.tiny.ages() {
+            self.counts[age] -= self.counts[age].min(tokens);
+        }
+        self.commits(before)
+    }
+
+    fn commits(&self, before: [i64; 32]) -> Option<u64> {
+        (!self.reserved && (self.adopted || self.counts != before)).then(|| self.word())
+    }
+}
+
+/// Asserts that `found` is the least number at which a thing holds that holds from then on.
+fn least(found: u64, holds: impl Fn(i64) -> bool, context: impl Fn() -> String) {
+    let found = found as i64;
+    let earlier = (found - 40).max(0)..found;
+    assert!(holds(found), "{found} is too early: {}", context());
+    assert!(!earlier.into_iter().any(holds), "{found} is too late: {}", context());
+}
+
+fn came((outcome, next): (Outcome, Option<State>)) -> (bool, u64, u64, u64, Option<u64>) {
+    (outcome.granted, outcome.taken, outcome.level, outcome.lag, next.map(State::word))
+}
+
+/// Tries all verbs and waits on a word at a reading, and returns their number.
+fn try_word(tiny: &Tiny, word: u64, now: i64, part: i64) -> u64 {
+    let (state, reading) = (State::from_word(word), tiny.reading(now, part));
+    let plain = reading;
+    let reading: Reading<WindowTerms<ANY>> = WindowTerms::at(plain, tiny.widths);
+    let spelled = Spelled::at(tiny, word, now, part);
+    let context = || format!("{word:#x} at {now}, {part}: {spelled:?}");
+    let limit = tiny.limit as i64;
+    let free = (0..=limit).rev().find(|n| spelled.fits(*n)).unwrap_or(0);
+    let weighted = tiny.is(Counting::Weighted);
+    let credit = if weighted { spelled.counts[0] } else { spelled.counts.iter().sum() };
+    let credit = (tiny.most() - credit).max(0);
+    let committed = if spelled.adopted { spelled.word() } else { word };
+    let mut steps = 0;
+    for n in 1..=limit + 1 {
+        let taken = if spelled.fits(n) { n } else { 0 };
+        let ours = Take::Exactly(n as u64).apply(state, &reading);
+        assert_eq!(came(ours), spelled.takes(taken), "{n}: {}", context());
+        if taken == 0 && n <= limit {
+            let Outcome { level, lag, .. } = ours.0;
+            let (wait, _) = reading.refill.wait(now as u64, n as u64, level, lag);
+            assert!(wait > 0, "{n}: {}", context());
+            least(wait, |by| spelled.later(committed, by).fits(n), || format!("{n}: {}", context()));
+        }
+        let ours = Take::UpTo(n as u64).apply(state, &reading);
+        assert_eq!(came(ours), spelled.takes(n.min(free)), "up to {n}: {}", context());
+        let ours = Take::OnCredit(n as u64).apply(state, &reading);
+        assert_eq!(came(ours), spelled.takes(n.min(credit)), "{n} on credit: {}", context());
+        let ours = Give::Refund(n as u64).apply(&reading.refill, state, now as u64);
+        assert_eq!(ours.map(State::word), spelled.refunded(n), "{n} back: {}", context());
+        let newest = now + spelled.lag();
+        let ages = 0..=tiny.ages().min(4) as i64;
+        for since in ages.chain([-1, tiny.ages() as i64 - 1]).map(|ago| newest - ago) {
+            let left = Left { empty_at: 0, stamp: None };
+            let undo = Give::Undo { units: n as u64, left, before: 0, since: since as u64 };
+            let ours = undo.apply(&reading.refill, state, now as u64);
+            assert_eq!(ours.map(State::word), spelled.undone(n, since), "{n}, {since}: {}", context());
+        }
+        steps += 10;
+    }
+    let view = reading.view(state);
+    assert_eq!(reading.refill.available(view.level, view.lag), free as u64, "{}", context());
+    let (reset, _) = reading.refill.reset(now as u64, view.level, view.lag);
+    least(reset, |by| spelled.later(committed, by).used() == 0, context);
+    if !spelled.reserved && !tiny.is(Counting::Months) {
+        // The tokens of the stamp count for so many ticks, whatever the counts.
+        let live = if tiny.is(Counting::FirstUse) { PARTS + 1 } else { tiny.ages() as i64 };
+        let (jitter, jump) = tiny.behind();
+        let stamped = match (spelled.stamp - now, now.wrapping_sub_unsigned(word).rem_euclid(tiny.range())) {
+            (ahead @ 1.., _) => now + ahead,
+            (_, passed) if passed < tiny.range() - jitter - jump => now - passed,
+            _ => now,
+        };
+        let from = reading.refill.idle_from(state, &plain) - reading.at;
+        let tick = |nanos: u64| (nanos / tiny.tick_nanos()) as i64;
+        let over = |by: i64| tick(reading.at + by as u64 - GRACE) >= stamped + live;
+        // A tick of the crate may begin a nanosecond early, as its multiplier is rounded up.
+        assert!(over(from as i64 + 1) && (from == 0 || !over(from as i64 - 1)), "{from}: {}", context());
+    }
+    steps + 3
+}
+
+/// Tries every word of a tiny window at every tick of the stamp's fourth turn, and at some parts of
+/// it.
+fn try_all(tiny: Tiny, stamps: impl Iterator<Item = i64> + Clone, nows: &[i64]) {
+    let parts = if tiny.is(Counting::Weighted) { &[0, 1, 21_845, 32_768, PARTS - 1][..] } else { &[0] };
+    let stamped = |level: u64| stamps.clone().map(move |stamp| level | stamp as u64);
+    let words: Vec<u64> =
+        tiny.words().into_iter().flat_map(stamped).chain([u64::MAX, u64::MAX - 1]).collect();
+    let every = if super::few().is_some() { 17 } else { 1 };
+    let mut steps = 0;
+    for (number, word) in words.into_iter().enumerate().step_by(every) {
+        // A fast run takes another of the readings for each word.
+        for now in nows.iter().skip(number % every).step_by(every) {
+            for part in parts {
+                steps += try_word(&tiny, word, 3 * tiny.range() + now, *part);
+            }
+        }
+    }
+    println!("{tiny:?}: {steps} steps");
+    assert!(steps > 1_000, "{steps} steps");
+}
+
+/// Returns each of the stamp's ticks.
+fn all(tiny: &Tiny) -> Vec<i64> {
+    (0..tiny.range()).collect()
+}
+
+#[test]
+fn every_step_of_fixed_windows_is_the_one_spelled_out() {
+    for tiny in [Tiny::new(Counting::SubWindows, 58, 0, 3), Tiny::new(Counting::Months, 60, 0, 2)] {
+        try_all(tiny, all(&tiny).into_iter(), &all(&tiny));
+    }
+}
+
+#[test]
+fn every_step_of_wide_sub_windows_is_the_one_spelled_out() {
+    for (count, before) in [(30, 1), (20, 2), (15, 3), (12, 4), (10, 5)] {
+        let tiny = Tiny::new(Counting::SubWindows, count, before, 2);
+        try_all(tiny, all(&tiny).into_iter(), &all(&tiny));
+    }
+}
+
+#[test]
+fn every_step_of_narrow_sub_windows_is_the_one_spelled_out() {
+    for (count, before, limit) in [(2, 28, 2), (3, 18, 2), (5, 10, 3)] {
+        let tiny = Tiny::new(Counting::SubWindows, count, before, limit);
+        try_all(tiny, std::iter::once(tiny.range() - 1), &all(&tiny));
+    }
+}
+
+#[test]
+fn every_step_of_weighted_windows_is_the_one_spelled_out() {
+    for (count, limit) in [(30, 3), (29, 5)] {
+        let tiny = Tiny::new(Counting::Weighted, count, 1, limit);
+        let stamps = if count == 30 { all(&tiny) } else { vec![5, tiny.range() - 1] };
+        try_all(tiny, stamps.into_iter(), &all(&tiny));
+    }
+}
+
+#[test]
+fn every_step_of_windows_from_the_first_use_is_the_one_spelled_out() {
+    let tiny = Tiny::new(Counting::FirstUse, 46, 0, 2);
+    // All readings near an edge, and some of the others.
+    let (jitter, jump) = tiny.behind();
+    let edges = [0, PARTS + 1, -jitter, -jitter - jump];
+    let near = edges.into_iter().flat_map(|edge| edge - 3..edge + 4);
+    let nows: Vec<i64> = near.chain((0..tiny.range()).step_by(1_009)).collect();
+    for stamp in [0, 5, tiny.range() / 2, tiny.range() - 1] {
+        let nows: Vec<i64> = nows.iter().map(|now| (now + stamp).rem_euclid(tiny.range())).collect();
+        try_all(tiny, std::iter::once(stamp), &nows);
+    }
+}
