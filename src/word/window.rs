@@ -9,6 +9,9 @@
 //!
 //! The oldest sub-window counts in full until it is a whole period ago. So at most the limit is
 //! granted in any period: an interval of that length lies within `b + 1` sub-windows.
+//!
+//! The stamp wraps after at least 64 periods and 19.5 hours. A word without a commit for that long
+//! may then count its old tokens for one more window: a grant is late, never early.
 
 use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};

@@ -164,6 +164,15 @@ impl Walk {
         self.now += nanos;
     }
 
+    /// Returns whether no stamp wraps within `by` more nanoseconds, without a grant to its key.
+    ///
+    /// The range of a stamp is at least 64 periods. A 64th of it is that of a clock that was set
+    /// back. After that time a key may wait for tokens that it used then.
+    fn stamps_are_known(&self, by: u64) -> bool {
+        let oldest = self.spelled.iter().filter_map(|spelled| spelled.log.last()).map(|(at, _)| *at).min();
+        oldest.is_none_or(|oldest| self.now + by - oldest <= 58 * self.period)
+    }
+
     /// Takes one step, and looks at a key.
     pub(crate) fn step(&mut self, choose: Choose<'_>) {
         let by = match choose(7) {
@@ -173,7 +182,9 @@ impl Walk {
             5 => choose(self.period),
             _ => 2 * self.period + choose(self.period),
         };
-        self.advance(by);
+        if self.stamps_are_known(by) {
+            self.advance(by);
+        }
         let key = choose(self.spelled.len() as u64);
         match choose(18) {
             0 => {
