@@ -63,6 +63,31 @@ pub fn measure<K: Clone + Sync>(contender: &Contender<K>, key: &K, threads: usiz
     }
 }
 
+/// Returns the tokens that `threads` threads get of one window of 100,000 a second within 1.2 s,
+/// asking without a pause.
+///
+/// A bucket and the windows of each kind grant between one limit and four: the last second has two
+/// edges, and a reading may be late.
+pub fn of_windows(contender: &Contender<()>, threads: usize) -> Law {
+    let limiter = (contender.make)(Setup { quota: QUOTA, keys: 1 });
+    let start = Instant::now();
+    let take = |_| {
+        let mut granted = 0;
+        while start.elapsed() < Duration::from_millis(1_200) {
+            granted += limiter.count_granted(&[(); BATCH]);
+        }
+        granted
+    };
+    Law {
+        kind: String::new(),
+        contender: contender.name.to_owned(),
+        threads,
+        granted: on_threads(threads, take).iter().sum(),
+        least: BURST as f64,
+        most: 4.0 * BURST as f64,
+    }
+}
+
 /// Measures up to three times, until the law is kept.
 ///
 /// A clock that a thread keeps is late while that thread gets no processor, and grants the tokens

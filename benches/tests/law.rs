@@ -29,6 +29,17 @@ fn strings() {
 }
 
 #[test]
+fn windows() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for contender in contenders::one_window() {
+        let law = law::of_windows(&contender, 2);
+        assert!(law.holds(), "{law:?}");
+    }
+    let law = law::of_windows(&Contender::new::<contenders::Nothing>("nothing"), 1);
+    assert!(!law.is_kept(), "{law:?}");
+}
+
+#[test]
 fn a_contender_that_grants_all_is_found() {
     let law = law::measure(&Contender::new::<contenders::Nothing>("nothing"), &(), 2, SPAN);
     assert!(!law.is_kept(), "{law:?}");

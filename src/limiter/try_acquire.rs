@@ -250,8 +250,6 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    // Out of line: a function with the attempts of all kinds of windows kept its values in memory,
-    // 30 instructions.
     #[inline(always)]
     fn try_acquire_by_counts_in_map<const COUNTING: u8, Q: ToKey<K> + ?Sized>(
         &self,
@@ -263,7 +261,11 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         let (key, guard) = (KeyQuery::new(&self.hasher, key), buckets.map.guard());
         let found = buckets.map.get(&key.in_map(), &guard);
         match attempt_by(found, Now(&self.keyspace.engine), n, by) {
-            Ok((outcome, reading)) => exactly(n, (outcome, by(reading))),
+            Ok((outcome, reading)) => {
+                // First, so that the compiler drops a wait that the caller does not ask for.
+                drop(guard);
+                exactly(n, (outcome, by(reading)))
+            }
             Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
         }
     }

@@ -129,6 +129,22 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
         (level << self.terms.widths.stamp).wrapping_mul(REPEATED[usize::from(self.counts.count)])
     }
 
+    /// Returns the number of windows that pass until the counts are at most `room`.
+    ///
+    /// Each window that passes leaves the next lower field of the sums. All are compared at once: a
+    /// field above `room` carries out of its highest bit when the rest up to all ones is added. A
+    /// loop would be kept for callers that do not ask.
+    #[inline(always)]
+    fn windows_until(&self, level: u64, room: u64) -> u64 {
+        let CountWidths { count, .. } = self.counts;
+        let repeated = REPEATED[usize::from(count)];
+        let (fields, high) = (self.sums(level) >> self.terms.widths.stamp, repeated << (count - 1));
+        let rest = repeated.wrapping_mul(self.all_ones() - room);
+        let below = (fields & !high).wrapping_add(rest & !high);
+        let carries = fields & rest | (fields | rest) & below;
+        (carries & high).count_ones().into()
+    }
+
     /// Returns the sum of all counts.
     ///
     /// The counts fill the word down to the stamp, so the uppermost field of the product has it. A
@@ -344,13 +360,7 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
         if !self.is(SUB_WINDOWS) {
             return self.reset(0, level, lag);
         }
-        let (sums, before) = (self.sums(level), u64::from(self.counts.before));
-        let count = self.counts.count;
-        let sum_after = |passed: u64| sums << (passed * u64::from(count)) >> (64 - count);
-        // The sums fall: the later ones all fit. Without an early end the compiler drops the loop
-        // for callers that do not ask.
-        let refused = |passed: u64| u64::from(sum_after(passed) + goal > self.terms.capacity);
-        let passed: u64 = (0..before + 1).map(refused).sum();
+        let passed = self.windows_until(level, self.terms.capacity.saturating_sub(goal));
         (passed + lag, self.terms.ticks.by_ticks())
     }
 

@@ -11,10 +11,14 @@ is refuted when one of its conditions is taken away.
 import sys
 import time
 
-from z3 import And, BitVec, BitVecVal, If, Implies, LShR, Not, Or, SolverFor, UGE, ULE, ULT, ZeroExt, sat, simplify, substitute, unsat
+from z3 import (
+    And, BitVec, BitVecVal, Concat, Extract, If, Implies, LShR, Not, Or, SolverFor, UGE, UGT, ULE, ULT, ZeroExt, sat, simplify,
+    substitute, unsat,
+)
 
-LEVEL, LIMIT, N = (BitVec(name, 64) for name in ("level", "limit", "n"))
+LEVEL, FIELDS, LIMIT, N = (BitVec(name, 64) for name in ("level", "fields", "limit", "n"))
 SUM_BITS = 72
+one, none = BitVecVal(1, 1), BitVecVal(0, 1)
 
 
 def num(n):
@@ -58,7 +62,22 @@ class Counts:
         granted = ULE(self.sum(level) + N, LIMIT)
         return granted, level + N
 
+    def rest(self):
+        """What each field misses from the room to all ones."""
+        return self.repeated * (self.ones - (LIMIT - N))
+
+    def carries(self, fields, rest):
+        """The highest bit of each field that is above the room."""
+        high = self.repeated << self.count - 1
+        below = fields + rest if "highest" in self.without else (fields & ~high) + (rest & ~high)
+        return (fields & rest | (fields | rest) & below) & high
+
     def wait(self, level):
+        carries = self.carries(LShR(self.sums(level), self.stamp), self.rest())
+        return sum((ZeroExt(63, Extract(bit, bit, carries)) for bit in range(64)), num(0))
+
+    def wait_by_sums(self, level):
+        """The same, by the next theorem."""
         refused = [If(ULE(self.sum_after(level, passed) + N, LIMIT), num(0), num(1)) for passed in range(self.before + 1)]
         return sum(refused, num(0))
 
@@ -110,8 +129,21 @@ def no_reserved_word_is_committed(c):
     return [Implies(granted, level != all_ones), c.refunded(LEVEL) != all_ones]
 
 
+def a_field_above_the_room_carries(c):
+    """Whatever the fields, which are as wide as the counts, and whatever is left from the room to all ones."""
+    left, each = BitVec("left", c.count), range(c.before + 1)
+    copies = (63 + c.count) // c.count
+    rest = Extract(63, 0, Concat(*[left] * copies)) if copies > 1 else ZeroExt(64 - c.count, left)
+    carries = c.carries(FIELDS & num((1 << c.count * (c.before + 1)) - 1), rest)
+    top = lambda age: age * c.count + c.count - 1
+    above = [Extract(top(age), top(age), carries) == If(UGT(Extract(top(age), age * c.count, FIELDS), ~left), one, none)
+             for age in each]
+    tops = num(sum(1 << top(age) for age in each))
+    return [c.repeated * ZeroExt(64 - c.count, left) == rest, And(*above, carries & ~tops == 0)]
+
+
 def a_wait_is_the_least(c):
-    wait = c.wait(LEVEL)
+    wait = c.wait_by_sums(LEVEL)
     asked = And(ULE(N, LIMIT), Not(c.take(LEVEL)[0]))
     due = [Implies(wait == passed, ULE(c.sum(c.shifted(LEVEL, passed)) + N, LIMIT)) for passed in range(1, c.before + 1)]
     early = [Implies(wait == passed + 1, Not(ULE(c.sum(c.shifted(LEVEL, passed)) + N, LIMIT))) for passed in range(1, c.before + 1)]
@@ -134,6 +166,7 @@ THEOREMS = [
     (a_later_window_shifts_the_counts, ["cut"]),
     (a_take_changes_one_count, ["granted", "fits"]),
     (no_reserved_word_is_committed, ["reserved"]),
+    (a_field_above_the_room_carries, ["highest"]),
     (a_wait_is_the_least, ["fits"]),
     (a_refund_takes_from_each_count_what_it_has, ["oldest"]),
 ]

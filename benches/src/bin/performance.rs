@@ -22,8 +22,8 @@ use tollgate_benches::scenarios::{self, Effort};
 
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
-    "one-bucket", "line", "mixed", "keyed", "strings", "latency", "flood", "newcomers", "room", "memory",
-    "start", "proxy",
+    "one-bucket", "line", "mixed", "windows", "keyed", "strings", "latency", "flood", "newcomers", "room",
+    "memory", "start", "proxy",
 ];
 
 struct Options {
@@ -110,6 +110,13 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         results.times.retain(|times| !times.case.path.contains('%'));
         results.times.extend(scenarios::mixed(&effort, &one_bucket));
     }
+    let keyed_windows = contenders::keyed_windows();
+    if wanted("windows") {
+        let mut windows = contenders::one_window();
+        results.laws.extend(scenarios::whose_windows_limit(&mut windows));
+        results.times.retain(|times| !times.case.what.contains("window"));
+        results.times.extend(scenarios::windows(&effort, &windows, &keyed_windows));
+    }
     if wanted("keyed") {
         results.times.retain(|times| !times.case.what.starts_with("keyed"));
         keyed.push(contenders::keyed_floor());
@@ -145,6 +152,8 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         results.rooms = scenarios::rooms(&effort);
     }
     if wanted("memory") {
+        // The first two are there already.
+        keyed.extend(keyed_windows.into_iter().skip(2));
         results.memory = scenarios::memory(&effort, &keyed)?;
     }
     if wanted("start") {

@@ -5,6 +5,7 @@ mod dashmap;
 mod floor;
 mod governor;
 mod leaky_bucket;
+mod limitador;
 mod mutex;
 mod nothing;
 mod one_mutex;
@@ -14,6 +15,8 @@ mod pingora_limits;
 mod rate_net;
 mod ratelimit;
 mod rwlock_map;
+mod trypema;
+mod windows;
 
 use std::hash::RandomState;
 
@@ -26,6 +29,7 @@ use self::pingora_limits::Windows;
 use self::rwlock_map::RwLockMap;
 use crate::Contender;
 use foldhash::fast::RandomState as FoldHash;
+use tollgate::Quota;
 
 pub use self::nothing::Nothing;
 
@@ -91,6 +95,33 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
     ]
 }
 
+/// Returns all contenders with one window, of the burst and the period of the quota. The first is
+/// tollgate's bucket of that quota.
+pub fn one_window() -> Vec<Contender<()>> {
+    vec![
+        Contender::new::<Plain>("tollgate"),
+        Contender::new::<windows::FirstUse>("tollgate, fixed"),
+        Contender::new::<windows::Utc>("tollgate, fixed utc"),
+        Contender::new::<windows::Sliding>("tollgate, sliding"),
+        Contender::new::<windows::Weighted>("tollgate, weighted"),
+        Contender::new::<windows::MutexLog>("mutex + log"),
+        Contender::new::<rate_net::Counter>("rate-net, counter"),
+        Contender::new::<rate_net::Log>("rate-net, log"),
+        Contender::new::<limitador::InMemory>("limitador"),
+        Contender::new::<trypema::Local>("trypema"),
+    ]
+}
+
+/// Returns tollgate's buckets and its sliding windows for each key, in both stores.
+pub fn keyed_windows<K: Key>() -> Vec<Contender<K>> {
+    vec![
+        Contender::new::<Keyed<K, FoldHash, Map>>("tollgate"),
+        Contender::new::<Keyed<K, FoldHash, Inline>>("tollgate, inline"),
+        Contender::new::<windows::Keyed<K, FoldHash, false>>("tollgate, sliding"),
+        Contender::new::<windows::Keyed<K, FoldHash, true>>("tollgate, inline sliding"),
+    ]
+}
+
 /// Returns the peers that bound their keys by themselves, at their bound: for a flood of new keys.
 pub fn at_their_cap() -> Vec<Contender<u64>> {
     vec![Contender::new::<rate_net::Keyed<true>>("rate-net, at its cap")]
@@ -124,6 +155,14 @@ impl Key for u64 {
 impl Key for String {
     fn bytes(&self) -> impl AsRef<[u8]> {
         self.as_bytes()
+    }
+}
+
+/// Returns the same limit for a peer whose periods are whole seconds: for a second at least.
+fn in_seconds(quota: Quota) -> (u64, u64) {
+    match quota.period().as_secs() {
+        0 => ((quota.capacity() as f64 / quota.period().as_secs_f64()) as u64, 1),
+        seconds => (quota.capacity(), seconds),
     }
 }
 

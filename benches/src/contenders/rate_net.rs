@@ -3,7 +3,9 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rate_net::{Builder, CoarseClock, DEFAULT_MAX_KEYS, DirectLimiter, Eviction, RateLimiter};
+use rate_net::{Algorithm, Builder, CoarseClock, DEFAULT_MAX_KEYS, DirectLimiter, Eviction, RateLimiter};
+
+use tollgate::Quota;
 
 use super::{Key, bucket, narrow};
 use crate::{Limiter, Setup};
@@ -25,6 +27,31 @@ bucket! {
     Coarse(DirectLimiter<CoarseClock>),
     |setup| builder(setup).clock(coarse_clock()).try_build_direct().expect("nothing of a quota is 0"),
     |bucket| bucket.check().is_allow()
+}
+
+bucket! {
+    /// Its counter of this window and the one before, behind a mutex.
+    Counter(DirectLimiter),
+    |setup| direct(setup, Algorithm::SlidingWindowCounter), |window| window.check().is_allow()
+}
+
+bucket! {
+    /// Its log of stamps, behind a mutex. It holds 2^16 of them at most: a larger window is a 16th of
+    /// the limit in a 16th of the period.
+    Log(DirectLimiter),
+    |setup| {
+        let Setup { quota, keys } = setup;
+        let quota = match quota.capacity() {
+            0..65_536 => quota,
+            limit => Quota::per(limit / 16, quota.period() / 16).burst(limit / 16),
+        };
+        direct(Setup { quota, keys }, Algorithm::SlidingWindowLog)
+    },
+    |window| window.check().is_allow()
+}
+
+fn direct(setup: Setup, algorithm: Algorithm) -> DirectLimiter {
+    builder(setup).algorithm(algorithm).try_build_direct().expect("nothing of a quota is 0")
 }
 
 /// Returns the one such clock of the process, as in its documentation.

@@ -215,7 +215,7 @@ fn kind(case: &Case) -> String {
 
 /// Returns the size of a case: `1,000 keys, 2 threads`. One bucket has no keys.
 fn size(case: &Case) -> String {
-    let keys =
-        if case.what == "one bucket" { String::new() } else { format!("{}, ", count(case.keys, "key")) };
+    let alone = ["one bucket", "window"].contains(&case.what.as_str());
+    let keys = if alone { String::new() } else { format!("{}, ", count(case.keys, "key")) };
     keys + &count(case.threads, "thread")
 }

@@ -33,8 +33,8 @@ pub fn about(quick: bool) -> io::Result<About> {
 
 /// Returns the versions in the lock file of the contenders and of their main dependencies.
 fn versions() -> Vec<(String, String)> {
-    const NAMES: &str = "better-bucket dashmap governor leaky-bucket papaya parking_lot pingora-limits \
-        quanta rate-net ratelimit tollgate";
+    const NAMES: &str = "better-bucket dashmap governor leaky-bucket limitador papaya parking_lot pingora-limits \
+        quanta rate-net ratelimit tollgate trypema";
     let lock = include_str!("../../Cargo.lock");
     let value = |line: &str, key| Some(line.strip_prefix(key)?.trim_matches('"').to_owned());
     let package = |text: &str| {

@@ -64,6 +64,11 @@ pub fn print_start(name: &str) {
     println!("{:?}", [made, first, second].map(|time| time.as_secs_f64() * 1e9));
 }
 
+/// Returns all contenders with a bucket or a window for each key.
+fn stores<K: Key>() -> Vec<Contender<K>> {
+    contenders::keyed().into_iter().chain(contenders::keyed_windows()).collect()
+}
+
 fn find<K>(contenders: Vec<Contender<K>>, name: &str) -> Contender<K> {
     let found = contenders.into_iter().find(|contender| contender.name == name);
     found.unwrap_or_else(|| panic!("no contender is called {name}"))
@@ -95,9 +100,9 @@ pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<
 /// `count` returns the bytes that its argument asked for and kept, and the number of allocations.
 pub fn print_memory(name: &str, kind: &str, keys: usize, count: fn(&mut dyn FnMut()) -> (u64, u64)) {
     match kind {
-        "u64" => print_memory_of(find(contenders::keyed(), name), keys, |key| key, count),
+        "u64" => print_memory_of(find(stores(), name), keys, |key| key, count),
         "string" => {
-            print_memory_of(find(contenders::keyed(), name), keys, |key| format!("client-{key:08}"), count);
+            print_memory_of(find(stores(), name), keys, |key| format!("client-{key:08}"), count);
         }
         _ => panic!("keys are u64 or string, not {kind}"),
     }

@@ -118,6 +118,22 @@ pub fn one_bucket(effort: &Effort, contenders: &[Contender<()>]) -> (Vec<Times>,
     (times, shares)
 }
 
+/// Times one window that all threads use, and a window for each of 1,000 keys.
+pub fn windows(effort: &Effort, contenders: &[Contender<()>], with_keys: &[Contender<u64>]) -> Vec<Times> {
+    let (mut times, all) = (Vec::new(), Vec::from_iter(0..1_000));
+    for path in [Path::GrantedInWindows, Path::Refused] {
+        let one: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &[()])).collect();
+        let keyed: Vec<_> = with_keys.iter().map(|contender| Runner::new(contender, path, &all)).collect();
+        for threads in [1, 2] {
+            let draws = Draws::new(threads, |_| vec![(); BATCH]);
+            times.extend(time(&case("window", path, threads, 1), effort, &one, &draws).0);
+            let draws = Draws::new(threads, |thread| Popularity::Uniform.draw(all.len(), thread));
+            times.extend(time(&case("keyed windows", path, threads, all.len()), effort, &keyed, &draws).0);
+        }
+    }
+    times
+}
+
 /// Times one bucket whose quota is a tenth of the contender's own speed.
 pub fn mixed(effort: &Effort, contenders: &[Contender<()>]) -> Vec<Times> {
     [1, 2].into_iter().flat_map(|threads| mixed_on(threads, effort, contenders)).collect()

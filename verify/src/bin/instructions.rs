@@ -85,6 +85,10 @@ fn main() {
         "fixed-keyed" | "sliding-keyed" | "sliding-inline" => {
             decide(&keys, |key| black_box(&windows).try_acquire(key).is_ok())
         }
+        // One token of each key is used.
+        "sliding-keyed-refuse" => {
+            decide(&keys, |key| black_box(&windows).try_acquire_n(key, 1 << 20).is_err())
+        }
         "sliding-refuse" => decide(&keys, |_| black_box(&window).try_acquire().is_err()),
         _ => panic!("no such kind: {kind}"),
     };
