@@ -28,6 +28,19 @@ pub struct Results {
     pub proxies: Vec<Proxy>,
     /// Tokens of a bucket over time: seconds and tokens.
     pub levels: Vec<(f64, f64)>,
+    /// Tokens that clients get of 60 a minute.
+    pub clients: Vec<Granted>,
+}
+
+/// Tokens that a client got under an algorithm.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Granted {
+    /// Name of the client.
+    pub client: String,
+    /// Name of the algorithm.
+    pub algorithm: String,
+    /// Seconds, and the tokens of the minute before.
+    pub over_time: Vec<(f64, f64)>,
 }
 
 /// The machine and the versions.

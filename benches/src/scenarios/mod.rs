@@ -1,6 +1,7 @@
 //! The scenarios, and how thorough a run is.
 
 mod about;
+mod clients;
 mod flood;
 mod levels;
 mod line;
@@ -17,6 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 pub use about::about;
+pub use clients::{Client, clients, table};
 pub use flood::{evicted, flooded, swept};
 pub use levels::tokens_over_time;
 pub use line::transfers;

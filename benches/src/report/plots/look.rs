@@ -64,6 +64,16 @@ const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("pingora-limits, its hasher", GREEN, Marker::Down),
     ("none: the two readings", BLACK, Marker::Circle),
     (FLOOR, BLACK, Marker::Up),
+    ("tollgate, sliding", BLUE, Marker::Down),
+    ("tollgate, inline sliding", BLUE, Marker::Cross),
+    // Algorithms.
+    ("bucket", BLUE, Marker::Up),
+    ("at most, burst 15", SKY, Marker::Cross),
+    ("fixed utc", VERMILION, Marker::Square),
+    ("fixed, first use", ORANGE, Marker::Circle),
+    ("weighted", BLACK, Marker::Down),
+    ("sliding", GREEN, Marker::Circle),
+    ("a log of stamps", GREY, Marker::Circle),
 ];
 
 /// Returns the look of a contender, a black cross if it is not in the list.

@@ -9,7 +9,7 @@ use std::io;
 use self::axis::Axis;
 use self::panel::{Line, Panel, draw};
 use super::numbers::{Spread, grouped};
-use crate::results::{Case, Latencies, Results};
+use crate::results::{Case, Granted, Latencies, Results};
 
 /// Returns the names and the images of all plots that have data.
 pub(super) fn all(results: &Results) -> io::Result<Vec<(&'static str, String)>> {
@@ -19,6 +19,8 @@ pub(super) fn all(results: &Results) -> io::Result<Vec<(&'static str, String)>> 
         ("keys", keys(results)),
         ("memory", memory(results)),
         ("tokens", tokens(results)),
+        ("clients", clients(&results.clients, &["takes all it gets", "bursts at edges"])),
+        ("clients-poisson", clients(&results.clients, &["Poisson, 50 a minute", "Poisson, 90 a minute"])),
     ];
     let plots = plots.into_iter().filter(|(_, panels)| !panels.is_empty());
     plots.map(|(name, panels)| Ok((name, draw(&panels).map_err(io::Error::other)?))).collect()
@@ -111,6 +113,24 @@ fn tokens(results: &Results) -> Vec<Panel> {
     let y = Axis::linear("tokens", values(&lines));
     let most = values(&lines).fold(0.0, f64::max);
     Panel::new(&format!("one bucket of {}", grouped(most as u64)), x, y, lines).into_iter().collect()
+}
+
+/// Returns a panel for each client, with a line for each algorithm.
+fn clients(results: &[Granted], names: &[&str]) -> Vec<Panel> {
+    let panel = |name: &&str| {
+        let of = results.iter().filter(|of| of.client == *name);
+        let line = |of: &Granted| {
+            let mut line = Line::new(&of.algorithm);
+            line.points = of.over_time.clone();
+            line.marks = Some(Vec::new());
+            line
+        };
+        let lines: Vec<Line> = of.map(line).collect();
+        let x = Axis::linear("seconds on a mock clock", numbers(&lines));
+        let y = Axis::linear("granted in the last minute", [0.0, 120.0].into_iter());
+        Panel::new(name, x, y, lines)
+    };
+    names.iter().filter_map(panel).collect()
 }
 
 fn numbers(lines: &[Line]) -> impl Iterator<Item = f64> {
