@@ -161,10 +161,8 @@ impl<'a> Spelled<'a> {
             }
             return spelled;
         }
-        for age in 0..tiny.ages() {
-            if let Some(then) = age.checked_sub(passed as usize) {
-                counts[age] = field(then);
-            }
+        for then in 0..tiny.ages().saturating_sub(passed as usize) {
+            counts[then + passed as usize] = field(then);
         }
         Spelled { counts, ..spelled }
     }
@@ -200,7 +198,7 @@ impl<'a> Spelled<'a> {
 
     fn level(&self) -> u64 {
         let count = u32::from(self.tiny.widths.count);
-        (0..self.tiny.ages()).rev().fold(0, |level, age| level << count % 64 | self.counts[age] as u64)
+        (0..self.tiny.ages()).rev().fold(0, |level, age| (level << (count % 64)) | self.counts[age] as u64)
     }
 
     fn word(&self) -> u64 {
@@ -415,7 +413,7 @@ fn windows_for_z3() {
         let (n, passed) = (1 + random.below(limit), random.below(u64::from(before) + 2));
         let reading = tiny.reading(1_000, 0);
         let reading: Reading<WindowTerms<ANY>> = WindowTerms::at(reading, tiny.widths);
-        let state = State::from_word(level << tiny.stamp_bits() | (1_000 - passed) % tiny.range() as u64);
+        let state = State::from_word((level << tiny.stamp_bits()) | ((1_000 - passed) % tiny.range() as u64));
         let view = reading.view(state);
         let (outcome, _) = Take::Exactly(n).apply(state, &reading);
         let wait = if outcome.granted { 0 } else { reading.refill.wait(1_000, n, view.level, 0).0 };
