@@ -140,6 +140,30 @@ fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
     }
 }
 
+/// A million keys fill no more than the room, and no key of before gets a token more in its window.
+#[test]
+fn a_flood_of_keys_is_bounded_and_resets_no_window() {
+    for inline in [false, true] {
+        let (clock, mock) = Clock::mock();
+        let builder = WindowLimiter::<u64>::builder(Window::per_hour(3).sliding()).clock(clock);
+        let builder = if inline { builder.inline(6_000) } else { builder.max_keys(8_000) };
+        let limiter = builder.when_full(WhenFull::Deny).build();
+        let clients = 1_u64 << 32..(1 << 32) + 100;
+        assert!(clients.clone().all(|client| limiter.try_acquire_n(&client, 3).is_ok()));
+        let mut granted = 0;
+        for key in 0..1_000_000 {
+            granted += usize::from(limiter.try_acquire(&key).is_ok());
+            // 59 minutes in all.
+            mock.advance(Duration::from_nanos(3_540_000));
+        }
+        assert_eq!((granted, limiter.len()), (7_900, 8_000), "{inline}");
+        assert_eq!(limiter.stats().evicted, 0);
+        for client in clients {
+            assert!(limiter.try_acquire(&client).is_err(), "{client}");
+        }
+    }
+}
+
 /// Keys without room share a window, and one that gets room later brings its tokens with it.
 #[test]
 fn a_key_that_shares_a_window_stays_limited() {
