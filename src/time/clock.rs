@@ -186,7 +186,7 @@ impl Clock {
             // SeqCst: see `bucket/live_terms.rs`.
             ClockSource::Mock(nanos) => nanos.load(Ordering::SeqCst).min(MAX_READING),
             ClockSource::Custom(now) => nanos_of(now()).min(MAX_READING),
-            ClockSource::Wall(offset) => unix_now(*offset),
+            ClockSource::Wall(offset) => wall::unix_now().saturating_add_signed(*offset).min(MAX_READING),
             ClockSource::Shifted(shifted) => {
                 let (clock, offset) = &**shifted;
                 let nanos = clock.nanos();
@@ -204,7 +204,6 @@ impl Clock {
         match &self.0 {
             ClockSource::Tsc => tsc::raw(),
             ClockSource::Coarse(noted, _) => noted.load(Ordering::Acquire),
-            ClockSource::Wall(offset) => unix_now(*offset),
             _ => self.other_nanos(),
         }
     }
@@ -339,10 +338,4 @@ impl MockClock {
 
 pub(crate) fn nanos_of(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns the Unix time, plus an offset in nanoseconds.
-#[inline]
-fn unix_now(offset: i64) -> u64 {
-    wall::unix_now().saturating_add_signed(offset).min(MAX_READING)
 }
