@@ -303,7 +303,7 @@ fn try_word(tiny: &Tiny, word: u64, now: i64, part: i64) -> u64 {
     let (reset, _) = reading.refill.reset(now as u64, view.level, view.lag);
     least(reset, |by| spelled.later(committed, by).used() == 0, context);
     if !spelled.reserved && !tiny.is(Counting::Months) {
-        // The tokens of the stamp count for so many ticks, whatever the counts.
+        // A token of the stamp's tick counts for `live` ticks, whatever the other counts are.
         let live = if tiny.is(Counting::FirstUse) { PARTS + 1 } else { tiny.ages() as i64 };
         let (jitter, jump) = tiny.behind();
         let stamped = match (spelled.stamp - now, now.wrapping_sub_unsigned(word).rem_euclid(tiny.range())) {

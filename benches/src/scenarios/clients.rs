@@ -58,20 +58,20 @@ fn algorithms() -> [(&'static str, Limit); 7] {
 }
 
 fn bucket(quota: Quota) -> Limit {
-    let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
-    Box::new(move |passed| {
-        mock.advance(Duration::from_millis(passed));
-        bucket.try_acquire().is_ok()
-    })
+    limit(|clock| TokenBucket::with_clock(quota, clock), |bucket| bucket.try_acquire().is_ok())
 }
 
 fn window(window: Window) -> Limit {
+    limit(|clock| WindowCounter::with_clock(window, clock), |counter| counter.try_acquire().is_ok())
+}
+
+/// Returns a limit on a mock clock of its own.
+fn limit<T: 'static>(make: impl FnOnce(Clock) -> T, take: fn(&T) -> bool) -> Limit {
     let (clock, mock) = Clock::mock();
-    let counter = WindowCounter::with_clock(window, clock);
+    let made = make(clock);
     Box::new(move |passed| {
         mock.advance(Duration::from_millis(passed));
-        counter.try_acquire().is_ok()
+        take(&made)
     })
 }
 
