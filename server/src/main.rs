@@ -23,7 +23,8 @@ enum Command {
     Check(Box<proxy::Options>),
 }
 
-/// 0: each request was answered. 1: some were cut. 2: it could not start.
+/// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
+/// failed.
 fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse() {
         Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(*options),
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
 fn serve(options: proxy::Options) -> Result<bool, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
     let outcome = runtime.block_on(proxy::run(options));
-    // Connections are cut here. A file or a name server that hangs does not hold up the end.
+    // Connections that are still open are cut here. A file or a name server that hangs does not
+    // delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
 }

@@ -26,41 +26,42 @@ impl Pause {
         self.0 = None;
     }
 
-    /// Ready once the pause has taken this long.
+    /// Returns ready once the pause has lasted for `longest`.
     fn poll(&mut self, longest: Duration, context: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + longest)));
         sleep.as_mut().poll(context)
     }
 }
 
-/// The body of a request, of which a part of the state outlives the attempts to send it.
+/// The body of a request, with a state that outlives the attempts to send it.
 pub(crate) struct Upload {
     shared: Arc<Shared>,
     longest_pause: Duration,
 }
 
 struct Shared {
-    /// An attempt may go on after the response: then it still has a connection to the upstream.
+    /// The places of the request. An attempt may go on after the response, and then still has a
+    /// connection to the upstream.
     _flight: Arc<dyn Any + Send + Sync>,
-    /// The body while no attempt has it.
+    /// The body, while no attempt has it.
     unsent: Mutex<Option<Incoming>>,
-    /// A [`Progress`].
+    /// A [`Progress`], as a number.
     progress: AtomicU8,
-    /// The client is waited for.
+    /// Whether the proxy waits for the client.
     waiting: AtomicBool,
     /// Milliseconds from `start` to the last part.
     last: AtomicU64,
     start: Instant,
 }
 
-/// How far a request's body has come.
+/// The progress of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Progress {
-    /// No part of it was read.
+    /// No part of the body was read.
     Untouched,
     Reading,
-    /// The client broke it off, or it is malformed.
+    /// The client broke the body off, or the body is malformed.
     Broken,
     /// The client paused for too long.
     TimedOut,
@@ -79,7 +80,7 @@ impl Upload {
         Upload { shared, longest_pause }
     }
 
-    /// The body for an attempt. Empty if an earlier attempt has read a part of it.
+    /// Returns the body for an attempt, which is empty if an earlier attempt has read a part of it.
     pub(crate) fn body(&self) -> Body {
         let body = self.shared.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
         match body {
@@ -102,7 +103,7 @@ impl Upload {
         }
     }
 
-    /// The last instant at which the upstream was not the side that is waited for.
+    /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
         if self.shared.waiting.load(Relaxed) {
             return Instant::now();
@@ -111,7 +112,7 @@ impl Upload {
     }
 }
 
-/// The body as one attempt sends it. It goes back, if no part of it was read.
+/// The body as one attempt sends it. A body of which no part was read goes back to the [`Upload`].
 struct Attempt {
     shared: Arc<Shared>,
     body: Option<Incoming>,
@@ -174,16 +175,18 @@ impl Drop for Attempt {
     }
 }
 
-/// The longest part of a response among several at a time, which come in turns.
+/// The longest part of a response that takes turns with others of its connection.
 const LONGEST_PART: usize = 8 << 10;
 
 /// The parts of a response that wait in the proxy for the client to take them.
 pub(crate) struct Delivery {
-    /// Held until the last part is taken: until then the response takes memory.
+    /// The places of the request, until the last part is taken. Until then the response takes
+    /// memory.
     _held: Box<dyn Any + Send + Sync>,
     parts: AtomicUsize,
     start: Instant,
-    /// Milliseconds from `start` to when a part was taken, or to when the first one began to wait.
+    /// Milliseconds from `start` to the last time that a part was taken, or that a first part began
+    /// to wait.
     last: AtomicU64,
 }
 
@@ -192,14 +195,15 @@ impl Delivery {
         self.last.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// How long the client has not taken the next part. `None`: there is none.
+    /// Returns the time for which the client has not taken the next part, or `None` if no part
+    /// waits.
     pub(crate) fn paused(&self) -> Option<Duration> {
         let since = || self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)));
         (self.parts.load(Relaxed) > 0).then(since)
     }
 }
 
-/// A part of a response. It is dropped once its last byte is written to the client's connection.
+/// A part of a response, dropped once its last byte is written to the client's connection.
 struct Part {
     bytes: Bytes,
     delivery: Arc<Delivery>,
@@ -231,7 +235,7 @@ impl Drop for Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
-    /// The upstream broke it off.
+    /// The upstream broke the body off.
     Broken,
     /// The upstream paused for too long.
     TimedOut,
@@ -239,11 +243,11 @@ pub(crate) enum End {
     Dropped,
 }
 
-/// The body of a response. `at_end` learns how it ended and its bytes; it is also told when the
-/// body is dropped.
+/// The body of a response. `at_end` is called once, with the end of the body and its number of
+/// bytes. It is also called when the body is dropped.
 pub(crate) struct Download<F: FnOnce(End, u64)> {
     body: Body,
-    /// Bytes of the body that are read and not handed on.
+    /// Bytes of the body that were read and not handed on.
     rest: Bytes,
     longest_part: usize,
     pause: Pause,
@@ -273,8 +277,8 @@ impl<F: FnOnce(End, u64)> Download<F> {
         }
     }
 
-    /// Hands on short parts, and tells of their delivery: this response is one of several at a
-    /// time.
+    /// Makes the parts short, and returns their delivery, for a response that is one of several at
+    /// a time.
     pub(crate) fn among_others(&mut self) -> &Arc<Delivery> {
         self.longest_part = LONGEST_PART;
         &self.delivery

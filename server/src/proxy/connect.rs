@@ -32,11 +32,11 @@ const SWITCHING: &[u8] = b"HTTP/1.1 101";
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Connects to its upstream, whatever the URI.
+/// A connector to its upstream, whatever the URI.
 #[derive(Clone)]
 pub(crate) struct Connector {
     to: Upstream,
-    /// Shared with a reload, and read for each connection.
+    /// The time-outs, which a reload shares, and which are read for each connection.
     timeouts: Arc<RwLock<Timeouts>>,
 }
 
@@ -75,7 +75,7 @@ async fn connect(to: Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError>
         Upstream::Unix(path) => loop {
             match UnixStream::connect(&path).await {
                 Ok(stream) => return Ok(Box::new(stream)),
-                // Over TCP, the system would wait for a place in the backlog.
+                // Over TCP, the system waits for a place in the backlog.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(BACK_OFF).await,
                 Err(error) => return Err(error.into()),
             }
@@ -83,9 +83,9 @@ async fn connect(to: Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError>
     }
 }
 
-/// Tries each address of the host.
+/// Connects to the first address of the host that accepts.
 ///
-/// Each has its part of the time, so that a silent one is passed by.
+/// Each address has its part of the time, so that the connector passes a silent one by.
 async fn connect_tcp(authority: Authority, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
     let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query("/").build()?;
     let mut connector = HttpConnector::new();
@@ -94,7 +94,7 @@ async fn connect_tcp(authority: Authority, limit: Duration) -> Result<Box<dyn Io
     Ok(Box::new(connector.oneshot(uri).await?.into_inner()))
 }
 
-/// Whether an error is, or comes from, a time-out.
+/// Returns whether an error is a time-out, or comes from one.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -112,19 +112,19 @@ fn timed_out(text: &'static str) -> io::Error {
 
 /// A connection to an upstream, which fails once the upstream stands still for too long.
 ///
-/// A read is bounded only in an upgraded connection, by `tunnel`: this time begins anew with each
+/// A read is bounded by `tunnel`, in an upgraded connection only. This time begins anew with each
 /// byte in either direction. The time-outs of a response bound the reads of a request. A write is
 /// bounded by `tunnel` in an upgraded connection, and by `response_head` before.
 ///
-/// The library that upgrades connections does not tell which. A connection counts as upgraded once
-/// a read begins with the response 101.
+/// The library that upgrades connections does not tell which ones it upgrades. A connection counts
+/// as upgraded once a read begins with the response 101.
 pub(crate) struct Link {
     io: Box<dyn Io>,
     before: Duration,
     tunnel: Duration,
     is_tunnel: bool,
     timer: Pin<Box<Sleep>>,
-    /// The timer is set for an operation that waits.
+    /// Whether the timer is set for an operation that waits.
     is_waiting: bool,
 }
 
@@ -140,10 +140,10 @@ impl Link {
         }
     }
 
-    /// The result, unless it is to wait and the time is over.
+    /// Returns the result, or an error if the result is pending and the time is over.
     fn bound<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
-            // The timer may still ring, for nothing.
+            // The timer may still fire, without an effect.
             self.is_waiting = false;
             return result;
         }
@@ -202,12 +202,12 @@ impl AsyncWrite for Link {
         self.io.is_write_vectored()
     }
 
-    /// Sockets have nothing to flush.
+    /// Flushes nothing: a socket has no buffer of its own.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Sockets do not wait to shut down.
+    /// Shuts down at once: a socket does not wait for that.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
@@ -246,7 +246,7 @@ mod tests {
         Upstream::Unix(path.to_owned())
     }
 
-    /// Connects for a URI of another place, which does not matter.
+    /// Connects for a URI of another host, which the connector ignores.
     async fn connect(connector: &mut Connector) -> Result<Link, BoxError> {
         let uri = Uri::from_static("http://192.0.2.1:9/elsewhere");
         Ok(connector.call(uri).await?.into_inner())
@@ -260,7 +260,8 @@ mod tests {
         assert!(elapsed >= limit && elapsed < limit + Duration::from_millis(20), "{elapsed:?}");
     }
 
-    /// A listener whose backlog holds one connection and is full. The next one waits.
+    /// Returns a listener whose backlog holds one connection and is full. The next connection
+    /// waits.
     async fn full() -> (TcpListener, TcpStream, SocketAddr) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -354,7 +355,7 @@ mod tests {
         assert_time(start.elapsed(), timeouts().connect);
     }
 
-    /// The library around this one reports an error as the texts of its chain.
+    /// The library around the client reports an error as the texts of its chain.
     #[tokio::test(start_paused = true)]
     async fn the_text_of_a_time_out_is_in_the_error_of_the_client() {
         let (_listener, _first, address) = full().await;
@@ -378,7 +379,7 @@ mod tests {
         assert_eq!(fault(&mut connector).await.to_string(), CONNECT_TIMED_OUT);
         assert_time(start.elapsed(), timeouts().connect);
 
-        // A place becomes free.
+        // A place in the backlog becomes free.
         let start = Instant::now();
         let freeing = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -403,7 +404,7 @@ mod tests {
         }
     }
 
-    /// The other end, and a connection that is a tunnel or not.
+    /// Returns the other end and a connection, which is a tunnel if `is_tunnel` is true.
     async fn linked(is_tunnel: bool) -> (DuplexStream, Link) {
         let (mut upstream, io) = duplex(64);
         let mut link = Link::new(Box::new(io), &timeouts());
@@ -464,7 +465,7 @@ mod tests {
         };
         let (used, ended) = tokio::join!(using, reading);
         assert_eq!(used, step * 6);
-        // The timer of a read that waits is looked at again when it rings.
+        // A read that waits polls its timer again only when the timer fires.
         assert!(ended >= used + timeouts().tunnel && ended <= used + timeouts().tunnel * 2, "{ended:?}");
     }
 

@@ -76,7 +76,7 @@ impl Counters {
         self.0[event as usize].load(Relaxed)
     }
 
-    /// In the text format of Prometheus, as `tollgate_proxy_NAME_total`.
+    /// Appends the counts in the text format of Prometheus, as `tollgate_proxy_NAME_total`.
     pub(crate) fn prometheus(&self, text: &mut String) {
         for (event, name, help) in EVENTS {
             let (name, help) = (format!("tollgate_proxy_{name}_total"), help.trim());

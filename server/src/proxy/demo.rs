@@ -1,5 +1,5 @@
-//! The upstream that the proxy brings along: it answers with the head of a request as it arrived,
-//! or with its body if there is one.
+//! The upstream that the proxy brings along. It answers with the head of a request as it arrived,
+//! or with the body if there is one.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::settings::Upstream;
 
-/// Serves on a free port of this host until the process ends.
+/// Starts the upstream on a free port of this host, where it serves until the process ends.
 pub(crate) async fn start() -> io::Result<Upstream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();

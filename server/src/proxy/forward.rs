@@ -27,16 +27,16 @@ use super::listen::Peer;
 use super::places::{Place, Places, resize};
 use super::settings::{Settings, Timeouts, Upstream};
 
-/// A connection that lies idle for longer is closed.
+/// The longest time for which an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(60);
-/// An upstream that could not be reached is passed over for this long, if there are others.
+/// The time for which an upstream that could not be reached is passed over, if there are others.
 const PASSED_OVER: Duration = Duration::from_secs(1);
-/// The longest head of a response, and the most of its body that is read at a time.
+/// The longest head of a response, and the most bytes of its body in one read.
 const READ: usize = 64 << 10;
-/// The longest body of unknown length that comes with a method whose requests rarely have one.
+/// The longest body of unknown length with a method whose requests rarely have a body.
 const GET_BODY: usize = 64 << 10;
 
-/// Sends requests on to the upstreams.
+/// The upstreams, and the places of requests under way.
 pub(crate) struct Forward {
     targets: RwLock<Arc<[Target]>>,
     next: AtomicUsize,
@@ -45,19 +45,20 @@ pub(crate) struct Forward {
     under_way: Arc<AtomicUsize>,
     counters: Arc<Counters>,
     via: String,
-    /// Of our listener.
+    /// The port of the proxy's listener.
     port: u16,
     start: Instant,
 }
 
 struct Target {
-    /// As the settings name it.
+    /// The upstream as the settings name it.
     name: Arc<str>,
-    /// Over connections that are kept alive.
+    /// The client whose connections are kept alive.
     pooled: ReverseProxy<Connector>,
-    /// Over a new connection each.
+    /// The client that opens a new connection for each request.
     fresh: ReverseProxy<Connector>,
-    /// Milliseconds from the start until when this one is passed over.
+    /// Milliseconds from the start of the proxy to the end of the time in which the target is
+    /// passed over.
     passed_over: AtomicU64,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Flight {
 #[derive(Clone)]
 pub(crate) struct Served {
     _flight: Arc<Flight>,
-    /// That responded.
+    /// The upstream that responded.
     pub(crate) upstream: Arc<str>,
 }
 
@@ -88,7 +89,7 @@ impl Drop for Flight {
 
 /// The reason for which an attempt has no response.
 enum Failure {
-    /// No connection came about; the request was not sent.
+    /// The connection failed, so the request was not sent.
     Unreached { in_time: bool },
     /// The request was sent, or a part of it.
     Broken,
@@ -119,8 +120,8 @@ impl Forward {
         forward
     }
 
-    /// Sends requests where these settings say from now on. Connections in use are used to their
-    /// end.
+    /// Sends requests to the upstreams of these settings from now on. Connections in use are used
+    /// to their end.
     pub(crate) fn replace(&self, settings: &Settings, demo: &Upstream) {
         let upstreams = match &*settings.upstreams {
             [] => std::slice::from_ref(demo),
@@ -135,13 +136,13 @@ impl Forward {
         resize(&self.places, before, now);
     }
 
-    /// Requests that have a place, and connections that were upgraded.
+    /// Returns the number of requests that have a place, with the connections that were upgraded.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Relaxed)
     }
 
-    /// Answers a request by an upstream's response, or by an error. An upstream's response
-    /// has [`Served`] among its extensions.
+    /// Answers a request with an upstream's response or an error. An upstream's response has
+    /// [`Served`] among its extensions.
     pub(crate) async fn send(
         &self,
         settings: &Settings,
@@ -157,7 +158,7 @@ impl Forward {
                     self.counters.add(Event::BadRequest);
                 }
                 let mut response = text(status, line);
-                // Another reader may see the end of this request elsewhere.
+                // Another parser may see the end of this request elsewhere, so the connection ends.
                 if request.version() < Version::HTTP_2 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -168,7 +169,7 @@ impl Forward {
             Ok(flight) => Arc::new(flight),
             Err(response) => return response,
         };
-        // Most requests end before this, so that its state has memory of its own.
+        // Most requests end before this line, so the rest of the state has memory of its own.
         Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
     }
 
@@ -192,7 +193,7 @@ impl Forward {
             forwarded::join_cookies(&mut parts.headers);
         }
         tell_length(&mut parts.headers, body.size_hint().exact());
-        // That of a URL in the request line overrides the header (RFC 9112, 3.2.2).
+        // The host of a URL in the request line overrides the header (RFC 9112, 3.2.2).
         if let Some(host) = &host {
             let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
             parts.headers.insert(header::HOST, host);
@@ -215,7 +216,7 @@ impl Forward {
         self.attempts(&settings.timeouts, &parts, &upload, flight).await
     }
 
-    /// Waits for a place of the key, then for one of all.
+    /// Waits for a place of the key, then for one among all requests.
     async fn flight(&self, settings: &Settings, key: Key, asked: Held) -> Result<Flight, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let most = settings.bounds.in_flight_per_key;
@@ -237,8 +238,8 @@ impl Forward {
         Ok(Flight { _of_key: of_key, _of_all: of_all, _asked: asked, under_way })
     }
 
-    /// The body of a request. A method that rarely has one is taken for one without, unless the
-    /// length is known; so a chunked body is read before.
+    /// Returns the body to send. With a method that rarely has a body, a body of unknown length (a
+    /// chunked one) is read first. hyper would take such a request for one without a body.
     async fn upload(
         &self,
         timeouts: &Timeouts,
@@ -270,7 +271,8 @@ impl Forward {
         }
     }
 
-    /// Attempts to send the request until one has a response, or none is left that may be made.
+    /// Attempts to send the request until an attempt has a response, or no attempt is left that may
+    /// be made.
     async fn attempts(
         &self,
         timeouts: &Timeouts,
@@ -307,7 +309,7 @@ impl Forward {
                     at += 1;
                     failed < targets.len() && body.is_whole() && !is_upgrade
                 }
-                // A connection that was kept alive may be closed by the upstream at any time.
+                // At any time, the upstream may close a connection that was kept alive.
                 Failure::Broken => may_repeat && !std::mem::replace(&mut fresh, true),
                 Failure::TooLate => false,
             };
@@ -318,7 +320,7 @@ impl Forward {
         }
     }
 
-    /// The target that is next, of those that are not passed over.
+    /// Returns the index of the next target that is not passed over.
     fn first(&self, targets: &[Target]) -> usize {
         let next = self.next.fetch_add(1, Relaxed) % targets.len();
         let now = self.millis();
@@ -347,7 +349,7 @@ impl Forward {
             let until = last() + timeouts.response_head;
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(response)) => break response,
-                // The client has sent a part meanwhile, or it is the client that is waited for.
+                // The client has sent a part meanwhile, or the proxy waits for the client.
                 Err(_) if last() + timeouts.response_head > Instant::now() => (),
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");
@@ -358,7 +360,7 @@ impl Forward {
         match response.extensions().get::<ProxyError>() {
             None => Ok(response),
             Some(error) => {
-                // The client's fault ends the attempt, too.
+                // A fault of the client ends the attempt, too.
                 if matches!(body.progress(), Progress::Untouched | Progress::Reading) {
                     tracing::warn!(upstream, error = error.message(), "the upstream failed");
                 }
@@ -401,18 +403,17 @@ impl Forward {
         text(status, line)
     }
 
-    /// Turns the library's response into ours to the client.
+    /// Turns the library's response into the response to the client.
     fn handed_back(&self, mut response: Response<Body>) -> Response<Body> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.counters.add(Event::Upgrade);
         }
-        // A response of an upstream has `Via`.
+        // A response of an upstream has `Via`, and one of the library has not.
         if response.status() == StatusCode::LOOP_DETECTED && !response.headers().contains_key(header::VIA) {
             self.counters.add(Event::Loop);
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
-        // A response without a body may tell the length that it would have for a GET; a 204 may
-        // not.
+        // A response without a body may tell the length that a GET would have. A 204 may not.
         let told = match response.body().size_hint().exact() {
             Some(0) if response.status() != StatusCode::NO_CONTENT => content_length(response.headers()),
             length => length.filter(|length| *length > 0),
@@ -421,7 +422,7 @@ impl Forward {
         tell_length(headers, told);
         headers.remove(header::PROXY_AUTHENTICATE);
         headers.remove(header::PROXY_AUTHORIZATION);
-        // hyper lowers it for a client that is older.
+        // hyper lowers the version for a client of an older one.
         *response.version_mut() = Version::HTTP_11;
         response
     }
@@ -450,8 +451,8 @@ impl Target {
             ReverseProxy::new_with_client("/", format!("http://{authority}"), client)
                 .with_policy(policy.clone())
         };
-        // There need not be more in all than requests under way: sockets are as many as they may
-        // be.
+        // Idle connections of all targets are no more than the requests under way: the number of
+        // sockets is bounded.
         let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
         let name = upstream.to_string().into();
         Target { name, pooled: through(idle), fresh: through(0), passed_over: AtomicU64::new(0) }
@@ -478,7 +479,7 @@ impl Sending {
         matches!(self, Sending::Streamed(_))
     }
 
-    /// No part of it is lost yet.
+    /// Returns whether no part of the body is lost yet.
     fn is_whole(&self) -> bool {
         self.progress() == Progress::Untouched
     }
@@ -498,7 +499,8 @@ impl Sending {
     }
 }
 
-/// The host of a request that can be forwarded, if it names one. An error is the refusal.
+/// Returns the host of a request that can be forwarded, if the request names one. An error is the
+/// refusal.
 fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, (StatusCode, &'static str)> {
     if request.method() == Method::CONNECT {
         return Err((StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n"));
@@ -515,7 +517,7 @@ fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, (StatusCod
     requested_host(request).map_err(|()| (StatusCode::BAD_REQUEST, line))
 }
 
-/// Whether hyper reads the body as it is: hyper decodes `chunked`, and no coding before it.
+/// Returns whether hyper reads the body as it is. hyper decodes `chunked`, and no coding before it.
 fn has_known_coding(headers: &HeaderMap) -> bool {
     match only_value(headers, &header::TRANSFER_ENCODING) {
         Some(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
@@ -523,7 +525,7 @@ fn has_known_coding(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether the target has one of the forms of RFC 9112, 3.2 but for that of `CONNECT`.
+/// Returns whether the target has a form of RFC 9112, 3.2 other than that of `CONNECT`.
 fn has_valid_target(request: &Request<Incoming>) -> bool {
     let uri = request.uri();
     let is_known = match uri.scheme_str() {
@@ -533,8 +535,8 @@ fn has_valid_target(request: &Request<Incoming>) -> bool {
     is_known && (uri.path() != "*" || request.method() == Method::OPTIONS)
 }
 
-/// The host that a client asked for; an HTTP/1.0 client need not say. An error is where RFC 9112,
-/// 3.2 wants a 400.
+/// Returns the host that a client asked for. A client of HTTP/1.0 need not name one. An error is a
+/// request for which RFC 9112, 3.2 wants a 400.
 fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
     let host = match only_value(request.headers(), &header::HOST) {
         Some(host) => Some(Authority::try_from(host.as_bytes()).map_err(drop)?),
@@ -556,7 +558,7 @@ fn requested_host(request: &Request<Incoming>) -> Result<Option<Authority>, ()> 
     }
 }
 
-/// Whether this is the name of a host and perhaps a port, without a user's name.
+/// Returns whether this is the name of a host, perhaps with a port, and without a user's name.
 fn is_host(authority: &Authority) -> bool {
     let name = authority.host();
     let Some(rest) = authority.as_str().strip_prefix(name).filter(|_| !name.is_empty()) else { return false };
@@ -569,7 +571,7 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Writes a length that the headers tell of anew, or drops it: some readers take `010` for 8.
+/// Writes the length of the headers anew, or drops it: some parsers take `010` for 8.
 fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
     if headers.remove(header::CONTENT_LENGTH).is_some()
         && let Some(length) = length
@@ -578,7 +580,7 @@ fn tell_length(headers: &mut HeaderMap, length: Option<u64>) {
     }
 }
 
-/// The length that the headers tell of, if it is one number.
+/// Returns the length in the headers, if it is one number.
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     let digits = only_value(headers, &header::CONTENT_LENGTH)?.to_str().ok()?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?

@@ -6,7 +6,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::Authority;
 
 /// Headers of one connection (RFC 9110, 7.6.1), credentials for this proxy, and names with
-/// underscores that some servers take for a length of the body.
+/// underscores. Some servers take these names for a length of the body.
 const OF_ONE_CONNECTION: [&str; 13] = [
     "connection",
     "content_length",
@@ -23,14 +23,14 @@ const OF_ONE_CONNECTION: [&str; 13] = [
     "upgrade",
 ];
 
-/// What is known of the connection that a request came over.
+/// The connection that a request came over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop<'a> {
     /// The address at the other end.
     pub(crate) peer: IpAddr,
     /// The address of the client, by the headers if the peer is trusted.
     pub(crate) client: IpAddr,
-    /// The headers of the peer are believed.
+    /// Whether the proxy believes the headers of the peer.
     pub(crate) trusted: bool,
     pub(crate) is_tls: bool,
     /// The host that the request is for.
@@ -41,11 +41,11 @@ pub(crate) struct Hop<'a> {
 
 /// Sets the forwarding headers of a request.
 ///
-/// Those of a peer that is not trusted are replaced. The lists of a trusted peer are continued, and
-/// its other headers stay if each has one value. Names with another sign in the place of `-` are
-/// removed in any case: to CGI `X_Forwarded_For` is `X-Forwarded-For`.
+/// The headers of a peer that is not trusted are replaced. The lists of a trusted peer are
+/// continued, and its other headers stay if each has one value. Names with another sign in the
+/// place of `-` are removed in any case: to CGI, `X_Forwarded_For` is `X-Forwarded-For`.
 ///
-/// [`drop_hop_by_hop`] comes first, or else `Connection` may name these headers.
+/// [`drop_hop_by_hop`] must come first. Otherwise `Connection` may name these headers.
 pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
     let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
     for name in claims {
@@ -63,13 +63,13 @@ pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
     keep_or_set(headers, "x-forwarded-port", Some(&hop.port.to_string()));
     keep_or_set(headers, "x-real-ip", Some(&client.to_string()));
 
-    // RFC 7239, 4 and 6. There is no quote and no backslash in an authority.
+    // The form is that of RFC 7239, 4 and 6. An authority has no quote and no backslash.
     let node = if peer.is_ipv6() { format!("\"[{peer}]\"") } else { peer.to_string() };
     let host = hop.host.map_or_else(String::new, |host| format!(";host=\"{host}\""));
     headers.append(header::FORWARDED, value(&format!("for={node};proto={proto}{host}")));
 }
 
-/// Whether a header of this name may claim where a request comes from.
+/// Returns whether a header of this name may claim the origin of a request.
 fn is_claim(name: &HeaderName) -> bool {
     let bytes = name.as_str().bytes();
     let read = bytes.map(|byte| if byte.is_ascii_alphanumeric() { byte } else { b'-' });
@@ -89,7 +89,7 @@ fn keep_or_set(headers: &mut HeaderMap, name: &'static str, text: Option<&str>) 
     }
 }
 
-/// Appends to a list, on one line: there are readers that look at one line only.
+/// Appends to a list, on one line: some parsers read one line only.
 fn append_to_list(headers: &mut HeaderMap, name: &'static str, item: &str) {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let mut list: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
@@ -102,7 +102,7 @@ fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("numbers, addresses and authorities are visible ASCII")
 }
 
-/// Drops the trailers that tell of a connection or of the body's length, which trailers must not
+/// Drops the trailers about a connection or the length of the body. Trailers must not have them
 /// (RFC 9110, 6.5.1): a client of HTTP/2 would see a malformed response.
 pub(crate) fn drop_from_trailers(trailers: &mut HeaderMap) {
     for name in OF_ONE_CONNECTION {
@@ -111,12 +111,12 @@ pub(crate) fn drop_from_trailers(trailers: &mut HeaderMap) {
     trailers.remove(header::CONTENT_LENGTH);
 }
 
-/// Drops the headers that are for one connection only, and those that `Connection` names.
+/// Drops the headers for one connection, and those that `Connection` names.
 ///
 /// `TE: trailers` stays, and so do `Connection` and `Upgrade` of a WebSocket handshake. Headers for
 /// all recipients stay if `Connection` names them: `Host`, `Via` and the forwarding headers.
 pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    // The length is overridden (RFC 9112, 6.3).
+    // The coding overrides the length (RFC 9112, 6.3).
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
@@ -147,8 +147,8 @@ pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes one field line of the cookies, which a client of HTTP/2 may split, for an upstream of
-/// HTTP/1.1 (RFC 9113, 8.2.3).
+/// Joins the cookies into one field line for an upstream of HTTP/1.1 (RFC 9113, 8.2.3). A client of
+/// HTTP/2 may split them.
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let lines: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if lines.len() > 1 {
@@ -161,7 +161,7 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
-/// The items of a list of tokens, on all its lines.
+/// Returns the items of a list of tokens, from all its lines.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
@@ -171,7 +171,7 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 mod tests {
     use super::*;
 
-    /// Headers of lines as `name: value`.
+    /// Returns the headers of lines like `name: value`.
     fn headers(lines: &[&str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for line in lines {
@@ -182,7 +182,7 @@ mod tests {
         headers
     }
 
-    /// The lines of headers, sorted by name.
+    /// Returns the lines of headers, sorted by name.
     fn lines(headers: &HeaderMap) -> Vec<String> {
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let mut lines: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), text(value))).collect();
@@ -203,7 +203,7 @@ mod tests {
         Hop { peer, client, trusted, is_tls: false, host: Some(host), port: 8080 }
     }
 
-    /// The lines for the upstream.
+    /// Returns the lines that the upstream gets.
     fn passed_on(lines_in: &[&str], hop: &Hop<'_>) -> Vec<String> {
         let mut headers = headers(lines_in);
         drop_hop_by_hop(&mut headers);
@@ -211,7 +211,7 @@ mod tests {
         lines(&headers)
     }
 
-    /// The lines for the upstream if the client sends none of them.
+    /// The lines that the upstream gets if the client sends none of them.
     const OURS: [&str; 6] = [
         "forwarded: for=192.0.2.1;proto=http;host=\"shop.example:81\"",
         "x-forwarded-for: 192.0.2.1",
@@ -308,7 +308,7 @@ mod tests {
         let passed_on_without = passed_on(&["X-Forwarded-Host: a", "X-Forwarded-Host: b"], &without_host);
         assert_eq!(passed_on_without[0], "forwarded: for=192.0.2.1;proto=http");
         assert_eq!(passed_on_without[1..], [expected[1], expected[3], expected[4], expected[5]]);
-        // A header that a client behind the peer had named stays (CVE-2022-31813).
+        // A header that a client behind the peer had named in `Connection` stays (CVE-2022-31813).
         let named =
             ["Connection: X-Forwarded-For, Forwarded", "X-Forwarded-For: 10.0.0.1", "Forwarded: for=a"];
         let passed_on = passed_on(&named, &hop(&shop(), true));
@@ -333,7 +333,7 @@ mod tests {
             ];
             assert_eq!(passed_on(&["X-Forwarded-Host: evil.example"], &hop), expected);
         }
-        // All that an authority may have in it.
+        // Every byte that an authority may have.
         for byte in 0..=u8::MAX {
             if let Ok(host) = Authority::try_from([b"a", &[byte][..], b"c"].concat().as_slice()) {
                 let passed_on = passed_on(&[], &hop(&host, false));
@@ -357,7 +357,7 @@ mod tests {
             (&["Proxy-Authorization: a", "Proxy-Authenticate: a", "Proxy-Authentication-Info: a"], &[]),
             (&["Connection: Host, Via", "Host: a", "Via: 1.1 b"], &["host: a", "via: 1.1 b"]),
             (&["Authorization: a", "Content-Length: 5"], &["authorization: a", "content-length: 5"]),
-            // Coding and length.
+            // A coding and a length.
             (&["Transfer-Encoding: chunked", "Content-Length: 5"], &[]),
             (&["Transfer-Encoding: gzip", "Transfer-Encoding: chunked", "Content-Length: 5"], &[]),
             // Trailers.
@@ -393,7 +393,7 @@ mod tests {
             let left = lines(&headers);
             assert_eq!(left[..1], ["connection: upgrade"], "{lines_in:?}");
             assert_eq!(left[3..], ["upgrade: websocket"], "{lines_in:?}");
-            // The proxy behind makes nothing else of it.
+            // A proxy behind this one leaves these headers as they are.
             drop_hop_by_hop(&mut headers);
             assert_eq!(lines(&headers), left, "{lines_in:?}");
         }

@@ -1,10 +1,10 @@
-//! The start text: where the proxy is, and how to see the work of it.
+//! The start text: the address of the proxy, and commands that show it at work.
 
 use tollgate::Rule;
 
 use super::settings::{Address, Settings, Upstream};
 
-/// The lines of the start text.
+/// Returns the lines of the start text.
 pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -> Vec<String> {
     let (curl, target) = (curl(settings), target(settings, at));
     let first = first_line(settings, at, demo);
@@ -49,7 +49,7 @@ fn target(settings: &Settings, at: &Address) -> String {
     }
 }
 
-/// The command, with the options that it needs to reach the proxy.
+/// Returns the command `curl` with the options that it needs to reach the proxy.
 fn curl(settings: &Settings) -> String {
     let mut curl = "curl".to_owned();
     if let Address::Unix(path) = &settings.listen {
@@ -64,13 +64,14 @@ fn curl(settings: &Settings) -> String {
     curl
 }
 
-/// The requests of one client after which some are refused. `None`: it cannot ask that fast.
+/// Returns the number of requests of one client after which some are refused, or `None` if `curl`
+/// is too slow for that.
 fn requests_for_a_refusal(rule: Rule) -> Option<u64> {
-    // curl asks some thousand times a second.
+    // `curl` sends some thousand requests a second.
     const MOST: u64 = 500;
     let a_second = rule.tokens() as f64 / rule.period().as_secs_f64();
     (a_second <= MOST as f64 && rule.capacity() <= 20 * MOST).then(|| {
-        // At most `MOST`, so it fits.
+        // The rate is at most `MOST`, so the sum fits.
         2 * (rule.capacity() + a_second.ceil() as u64)
     })
 }

@@ -20,14 +20,14 @@ use super::settings::LogFormat;
 type Filtered = Layered<Targets, Registry>;
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 
-/// The log, whose format can be changed.
+/// The log, with a format that can be changed.
 pub(crate) struct Log(reload::Handle<Lines, Filtered>);
 
 impl Log {
-    /// Writes each event of the process to stderr from now on.
+    /// Starts to write each event of the process to stderr.
     pub(crate) fn start(format: LogFormat) -> Log {
         let (lines, handle) = reload::Layer::new(lines(format));
-        // A failed attempt is logged with its upstream, so the library's own line says less.
+        // A failed attempt is logged with its upstream, so the line of the library would say less.
         let filter =
             Targets::new().with_default(Level::INFO).with_target("axum_reverse_proxy", LevelFilter::OFF);
         tracing_subscriber::registry().with(filter).with(lines).init();
@@ -35,13 +35,13 @@ impl Log {
     }
 
     pub(crate) fn set_format(&self, format: LogFormat) {
-        // Fails only if the log is gone, which it never is.
+        // The call fails only if the log is gone, and the log lives as long as the process.
         let _ = self.0.reload(lines(format));
     }
 }
 
 fn lines(format: LogFormat) -> Lines {
-    // A field of the access log is named `target`, and that of the event would be another one.
+    // A field of the access log is named `target`. The target of the event would be a second one.
     let lines = fmt::layer().with_writer(io::stderr).with_target(false);
     match format {
         LogFormat::Text => lines.with_ansi(false).boxed(),
@@ -49,18 +49,18 @@ fn lines(format: LogFormat) -> Lines {
     }
 }
 
-/// The line of a request in the access log, which is written when this value is dropped.
+/// The line of a request in the access log, written when this value is dropped.
 pub(crate) struct Line {
     began: Instant,
     client: IpAddr,
     method: Method,
     target: String,
     version: Version,
-    /// `None`: the client left before there was a response.
+    /// The status of the response, or `None` if the client left before there was a response.
     pub(crate) status: Option<StatusCode>,
     pub(crate) upstream: Option<Arc<str>>,
     pub(crate) end: End,
-    /// Of the response's body.
+    /// Bytes of the response's body.
     pub(crate) bytes: u64,
 }
 
@@ -83,12 +83,12 @@ impl Drop for Line {
     }
 }
 
-/// The target of a request in printable ASCII: other characters are percent-encoded, since some of
-/// them are commands to a terminal.
+/// Returns the target of a request in printable ASCII. Other bytes are percent-encoded, since some
+/// of them are commands to a terminal.
 fn target(request: &Request<Incoming>) -> String {
     let uri = request.uri();
     let target = match uri.path_and_query() {
-        // HTTP/2 sends the host apart from it.
+        // HTTP/2 sends the host apart from the target.
         Some(path) if request.version() == Version::HTTP_2 => path.to_string(),
         _ => uri.to_string(),
     };

@@ -45,10 +45,11 @@ mod settings;
 mod signals;
 mod sockets;
 
-/// Serves until a signal says stop. `true`: each request was answered. `false`: some were cut.
-/// An error is one sentence.
+/// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
+/// were cut. An error is one sentence.
 pub(crate) async fn run(options: Options) -> Result<bool, String> {
-    // Before the first line is printed: its reader may send a signal at once.
+    // The signals are caught before the first line is printed: its reader may send a signal at
+    // once.
     let no_signals = |error| format!("cannot listen for signals: {error}");
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
     let mut settings = config::load(&options)?;
@@ -76,7 +77,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     serve_until(stops, proxy, listener, &ready).await
 }
 
-/// Prints the meaning of the settings, or the first mistake as one sentence.
+/// Prints the meaning of the settings, or returns the first mistake as one sentence.
 pub(crate) fn check(options: &Options) -> Result<bool, String> {
     let settings = config::load(options)?;
     settings.tls.as_ref().map(Tls::read).transpose()?;
@@ -91,7 +92,7 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     Ok((listener, address))
 }
 
-/// The upstream if the settings name none, and the sockets of the process.
+/// Returns an upstream for settings that name none, and the sockets of the process.
 async fn upstream_and_sockets(settings: &Settings) -> Result<(Upstream, Sockets), String> {
     let (demo, each) = match settings.upstreams.first() {
         Some(upstream) => (upstream.clone(), 1),
@@ -123,7 +124,7 @@ fn proxy(
     Proxy::new(settings, limits, forward, tls, counters, clients)
 }
 
-/// Serves until the first stop signal and what follows it; a second one ends at once.
+/// Serves until the first stop signal, and drains. A second signal ends that at once.
 async fn serve_until(
     mut stops: Stops,
     proxy: Arc<Proxy>,
@@ -155,10 +156,10 @@ async fn serve_until(
     }
 }
 
-/// One line for each second with a decision.
+/// Prints a line for each second with a decision.
 async fn report_every_second(limits: Arc<Limits>) {
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
-    // Not the sums when this task begins: a request may have been decided by then.
+    // The sums begin at 0, not at the start of this task: a request may have been decided by then.
     let mut before = Sums::default();
     loop {
         seconds.tick().await;
@@ -177,7 +178,7 @@ async fn report_every_second(limits: Arc<Limits>) {
     }
 }
 
-/// Prints one line at once, and does without if the reader is gone, where `println!` would panic.
+/// Prints one line at once. It ignores a reader that is gone, where `println!` would panic.
 fn say(line: std::fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

@@ -1,8 +1,8 @@
-//! Which route a path is under, however it is spelled.
+//! The route of a path, however the path is spelled.
 //!
-//! Servers differ in how they read a path: one takes it as it is, another decodes it, resolves its
-//! dots or strips its parameters first. The proxy does not know how the upstream reads. So each
-//! path has several readings, and the tightest of the limits that they select applies.
+//! Servers differ in how they read a path. One takes it as it is; another first decodes it,
+//! resolves its dots or strips its parameters. The proxy does not know how the upstream reads. So
+//! each path has several readings, and the tightest of the limits that they select applies.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -10,39 +10,41 @@ use tollgate::Rule;
 
 use super::settings::Route;
 
-/// A path with more readings is taken to be under every route.
+/// The most readings of a path. A path with more is taken to be under every route.
 const MAX_READINGS: usize = 128;
-/// A path whose readings take more bytes to write is taken to be under every route.
+/// The most bytes of all readings of a path. A path with more is taken to be under every route.
 const MAX_BYTES: usize = 256 * 1_024;
 
 /// The prefixes of the routes.
 ///
-/// A path is under the prefix `/a` if it is `/a` or begins `/a/`, and every path is under `/`.
-/// A reading of a path selects the route with the longest prefix it is under, or else the default
-/// limit. Of the limits selected the tightest applies: the one with the fewest requests in a time,
-/// then with the smaller burst of requests, then with the longer prefix.
+/// A path is under the prefix `/a` if it is `/a` or begins with `/a/`, and every path is under `/`.
+/// A reading selects the route with the longest prefix that it is under, or else the default limit.
+/// The tightest of the selected limits applies: the one with the fewest requests in a time. At
+/// equal rates, the smaller burst of requests is the tighter, and then the longer prefix.
 pub(crate) struct Prefixes {
-    /// The tightest first.
+    /// The limits, the tightest first.
     limits: Vec<Limit>,
-    /// The places of the routes in `limits`: the longest prefix first, then the tightest.
+    /// The indices of the routes in `limits`: the longest prefix first, and then the tightest
+    /// limit.
     longest_first: Vec<usize>,
-    /// The place of the default limit.
+    /// The index of the default limit in `limits`.
     default: Option<usize>,
     case_sensitive: bool,
 }
 
 struct Limit {
-    /// The index of the route. `None` is the default limit.
+    /// The index of the route, or `None` for the default limit.
     route: Option<usize>,
     prefix: Vec<u8>,
-    /// Requests in a nanosecond.
+    /// Requests per nanosecond.
     rate: f64,
     /// Requests at once.
     burst: f64,
 }
 
 impl Prefixes {
-    /// The prefixes of these routes, beside a default limit at which each request costs 1 token.
+    /// Makes the prefixes of the routes, beside a default limit at which each request costs 1
+    /// token.
     pub(crate) fn new(routes: &[Route], default: Option<Rule>, case_sensitive: bool) -> Prefixes {
         let mut limits = Vec::with_capacity(routes.len() + 1);
         for (index, route) in routes.iter().enumerate() {
@@ -58,8 +60,8 @@ impl Prefixes {
         Prefixes { limits, longest_first, default, case_sensitive }
     }
 
-    /// The index of the route whose limit applies to the path of a URI. `None`: the default limit,
-    /// if there is one.
+    /// Returns the index of the route whose limit applies to the path of a URI. It is `None` for
+    /// the default limit, if there is one.
     ///
     /// The time is linear in the number of routes.
     pub(crate) fn find(&self, path: &str) -> Option<usize> {
@@ -78,7 +80,7 @@ impl Prefixes {
         self.limits[place?].route
     }
 
-    /// The place of the limit that applies to a reading.
+    /// Returns the index of the limit that applies to a reading.
     fn place(&self, reading: &[u8]) -> Option<usize> {
         let with_case = self.longest(reading, <[u8]>::eq).or(self.default);
         if self.case_sensitive {
@@ -96,8 +98,8 @@ impl Prefixes {
 
 impl Limit {
     fn new(route: Option<usize>, prefix: Vec<u8>, rule: Rule, cost: u64) -> Limit {
-        // Equal rates as `1/s` and `60/m` give equal floats: with usual numbers only the quotient
-        // is rounded.
+        // Equal rates such as `1/s` and `60/m` give equal floats: with usual numbers, only the
+        // quotient is rounded.
         let time = rule.period().as_nanos() as f64 * cost as f64;
         let rate = rule.tokens() as f64 / time;
         Limit { route, prefix, rate, burst: rule.capacity() as f64 / cost as f64 }
@@ -109,7 +111,7 @@ impl Limit {
     }
 }
 
-/// A prefix as readings are compared with it: decoded, without empty segments, dots and a last `/`.
+/// Returns a prefix in the form of a reading: decoded, without empty segments, dots and a last `/`.
 fn normal(prefix: &str) -> Vec<u8> {
     let decoded = decoded(prefix.as_bytes(), |_| true);
     let mut prefix = without_dots(&without_empty(&decoded));
@@ -119,13 +121,13 @@ fn normal(prefix: &str) -> Vec<u8> {
     prefix
 }
 
-/// Whether a reading is a normal prefix or begins with it and a `/`.
+/// Returns whether a reading is a normal prefix, or begins with it and a `/`.
 fn is_under(reading: &[u8], prefix: &[u8], same: fn(&[u8], &[u8]) -> bool) -> bool {
     let Some((start, rest)) = reading.split_at_checked(prefix.len()) else { return false };
     prefix.is_empty() || (matches!(rest.first(), None | Some(b'/')) && same(start, prefix))
 }
 
-/// The marks of a path: one for each thing that servers read in different ways.
+/// Returns the marks of a path: one for each construct that servers read in different ways.
 fn marks(path: &[u8]) -> u8 {
     let mut marks = 0;
     for (at, byte) in path.iter().enumerate() {
@@ -154,30 +156,30 @@ const DOT_SEGMENT: u8 = 16;
 const NOT_ASCII: u8 = 32;
 const END: u8 = 64;
 
-/// Something that servers do to a path before they look for its handler.
+/// A change that some servers make to a path before they look for its handler.
 struct Step {
-    /// The step changes no path without this mark.
+    /// The mark of the paths that the step can change.
     mark: u8,
     change: fn(&[u8]) -> Vec<u8>,
 }
 
-/// RFC 3986, 6.2.2.2.
+/// The decoding of unreserved characters alone (RFC 3986, 6.2.2.2).
 const UNRESERVED: Step = Step { mark: ESCAPE, change: |path| decoded(path, is_unreserved) };
 const ESCAPES: Step = Step { mark: ESCAPE, change: |path| decoded(path, |_| true) };
-/// Of servers that split a path into segments, and decode these.
+/// The decoding by servers that split a path into segments first.
 const IN_SEGMENTS: Step = Step { mark: ESCAPE, change: |path| decoded(path, |byte| byte != b'/') };
-/// Of servers that decode a path and leave out the bytes that are not UTF-8.
+/// The step of servers that decode a path and leave out the bytes that are not UTF-8.
 const MALFORMED: Step = Step { mark: NOT_ASCII, change: without_malformed };
-/// Of servers that read a decoded path as a reference, or as a string of C.
+/// The step of servers that read a decoded path as a reference, or as a string of C.
 const REST: Step = Step { mark: END, change: without_rest };
 const BACKSLASHES: Step = Step { mark: BACKSLASH, change: with_slashes };
-/// Of servers that read a path as a reference: in `//a/b` the host is `a` (RFC 3986, 4.2).
+/// The step of servers that read a path as a reference: in `//a/b` the host is `a` (RFC 3986, 4.2).
 const AUTHORITY: Step = Step { mark: EMPTY_SEGMENT, change: without_authority };
 const PARAMETERS: Step = Step { mark: SEMICOLON, change: without_parameters };
 const EMPTY: Step = Step { mark: EMPTY_SEGMENT, change: without_empty };
 const DOTS: Step = Step { mark: DOT_SEGMENT, change: without_dots };
 
-/// The steps in the order of servers. A server takes some of them, and of each line at most one.
+/// The steps in the order of servers. A server takes some of them, and at most one from each line.
 const STEPS: [&[Step]; 14] = [
     &[UNRESERVED],
     &[BACKSLASHES],
@@ -195,15 +197,15 @@ const STEPS: [&[Step]; 14] = [
     &[EMPTY],
 ];
 
-/// What is left of a path after some steps.
+/// A path after some steps.
 struct Reading {
     path: Vec<u8>,
     marks: u8,
 }
 
-/// All readings of a path but for case. `None`: they are over the bounds.
+/// Returns all readings of a path but for case, or `None` if they exceed the bounds.
 fn readings(path: &[u8]) -> Option<Vec<Reading>> {
-    // Bytes that a client must encode have one spelling, so these escapes are no respelling.
+    // A byte that a client must encode has one spelling, so its escape is no respelling.
     let path = decoded(path, must_be_encoded);
     let marks_of_path = marks(&path);
     let mut found = vec![Reading { path, marks: marks_of_path }];
@@ -242,12 +244,13 @@ fn without_malformed(path: &[u8]) -> Vec<u8> {
     path.utf8_chunks().flat_map(|chunk| chunk.valid().as_bytes()).copied().collect()
 }
 
-/// `/a?b` as `/a`, and so for `#` and NUL. They come from escapes, as the path has neither.
+/// Turns `/a?b` into `/a`, and does the same for `#` and NUL. They come from escapes, as a path has
+/// neither.
 fn without_rest(path: &[u8]) -> Vec<u8> {
     path.iter().copied().take_while(|byte| !matches!(byte, b'?' | b'#' | 0)).collect()
 }
 
-/// `//a/b` as `/b`. More slashes at the start make no difference (WHATWG URL, 4.4).
+/// Turns `//a/b` into `/b`. More slashes at the start make no difference (WHATWG URL, 4.4).
 fn without_authority(path: &[u8]) -> Vec<u8> {
     let Some(mut rest) = path.strip_prefix(b"//") else { return path.to_vec() };
     while let Some(after) = rest.strip_prefix(b"/") {
@@ -259,7 +262,7 @@ fn without_authority(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `/a;b=1/c` as `/a/c`.
+/// Turns `/a;b=1/c` into `/a/c`.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(path.len());
     let mut is_parameter = false;
@@ -276,7 +279,7 @@ fn without_parameters(path: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// `/a//b` as `/a/b`.
+/// Turns `/a//b` into `/a/b`.
 fn without_empty(path: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(path.len());
     for byte in path {
@@ -287,7 +290,8 @@ fn without_empty(path: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// `/a/./b/../c` as `/a/c` (RFC 3986, 5.2.4). A `..` takes an empty segment away as any other.
+/// Turns `/a/./b/../c` into `/a/c` (RFC 3986, 5.2.4). A `..` removes an empty segment like any
+/// other.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(path.len());
     let mut ends_in_dots = false;
@@ -308,7 +312,8 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Decodes the escapes of some bytes, once. Others, and a `%` that begins no escape, stay.
+/// Decodes the escapes of some bytes, once. Other escapes stay, as does a `%` that begins no
+/// escape.
 fn decoded(path: &[u8], is_wanted: fn(u8) -> bool) -> Vec<u8> {
     let mut kept = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -323,7 +328,7 @@ fn decoded(path: &[u8], is_wanted: fn(u8) -> bool) -> Vec<u8> {
     kept
 }
 
-/// The byte that the first three bytes of a path stand for, and the path after them.
+/// Returns the byte of the escape at the start of a path, and the path after it.
 fn escaped(path: &[u8]) -> Option<(u8, &[u8])> {
     let [b'%', high, low, rest @ ..] = path else { return None };
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
@@ -331,13 +336,13 @@ fn escaped(path: &[u8]) -> Option<(u8, &[u8])> {
     Some((u8::try_from(byte).ok()?, rest))
 }
 
-/// RFC 3986, 2.3.
+/// Returns whether a byte is unreserved (RFC 3986, 2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Whether RFC 3986, 3.3 has no place for a byte in a path. The backslash is not among them here:
-/// servers take it as a slash or not, and its escape as the one or the other.
+/// Returns whether RFC 3986, 3.3 has no place for a byte in a path. The backslash is an exception
+/// here. Servers take it as a slash or not, and its escape as the one or the other.
 fn must_be_encoded(byte: u8) -> bool {
     let is_delimiter = byte.is_ascii() && b"!$&'()*+,;=:@/%\\".contains(&byte);
     !is_delimiter && !is_unreserved(byte)
@@ -373,7 +378,7 @@ mod tests {
         let tight_first = [("/login", "1/s"), ("/search", "2/s"), ("/a/b", "3/s"), ("/caf\u{e9} x", "4/s")];
         let prefixes = prefixes(&tight_first, Some("100/s"));
         for (path, route) in [
-            // As it is written.
+            // A path as it is written.
             ("/login", Some(0)),
             ("/login/", Some(0)),
             ("/login/x", Some(0)),
@@ -462,13 +467,13 @@ mod tests {
             ("//x", None),
             ("//", None),
             ("/x//y/login", None),
-            // Ends of a path in other texts.
+            // Characters that end a path in other texts.
             ("/login%3Fx", Some(0)),
             ("/login%23", Some(0)),
             ("/login%00.png", Some(0)),
             ("/x/../%6cogin%3f/..", Some(0)),
             ("/x%3f/login", None),
-            // Bytes that are no UTF-8.
+            // Bytes that are not UTF-8.
             ("/login%ff", Some(0)),
             ("/%c3login/%e9", Some(0)),
             ("/x/..%ff/login", Some(0)),
@@ -481,7 +486,7 @@ mod tests {
             ("/x%5c..%5clogin", Some(0)),
             ("/a\\b", Some(2)),
             ("/x\\..\\login%5cx", Some(0)),
-            // All of it.
+            // All of these in one path.
             ("/x%5C..;y=1//.%2F%4C%4fGIN%3Bz", Some(0)),
             ("/x;a\\%2e%2e%3Bb%2f%2e/./A;c//%42%5c", Some(2)),
         ] {
@@ -539,7 +544,7 @@ mod tests {
 
     #[test]
     fn the_tightest_of_all_readings_wins() {
-        // Of `/a/../b` one reading is under `/a`, another under `/b`.
+        // One reading of `/a/../b` is under `/a`, and another under `/b`.
         for (a, a_cost, b, b_cost, tighter) in [
             ("1/s", 1, "2/s", 1, 0),
             ("2/s", 1, "1/s", 1, 1),
@@ -554,7 +559,7 @@ mod tests {
             ("2/s burst 10", 2, "1/s burst 4", 1, 1),
             ("2/s burst 10", 2, "1/s burst 6", 1, 0),
             ("3/250ms burst 3", 1, "12/s burst 2", 1, 1),
-            // All is equal, and `/b/c` is longer.
+            // The rates and the bursts are equal, and `/b/c` is longer.
             ("1/s", 1, "1/s", 1, 1),
             ("1/s burst 10", 1, "10/s burst 100", 10, 1),
         ] {
@@ -575,18 +580,18 @@ mod tests {
         for (path, limit, limit_without_default) in [
             ("/loose", Some(0), Some(0)),
             ("/loose/x", Some(0), Some(0)),
-            // Under the route in every reading.
+            // Every reading is under the route.
             ("/loose//x", Some(0), Some(0)),
             ("/loose/x;y", Some(0), Some(0)),
             ("/loose/%6c", Some(0), Some(0)),
             ("/loose/x/../y", Some(0), Some(0)),
-            // Not so as it is written.
+            // The path as it is written is not under the route.
             ("/LOOSE", None, Some(0)),
             ("//loose", None, Some(0)),
             ("/%6coose", None, Some(0)),
             ("/x/../loose", None, Some(0)),
             ("/loose;x", None, Some(0)),
-            // Not so after a step.
+            // After a step, the path is not under the route.
             ("/loose/..", None, Some(0)),
             ("/TIGHT", Some(1), Some(1)),
             ("/loose/../tight", Some(1), Some(1)),
@@ -686,11 +691,11 @@ mod tests {
                     let distinct: HashSet<_> = found.iter().collect();
                     assert_eq!(distinct.len(), found.len(), "{unit}");
                 }
-                // As if under every route.
+                // The path counts as under every route.
                 None => assert_eq!(prefixes.find(&path), Some(1), "{unit}"),
             }
         }
-        // Over the bound of readings, and of bytes.
+        // The bound on readings, and that on bytes.
         let many = "/a;b%3bc//%2f/d\\%5c/.;/%2e/x/%2e%2e;y//..";
         assert_eq!((texts(many), prefixes.find(many)), (None, Some(1)));
         let long = format!("/loose/{}", "/;\\%2f".repeat(10_000));
@@ -698,7 +703,7 @@ mod tests {
         assert_eq!(prefixes.find(&"/a".repeat(32_000)), None);
     }
 
-    /// The path that a server looks up: an account of the steps that shares nothing with `STEPS`.
+    /// Returns the path that a server looks up. The code shares nothing with `STEPS`.
     fn read_by_server(path: &str, before: u8, decoding: u8, after: u8) -> String {
         let mut path = path.to_owned();
         for (steps, escapes) in [(before, decoding), (after, 0)] {

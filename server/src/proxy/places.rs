@@ -1,4 +1,4 @@
-//! Places of keys: how much of something one key may hold at a time.
+//! Places of keys: the share of a resource that one key may hold at a time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Changes the number of places of all. One too many is taken away as soon as it is free, and until
-/// then none is given out. A runtime must be running.
+/// Changes the number of places. A surplus place is removed as soon as it is free. Until all
+/// surplus places are removed, no place is given out. A runtime must be running.
 pub(crate) fn resize(places: &Arc<Semaphore>, before: usize, now: usize) {
     if now >= before {
         return places.add_permits(now - before);
     }
     let (places, too_many) = (places.clone(), u32::try_from(before - now).unwrap_or(u32::MAX));
     tokio::spawn(async move {
-        // An error would be a semaphore that is closed, and none ever is.
+        // An error would be a closed semaphore, and no code closes it.
         if let Ok(places) = places.acquire_many_owned(too_many).await {
             places.forget();
         }
@@ -23,7 +23,7 @@ pub(crate) fn resize(places: &Arc<Semaphore>, before: usize, now: usize) {
 
 const SHARDS: usize = 64;
 
-/// The places of each key that holds or wants one. A key that holds none takes no memory.
+/// The places of each key that holds one or waits for one. Another key takes no memory.
 pub(crate) struct Places<K> {
     shards: Box<[Shard<K>]>,
     hasher: RandomState,
@@ -31,7 +31,7 @@ pub(crate) struct Places<K> {
 
 type Shard<K> = Mutex<HashMap<K, Arc<Semaphore>>>;
 
-/// A place, or the wish for one. It is given back when this value is dropped.
+/// A place, or the wish for one. A drop gives the place back.
 pub(crate) struct Place<K: Eq + Hash> {
     places: Arc<Places<K>>,
     key: Option<K>,
@@ -54,17 +54,18 @@ impl<K: Eq + Hash + Clone> Places<K> {
         place.permit.is_some().then_some(place)
     }
 
-    /// Waits for a place of the key, first come, first served. `None`: `queue` others wait already.
+    /// Waits for a place of the key, first come, first served. Returns `None` if `queue` others
+    /// wait already.
     pub(crate) async fn take(self: &Arc<Self>, key: K, most: usize, queue: usize) -> Option<Place<K>> {
         let mut place = self.wish(key, most);
         let semaphore = place.semaphore.clone()?;
-        // Two references for each place, be it held or waited for; those of the map and of this
-        // call.
+        // Each place has two references, whether it is held or waited for. The map has one, and
+        // this call has two.
         let others = (Arc::strong_count(&semaphore) - 3) / 2;
         if others >= most.saturating_add(queue) {
             return None;
         }
-        // An error would be a semaphore that is closed, and none ever is.
+        // An error would be a closed semaphore, and no code closes it.
         place.permit = semaphore.acquire_owned().await.ok();
         place.permit.is_some().then_some(place)
     }
@@ -95,7 +96,8 @@ impl<K: Eq + Hash> Drop for Place<K> {
         let Some(key) = self.key.take() else { return };
         let mut shard = self.places.shard(&key).lock().unwrap_or_else(PoisonError::into_inner);
         self.semaphore = None;
-        // Clones are made under the lock only, so that one is the map's own, and no place is held.
+        // Clones are made under the lock only. So the one reference is the map's own, and no place
+        // is held.
         if shard.get(&key).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
             shard.remove(&key);
         }

@@ -20,7 +20,7 @@ pub(crate) struct Reload {
     demo: Upstream,
     sockets: Sockets,
     log: Log,
-    /// Held by a change of the settings.
+    /// The lock that a change of the settings holds.
     changing: Mutex<()>,
 }
 
@@ -35,12 +35,12 @@ impl Reload {
         Reload { options, proxy, demo, sockets, log, changing: Mutex::default() }
     }
 
-    /// Reads the file and the certificate again at each hangup, and says each change.
+    /// Reads the file and the certificate again at each hangup, and prints each change.
     pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Hangups) {
         loop {
             hangups.next().await;
             let reload = self.clone();
-            // A slow disk stops no connection.
+            // The read runs on a thread of its own, so a slow disk stops no connection.
             let read = tokio::task::spawn_blocking(move || reload.read_again()).await;
             match read.unwrap_or_else(|error| Err(format!("cannot reload: {error}"))) {
                 Ok(lines) => {
@@ -55,7 +55,8 @@ impl Reload {
         }
     }
 
-    /// A line for each change. An error, which is one sentence, changes nothing.
+    /// Reads the sources again, and returns a line for each change. An error is one sentence, and
+    /// changes nothing.
     fn read_again(&self) -> Result<Vec<String>, String> {
         let before = self.proxy.settings();
         let (mut settings, mut lines) = config::reload(&self.options, &before)?;
@@ -64,7 +65,7 @@ impl Reload {
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if settings.limit == before.limit {
-            // The admin page may have changed it while the file was read.
+            // The admin page may have changed the limit while the file was read.
             settings.limit = self.proxy.settings().limit;
         }
         settings.bounds.in_flight = self.sockets.bounded(settings.bounds.in_flight);
@@ -83,8 +84,8 @@ impl Reload {
         self.proxy.set(settings);
     }
 
-    /// Changes the rule for everything else, of all keys at once, until a file names another one.
-    /// `None`: there is no such limit.
+    /// Changes the default rule of all keys at once, until a file names another one. Returns `None`
+    /// if there is no default limit.
     pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.proxy.limits.set_rule(rule);

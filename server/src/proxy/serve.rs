@@ -1,4 +1,4 @@
-//! Connections of clients: taken, watched, and answered to the end once the proxy stops.
+//! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -25,18 +25,19 @@ use super::log::Line;
 use super::places::{Place, Places};
 use super::settings::Settings;
 
-/// A connection may be silent for this long once the proxy stops, before it is closed. A client
-/// that keeps asking is told by its next response; to close at once would reset the connection
-/// under a request that is on its way.
+/// The time for which a connection may be silent after a stop, before it is closed. A client that
+/// goes on asking learns of the stop by its next response. To close at once would reset the
+/// connection under a request that is on its way.
 const SILENCE: Duration = Duration::from_secs(1);
 /// The longest head of a request. With the rest of a connection it takes 65 KB: 10,000 connections
 /// whose heads never end take less than 700 MB.
 const HEAD: usize = 48 << 10;
-/// Requests of one HTTP/2 connection at a time.
+/// The most requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
-/// Bytes of request bodies that one HTTP/2 connection may have in the proxy.
+/// The most bytes of request bodies of one HTTP/2 connection in the proxy.
 const WINDOW: u32 = 256 << 10;
-/// Bytes of a response that may wait in an HTTP/2 connection. Responses take turns by as much.
+/// The most bytes of a response that wait in an HTTP/2 connection. Responses take turns of this
+/// length.
 const SEND_BUFFER: usize = 16 << 10;
 /// The factor by which a response may wait longer while the client takes others of its connection.
 const TURNS: u32 = 6;
@@ -48,14 +49,14 @@ pub(crate) struct Proxy {
     pub(crate) forward: Forward,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) counters: Arc<Counters>,
-    /// Places of connections.
+    /// The places of connections.
     pub(crate) clients: Arc<Semaphore>,
     addresses: Arc<Places<IpAddr>>,
-    /// The most connections of one address that the limit on open files leaves room for.
+    /// The most connections of one address for which the limit on open files leaves room.
     share_of_address: usize,
-    /// Each response is the last of its connection.
+    /// Whether each response is the last of its connection.
     closing: AtomicBool,
-    /// A connection that is not open by now has said nothing for [`SILENCE`].
+    /// Whether [`SILENCE`] after a stop is over. A connection that is not open by then is dropped.
     late: watch::Sender<bool>,
 }
 
@@ -118,7 +119,7 @@ impl Proxy {
         let is_multiplexed = request.version() == Version::HTTP_2;
         let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
-        // Relaxed: nothing else is read that was written before it.
+        // Relaxed: no other data is read that was written before the flag.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -145,7 +146,8 @@ impl Proxy {
         response
     }
 
-    /// A place of the address among those of its connections. `None`: there is no bound for it.
+    /// Takes a place among the connections of the address. Returns `None` if the address has no
+    /// bound.
     fn place_of(&self, address: IpAddr) -> Option<Result<Place<IpAddr>, ()>> {
         let settings = self.settings();
         if settings.trusts(address) {
@@ -161,28 +163,29 @@ impl Proxy {
     }
 }
 
-/// The most connections of one address: an eighth of all is left to others.
+/// Returns the most connections of one address: an eighth of all is left to others.
 fn share_of_address(clients: usize) -> usize {
     (clients - clients.div_ceil(8)).max(1)
 }
 
-/// The activity of a connection, for its own task to see that it stands still.
+/// The activity of a connection, by which its own task sees that it stands still.
 pub(crate) struct Watch {
-    /// Held until the last request has ended: a connection that was upgraded goes on.
+    /// The places of the connection, until its last request has ended: an upgraded connection goes
+    /// on.
     _places: ConnectionPlaces,
     start: Instant,
-    /// Requests that have no whole response yet.
+    /// Requests without a whole response yet.
     under_way: AtomicUsize,
-    /// Milliseconds from the start to the end of the last response.
+    /// Milliseconds from `start` to the end of the last response.
     last: AtomicU64,
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
-/// The places of a connection: among all, of the socket's address, and of the client's if that is
-/// another one.
+/// The places of a connection: among all, of the socket's address, and of the client's address if
+/// that is another one.
 type ConnectionPlaces = (OwnedSemaphorePermit, Option<Place<IpAddr>>, Option<Place<IpAddr>>);
 
-/// A request under way of a [`Watch`].
+/// A request under way, counted by its [`Watch`].
 pub(crate) struct Asked(Arc<Watch>);
 
 impl Watch {
@@ -199,7 +202,7 @@ impl Watch {
     fn add(&self, delivery: &Arc<Delivery>) {
         let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
         deliveries.push(Arc::downgrade(delivery));
-        // Those that have ended; the bound is that of the streams of a connection.
+        // Deliveries that have ended are dropped: at most `STREAMS` streams are open at a time.
         if deliveries.len() > STREAMS as usize {
             deliveries.retain(|delivery| delivery.strong_count() > 0);
         }
@@ -212,7 +215,7 @@ impl Watch {
         self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)))
     }
 
-    /// Whether the client does not take a response, out of those that wait for it.
+    /// Returns whether the client does not take a response, out of those that wait.
     fn is_slow(&self, longest: Duration) -> bool {
         let deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = deliveries.iter().filter_map(Weak::upgrade).filter_map(|delivery| delivery.paused());
@@ -222,8 +225,9 @@ impl Watch {
         most > longest.saturating_mul(TURNS) || most > longest && least > longest
     }
 
-    /// Returns once the connection stands still: no request for too long, though none is under way;
-    /// or a response of several at a time that the client does not take.
+    /// Returns once the connection has had no request for too long, or the client does not take a
+    /// response. The first holds only while no request is under way. The second holds for a
+    /// response of several at a time.
     async fn stands_still(&self, settings: &Settings, counters: &Counters) {
         let shortest = settings.timeouts.request_head.min(settings.timeouts.slow_reader);
         let mut ticks = interval((shortest / 4).max(Duration::from_millis(1)));
@@ -247,8 +251,8 @@ impl Drop for Asked {
     }
 }
 
-/// Serves connections until `stop`; then answers the requests under way. `true`: each was answered.
-/// `false`: some were cut.
+/// Serves connections until `stop`, and then answers the requests under way. Returns `true` if each
+/// was answered, and `false` if some were cut.
 pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
     let draining = GracefulShutdown::new();
     let places = &proxy.clients;
@@ -258,7 +262,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
     }
     let mut stop = std::pin::pin!(stop);
     loop {
-        // A client that finds no place waits in the listener's backlog.
+        // A client without a place waits in the listener's backlog.
         let next = async {
             let place = places.clone().acquire_owned().await;
             (place, listener.accept(proxy.settings().timeouts.slow_reader).await)
@@ -302,7 +306,7 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
     tokio::spawn(async move {
         let settings = proxy.settings();
         let Some((stream, peer)) = proxy.open(socket, settings.clone()).await else { return };
-        // By a PROXY header.
+        // A PROXY header has named another address.
         let of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
             Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
@@ -346,7 +350,7 @@ fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
     server
 }
 
-/// Counts and logs the fault of an upstream for which its response ended too soon.
+/// Counts and logs the fault of an upstream whose response ended too soon.
 fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
     let (event, fault) = match end {
         End::Broken => (Event::BrokenResponse, "the upstream broke its response off"),
@@ -357,7 +361,7 @@ fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
     tracing::warn!(upstream, "{fault}");
 }
 
-/// Counts the fault of a client for which its connection has ended. Most ends are a client that
+/// Counts the fault of a client whose connection has ended. Most ends are no fault: the client
 /// left.
 fn note(error: &(dyn std::error::Error + 'static), counters: &Counters) {
     let Some(error) = error.downcast_ref::<hyper::Error>() else { return };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Ctrl-C, or a supervisor that asks the process to stop.
+/// The signals to stop: Ctrl-C, or the request of a supervisor.
 pub(crate) struct Stops {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
@@ -15,7 +15,7 @@ pub(crate) struct Stops {
 }
 
 impl Stops {
-    /// From now on the signals no longer end the process by themselves.
+    /// Catches the signals, which from now on do not end the process by themselves.
     pub(crate) fn new() -> io::Result<Stops> {
         #[cfg(unix)]
         {
@@ -35,11 +35,11 @@ impl Stops {
     }
 }
 
-/// SIGHUP, where there is such a thing.
+/// The signal SIGHUP, on systems that have it.
 pub(crate) struct Hangups(#[cfg(unix)] tokio::signal::unix::Signal);
 
 impl Hangups {
-    /// From now on the signal no longer ends the process.
+    /// Catches the signal, which from now on does not end the process by itself.
     #[cfg(unix)]
     pub(crate) fn new() -> io::Result<Hangups> {
         use tokio::signal::unix::{SignalKind, signal};

@@ -5,20 +5,22 @@ use tokio::sync::Semaphore;
 /// The number of sockets that the process may open.
 pub(crate) struct Sockets {
     limit: usize,
-    /// Of one connection to an upstream.
+    /// Sockets of one connection to an upstream.
     each_upstream: usize,
 }
 
 impl Sockets {
-    /// Raises the limit on open files as far as it goes. `admin` of them are not shared.
+    /// Raises the limit on open files as far as the system allows. `admin` sockets of it are not
+    /// shared.
     pub(crate) fn new(admin: usize, each_upstream: usize) -> Sockets {
         Sockets { limit: open_files_limit().saturating_sub(admin), each_upstream }
     }
 
-    /// The numbers of connections with clients and of requests under way that there is room for, so
-    /// that no number of clients can take the descriptors that connections to upstreams need.
+    /// Returns the numbers of connections with clients and of requests under way for which there is
+    /// room. No number of clients can take the descriptors that connections to upstreams need.
     pub(crate) fn share(&self, in_flight: usize) -> (usize, usize) {
-        // stdio, epoll, signals and two listeners are 13; the rest is for sockets on their way out.
+        // stdio, epoll, signals and two listeners are 13; the rest is for sockets that are being
+        // closed.
         const OWN: usize = 16;
         // A hard limit of 1,024 leaves room for these, if the upstreams then make do with four.
         const CLIENTS_FIRST: usize = 1_000;
@@ -28,7 +30,8 @@ impl Sockets {
         (clients.clamp(1, Semaphore::MAX_PERMITS), upstream.min(in_flight))
     }
 
-    /// The number of requests under way, lowered if there is not enough room, which is logged.
+    /// Returns the number of requests under way, lowered to the room that there is. A lower number
+    /// is logged.
     pub(crate) fn bounded(&self, in_flight: usize) -> usize {
         let (_, bounded) = self.share(in_flight);
         if bounded < in_flight {
@@ -39,7 +42,7 @@ impl Sockets {
     }
 }
 
-/// Raises the soft limit on open files, kept low for the sake of `select`, to the hard one.
+/// Raises the soft limit on open files to the hard one. The soft one is low only for `select`.
 #[cfg(unix)]
 fn open_files_limit() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};

@@ -9,22 +9,22 @@ use std::net::IpAddr;
 use ppp::{v1, v2};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
-/// A buffer that holds most headers.
+/// The size of a buffer that holds most headers.
 pub(super) const BUFFER: usize = 256;
 
 /// The longest line of version 1, with its end.
 const LONGEST_LINE: u64 = 107;
 /// The part of version 2 that every header has. Its last two bytes are the length of the rest.
 const FIXED: usize = 16;
-/// The longest rest. The protocol allows 65,535 bytes; addresses need 216, the others are TLVs.
+/// The longest rest. The protocol allows 65,535 bytes; addresses need 216, and the others are TLVs.
 const LONGEST_REST: usize = 2_048;
 /// Version 2, command LOCAL.
 const LOCAL: u8 = 0x20;
 
-/// Reads a header and no byte behind it.
+/// Reads a header, and no byte behind it.
 ///
-/// The result is the source address, in canonical form. `None` stands for the connection's own:
-/// LOCAL, UNKNOWN, and families that are not TCP.
+/// The result is the source address, in canonical form. It is `None` if the header leaves the
+/// address of the connection: LOCAL, UNKNOWN, and families that are not TCP.
 pub(super) async fn read(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAddr>> {
     match io.fill_buf().await?.first() {
         Some(b'P') => read_v1(io).await,
@@ -40,7 +40,7 @@ async fn read_v1(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAd
     if !line.ends_with(b"\r\n") {
         return Err(malformed("the line is cut off or has more than 107 bytes"));
     }
-    // All of the line behind this word is to be ignored, which the parser does not do.
+    // The protocol says to ignore the rest of the line behind this word, and the parser does not.
     if line.starts_with(b"PROXY UNKNOWN ") {
         return Ok(None);
     }
@@ -63,7 +63,7 @@ async fn read_v2(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAd
     }
     header.resize(FIXED + rest, 0);
     io.read_exact(&mut header[FIXED..]).await?;
-    // The family and the addresses are to be ignored, which the parser does not do.
+    // The protocol says to ignore the family and the addresses, and the parser does not.
     if header[12] == LOCAL {
         return Ok(None);
     }

@@ -19,18 +19,18 @@ pub(crate) use self::tls::Tls;
 use super::counters::{Counters, Event};
 use super::settings::Settings;
 
-/// Bytes in both directions: of TCP, of a Unix socket, under TLS or not.
+/// A stream of bytes in both directions: over TCP or a Unix socket, with TLS or without.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// The bytes of a client, once its connection is open.
+/// The stream of bytes from a client, once its connection is open.
 ///
 /// A write fails with [`io::ErrorKind::TimedOut`] when the client reads nothing for the time-out
 /// `slow_reader`.
 pub(crate) type Stream = Box<dyn Io>;
 
-/// The settings for a connection, as they are when it is accepted.
+/// The settings for a connection, at the time when it is accepted.
 pub(crate) struct Door {
     pub(crate) settings: Arc<Settings>,
     /// The certificate, if connections are TLS.
@@ -41,7 +41,7 @@ pub(crate) struct Door {
 /// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// The source in the connection's PROXY header; without one, the same as `connected`.
+    /// The source in the connection's PROXY header. Without a header it is the same as `connected`.
     pub(crate) address: IpAddr,
     /// The other end of the socket.
     pub(crate) connected: IpAddr,
@@ -50,9 +50,9 @@ pub(crate) struct Peer {
 
 /// Reads the PROXY header and shakes hands for TLS, where the settings ask for it.
 ///
-/// A connection that fails to do so in time is counted and closed: `None`. Each of the two may take
-/// the time-out `request_head`. This waits for the client, so it belongs in the connection's own
-/// task.
+/// A connection that fails to do so in time is counted and closed, and the result is `None`. Each
+/// of the two may take the time-out `request_head`. The function waits for the client, so it
+/// belongs in the connection's own task.
 pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> {
     let Socket { io, peer: connected } = socket;
     let settings = &*door.settings;
@@ -88,7 +88,7 @@ pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> 
     }
 }
 
-/// The source that a trusted peer names. `None`: the peer speaks for itself.
+/// Returns the source that a trusted peer names, or `None` if the peer speaks for itself.
 async fn source(io: &mut BufReader<Stream>, is_trusted: bool) -> io::Result<Option<IpAddr>> {
     if !is_trusted {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the peer is not trusted"));

@@ -12,12 +12,12 @@ use tokio_io_timeout::TimeoutWriter;
 use super::Io;
 use crate::proxy::counters::{Counters, Event};
 
-/// A socket whose writes fail, and are counted, once the other end takes no byte for a time.
+/// A socket whose writes fail once the other end takes no byte for a time. The failure is counted.
 ///
-/// It lies below TLS, where a write waits for the other end and for nothing else.
+/// The socket lies below TLS, where a write waits for nothing but the other end.
 pub(super) struct SlowReader {
     io: Pin<Box<TimeoutWriter<Box<dyn Io>>>>,
-    /// `None` once the connection is counted.
+    /// The counters, or `None` once the connection is counted.
     counters: Option<Arc<Counters>>,
 }
 

@@ -14,9 +14,9 @@ use tracing::warn;
 use super::Io;
 use crate::proxy::settings::Address;
 
-/// The pause after an `accept` that failed, which is nearly always for want of descriptors.
+/// The pause after an `accept` that failed. The usual cause is a lack of descriptors.
 const BACK_OFF: Duration = Duration::from_millis(20);
-/// Connections that may wait to be accepted. The system has a bound of its own.
+/// The most connections that may wait to be accepted. The system has a bound of its own.
 const BACKLOG: u32 = 4_096;
 /// The address of every client of a Unix socket.
 const THIS_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -42,10 +42,10 @@ pub(crate) struct Socket {
 }
 
 impl Listener {
-    /// Listens there. The error is one sentence.
+    /// Listens at the address. The error is one sentence.
     ///
-    /// The file of a Unix socket is replaced if no process listens on it any more. This needs a
-    /// runtime.
+    /// The file of a Unix socket is replaced if no process listens on it any more. The function
+    /// needs a runtime.
     pub(crate) fn bind(at: &Address) -> Result<Listener, String> {
         let listener = match at {
             Address::Tcp(address) => bind_tcp(*address),
@@ -54,15 +54,18 @@ impl Listener {
         listener.map_err(|error| format!("cannot listen on {at}: {error}"))
     }
 
-    /// The place of the listener. The port is the real one, where port 0 was asked for.
+    /// Returns the address of the listener. Its port is the real one, also where port 0 was asked
+    /// for.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Waits for a connection. May be dropped at any time without losing one.
+    /// Waits for a connection. The future may be dropped at any time without the loss of a
+    /// connection.
     ///
-    /// The system ends a connection whose client leaves bytes unread for the time `unread`, also
-    /// once the proxy has closed it: until then the system keeps those bytes in memory.
+    /// The system ends a connection whose client leaves bytes unread for the time `unread`. This
+    /// also holds once the proxy has closed the connection: until then the system keeps those bytes
+    /// in memory.
     pub(crate) async fn accept(&self, unread: Duration) -> Socket {
         persist(|| self.accept_once(unread)).await
     }
@@ -74,10 +77,11 @@ impl Listener {
         }
     }
 
-    /// Takes the connections that the system has accepted meanwhile; then the listener closes.
+    /// Takes the connections that the system has accepted meanwhile, and then closes the listener.
     ///
-    /// To their clients, these are connected. The iterator does not wait for others. The file of a
-    /// Unix socket is removed first, so that no client connects to a listener about to close.
+    /// To their clients, these connections are open. The iterator does not wait for others. The
+    /// file of a Unix socket is removed first, so that no client connects to a listener about to
+    /// close.
     pub(crate) fn into_backlog(self, unread: Duration) -> impl Iterator<Item = Socket> + Send {
         let Listener { kind, file, .. } = self;
         drop(file);
@@ -86,7 +90,7 @@ impl Listener {
             loop {
                 match accept.as_mut()?() {
                     Ok(socket) => return Some(socket),
-                    // The fault of one connection; there may be others behind it.
+                    // The fault is that of one connection, and others may wait behind it.
                     Err(error) if is_of_connection(&error) => {}
                     Err(_) => return None,
                 }
@@ -95,7 +99,7 @@ impl Listener {
     }
 }
 
-/// Accepts until it succeeds, with a pause after each failure.
+/// Accepts until a call succeeds, with a pause after each failure.
 async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F) -> Socket {
     let mut is_reported = false;
     loop {
@@ -111,7 +115,7 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
 
 type AcceptAtOnce = Box<dyn FnMut() -> io::Result<Socket> + Send>;
 
-/// The function asks the system, since the runtime learns of a connection later.
+/// Returns a function that asks the system directly: the runtime learns of a connection later.
 fn accept_at_once(kind: Kind, unread: Duration) -> Option<AcceptAtOnce> {
     match kind {
         Kind::Tcp(listener) => {
@@ -138,7 +142,8 @@ fn is_of_connection(error: &io::Error) -> bool {
 }
 
 fn tcp(stream: TcpStream, peer: SocketAddr, unread: Duration) -> Socket {
-    // These fail only on a connection that is already gone, as the first read will find out.
+    // These calls fail only on a connection that is already gone, and the first read finds that
+    // out.
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = rustix::net::sockopt::set_tcp_user_timeout(
@@ -156,7 +161,7 @@ fn unix(stream: UnixStream) -> Socket {
 
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A listener that was closed leaves connections behind, which keep the port for a minute.
+    // A listener that was closed leaves connections behind, and they keep the port for a minute.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let listener = socket.listen(BACKLOG)?;
@@ -181,7 +186,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     }
-    // A Unix socket knows at once. One that does not is full, so a process listens on it.
+    // A connection to a Unix socket is made or refused at once. Another outcome is a full backlog,
+    // so a process listens on the socket.
     match UnixStream::connect(path).now_or_never() {
         Some(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => Err(error),
@@ -189,7 +195,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of a Unix socket, removed at the end unless it is another one by then.
+/// The file of a Unix socket. A drop removes it, unless the path has another file by then.
 struct SocketFile {
     path: PathBuf,
     id: (u64, u64),
@@ -203,7 +209,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// The numbers of the device and of the file on it.
+/// Returns the number of the device, and of the file on it.
 fn id(path: &Path) -> io::Result<(u64, u64)> {
     let file = fs::symlink_metadata(path)?;
     Ok((file.dev(), file.ino()))
@@ -239,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Sends a byte each way.
+    /// Sends a byte each way, and checks that it arrives.
     async fn ping(socket: &mut Socket, client: &mut (impl Read + Write)) {
         client.write_all(b"?").unwrap();
         assert_eq!(socket.io.read_u8().await.unwrap(), b'?');
@@ -315,7 +321,7 @@ mod tests {
         first.accept().unwrap();
     }
 
-    /// To connect to such a socket would not return.
+    /// A connection to such a socket would not return.
     #[tokio::test]
     async fn a_live_socket_with_a_full_backlog_is_left_alone() {
         let folder = Folder::new();

@@ -17,7 +17,7 @@ use tokio_rustls::{TlsConnector, client};
 use super::*;
 use crate::proxy::settings::{Address, Certificate};
 
-/// A folder that is removed at the end.
+/// A folder that is removed when this value is dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -51,7 +51,8 @@ fn door(settings: Settings, tls: Option<&Arc<Tls>>) -> Door {
     Door { settings: Arc::new(settings), tls: tls.cloned(), counters: Arc::default() }
 }
 
-/// Every connection begins with a header, and the load balancer is trusted.
+/// Returns settings under which every connection begins with a header, and the load balancer is
+/// trusted.
 fn behind_load_balancer() -> Settings {
     let trust_proxy = vec!["10.0.0.0/8".parse().unwrap()];
     Settings { proxy_protocol: true, trust_proxy, ..Settings::default() }
@@ -61,7 +62,7 @@ fn of_load_balancer(io: impl Io + 'static) -> Socket {
     Socket { io: Box::new(io), peer: ip(LOAD_BALANCER) }
 }
 
-/// A connection that sends the parts, each in a read of its own, and then no more.
+/// Returns a connection that sends the two parts, each in a read of its own, and then its end.
 fn sends(first: &[u8], second: &[u8]) -> Socket {
     let read = Cursor::new(first.to_vec()).chain(Cursor::new(second.to_vec()));
     of_load_balancer(tokio::io::join(read, tokio::io::sink()))
@@ -81,7 +82,7 @@ fn v2_ipv6(source: &str) -> Vec<u8> {
     v2(0x21, 0x21, &[&source.octets()[..], &[0; 16], &[0x30, 0x39, 0, 80]].concat())
 }
 
-/// Headers with the addresses that they announce.
+/// Returns headers, each with the address that it announces.
 fn headers() -> Vec<(Vec<u8>, &'static str)> {
     vec![
         (b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(), "192.0.2.7"),
@@ -98,7 +99,7 @@ fn assert_time(elapsed: Duration, limit: Duration) {
     assert!(elapsed >= limit && elapsed < limit + Duration::from_millis(10), "{elapsed:?}");
 }
 
-/// The address for the connection and all that is read from it.
+/// Returns the address for the connection, and all bytes that are read from it.
 async fn opened(socket: Socket, door: &Door) -> Option<(IpAddr, Vec<u8>)> {
     let (mut stream, peer) = open(socket, door).await?;
     assert_eq!(peer.connected, ip(LOAD_BALANCER));
@@ -216,7 +217,7 @@ async fn headers_are_bounded() {
     assert_eq!(opened(sends(&line(108), REQUEST), &door).await, None);
     assert_eq!(door.counters.count(Event::ProxyHeader), 1);
 
-    // One that is longer is refused for its length, before the rest has come.
+    // A longer header is refused for its length, before the rest has come.
     let start = Instant::now();
     let (mut client, server) = duplex(4_096);
     client.write_all(&v2_ipv4(&[0; 2_049 - 12])[..16]).await.unwrap();
@@ -248,7 +249,7 @@ async fn a_peer_that_is_not_trusted_is_counted_and_closed_whatever_it_sends() {
     for header in [b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(), v2(0x20, 0, b""), Vec::new()] {
         assert_eq!(opened(sends(&header, REQUEST), &door).await, None);
     }
-    // One that sends nothing is not waited for.
+    // The proxy does not wait for a peer that sends nothing.
     let start = Instant::now();
     let (_client, server) = duplex(1);
     assert_eq!(opened(of_load_balancer(server), &door).await, None);
@@ -264,7 +265,7 @@ async fn a_header_is_not_looked_for_where_none_is_expected() {
     }
 }
 
-/// A client of a Unix socket is trusted if 127.0.0.1 is. All of it may be done in a task.
+/// A client of a Unix socket is trusted if 127.0.0.1 is. A task can accept and open a connection.
 #[tokio::test]
 async fn a_header_is_read_of_a_real_socket() {
     let folder = Folder::new();
@@ -284,7 +285,7 @@ async fn a_header_is_read_of_a_real_socket() {
     }
 }
 
-/// The time is for the header as a whole, so each byte does not begin it anew.
+/// The time is for the header as a whole, so a byte does not begin it anew.
 #[tokio::test(start_paused = true)]
 async fn a_header_that_is_not_finished_in_time_is_counted_and_closed() {
     let door = door(behind_load_balancer(), None);
@@ -308,7 +309,7 @@ async fn a_header_that_is_not_finished_in_time_is_counted_and_closed() {
     assert_eq!(door.counters.count(Event::ProxyHeader), 3);
 }
 
-/// A certificate in two files of a folder.
+/// Writes a certificate to two files of a folder.
 fn certificate(folder: &Folder, name: &str) -> (Certificate, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let files =
@@ -340,7 +341,7 @@ async fn shake_any<T: Io>(io: T, trusted: &CertificateDer<'static>) -> io::Resul
     shake(io, trusted, rustls::ALL_VERSIONS, "h2").await
 }
 
-/// Opens a connection of TLS in this process.
+/// Opens a connection of TLS within this process.
 async fn tls_pair(door: &Door, trusted: &CertificateDer<'static>) -> (Client<DuplexStream>, Stream) {
     let (client, server) = duplex(4_096);
     let (client, server) = tokio::join!(shake_any(client, trusted), open(of_load_balancer(server), door));
@@ -379,7 +380,7 @@ async fn tls_of_both_versions_and_both_protocols_is_opened() {
     assert_eq!(door.counters.count(Event::TlsHandshake), 0);
 }
 
-/// Both are there before the first read.
+/// The header and the handshake are there before the first read.
 #[tokio::test]
 async fn a_header_and_a_handshake_may_come_in_one_part() {
     let folder = Folder::new();
@@ -408,7 +409,7 @@ async fn a_connection_that_is_not_tls_is_counted_and_closed() {
     assert!(open(sends(b"", b""), &door).await.is_none());
     assert_eq!(door.counters.count(Event::TlsHandshake), 2);
 
-    // No protocol in common.
+    // The two sides have no protocol in common.
     let (client, server) = duplex(4_096);
     let shaking = shake(client, &trusted, rustls::ALL_VERSIONS, "h3");
     let (client, server) = tokio::join!(shaking, open(of_load_balancer(server), &door));
@@ -446,7 +447,7 @@ async fn a_certificate_is_replaced_under_a_live_connection() {
     ping(&mut after_server, &mut after).await;
     assert_eq!(after.get_ref().1.peer_certificates(), Some(&[new.clone()][..]));
 
-    // One that cannot be used changes nothing.
+    // Files that cannot be used change nothing.
     fs::write(&files.chain, "").unwrap();
     assert_eq!(tls.replace(&files), Err(format!("no certificate in {}", files.chain.display())));
     tls_pair(&door, &new).await;
@@ -508,7 +509,7 @@ async fn a_chain_of_two_certificates_is_sent_whole() {
     assert_eq!(client.get_ref().1.peer_certificates(), Some(&[first, second][..]));
 }
 
-/// Sends until it fails. The result is the time until then and the kind of the error.
+/// Sends until a write fails. Returns the time until then, and the kind of the error.
 async fn send_on(stream: &mut Stream) -> (Duration, ErrorKind) {
     let start = Instant::now();
     loop {
@@ -560,7 +561,7 @@ async fn a_client_of_a_real_socket_that_does_not_read_is_counted() {
     assert_eq!(door.counters.count(Event::SlowReader), 1);
 }
 
-/// A byte every 9 of 10 seconds is slow, and no fault of this kind.
+/// A byte every 9 of 10 seconds is slow, but no fault of this kind.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_on_is_not_closed() {
     let door = door(Settings::default(), None);
@@ -579,7 +580,7 @@ async fn a_client_that_reads_on_is_not_closed() {
     assert_eq!(door.counters.count(Event::SlowReader), 1);
 }
 
-/// A client may be silent for as long as it likes here: the server of requests bounds that.
+/// A client may be silent here for any time: the server of requests bounds that.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_has_nothing_to_read_is_not_closed() {
     let door = door(Settings::default(), None);

@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use super::Io;
 use crate::proxy::settings::Certificate;
 
-/// The certificate of new connections. TLS 1.2 and 1.3; HTTP/2 and HTTP/1.1 by ALPN.
+/// The certificate of new connections, for TLS 1.2 and 1.3. ALPN selects HTTP/2 or HTTP/1.1.
 pub(crate) struct Tls(RwLock<Arc<ServerConfig>>);
 
 impl Tls {
@@ -22,7 +22,7 @@ impl Tls {
         Ok(Tls(RwLock::new(config(files)?)))
     }
 
-    /// Reads both files again, for connections from here on. An error leaves all as it was.
+    /// Reads both files again, for new connections. An error changes nothing.
     pub(crate) fn replace(&self, files: &Certificate) -> Result<(), String> {
         let config = config(files)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
