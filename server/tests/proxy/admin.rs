@@ -1,4 +1,4 @@
-//! What those see who run the proxy, and who may change the limit.
+//! The admin pages: metrics, events, the page, and the change of a limit.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn start(args: &[&str]) -> Proxy {
     Proxy::start(&[args, &ADMIN].concat())
 }
 
-/// How things stand.
+/// Returns the state of the proxy, which is the first event of a new connection.
 fn event(proxy: &Proxy) -> Value {
     let mut client = proxy.admin();
     client.write(&format!("GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin));
@@ -140,7 +140,7 @@ fn a_post_needs_the_origin_of_the_page() {
     ] {
         assert_eq!(post(&host, &origin), 403, "{origin:?}");
     }
-    // Of a name that leads here, as its owner likes.
+    // A name of another owner that leads to this host.
     assert_eq!(post("evil.example", "Origin: http://evil.example\r\n"), 403);
     assert_eq!(event(&proxy)["limit"]["text"], "5/h burst 5");
     for host in [host, format!("localhost:{port}"), format!("LOCALHOST:{port}"), format!("[::1]:{port}")] {
@@ -171,10 +171,10 @@ fn nothing_is_served_to_a_name_of_others() {
     }
 }
 
-/// Far fewer seconds than a connection may be silent for.
+/// Far fewer seconds than the time for which a connection may be silent.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Metrics over a new connection, by a client without patience.
+/// Returns the metrics over a new connection, by a client that waits for `AT_ONCE` only.
 fn metrics_at_once(proxy: &Proxy) -> Message {
     let mut client = proxy.admin();
     client.0.get_ref().set_read_timeout(Some(AT_ONCE)).expect("not zero");
@@ -196,11 +196,11 @@ fn silent_connections_do_not_keep_others_from_the_metrics() {
         assert_eq!(metrics_at_once(&proxy).status, 200, "{start:?}");
         drop(silent);
     }
-    // Kept alive, and never read from.
+    // These connections are kept alive, and their clients read nothing.
     let asking: Vec<Client> = (0..100)
         .map(|_| {
             let mut client = proxy.admin();
-            // The proxy may have closed it by then.
+            // The proxy may have closed the connection by then.
             let _ = client.0.get_mut().write_all(format!("{head}\r\n").repeat(200).as_bytes());
             client
         })
@@ -222,7 +222,7 @@ fn readers_of_events_do_not_keep_others_from_the_metrics() {
     }
     assert_eq!(statuses[..16], [200; 16]);
     assert!(statuses[16..].iter().all(|status| *status == 503), "{statuses:?}");
-    // With silent ones beside them, which do not take the places of readers.
+    // Silent connections beside the readers do not take the readers' places.
     let _silent: Vec<Client> = (0..100).map(|_| proxy.admin()).collect();
     assert_eq!(metrics_at_once(&proxy).status, 200);
     for reader in &mut readers[..16] {
@@ -244,7 +244,7 @@ fn a_head_is_a_get_without_its_body() {
     let proxy = start(&[]);
     for path in ["/", "/events", "/metrics", "/healthz", "/readyz"] {
         let mut client = proxy.admin();
-        // On one connection: a body would be read as the next head.
+        // Both requests use one connection: a body would be read as the next head.
         for _ in 0..2 {
             client.write(&format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
             let head = Message::read_head(&mut client.0).expect("a response");
@@ -304,7 +304,7 @@ fn hosts_that_are_named_are_served() {
         assert_eq!(send("GET", "/metrics", host, "null"), 403, "{host}");
         assert_eq!(send("POST", "/limit", host, &format!("http://{host}")), 403, "{host}");
     }
-    // A proxy with TLS may be in front of a name, and of no address.
+    // A proxy with TLS may be in front of a name, but not of an address.
     assert_eq!(send("POST", "/limit", "admin.example", "https://admin.example"), 204);
     assert_eq!(send("POST", "/limit", "admin.example", "https://other.example"), 403);
     for host in ["localhost:8081", "127.0.0.1:8081"] {
@@ -331,7 +331,7 @@ fn a_key_from_a_header_is_told_as_a_digest() {
     assert!(!event.to_string().contains("script") && !metrics.contains("script"));
 }
 
-/// What a browser holds it to, and that it needs nothing else.
+/// The page is under a strict policy, and needs nothing but itself.
 #[test]
 fn the_page_is_in_one_piece() {
     let proxy = start(&[]);

@@ -1,4 +1,4 @@
-//! Signals that say stop.
+//! Signals to stop the proxy.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -36,12 +36,13 @@ fn a_signal_drains() {
     }
 }
 
-/// No byte is left and no reset, which would be an error.
+/// Checks that the connection ends without another byte. A reset would be an error.
 fn assert_closed(mut client: Client) {
     assert_eq!(client.0.read(&mut [0]).map_err(|error| error.kind()), Ok(0));
 }
 
-/// Requests at a slow upstream, and those that are only on their way, of connections that nobody may have accepted yet.
+/// Some requests wait at a slow upstream. Others are on their way, over connections that the proxy
+/// may not have accepted yet.
 #[test]
 fn all_who_have_asked_are_answered_after_sigterm() {
     const UNDER_WAY: usize = 40;
@@ -81,7 +82,7 @@ fn all_who_have_asked_are_answered_after_sigterm() {
     assert_eq!(proxy.exit_code(), Some(0));
 }
 
-/// Clients that ask and ask, on connections that are kept alive.
+/// Clients send requests without a pause, over connections that are kept alive.
 #[test]
 fn no_connection_is_reset_by_sigterm_under_load() {
     let mut proxy = Proxy::start(&["--limit", NO_LIMIT]);

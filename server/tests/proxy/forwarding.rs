@@ -1,4 +1,4 @@
-//! What passes on to the upstream, and back.
+//! The bytes that pass on to the upstream, and back.
 
 use std::sync::mpsc;
 
@@ -39,7 +39,8 @@ fn headers_of_one_hop_stay_there_and_the_upstream_learns_who_asked() {
     }
     assert_eq!(request.all("x-end"), ["2"]);
     assert_eq!(request.all("host"), [upstream.to_string()]);
-    // Named by the client's `Connection`, so its own is gone; what the proxy says stays.
+    // The client's `Connection` names these headers, so its own values are gone. The proxy's values
+    // stay.
     assert_eq!(request.all("x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!(request.all("x-forwarded-proto"), ["http"]);
     assert_eq!(request.all("x-forwarded-host"), ["shop.example:81"]);
@@ -89,7 +90,7 @@ fn a_request_body_streams_to_the_upstream() {
     client.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (chunk, part) in [("3\r\none\r\n", "one"), ("3\r\ntwo\r\n", "two"), ("0\r\n\r\n", "")] {
         client.write(chunk);
-        // Arrives while the rest has not even been sent.
+        // The part arrives before the rest has been sent.
         assert_eq!(parts.recv_timeout(PATIENCE).as_deref(), Ok(part));
     }
     assert_eq!(client.read().status, 200);
@@ -141,7 +142,7 @@ fn connections_to_the_upstream_are_reused() {
         let mut client = proxy.connect();
         (0..10).for_each(|_| assert_eq!(client.get("/").status, 200));
     }
-    // One, but for the moment between the end of a response and the return of its connection to the pool.
+    // The number would be 1 if each connection returned to the pool before the next request.
     let opened = connections.try_iter().count();
     assert!((1..50).contains(&opened), "100 requests took {opened} connections");
 }

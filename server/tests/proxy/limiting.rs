@@ -1,4 +1,4 @@
-//! Who is limited, and what a response says of it.
+//! The limit of each client, and its headers in a response.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -14,7 +14,7 @@ fn a_client_gets_its_burst_and_then_429_with_the_wait() {
         assert_eq!(reply.status, 200);
         assert!(reply.body.starts_with("GET /some/path?q=1 HTTP/1.1\n"), "{reply:?}");
     }
-    // The same connection, then another port of the same address: one bucket.
+    // The same connection, and then another port of the same address, share one bucket.
     for mut client in [client, proxy.connect()] {
         let refused = client.get("/");
         assert_eq!(refused.status, 429);
@@ -42,7 +42,7 @@ fn a_client_gets_its_burst_and_then_429_with_the_wait() {
 
 #[test]
 fn ipv4_and_ipv6_addresses_have_buckets_of_their_own() {
-    // A host without IPv6 has nothing to show here.
+    // On a host without IPv6 the test checks nothing.
     if TcpListener::bind("[::1]:0").is_err() {
         return;
     }
@@ -69,7 +69,7 @@ fn a_header_key_gives_each_value_a_bucket_and_falls_back_to_the_address() {
     let spellings = [
         "X-Api-Key: a\r\n",
         "x-api-key: b\r\n",
-        // A value that looks like the client's address is not the client's address.
+        // A value in the form of the client's address is not the client's address.
         "X-API-Key: 127.0.0.1\r\n",
         "",
     ];
@@ -77,7 +77,7 @@ fn a_header_key_gives_each_value_a_bucket_and_falls_back_to_the_address() {
         let statuses = [200, 200, 429].map(|_| client.get_with("/", key).status);
         assert_eq!(statuses, [200, 200, 429], "{key:?}");
     }
-    // Two values are no value; the address's bucket is empty by now.
+    // Two values count as none. The address's bucket is empty by now.
     assert_eq!(client.get_with("/", "X-Api-Key: c\r\nX-Api-Key: d\r\n").status, 429);
 }
 
@@ -89,10 +89,11 @@ fn what_a_trusted_proxy_says_is_believed() {
     let mut client = proxy.connect();
     for (forwarded, statuses) in [
         ("203.0.113.1", [200, 429]),
-        // From the right, up to the first that is not trusted: the rest is whatever that one says.
+        // The proxy reads from the right, up to the first address that is not trusted. The rest is
+        // a claim of that client.
         ("203.0.113.1, 203.0.113.2, 198.51.100.7", [200, 429]),
         ("203.0.113.3, 203.0.113.2", [429, 429]),
-        // Who is no address is not skipped.
+        // An entry that is no address is not skipped.
         ("203.0.113.4, unknown, 198.51.100.7", [200, 429]),
         ("2001:db8::1", [200, 429]),
         ("2001:db8::2", [429, 429]),

@@ -1,7 +1,8 @@
-//! `tollgate proxy` from the outside: its process, real sockets, HTTP written by hand.
+//! `tollgate proxy` from outside: its process, real sockets, and HTTP written by hand.
 //!
-//! Nothing here waits for time to pass. A quota of a few requests an hour makes the decisions those of the burst, an
-//! upstream in the test holds back what has to come later, and every read gives up after [`PATIENCE`].
+//! No test waits for time to pass. Under a quota of a few requests an hour, the burst alone
+//! decides. An upstream in the test holds back each response that has to come later. Every read
+//! gives up after [`PATIENCE`].
 
 mod admin;
 #[cfg(unix)]
@@ -14,6 +15,6 @@ mod routes;
 
 use std::time::Duration;
 
-/// Far more than anything here takes; only a failing test waits for it.
+/// A time far above that of each step. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NO_LIMIT: &str = "1000000/s burst 1000000";

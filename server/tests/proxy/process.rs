@@ -1,4 +1,4 @@
-//! The proxy as a process, clients and upstreams of it.
+//! The process of the proxy, its clients and its upstreams.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,11 +8,11 @@ use std::thread;
 
 use super::PATIENCE;
 
-/// The proxy's process, which ends with this value.
+/// The process of the proxy. A drop of this value ends it.
 pub(super) struct Proxy {
     child: Child,
     pub(super) address: SocketAddr,
-    /// Of `--admin`, if that is among the options.
+    /// The address of `--admin`, if that is among the options.
     pub(super) admin: SocketAddr,
     lines: Receiver<String>,
     errors: Receiver<String>,
@@ -38,7 +38,8 @@ impl Proxy {
         proxy
     }
 
-    /// The address that the first line with this in it tells. Of a Unix socket, nowhere.
+    /// Returns the address in the first line that begins with `before`. A Unix socket gives an
+    /// address that leads nowhere.
     fn told(&self, before: &str) -> SocketAddr {
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
@@ -55,7 +56,7 @@ impl Proxy {
         }
     }
 
-    /// Reads lines up to the first that has this in it.
+    /// Reads lines up to the first that contains `part`.
     pub(super) fn line_with(&self, part: &str) -> String {
         loop {
             let line = self.line();
@@ -65,7 +66,7 @@ impl Proxy {
         }
     }
 
-    /// The next line on stderr.
+    /// Returns the next line on stderr.
     pub(super) fn error(&self) -> String {
         self.errors.recv_timeout(PATIENCE).expect("the proxy complains")
     }
@@ -76,12 +77,13 @@ impl Proxy {
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
     }
 
-    /// A connection to the admin address.
+    /// Connects to the admin address.
     pub(super) fn admin(&self) -> Client {
         Client::connect(self.admin)
     }
 
-    /// A request to the admin address, with the `Host` and the `Origin` that a browser sends from there.
+    /// Sends a request to the admin address, with the `Host` and the `Origin` of a browser on its
+    /// page.
     pub(super) fn ask_admin(&self, method: &str, path: &str, body: &str) -> Message {
         let (host, length) = (self.admin, body.len());
         self.admin().send(&format!(
@@ -97,7 +99,7 @@ impl Proxy {
         Client::connect(self.address)
     }
 
-    /// Ends the process. The lines on stderr that were not read.
+    /// Ends the process, and returns the lines on stderr that were not read.
     #[allow(dead_code, reason = "the tests of smuggling use it")]
     pub(super) fn last_words(mut self) -> Vec<String> {
         self.child.kill().expect("it was started here");
@@ -111,7 +113,7 @@ impl Proxy {
 
     #[cfg(unix)]
     pub(super) fn exit_code(&mut self) -> Option<i32> {
-        // Its stdout closes when it ends, and the wait for that has a bound, which `wait` has not.
+        // The process closes its stdout at its end. This wait has a bound, and `wait` has none.
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(_) => (),
@@ -125,13 +127,14 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // The call fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The lines of a pipe, which has no read timeout; a channel has. The thread ends with the process.
+/// Returns the lines of a pipe over a channel, which has a read timeout. The thread ends with the
+/// process.
 fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -140,7 +143,7 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Runs the proxy to its end, which must come by itself.
+/// Runs the proxy until it ends by itself.
 pub(super) fn run(args: &[&str]) -> Output {
     let child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = child.id().to_string();
@@ -159,7 +162,7 @@ pub(super) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Serves every connection with `serve`, until the test process ends.
+/// Starts an upstream that serves every connection with `serve`, until the test process ends.
 pub(super) fn upstream(serve: impl Fn(BufReader<TcpStream>) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has an address");
@@ -176,8 +179,8 @@ pub(super) fn upstream(serve: impl Fn(BufReader<TcpStream>) + Send + Sync + 'sta
 
 /// Returns an address that refuses connections until the test process ends.
 ///
-/// A socket that does not listen keeps the port: the port of a closed listener may be given to the
-/// upstream of another test.
+/// A socket that does not listen keeps the port. Otherwise the port of a closed listener could be
+/// given to the upstream of another test.
 pub(super) fn refusing() -> SocketAddr {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
@@ -186,12 +189,13 @@ pub(super) fn refusing() -> SocketAddr {
     address
 }
 
-/// Gives every request the same response, and the test the requests' heads.
+/// Starts an upstream that gives every request the same response. The channel has the heads of the
+/// requests.
 pub(super) fn recording_upstream(response: &'static str) -> (SocketAddr, Receiver<Message>) {
     let (sender, requests): (Sender<Message>, _) = mpsc::channel();
     let address = upstream(move |mut connection| {
         while let Some(request) = Message::read_head(&mut connection) {
-            // A test that has seen enough may be gone.
+            // The test may have ended by then.
             let _ = sender.send(request);
             write(&connection, response);
         }
@@ -246,7 +250,7 @@ impl Client {
     }
 }
 
-/// A request or a response. `status` is 0 in a request.
+/// A request or a response. The `status` of a request is 0.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) start: String,
@@ -256,7 +260,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// None at the end of the connection.
+    /// Reads a head, or returns `None` at the end of the connection.
     pub(super) fn read_head(from: &mut impl BufRead) -> Option<Message> {
         let start = read_line(from).filter(|line| !line.is_empty())?;
         let status = start.strip_prefix("HTTP/1.").and_then(|rest| rest[2..].split(' ').next()?.parse().ok());
@@ -276,7 +280,7 @@ impl Message {
     }
 }
 
-/// The data of the next chunk, which is empty at the end.
+/// Reads the data of the next chunk, which is empty at the end.
 pub(super) fn read_chunk(from: &mut impl BufRead) -> String {
     let size = read_line(from).expect("a chunk");
     let mut data = vec![0; usize::from_str_radix(&size, 16).expect("a hexadecimal size")];

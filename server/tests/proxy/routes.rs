@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::process::{Client, Proxy, run};
 
-/// A file of this name for one test.
+/// Writes a file of this name for one test.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
     std::fs::write(&path, text).expect("it can be written");
@@ -15,7 +15,7 @@ fn start(file: &Path) -> Proxy {
     Proxy::start(&["--limit", "3/h burst 3", "--config", file.to_str().expect("it is a name")])
 }
 
-/// The number of granted requests, which are the first of `requests`.
+/// Returns the number of granted requests, which are the first of `requests`.
 fn granted(client: &mut Client, path: &str, requests: usize) -> usize {
     let statuses: Vec<u16> = (0..requests).map(|_| client.get(path).status).collect();
     let granted = statuses.iter().take_while(|status| **status == 200).count();
@@ -40,13 +40,13 @@ fn the_longest_prefix_has_the_limit() {
     for (path, burst) in [("/a/b/c?d", 2), ("/a?b", 1), ("/abc", 3), ("/dear", 2)] {
         assert_eq!(granted(&mut client, path, 4), burst, "{path}");
     }
-    // All of these are `/a` to many a server, and it is empty.
+    // Many servers take each of these for `/a`, whose bucket is empty.
     for path in ["/a/", "/a/c", "//a", "/./a", "/x/../a", "/%61", "/%2e%2E/%61", "http://a.example/a", "/A"] {
         assert_eq!(granted(&mut client, path, 1), 0, "{path}");
     }
     let refused = client.get("/a/b");
     assert_eq!(refused.header("ratelimit-policy"), Some("\"b\";q=2;w=3600"));
-    // The rest is under `--limit`, which `/abc` has used up.
+    // Other paths are under `--limit`, which `/abc` has used up.
     for path in ["/", "/b", "/dearest", "/%", "/%6"] {
         assert_eq!(granted(&mut client, path, 1), 0, "{path}");
     }
@@ -70,19 +70,19 @@ fn a_hangup_reads_the_file_again_and_tokens_are_kept() {
 
     let line = read_again(&(login("5/h burst 10") + "[[route]]\nprefix = \"/new\"\nlimit = \"1/h\"\n"));
     assert!(line.ends_with("5/h burst 10, tokens are kept"), "{line}");
-    // 2 of 5 were left, and are: not 7 and not 10.
+    // 2 of 5 tokens were left and are kept. Neither 7 nor 10 are there.
     let reply = client.get("/login");
     assert!(reply.header("ratelimit").is_some_and(|left| left.starts_with("\"/login\";r=1;")), "{reply:?}");
     assert_eq!(reply.header("ratelimit-policy"), Some("\"/login\";q=10;w=7200"));
     assert_eq!(granted(&mut client, "/login", 2), 1);
     assert_eq!(granted(&mut client, "/new", 2), 1);
 
-    // More than its words were laid out for.
+    // The limit exceeds the layout of the words, so the buckets begin anew.
     let line = read_again(&login("1000000/h burst 1000000"));
     assert!(line.contains("all buckets anew, since "), "{line}");
     assert_eq!(client.get("/login").status, 200);
 
-    // An empty file removes no limit, and one that does not name the route leaves it.
+    // An empty file removes no limit. A file that does not name the route leaves its limit.
     std::fs::write(&file, "").expect("it can be written");
     proxy.signal("-HUP");
     assert!(proxy.error().contains("empty"));
