@@ -13,19 +13,20 @@ use super::watched::{
 const HERE: [u8; 4] = [127, 0, 0, 1];
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
 
-/// A connection that is served.
+/// Opens a connection, and checks that it is served.
 fn served(proxy: &Proxy, from: [u8; 4]) -> Client {
     let mut client = connect_from(from, proxy.address);
     assert_eq!(client.send(GET).status, 200);
     client
 }
 
-/// A place of a connection comes back some time after its end.
+/// Opens connections until one is served: a place comes back some time after its connection has
+/// ended.
 fn served_at_last(proxy: &Proxy, from: [u8; 4]) -> Client {
     let begin = Instant::now();
     loop {
         let mut client = connect_from(from, proxy.address);
-        // The proxy may have closed it.
+        // The proxy may have closed the connection.
         let _ = client.0.get_ref().write_all(GET.as_bytes());
         if Message::read_head(&mut client.0).is_some_and(|head| head.status == 200) {
             return client;
@@ -46,7 +47,7 @@ fn an_address_has_as_many_as_it_may_and_another_has_its_own() {
     clients.pop();
     let _again = served_at_last(&proxy, HERE);
     assert!(is_closed(&mut connect_from(HERE, proxy.address)));
-    // Those that were taken first are served on.
+    // The connections that were accepted first are still served.
     clients.iter_mut().for_each(|client| assert_eq!(client.get("/").status, 200));
 }
 
@@ -59,7 +60,7 @@ fn a_trusted_network_has_no_such_bound() {
     assert_counts(&proxy, &[("connections_refused", 1)]);
 }
 
-/// Behind a PROXY header, the address is that of the header.
+/// Behind a PROXY header, the address is the one in the header.
 #[test]
 fn the_clients_behind_a_proxy_header_are_told_apart() {
     let options = "--connections-per-address 3 --trust-proxy 127.0.0.1 --proxy-protocol";
@@ -81,7 +82,7 @@ fn the_clients_behind_a_proxy_header_are_told_apart() {
     drop(clients);
 }
 
-/// A connection that was upgraded is one all the same.
+/// An upgraded connection still counts as a connection.
 #[test]
 fn a_websocket_is_a_connection() {
     let proxy = over(upgrading(), "--connections-per-address 3");
@@ -93,7 +94,7 @@ fn a_websocket_is_a_connection() {
     served_at_last(&proxy, HERE);
 }
 
-/// However few connections there may be in all, one address cannot take all of them.
+/// One address cannot take all connections, however few there may be in all.
 #[test]
 fn an_address_leaves_some_of_all_connections_to_others() {
     let script = "ulimit -n 100 && exec \"$0\" proxy --listen 127.0.0.1:0 --limit none";
@@ -118,10 +119,10 @@ fn an_address_leaves_some_of_all_connections_to_others() {
         (status, client) = connect(HERE);
     }
     assert!((50..100).contains(&taken.len()), "{} connections", taken.len());
-    // It is refused at once: no place of others is left to wait for.
+    // The connection is refused at once. It does not wait for a place that is left to others.
     assert!(is_closed(&mut client));
     assert_eq!(connect(ELSEWHERE).0, Some(200));
-    // Fails only if it has ended already.
+    // The call fails only if the process has already ended.
     let _ = child.kill();
     let _ = child.wait();
 }

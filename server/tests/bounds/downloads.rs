@@ -1,4 +1,4 @@
-//! Responses that stop, and clients that do not read theirs.
+//! Responses that stop, and clients that do not read their responses.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ fn a_response_that_stops_is_cut() {
     for (head, part, cut) in [
         ("Content-Length: 8", "abc", "abc"),
         ("Transfer-Encoding: chunked", "3\r\nabc\r\n", "3\r\nabc\r\n"),
-        // To the end of the connection, so that the client needs chunks to see a cut.
+        // The body ends with the connection, so the client needs chunks to see a cut.
         ("Connection: close", "abc", "3\r\nabc\r\n"),
     ] {
         let mut client = proxy.connect();
@@ -92,8 +92,8 @@ fn a_slow_and_steady_response_is_not_cut() {
     assert_counts(&proxy, &[]);
 }
 
-/// An upstream whose response to `/` never ends. It tells when the proxy has closed such a connection. Other paths get
-/// as many bytes as they say.
+/// Starts an upstream whose response to `/` never ends. The channel tells when the proxy has closed
+/// such a connection. Any other path is the number of bytes in its response.
 fn endless() -> (std::net::SocketAddr, Receiver<()>) {
     let (sender, closed) = mpsc::channel();
     let address = upstream(move |mut connection| {
@@ -124,10 +124,10 @@ fn a_client_that_does_not_read_is_disconnected() {
     client.write(GET);
     assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
     assert_counts(&proxy, &[("slow_readers", 1)]);
-    // What it has not read is lost.
+    // The rest of the response is lost.
     let _ = client.0.read_to_end(&mut Vec::new());
     assert_eq!(proxy.connect().get("/2").body, "xx");
-    // The same with a window of HTTP/2 that is larger than all buffers.
+    // The same holds for a window of HTTP/2 that is larger than all buffers.
     let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 0x7fff_ffff)]);
     client.open_window(0, 0x7fff_0000);
     client.get(1, "/");
@@ -137,7 +137,7 @@ fn a_client_that_does_not_read_is_disconnected() {
 }
 
 /// The system would keep the bytes that such a client does not read, after the proxy has closed the
-/// connection: for minutes, as long as the client acknowledges its probes.
+/// connection. It would keep them for minutes, as long as the client acknowledges its probes.
 #[test]
 fn a_client_that_does_not_read_leaves_no_bytes_behind() {
     let (address, closed) = endless();
@@ -169,14 +169,14 @@ fn a_client_that_opens_no_window_is_disconnected() {
         assert_counts(&proxy, &[("slow_readers", slow)]);
         assert_eq!(proxy.connect().get("/2").body, "xx", "{window}, {path}");
     }
-    // The window of the connection, where that of the stream is open.
+    // The window of the connection is closed here, and that of the stream is open.
     let mut client = Http2::connect(&proxy, &[(INITIAL_WINDOW, 1 << 20)]);
     client.get(1, "/100000");
     client.end();
     assert_counts(&proxy, &[("slow_readers", slow + 1)]);
 }
 
-/// Other requests of the connection do not make up for one whose response is not taken.
+/// Other requests of the connection do not make up for a response that the client does not take.
 #[test]
 fn a_response_that_waits_in_the_proxy_has_a_place() {
     let (address, _closed) = endless();
@@ -188,7 +188,7 @@ fn a_response_that_waits_in_the_proxy_has_a_place() {
     }
     client.get(5, "/2");
     assert_eq!(client.response(5).0, 429);
-    // The rest is taken.
+    // The client takes the rest.
     for stream in [1, 3] {
         client.open_window(stream, 10_000);
         assert_eq!(client.response(stream).1.len(), 5_000);
@@ -198,7 +198,7 @@ fn a_response_that_waits_in_the_proxy_has_a_place() {
     assert_counts(&proxy, &[("in_flight_per_key_timeouts", 1)]);
 }
 
-/// As long as the client takes another response, it has six times as long for this one, and no more.
+/// While the client takes another response, it has six times as long for this one, and no more.
 #[test]
 fn a_client_that_takes_another_response_is_disconnected_all_the_same() {
     let (address, closed) = endless();
@@ -216,7 +216,7 @@ fn a_client_that_takes_another_response_is_disconnected_all_the_same() {
     assert_counts(&proxy, &[("slow_readers", 1)]);
 }
 
-/// Each of several responses comes in turn, so each is slow.
+/// Several responses take turns, so each is slow.
 #[test]
 fn a_client_that_takes_large_responses_slowly_is_served() {
     let (address, _closed) = endless();

@@ -1,4 +1,4 @@
-//! Heads of requests: the time and the size that they may have, and the memory that they take.
+//! Heads of requests: the bounds on their time and their size, and their memory.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -49,7 +49,7 @@ fn a_connection_that_asks_nothing_more_is_closed() {
     assert_counts(&proxy, &[("request_head_timeouts", 2)]);
 }
 
-/// Writes the text again and again, at a pace, until the proxy closes the connection.
+/// Writes the bytes at a pace, over and over, until the proxy closes the connection.
 fn drip(client: &mut Client, bytes: &[u8]) {
     let begin = Instant::now();
     client.0.get_ref().set_read_timeout(Some(TIME / 10)).expect("not zero");
@@ -72,14 +72,14 @@ fn a_head_that_comes_byte_by_byte_has_the_same_time() {
     let mut client = proxy.connect();
     client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ");
     drip(&mut client, b"x");
-    // Of a request after another, too.
+    // The head of a later request has the same time.
     let mut client = proxy.connect();
     assert_eq!(client.send(GET).status, 200);
     client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ");
     drip(&mut client, b"x");
     // Empty lines may come before a request.
     drip(&mut proxy.connect(), b"\r\n");
-    // Frames that ask nothing.
+    // These frames request nothing.
     let mut client = proxy.connect();
     client.write(PREFACE);
     client.0.get_ref().write_all(&super::http2::frame(4, 0, 0, b"")).expect("the proxy reads");
@@ -107,7 +107,7 @@ fn a_head_is_at_most_48_kb_and_100_fields() {
         (0, 0, 5_000, [431, 431]),
     ] {
         let mut client = proxy.connect();
-        // The proxy may close before all is written.
+        // The proxy may close before all bytes are written.
         let _ = client.0.get_ref().write_all(head(target, field, fields).as_bytes());
         let status = client.read().status;
         assert!(statuses.contains(&status), "{target}, {field}, {fields}: {status}");
@@ -130,7 +130,7 @@ fn a_head_over_http2_has_the_same_bound() {
     assert_eq!(client.response(5).0, 200);
 }
 
-/// A number of `/proc/PID/status`, in KB, of the proxy that has this name in `Via`.
+/// Returns a number of `/proc/PID/status`, in KB, of the proxy with this name in `Via`.
 fn memory(via: &str, name: &str) -> u64 {
     let processes = fs::read_dir("/proc").expect("it is Linux").filter_map(Result::ok);
     let is_it =
@@ -142,7 +142,7 @@ fn memory(via: &str, name: &str) -> u64 {
     line.expect("it is there").trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Waits until the proxy has read each byte that was sent to it.
+/// Waits until the proxy has read all bytes that were sent to it.
 fn until_all_is_read(proxy: &Proxy) {
     let port = format!(":{:04X}", proxy.address.port());
     let begin = Instant::now();

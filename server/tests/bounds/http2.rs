@@ -23,7 +23,7 @@ pub(super) const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The setting `SETTINGS_HEADER_TABLE_SIZE`. At 0, fields do not refer to earlier ones.
+/// The setting `SETTINGS_HEADER_TABLE_SIZE`. If it is 0, fields do not refer to earlier ones.
 const TABLE: u16 = 1;
 /// The setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub(super) const INITIAL_WINDOW: u16 = 4;
@@ -31,12 +31,12 @@ pub(super) const INITIAL_WINDOW: u16 = 4;
 /// The longest payload of a frame.
 const LONGEST: usize = 16_384;
 
-/// A connection of HTTP/2. Flow control is the test's: no window is ever opened by itself.
+/// A connection of HTTP/2. The test controls the flow: no window opens by itself.
 pub(super) struct Http2 {
     pub(super) client: Client,
-    /// Bytes that the proxy takes on this connection.
+    /// Bytes that the proxy accepts on this connection.
     window: u32,
-    /// The streams' status, data, and whether that is all of it.
+    /// The status and the data of each stream, and whether the data is whole.
     streams: BTreeMap<u32, (u16, Vec<u8>, bool)>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields without compression. The first is the method.
+/// Returns a block of fields without compression, of which the first is the method.
 pub(super) fn fields(method: &str, path: &str, others: &[(&str, &str)]) -> Vec<u8> {
     let first = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "a")];
     let mut block = Vec::new();
@@ -70,13 +70,13 @@ pub(super) fn fields(method: &str, path: &str, others: &[(&str, &str)]) -> Vec<u
     block
 }
 
-/// The status, which is the first field of a response.
+/// Returns the status, which is the first field of a response.
 fn status(block: &[u8]) -> u16 {
     match block {
-        // The size of the table.
+        // A change of the size of the table.
         [0x20..=0x3f, rest @ ..] => status(rest),
         [first @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(first - 0x88)],
-        // The name of `:status`, and three digits with the code of Huffman or without.
+        // The name `:status`, and three digits, in the code of Huffman or not.
         [0x08 | 0x48, 3, a, b, c, ..] => {
             [a, b, c].iter().fold(0, |status, digit| status * 10 + u16::from(**digit - b'0'))
         }
@@ -110,7 +110,7 @@ impl Http2 {
         http2
     }
 
-    /// An error is a connection that the proxy has closed.
+    /// Writes bytes. An error is a connection that the proxy has closed.
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.client.0.get_ref().write_all(bytes)
     }
@@ -137,7 +137,7 @@ impl Http2 {
         self.headers(stream, END_STREAM, &fields("GET", "/", others));
     }
 
-    /// A request whose body is to come.
+    /// Sends the head of a request with a body.
     pub(super) fn post(&mut self, stream: u32) {
         self.headers(stream, 0, &fields("POST", "/", &[]));
     }
@@ -154,7 +154,8 @@ impl Http2 {
         self.write(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
     }
 
-    /// Reads a frame. `None` at the end of the connection, for which there may be a reason.
+    /// Reads a frame, or returns `None` at the end of the connection. The proxy may give a reason
+    /// for the end.
     fn read(&mut self) -> Option<(u8, u8, u32)> {
         let mut head = [0; 9];
         if let Err(error) = self.client.0.read_exact(&mut head) {
@@ -184,7 +185,7 @@ impl Http2 {
         Some((kind, flags, stream))
     }
 
-    /// Reads each frame that comes within this time. `false` at the end of the connection.
+    /// Reads each frame that comes within `time`. Returns `false` at the end of the connection.
     pub(super) fn read_for(&mut self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -205,7 +206,7 @@ impl Http2 {
         while !matches!(self.read().expect("the connection stays open"), (PING, ACK, 0)) {}
     }
 
-    /// Reads until the response to this stream is whole, or was reset: then its status is 0.
+    /// Reads until the response of this stream is whole, or was reset. The status of a reset is 0.
     pub(super) fn response(&mut self, stream: u32) -> (u16, Vec<u8>) {
         loop {
             if let Some((status, data, true)) = self.streams.get(&stream) {
@@ -238,7 +239,7 @@ impl Http2 {
         }
     }
 
-    /// Reads to the end of the connection, which the proxy makes.
+    /// Reads until the proxy ends the connection.
     pub(super) fn end(mut self) {
         let begin = Instant::now();
         while self.read().is_some() {
@@ -251,7 +252,7 @@ fn other_is_served(proxy: &Proxy) {
     assert_eq!(proxy.connect().send(GET).body, "ok");
 }
 
-/// The upstream has room for two requests at a time, and gets up to 1,000 that are taken back at once.
+/// The proxy has two places, and a client resets up to 1,000 requests at once.
 #[test]
 fn requests_that_are_reset_at_once_leave_no_place_behind() {
     let proxy = over(answering().0, "--in-flight 2");
@@ -279,14 +280,14 @@ fn a_flood_of_frames_stops_no_other_client() {
         frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]),
         frame(PING, 0, 0, &[0; 8]),
         frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
-        // A kind that there is not.
+        // A kind that does not exist.
         frame(99, 0, 0, &[0; 16]),
     ];
     let mut flooding = Vec::new();
     for flood in floods {
         let mut client = Http2::connect(&proxy, &[]);
         client.client.0.get_ref().set_write_timeout(Some(Duration::from_secs(5))).expect("not zero");
-        // No answer is read, so the proxy may stop reading, or close.
+        // The test reads no answer, so the proxy may stop reading, or close.
         let _ = client.try_write(&flood.repeat(1_000));
         other_is_served(&proxy);
         flooding.push(client);
@@ -302,14 +303,14 @@ fn a_head_that_goes_on_and_on_ends_the_connection() {
     {
         let mut client = Http2::connect(&proxy, &[]);
         client.write(&frame(HEADERS, END_STREAM, 1, &fields("GET", "/", &[])));
-        // The proxy may close before all is written.
+        // The proxy may close before all bytes are written.
         let _ = client.try_write(&frame(CONTINUATION, 0, 1, &continuation).repeat(10_000));
         client.end();
         other_is_served(&proxy);
     }
 }
 
-/// Such a frame is as cheap as none, and must not keep a request waiting for longer.
+/// An empty frame costs nothing, so it must not keep a request waiting for longer.
 #[test]
 fn empty_frames_are_no_progress_of_a_body() {
     let holding = Holding::start();
@@ -335,10 +336,10 @@ fn bodies_that_wait_in_the_proxy_have_256_kb_of_a_connection() {
     let mut first = proxy.connect();
     first.write(GET);
     let held = holding.next();
-    // These find no place, so their bodies wait in the proxy.
+    // These requests find no place, so their bodies wait in the proxy.
     let mut client = Http2::connect(&proxy, &[]);
     (1..200).step_by(2).for_each(|stream| client.post(stream));
-    // The window is opened once the proxy has its settings confirmed.
+    // The proxy opens the window once its settings are confirmed.
     client.ping();
     client.ping();
     let room = client.window;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::process::Proxy;
 use super::watched::{answering, assert_counts, on, over};
 
-/// An address for a proxy that has to be known before it starts.
+/// Returns an address for a proxy that has to be known before the proxy starts.
 ///
-/// The system gives such a port to no other test: it is below those that are given out by number 0.
+/// The system gives such a port to no other test: it is below the ports that the system chooses.
 fn free() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let candidates = iter::repeat_with(|| 20_000 + (process::id() + TAKEN.fetch_add(1, Relaxed)) % 10_000);
@@ -42,7 +42,7 @@ fn two_proxies_that_are_each_others_upstream_are_a_508() {
     let second = on(&another.to_string(), &[one], "");
     assert_loops(&first);
     assert_counts(&second, &[]);
-    // Each has a name of its own.
+    // Each proxy has a name of its own.
     assert_eq!(second.connect().get("/").status, 508);
     assert_counts(&second, &[("request_loops", 1)]);
 }
@@ -60,7 +60,7 @@ fn only_its_own_name_in_via_is_a_loop() {
     ] {
         assert_eq!(proxy.connect().get_with("/", &format!("Via: {via}\r\n")).status, status, "{via}");
     }
-    // Without a name for this one, others may have any.
+    // A proxy without a name of its own accepts any name of others.
     let proxy = over(answering().0, "");
     assert_eq!(proxy.connect().get_with("/", "Via: 1.1 tollgate\r\nVia: 1.1 edge\r\n").status, 200);
     assert_counts(&proxy, &[]);

@@ -1,7 +1,8 @@
-//! The bounds of `tollgate proxy`, from the outside: clients and upstreams that stand still, break off or flood.
+//! The bounds of `tollgate proxy`, from outside: clients and upstreams that stand still, break off
+//! or flood.
 //!
-//! Time-outs are fractions of a second here. A test waits for what follows one by reading a socket, and gives up after
-//! [`PATIENCE`].
+//! Time-outs are fractions of a second here. A test waits for the effect of one by reading a
+//! socket, and gives up after [`PATIENCE`].
 #![cfg(target_os = "linux")]
 
 mod connections;
@@ -19,6 +20,6 @@ mod watched;
 
 use std::time::Duration;
 
-/// Far more than anything here takes; only a failing test waits for it.
+/// A time far above that of each step. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NO_LIMIT: &str = "1000000/s burst 1000000";

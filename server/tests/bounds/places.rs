@@ -1,4 +1,4 @@
-//! Places of requests under way: waited for, and given back however a request ends.
+//! Places of requests under way. Requests wait for them, and give them back at any kind of end.
 
 use std::io::{self, Write};
 use std::thread;
@@ -36,7 +36,7 @@ fn a_busy_key_gets_429_and_a_busy_proxy_503_each_after_its_time_in_the_queue() {
         &proxy,
         &[("in_flight_per_key_timeouts", 1), ("in_flight_timeouts", 1), ("requests_under_way", 4)],
     );
-    // One that waits gets the place that is given back.
+    // A request that waits gets the place that is given back.
     let mut client = ask(3);
     drop(second);
     let mut held = holding.next();
@@ -44,7 +44,8 @@ fn a_busy_key_gets_429_and_a_busy_proxy_503_each_after_its_time_in_the_queue() {
     assert_eq!(client.read().body, "ok");
 }
 
-/// Requests in the queue of a key are as many as its connections may be, however many come on each.
+/// The bound on the queue of a key is the bound on its connections, however many requests come on
+/// each.
 #[test]
 fn a_key_with_a_full_queue_gets_429_at_once() {
     let holding = Holding::start();
@@ -53,12 +54,13 @@ fn a_key_with_a_full_queue_gets_429_at_once() {
     client.get(1, "/");
     let held = holding.next();
     (3..43).step_by(2).for_each(|stream| client.get(stream, "/"));
-    // One has a place, and three wait.
+    // One request has a place, and three wait.
     assert_eq!(client.statuses(17), [429; 17]);
     drop(held);
 }
 
-/// Ten clients of one address misbehave in one way each time. Another address is served meanwhile, and never waits.
+/// Ten clients of one address misbehave in one way each time. Another address is served meanwhile,
+/// and never waits.
 #[test]
 fn one_address_cannot_take_all_places() {
     for (kind, request) in [
@@ -89,7 +91,7 @@ fn one_address_cannot_take_all_places() {
                 (client, http2)
             })
             .collect();
-        // As many as there can be of it.
+        // The key has all requests under way that it may have.
         await_count(&proxy, "requests_under_way", 2);
         for _ in 0..10 {
             let mut client = connect_from([127, 0, 0, 2], proxy.address);
@@ -101,11 +103,11 @@ fn one_address_cannot_take_all_places() {
     }
 }
 
-/// Two places, and more rounds than there could be places lost without notice.
+/// The options for two places. There are more rounds than places that could be lost without notice.
 const OPTIONS: &str = "--in-flight 2 --timeout queue=10s";
 const ROUNDS: usize = 50;
 
-/// All places are there, and none is taken.
+/// Checks that no place is taken, and that a request is served.
 fn assert_whole(proxy: &Proxy, path: &str) {
     await_count(proxy, "requests_under_way", 0);
     assert_eq!(proxy.connect().get(path).status, 200);
@@ -127,9 +129,11 @@ fn a_place_comes_back_after_a_response() {
     assert_whole(&proxy, "/");
 }
 
-/// An upstream that answers `/` with 200, breaks off a response to `/broken`, answers nothing to `/silent`, and never
-/// ends the response to `/endless`. It breaks off the body of `/cut`: then the proxy's response may also break off, or
-/// have no head, if all that arrived at once.
+/// Starts an upstream that answers `/` with 200, and misbehaves for the paths below.
+///
+/// It breaks off a response to `/broken`, answers nothing to `/silent`, and never ends the response
+/// to `/endless`. It breaks off the body of `/cut`. Then the proxy's response may also break off,
+/// or have no head if all of it arrived at once.
 fn moody() -> std::net::SocketAddr {
     upstream(|mut connection| {
         while let Some(head) = Message::read_head(&mut connection) {
@@ -243,7 +247,7 @@ fn a_client_that_leaves_while_it_waits_takes_no_place() {
         held.write(OK);
         assert_eq!(client.read().body, "ok");
     }
-    // No connection of one that left is made, so these are next.
+    // No connection is made for a client that has left, so these requests are next.
     for _ in 0..4 {
         let mut client = proxy.connect();
         client.write("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -292,7 +296,7 @@ fn a_place_comes_back_after_the_end_of_a_websocket() {
     assert_whole(&proxy, "/");
 }
 
-/// Each asks for an upload that it does not need to send, and for a response that it does not read.
+/// Each client requests a response, reads at most its head, and leaves.
 #[test]
 fn a_place_comes_back_from_each_of_many_clients_at_a_time() {
     let proxy = over(moody(), OPTIONS);

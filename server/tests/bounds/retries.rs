@@ -1,4 +1,4 @@
-//! Requests that are sent again, and those that must not be.
+//! Requests that are sent again, and requests that must not be.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::thread;
 use super::process::{Client, Message, Proxy, refusing, upstream};
 use super::watched::{Holding, OK, answering, assert_counts, numbers, over, over_all};
 
-/// How often each path was seen with a method.
+/// The number of requests for each path with a method.
 type Seen = Arc<Mutex<BTreeMap<String, usize>>>;
 
 fn note(seen: &Seen, head: &Message) {
@@ -22,7 +22,7 @@ fn most(seen: &Seen, method: &str) -> usize {
     seen.iter().filter(|(asked, _)| asked.starts_with(method)).map(|(_, times)| *times).max().unwrap_or(0)
 }
 
-/// Closes each connection as soon as a second request has arrived on it.
+/// Starts an upstream that closes each connection once a second request has arrived on it.
 fn closes_at_the_second_request() -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let noted = seen.clone();
@@ -37,7 +37,7 @@ fn closes_at_the_second_request() -> (SocketAddr, Seen) {
     (address, seen)
 }
 
-/// Closes each connection after a response that does not say so.
+/// Starts an upstream that closes each connection after a response, without notice.
 fn closes_after_each_response() -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let noted = seen.clone();
@@ -50,7 +50,8 @@ fn closes_after_each_response() -> (SocketAddr, Seen) {
     (address, seen)
 }
 
-/// Four clients ask 150 times each, each time for another path. The number of responses by their status.
+/// Sends 150 requests from each of four clients, each for another path. Returns the number of
+/// responses of each status.
 fn ask_600(proxy: &Proxy, method: &str) -> BTreeMap<u16, usize> {
     let statuses: Mutex<BTreeMap<u16, usize>> = Mutex::default();
     thread::scope(|scope| {
@@ -89,7 +90,8 @@ fn a_post_is_never_sent_twice() {
     }
 }
 
-/// The upstream takes a request that it does not answer. Another attempt would be seen by the second `next`.
+/// The upstream takes a request and does not answer it. The second `next` would see another
+/// attempt.
 #[test]
 fn a_request_with_a_body_is_not_sent_again() {
     let holding = Holding::start();
@@ -116,7 +118,7 @@ fn a_request_with_a_body_is_not_sent_again() {
         assert!(holding.try_next().is_none(), "{head:?}");
         assert_counts(&proxy, &[("upstream_errors", count as u64 + 1)]);
     }
-    // One without a body is, if it may be.
+    // A request without a body is sent again, if its method allows that.
     for (request, attempts) in
         [("PUT", 2), ("DELETE", 2), ("OPTIONS", 2), ("HEAD", 2), ("POST", 1), ("PATCH", 1)]
     {
@@ -130,7 +132,7 @@ fn a_request_with_a_body_is_not_sent_again() {
     }
 }
 
-/// A chunked body of a `GET` is read before, so that it is whole in another attempt.
+/// A chunked body of a `GET` is read first, so it is whole in another attempt.
 #[test]
 fn a_get_whose_body_was_read_is_sent_again_whole() {
     let holding = Holding::start();
@@ -162,7 +164,7 @@ fn an_upstream_that_refuses_connections_is_passed_over() {
                 assert_eq!(client.send(post).status, 200);
             }
         }
-        // It is tried once a second, not by every other request.
+        // The upstream is tried once a second, not by every other request.
         let retries = numbers(&mut proxy.admin())["upstream_retries"];
         assert!((1..30).contains(&retries), "{retries} retries");
     }
@@ -175,7 +177,7 @@ fn an_upstream_that_refuses_connections_is_passed_over() {
     assert_counts(&proxy, &[("upstream_errors", 2), ("upstream_retries", 2)]);
 }
 
-/// A chunked body is whole until a connection has come about.
+/// A chunked body is whole until a connection is made.
 #[test]
 fn a_chunked_body_goes_to_the_upstream_that_is_reached() {
     let refusing = refusing();

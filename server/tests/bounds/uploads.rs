@@ -1,4 +1,5 @@
-//! Bodies of requests that stop, break off or are malformed; and upstreams that do not take or answer them.
+//! Bodies of requests that stop, break off or are malformed. Upstreams that do not take or answer
+//! them.
 
 use std::io::Write;
 use std::thread;
@@ -41,7 +42,7 @@ fn a_body_that_stops_is_a_408_and_the_upstream_connection_ends() {
     assert_counts(&proxy, &[("request_body_timeouts", 5)]);
 }
 
-/// The body of a method that rarely has one is read before the upstream is asked.
+/// With a method that rarely has a body, the proxy reads the body before it asks the upstream.
 #[test]
 fn a_body_of_a_get_that_stops_is_a_408() {
     let holding = Holding::start();
@@ -69,7 +70,7 @@ fn a_client_that_asked_for_100_continue_and_sends_nothing_is_a_408() {
     assert_counts(&proxy, &[("request_body_timeouts", 1)]);
 }
 
-/// It takes longer than any of the time-outs, and no pause does.
+/// The body takes longer than each of the time-outs, but no pause does.
 #[test]
 fn a_slow_and_steady_body_is_not_cut() {
     let holding = Holding::start();
@@ -109,7 +110,7 @@ fn an_upstream_that_never_answers_is_a_504() {
         let mut client = proxy.connect();
         client.write(&request);
         let mut held = holding.next();
-        // A response that has begun is not yet one.
+        // A response that has begun is not yet a response.
         held.write("HTTP/1.1 200 OK\r\nContent-");
         answers(&mut client, 504);
         assert!(begin.elapsed() >= TIME);
@@ -118,7 +119,7 @@ fn an_upstream_that_never_answers_is_a_504() {
     assert_counts(&proxy, &[("response_head_timeouts", 2)]);
 }
 
-/// As long as the client is the slow side, the upstream has time.
+/// The upstream has time as long as the client is the slow side.
 #[test]
 fn an_upstream_has_its_time_from_the_end_of_the_body() {
     let holding = Holding::start();
@@ -130,7 +131,7 @@ fn an_upstream_has_its_time_from_the_end_of_the_body() {
         quiet(&mut client, TIME / 3);
         client.write(byte);
     }
-    // One pause longer than the upstream's time.
+    // One pause is longer than the upstream's time.
     quiet(&mut client, TIME * 2);
     let begin = Instant::now();
     client.write("efgh");
@@ -148,7 +149,7 @@ fn an_upstream_that_does_not_read_the_body_is_a_504() {
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
     let held = holding.next();
     let stream = client.0.get_ref().try_clone().expect("it is open");
-    // Ends when the proxy closes the connection.
+    // The thread ends when the proxy closes the connection.
     let writer = thread::spawn(move || while (&stream).write_all(&[b'x'; 65_536]).is_ok() {});
     answers(&mut client, 504);
     drop(client);
@@ -158,7 +159,7 @@ fn an_upstream_that_does_not_read_the_body_is_a_504() {
     assert_counts(&proxy, &[("response_head_timeouts", 1)]);
 }
 
-/// A listener that accepts nothing, and has as many connections waiting as it may.
+/// The upstream is a listener that accepts nothing. Its backlog is full.
 #[test]
 fn an_upstream_that_does_not_accept_is_a_504() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -236,7 +237,8 @@ fn a_body_that_is_cut_is_a_400() {
     assert_counts(&proxy, &[("request_bodies_broken", broken + 1)]);
 }
 
-/// The upstream answers at once, reads nothing more and closes nothing. Each client goes on, byte by byte.
+/// The upstream answers at once, reads nothing more and closes nothing. Each client goes on, byte
+/// by byte.
 #[test]
 fn a_body_that_goes_on_after_the_response_has_a_place() {
     let holding = Holding::start();
@@ -262,13 +264,13 @@ fn a_body_that_goes_on_after_the_response_has_a_place() {
     let mut third = ask(&proxy);
     answers(&mut third, 429);
     assert_counts(&proxy, &[("in_flight_per_key_timeouts", 2), ("requests_under_way", 2)]);
-    // They end by the clients' leaving.
+    // The uploads end because their clients leave.
     for (client, held) in uploads {
         drop(client);
         held.rest();
     }
     await_count(&proxy, "requests_under_way", 0);
-    // And by the time of a body.
+    // An upload also ends by the time-out of a body.
     http2.post(3);
     let mut held = holding.next();
     held.write(OK);
@@ -277,7 +279,7 @@ fn a_body_that_goes_on_after_the_response_has_a_place() {
     await_count(&proxy, "requests_under_way", 0);
 }
 
-/// The response to a large upload may come before its end. The client learns of it.
+/// The response to a large upload may come before the end of the body. The client gets it.
 #[test]
 fn a_response_before_the_end_of_the_body_arrives() {
     let holding = Holding::start();
@@ -288,7 +290,7 @@ fn a_response_before_the_end_of_the_body_arrives() {
     held.write("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong");
     let reply = client.read();
     assert_eq!((reply.status, &*reply.body), (413, "long"));
-    // The rest of the body, and another request on the same connections.
+    // The rest of the body and another request use the same connections.
     client.write("abcdefgh");
     assert_eq!(held.read(8), b"abcdefgh");
     client.write(GET);
@@ -297,7 +299,7 @@ fn a_response_before_the_end_of_the_body_arrives() {
     assert_eq!(client.read().body, "ok");
 }
 
-/// Parts may come one by one from an upload to its upstream and back, at the same time.
+/// An upload and its response may pass on their parts one by one, at the same time.
 #[test]
 fn both_bodies_may_be_on_their_way_at_a_time() {
     let holding = Holding::start();

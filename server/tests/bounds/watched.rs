@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::process::{Client, Message, Proxy, upstream, url};
 use super::{NO_LIMIT, PATIENCE};
 
-/// A proxy without a limit over this upstream.
+/// Starts a proxy without a limit over this upstream.
 pub(super) fn over(upstream: SocketAddr, options: &str) -> Proxy {
     over_all(&[upstream], options)
 }
@@ -19,7 +19,7 @@ pub(super) fn over_all(upstreams: &[SocketAddr], options: &str) -> Proxy {
     on("127.0.0.1:0", upstreams, options)
 }
 
-/// The options are separated by spaces.
+/// Starts a proxy without a limit at an address. Spaces separate the options.
 pub(super) fn on(listen: &str, upstreams: &[SocketAddr], options: &str) -> Proxy {
     let urls: Vec<String> = upstreams.iter().map(|upstream| url(*upstream)).collect();
     let mut args = vec!["--limit", NO_LIMIT, "--admin", "127.0.0.1:0"];
@@ -28,7 +28,8 @@ pub(super) fn on(listen: &str, upstreams: &[SocketAddr], options: &str) -> Proxy
     Proxy::start_on(listen, &args)
 }
 
-/// All numbers of `/metrics` about the proxy, by their names without `tollgate_proxy_` and `_total`.
+/// Returns all numbers of `/metrics` about the proxy, by their names without `tollgate_proxy_` and
+/// `_total`.
 pub(super) fn numbers(admin: &mut Client) -> BTreeMap<String, u64> {
     let host = admin.0.get_ref().peer_addr().expect("it is connected");
     let metrics = admin.send(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n")).body;
@@ -37,7 +38,7 @@ pub(super) fn numbers(admin: &mut Client) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Waits until these are the numbers, and all others are 0, but for the changes of a limit.
+/// Waits until these are the numbers, and all others are 0. Changes of a limit do not count.
 pub(super) fn assert_counts(proxy: &Proxy, counts: &[(&str, u64)]) {
     let mut admin = proxy.admin();
     let begin = Instant::now();
@@ -51,7 +52,7 @@ pub(super) fn assert_counts(proxy: &Proxy, counts: &[(&str, u64)]) {
     }
 }
 
-/// Waits until one of the numbers has this value.
+/// Waits until the number of this name is `count`.
 pub(super) fn await_count(proxy: &Proxy, name: &str, count: u64) {
     let mut admin = proxy.admin();
     let begin = Instant::now();
@@ -60,7 +61,7 @@ pub(super) fn await_count(proxy: &Proxy, name: &str, count: u64) {
     }
 }
 
-/// All bytes up to the end of the connection, which the other side makes.
+/// Reads all bytes until the other side ends the connection.
 pub(super) fn rest(client: &mut Client) -> Vec<u8> {
     let mut bytes = Vec::new();
     match client.0.read_to_end(&mut bytes) {
@@ -70,7 +71,8 @@ pub(super) fn rest(client: &mut Client) -> Vec<u8> {
     }
 }
 
-/// Whether the connection was closed or reset before another byte came. Waits for one of them.
+/// Returns whether the connection was closed or reset before another byte came. It waits for one of
+/// them.
 pub(super) fn is_closed(client: &mut Client) -> bool {
     match client.0.read(&mut [0]) {
         Ok(read) => read == 0,
@@ -79,7 +81,7 @@ pub(super) fn is_closed(client: &mut Client) -> bool {
     }
 }
 
-/// Nothing arrives for this time. It is the pace of a slow client.
+/// Checks that nothing arrives for this time, which is the pace of a slow client.
 pub(super) fn quiet(client: &mut Client, time: Duration) {
     client.0.get_ref().set_read_timeout(Some(time)).expect("not zero");
     let mut byte = [0];
@@ -109,7 +111,7 @@ pub(super) fn connect_from(from: [u8; 4], to: SocketAddr) -> Client {
     Client(BufReader::new(stream))
 }
 
-/// An upstream that holds each request back, until the test says go on.
+/// An upstream that holds each request back until the test answers it.
 pub(super) struct Holding {
     pub(super) address: SocketAddr,
     requests: Receiver<Held>,
@@ -122,12 +124,13 @@ pub(super) struct Held {
 }
 
 impl Holding {
-    /// A connection is handed over with its first request, and is the test's from there on.
+    /// Starts the upstream. It hands a connection over with its first request, and leaves the rest
+    /// to the test.
     pub(super) fn start() -> Holding {
         let (sender, requests): (Sender<Held>, _) = mpsc::channel();
         let address = upstream(move |mut connection| {
             if let Some(head) = Message::read_head(&mut connection) {
-                // A test that has seen enough may be gone.
+                // The test may have ended by then.
                 let _ = sender.send(Held { head, connection });
             }
         });
@@ -138,7 +141,7 @@ impl Holding {
         self.requests.recv_timeout(PATIENCE).expect("the upstream is asked")
     }
 
-    /// A request that has arrived by now.
+    /// Returns a request that has already arrived.
     pub(super) fn try_next(&self) -> Option<Held> {
         self.requests.try_recv().ok()
     }
@@ -146,11 +149,11 @@ impl Holding {
 
 impl Held {
     pub(super) fn write(&mut self, text: &str) {
-        // The proxy may have closed it.
+        // The proxy may have closed the connection.
         let _ = self.connection.get_ref().write_all(text.as_bytes());
     }
 
-    /// All bytes up to the end of the connection, which the proxy makes.
+    /// Reads all bytes until the proxy ends the connection.
     pub(super) fn rest(self) -> Vec<u8> {
         rest(&mut Client(self.connection))
     }
@@ -162,7 +165,7 @@ impl Held {
     }
 }
 
-/// Answers each request with 200 and `ok`, and counts the connections.
+/// Starts an upstream that answers each request with 200 and `ok`, and counts the connections.
 pub(super) fn answering() -> (SocketAddr, Arc<Mutex<usize>>) {
     let connections = Arc::new(Mutex::new(0));
     let counted = connections.clone();
@@ -179,7 +182,8 @@ pub(super) fn answering() -> (SocketAddr, Arc<Mutex<usize>>) {
     (address, connections)
 }
 
-/// An upstream that upgrades connections, and sends back each byte. Without an upgrade it answers 200.
+/// Starts an upstream that upgrades connections, and sends each byte back. Without an upgrade it
+/// answers 200.
 pub(super) fn upgrading() -> SocketAddr {
     upstream(|mut connection| {
         while let Some(head) = Message::read_head(&mut connection) {
@@ -197,7 +201,7 @@ pub(super) fn upgrading() -> SocketAddr {
     })
 }
 
-/// A WebSocket whose upstream has sent back a byte.
+/// Opens a WebSocket whose upstream has sent back a byte.
 pub(super) fn websocket(proxy: &Proxy) -> Client {
     let mut client = proxy.connect();
     client.write(UPGRADE);
