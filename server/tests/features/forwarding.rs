@@ -1,4 +1,4 @@
-//! The headers that tell the upstream of the client.
+//! The headers that tell the upstream about the client.
 
 use super::process::{Message, Proxy, recording_upstream, url};
 use super::support::Http2;
@@ -6,7 +6,7 @@ use super::{NO_LIMIT, PATIENCE};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// The values of a test that must never arrive from a peer that is not trusted.
+/// Values of a test that must never arrive from a peer that is not trusted.
 const CLAIMS: [(&str, &str); 13] = [
     ("x-forwarded-for", "203.0.113.1"),
     ("x-forwarded-proto", "https"),
@@ -23,7 +23,7 @@ const CLAIMS: [(&str, &str); 13] = [
     ("x_forwarded-port", "31337"),
 ];
 
-/// The request that arrives at the upstream, over both versions.
+/// Returns the request that arrives at the upstream, over each version of HTTP.
 fn arrives(options: &[&str], headers: &[(&str, &str)]) -> [(Proxy, Message); 2] {
     [false, true].map(|is_http2| {
         let (upstream, requests) = recording_upstream(OK);
@@ -39,7 +39,7 @@ fn arrives(options: &[&str], headers: &[(&str, &str)]) -> [(Proxy, Message); 2] 
     })
 }
 
-/// All names of a request that tell of a client, also in other spellings.
+/// Returns all names of headers in a request that tell about a client, also in other spellings.
 fn told(request: &Message) -> Vec<&str> {
     let tells = |name: &str| {
         let name = name.replace('_', "-");
@@ -80,7 +80,7 @@ fn no_claim_of_a_peer_that_is_not_trusted_arrives() {
     for (proxy, request) in arrives(&[], &CLAIMS) {
         assert_own(&proxy, &request);
     }
-    // Of a proxy, but of another network.
+    // The trusted proxy is of another network.
     for (proxy, request) in arrives(&["--trust-proxy", "10.0.0.0/8"], &CLAIMS) {
         assert_own(&proxy, &request);
     }
@@ -96,7 +96,7 @@ fn the_words_of_a_trusted_peer_stay_and_the_lists_grow() {
         ("x-forwarded-port", "443"),
         ("x-real-ip", "203.0.113.4"),
         ("forwarded", "for=203.0.113.3;proto=https;by=\"open"),
-        // An upstream may take these for the same as those with hyphens.
+        // An upstream may take these names for those with hyphens.
         ("x_forwarded_for", "198.51.100.1"),
         ("x_forwarded_proto", "gopher"),
     ];
@@ -106,7 +106,7 @@ fn the_words_of_a_trusted_peer_stay_and_the_lists_grow() {
         assert_eq!(request.all("x-forwarded-host"), ["www.example"]);
         assert_eq!(request.all("x-forwarded-port"), ["443"]);
         assert_eq!(request.all("x-real-ip"), ["203.0.113.4"]);
-        // A line of its own, which the open quote before it does not swallow.
+        // The proxy's value has a line of its own, which the open quote before it does not swallow.
         let own = "for=127.0.0.1;proto=http;host=\"shop.example:81\"";
         assert_eq!(request.all("forwarded"), ["for=203.0.113.3;proto=https;by=\"open", own]);
         assert!(request.headers.iter().all(|header| !header.0.contains('_')), "{request:?}");
@@ -115,7 +115,7 @@ fn the_words_of_a_trusted_peer_stay_and_the_lists_grow() {
 
 #[test]
 fn the_lacks_of_a_trusted_peer_are_filled_in() {
-    // Said twice is not said.
+    // A header with two values counts as missing.
     let twice = [("x-forwarded-proto", "https"), ("x-forwarded-proto", "http"), ("x-real-ip", "203.0.113.9")];
     for (proxy, request) in arrives(&["--trust-proxy", "127.0.0.1"], &twice) {
         assert_eq!(told(&request), OURS, "{request:?}");
@@ -126,7 +126,7 @@ fn the_lacks_of_a_trusted_peer_are_filled_in() {
         assert_eq!(request.all("x-real-ip"), ["203.0.113.9"]);
     }
     for (_, request) in arrives(&["--trust-proxy", "127.0.0.1"], &[("x-forwarded-for", "203.0.113.1")]) {
-        // The client, and not the peer.
+        // The value is the address of the client, and not of the peer.
         assert_eq!(request.all("x-real-ip"), ["203.0.113.1"]);
     }
 }

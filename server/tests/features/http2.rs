@@ -63,7 +63,7 @@ fn a_stream_does_not_wait_for_another() {
     assert_eq!(block_on(slow).expect("no panic").expect("a response").status, 200);
 }
 
-/// RFC 9113, 8.2.3: a client may split the list, and HTTP/1.1 has one field line for it.
+/// A client may split the list, and HTTP/1.1 has one field line for it (RFC 9113, 8.2.3).
 #[test]
 fn cookies_are_one_line_to_the_upstream() {
     let (upstream, requests) = recording_upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");

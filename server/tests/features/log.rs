@@ -11,13 +11,13 @@ use super::{NO_LIMIT, PATIENCE};
 fn object(line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     assert!(value.is_object(), "{line}");
-    // Of two equal names, a reader takes either.
+    // If two names are equal, a parser takes either.
     let names = line.matches("\"target\":").count();
     assert!(names <= 1, "{line}");
     value
 }
 
-/// The next line of the access log, as JSON.
+/// Returns the next line of the access log, as JSON.
 fn access(proxy: &Proxy) -> Value {
     let value = object(&proxy.error());
     assert_eq!(value["message"], "request", "{value}");
@@ -41,7 +41,7 @@ fn a_line_of_json_for_each_request() {
         assert!(line["duration_ms"].as_f64().is_some_and(|time| time >= 0.0), "{line}");
         assert_eq!((&line["level"], line["timestamp"].is_string()), (&"INFO".into(), true), "{line}");
     }
-    // The same form of a target in HTTP/2.
+    // The target has the same form in HTTP/2.
     assert_eq!(Http2::connect(proxy.address).get("http://a.example/h2?x", &[]).status, 200);
     let line = access(&proxy);
     assert_eq!((&line["target"], &line["version"]), (&"/h2?x".into(), &"HTTP/2.0".into()), "{line}");
@@ -67,13 +67,13 @@ fn a_target_forges_no_line_and_no_escape_sequence() {
     let targets = [
         "/\"}\\n{\"client\":\"6.6.6.6\"",
         "/a\"b\\c status=200",
-        // CSI and a right-to-left override, as bytes that are UTF-8; DEL.
+        // CSI and a right-to-left override, as bytes that are UTF-8, and DEL.
         "/\u{9b}31mred",
         "/\u{202e}txt",
         "/\u{7f}x",
         "/caf\u{e9}",
         "/%0a%1b[31m",
-        // These are no HTTP.
+        // These bytes are not HTTP.
         "/\u{1b}[31mred",
         "/\u{0}\u{8}",
     ];
@@ -94,7 +94,7 @@ fn a_target_forges_no_line_and_no_escape_sequence() {
                 let plain = target.chars().all(|char| char.is_ascii_graphic());
                 assert!(!plain || logged == target, "{logged}");
             } else {
-                // The quote of the field is closed by the last quote.
+                // The last quote closes the quote of the field.
                 assert_eq!(line.matches(" client=").count(), 1, "{line}");
                 let rest = line.split_once(" target=\"").expect("a target").1;
                 let mut escaped = false;
@@ -171,7 +171,7 @@ fn errors_of_upstreams_are_logged_with_their_name() {
     }
 }
 
-/// Each fault is one line, and a client's fault is none of an upstream.
+/// Each fault is one line, and a fault of the client is not a fault of an upstream.
 #[test]
 fn a_broken_upload_is_no_error_of_the_upstream() {
     let options = ["--limit", NO_LIMIT, "--log", "json", "--access-log"];

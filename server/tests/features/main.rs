@@ -1,8 +1,8 @@
-//! The features of `tollgate` from the outside: its process, real sockets, and clients of several
+//! The features of `tollgate` from outside: its process, real sockets, and clients of several
 //! protocols.
 //!
-//! No verdict waits for time to pass: a quota of a few requests an hour makes the decisions those of
-//! the burst, an upstream in the test holds back a response that has to come later, and every read
+//! No verdict waits for time to pass. Under a quota of a few requests an hour, the burst alone
+//! decides. An upstream in the test holds back each response that has to come later. Every read
 //! gives up after [`PATIENCE`].
 
 #![cfg(unix)]
@@ -26,6 +26,6 @@ mod websocket;
 
 use std::time::Duration;
 
-/// Far more than anything here takes; only a failing test waits for it.
+/// A time far above that of each step. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NO_LIMIT: &str = "1000000/s burst 1000000";

@@ -1,4 +1,4 @@
-//! Networks that are one client.
+//! Networks that count as one client.
 
 use super::process::Proxy;
 use super::support::{connect_from, reload};
@@ -12,7 +12,7 @@ fn addresses_of_an_ipv4_network_share_a_bucket() {
     for (address, status) in IPV4 {
         let reply = connect_from(address, proxy.address).get("/");
         assert_eq!(reply.status, status, "{address:?}");
-        // The upstream learns of the client itself.
+        // The upstream learns the address of the client itself.
         let own = address.map(|part| part.to_string()).join(".");
         assert!(status == 429 || reply.body.contains(&format!("x-forwarded-for: {own}\n")), "{reply:?}");
     }

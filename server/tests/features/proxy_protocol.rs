@@ -29,13 +29,13 @@ fn v2_of_ipv6(source: Ipv6Addr) -> Vec<u8> {
     header
 }
 
-/// Sends a header and a request in one segment.
+/// Sends a header and a request in one segment, and returns the response.
 fn ask(mut client: Client, header: &[u8]) -> super::process::Message {
     client.0.get_mut().write_all(&[header, REQUEST].concat()).expect("the proxy reads");
     client.read()
 }
 
-/// The proxy closes without an answer; a reset is one way to do so.
+/// Checks that the proxy closes without an answer. A reset is one way to do so.
 fn assert_refused(mut client: Client, header: &[u8]) {
     let _ = client.0.get_mut().write_all(&[header, REQUEST].concat());
     let mut rest = Vec::new();
@@ -53,13 +53,13 @@ fn the_source_of_a_trusted_peer_is_the_client() {
     let six: Ipv6Addr = "2001:db8:1::1".parse().expect("an address");
     for (header, client, status) in [
         (v1("203.0.113.1"), "203.0.113.1", 200),
-        // The same one, in the other version.
+        // The same client, in the other version.
         (v2([203, 0, 113, 1]), "203.0.113.1", 429),
         (v2([203, 0, 113, 2]), "203.0.113.2", 200),
         (v1("203.0.113.2"), "203.0.113.2", 429),
         (v1("2001:db8:1::1"), "2001:db8:1::1", 200),
         (v2_of_ipv6(six), "2001:db8:1::1", 429),
-        // The peer speaks for itself.
+        // The header leaves the address of the peer.
         (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1", 200),
     ] {
         let reply = ask(proxy.connect(), &header);
@@ -72,7 +72,7 @@ fn the_source_of_a_trusted_peer_is_the_client() {
     assert_eq!(count(&proxy, "proxy_header_errors"), 0);
 }
 
-/// A client behind the header is no proxy that is trusted.
+/// A client behind the header is not a trusted proxy.
 #[test]
 fn the_claims_of_the_source_are_not_believed() {
     let options = ["--limit", "1/h burst 1", "--proxy-protocol", "--trust-proxy", "127.0.0.1"];
@@ -108,6 +108,6 @@ fn a_connection_without_a_header_or_of_another_peer_is_closed_and_counted() {
         assert_refused(connect_from([127, 0, 0, 2], proxy.address), header);
     }
     await_count(&proxy, "proxy_header_errors", 7);
-    // None of them took the token of the client it named.
+    // No connection took the token of the client that it named.
     assert_eq!(ask(proxy.connect(), &v1("203.0.113.1")).status, 200);
 }

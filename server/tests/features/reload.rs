@@ -52,7 +52,7 @@ fn check_prints_the_meaning_or_the_first_mistake() {
     }
 }
 
-/// A proxy with a file, of which the text is replaced.
+/// A proxy with a file whose text the test replaces.
 struct Reloaded {
     proxy: Proxy,
     folder: Folder,
@@ -86,7 +86,7 @@ fn upstreams_and_time_outs_change() {
     assert_eq!(client.get("/").status, 200);
     assert_eq!((first_requests.try_iter().count(), second_requests.try_iter().count()), (1, 1));
     reloaded.read(&file(silent, "10ms"));
-    // Of connections that are open as well.
+    // The new time-out is also in force for open connections.
     assert_eq!(client.get("/").status, 504);
     await_count(&reloaded.proxy, "response_head_timeouts", 1);
 }
@@ -132,13 +132,13 @@ fn the_cost_of_a_route_changes_and_its_tokens_stay() {
     let mut client = reloaded.proxy.connect();
     assert_eq!([0; 2].map(|_| client.get("/a").status), [200; 2]);
     reloaded.read(&file(3));
-    // 8 are left: two of 3 each, and 2 are too few.
+    // 8 tokens are left: two requests cost 3 each, and 2 tokens are too few.
     assert_eq!([0; 3].map(|_| client.get("/a").status), [200, 200, 429]);
     reloaded.read(&file(2));
     assert_eq!([0; 2].map(|_| client.get("/a").status), [200, 429]);
 }
 
-/// Otherwise a limit that an operator has lowered in haste comes back with the next reload.
+/// Otherwise the next reload would undo a limit that an operator has lowered in haste.
 #[test]
 fn a_limit_of_the_page_outlives_a_reload_that_does_not_name_one() {
     let reloaded = Reloaded::start(&[], "limit = \"100/h burst 100\"\n");
@@ -150,7 +150,7 @@ fn a_limit_of_the_page_outlives_a_reload_that_does_not_name_one() {
     assert_eq!(count(proxy, "limit_changes"), 1);
     let mut client = proxy.connect();
     assert_eq!([0; 4].map(|_| client.get("/").status), [200, 200, 200, 429]);
-    // One that names it is the later word.
+    // A file that names the limit overrides the page.
     let lines = reloaded.read("limit = \"100/h burst 100\"\n");
     assert!(lines.iter().any(|line| line == "limit: 100/h burst 100, was 100/h burst 3"), "{lines:?}");
     assert_eq!(count(proxy, "limit_changes"), 2);
@@ -181,7 +181,7 @@ fn limit_changes_and_reload_errors_are_counted() {
     assert_eq!(counts(), [4, 1]);
 }
 
-/// An upstream that tells of each request and answers each when it is told to.
+/// The upstream tells of each request, and answers each when the test allows it.
 #[test]
 fn places_for_requests_change_and_none_is_made_up() {
     let (asked, is_asked) = mpsc::channel();
@@ -213,7 +213,7 @@ fn places_for_requests_change_and_none_is_made_up() {
     };
     let mut open: Vec<Client> = (0..3).map(|_| under_way()).collect();
     assert_eq!(ask().read().status, 503);
-    // All places are taken, so the fewer ones are those of later.
+    // All places are taken, so a lower number takes places that become free later.
     reloaded.read(&file(1));
     reloaded.read(&file(3));
     assert_eq!(ask().read().status, 503);
@@ -243,7 +243,8 @@ fn places_for_requests_change_and_none_is_made_up() {
     (0..3).for_each(|_| answer_one(&mut open));
 }
 
-/// Requests of one path, until one is refused after `stop`. How many were granted.
+/// Sends requests for one path until one is refused after `stop`. Returns the number of granted
+/// requests.
 fn ask_until_refused(mut client: Client, path: &str, stop: &AtomicBool) -> usize {
     let mut granted = 0;
     loop {

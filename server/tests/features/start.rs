@@ -1,4 +1,4 @@
-//! The first minute: commands, start text, and sentences.
+//! The first minute: commands, the start text, and sentences.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
@@ -23,7 +23,7 @@ fn the_command_alone_prints_what_there_is() {
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
 }
 
-/// The command of a line of the start text.
+/// Returns the command in a line of the start text.
 fn command(proxy: &Proxy, name: &str) -> String {
     let line = proxy.line_with(name);
     line.split_once(':').expect("a name").1.trim().to_owned()
@@ -53,7 +53,7 @@ fn the_commands_of_the_start_text_show_a_request_and_a_refusal() {
     let tls = ["--tls-cert", &chain, "--tls-key", &key];
     let behind = ["--proxy-protocol", "--trust-proxy", "127.0.0.1", "--limit", "5/m burst 5"];
     for (listen, options) in [
-        // The limit that there is without options.
+        // The default limit, which is there without options.
         ("127.0.0.1:0", &[][..]),
         ("127.0.0.1:0", &tls),
         ("127.0.0.1:0", &behind),
@@ -68,12 +68,12 @@ fn the_commands_of_the_start_text_show_a_request_and_a_refusal() {
         let refused = statuses.lines().find_map(|line| line.trim().strip_suffix(" 429"));
         let refused: u32 = refused.unwrap_or_else(|| panic!("none in {statuses}")).parse().expect("a number");
         assert!(refused > 0, "{statuses}");
-        // All others were granted.
+        // All other requests were granted.
         assert!(statuses.lines().all(|line| line.ends_with(" 429") || line.ends_with(" 200")), "{statuses}");
     }
 }
 
-/// A command that shows none would be worse than no command.
+/// A command that shows no refusal would be worse than no command.
 #[test]
 fn there_is_no_command_for_a_refusal_that_will_not_come() {
     for options in [&["--limit", "none"][..], &["--shadow"], &["--limit", "100000/s burst 100000"]] {

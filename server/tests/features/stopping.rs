@@ -10,7 +10,7 @@ use super::support::{Certificate, Folder, Http2, block_on, reload, spawn, tollga
 use super::websocket::{UPGRADE, echo_upstream, talk};
 use super::{NO_LIMIT, PATIENCE};
 
-/// An upstream that tells of each request, and answers it when it is told to.
+/// Starts an upstream that tells of each request, and answers it when the test allows it.
 fn held_upstream() -> (String, Receiver<()>, Sender<()>) {
     let (asked, is_asked) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel();
@@ -53,7 +53,7 @@ fn readiness_ends_with_the_signal_and_requests_do_not() {
     proxy.line_with("accepting for another 1h");
     assert_eq!(health("/readyz"), (503, "stopping\n".to_owned()));
     assert_eq!(health("/healthz"), (200, "ok\n".to_owned()));
-    // On old connections and on new ones, which may stay open.
+    // The connections are an old one and a new one, and may stay open.
     for mut client in [client, proxy.connect()] {
         for _ in 0..2 {
             let reply = client.get("/");
@@ -128,7 +128,7 @@ fn silent_connections_are_no_requests() {
     assert_eq!(proxy.exit_code(), Some(0));
 }
 
-/// Its client may be a scanner that never says a word.
+/// The client of such a handshake may be a scanner that never sends a byte.
 #[test]
 fn a_handshake_that_does_not_begin_does_not_hold_up_the_end() {
     let (folder, certificate) = (Folder::new(), Certificate::new());

@@ -1,4 +1,4 @@
-//! Files, certificates, counters, and clients of HTTP/2, TLS and other addresses.
+//! Files, certificates, counters, and clients with HTTP/2, TLS or another address.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,14 +26,15 @@ use tokio_rustls::TlsConnector;
 use super::PATIENCE;
 use super::process::{Client, Message, Proxy, read_chunk};
 
-/// A folder that is removed at the end.
+/// A folder that is removed when this value is dropped.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Folder {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("features-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-        // Not the target's folder: the path of a Unix socket has a bound of 107 bytes.
+        // The path of a Unix socket has at most 107 bytes, so the folder of the target may be too
+        // deep.
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("it is new");
         Folder(path)
@@ -62,7 +63,7 @@ pub(super) fn tollgate(args: &[&str]) -> Output {
     command.args(args).stdin(Stdio::null()).output().expect("it starts")
 }
 
-/// The value of `tollgate_proxy_NAME_total`.
+/// Returns the value of `tollgate_proxy_NAME_total`.
 pub(super) fn count(proxy: &Proxy, name: &str) -> u64 {
     let metrics = proxy.ask_admin("GET", "/metrics", "").body;
     let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("tollgate_proxy_{name}_total ")));
@@ -89,21 +90,21 @@ pub(super) fn await_metric(proxy: &Proxy, line: &str) {
     }
 }
 
-/// Makes the proxy read its file again. The lines that it says.
+/// Makes the proxy read its file again, and returns the lines that it prints.
 pub(super) fn reload(proxy: &Proxy) -> Vec<String> {
     proxy.signal("-HUP");
     let mut lines = Vec::new();
     loop {
         match proxy.line() {
             line if line == "settings read again" => return lines,
-            // Of the start, and of each second with a decision.
+            // Lines of the start, and of each second with a decision.
             line if line.starts_with("  a ") || line.starts_with("granted ") => (),
             line => lines.push(line),
         }
     }
 }
 
-/// A connection from another address of this host.
+/// Connects from another address of this host.
 pub(super) fn connect_from(ip: impl Into<IpAddr>, to: SocketAddr) -> Client {
     let from = SocketAddr::from((ip.into(), 0));
     let stream = block_on(async {
@@ -136,7 +137,7 @@ pub(super) fn read(from: &mut impl BufRead) -> Message {
     message
 }
 
-/// No byte is left and no reset, which would be an error.
+/// Checks that the connection ends without another byte. A reset would be an error.
 pub(super) fn assert_closed(from: &mut impl Read) {
     assert_eq!(from.read(&mut [0]).map_err(|error| error.kind()), Ok(0));
 }
@@ -156,7 +157,7 @@ pub(super) fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 's
 pub(super) struct Http2(SendRequest<Full<Bytes>>);
 
 impl Http2 {
-    /// With prior knowledge, without TLS.
+    /// Connects with prior knowledge, without TLS.
     pub(super) fn connect(address: SocketAddr) -> Http2 {
         let stream = block_on(tokio::net::TcpStream::connect(address)).expect("the proxy listens");
         Http2::over(stream)
@@ -177,7 +178,7 @@ impl Http2 {
         block_on(self.start(method, uri, headers, body)).expect("a response")
     }
 
-    /// The response, or an error if the stream was reset.
+    /// Returns the response, or an error if the stream was reset.
     pub(super) fn start(
         &self,
         method: Method,
@@ -202,7 +203,7 @@ impl Http2 {
     }
 }
 
-/// A certificate for `localhost` in two files, and a client's trust in it.
+/// A certificate for `localhost` in two files, and the trust of a client in it.
 pub(super) struct Certificate {
     key: String,
     chain: String,
@@ -216,12 +217,12 @@ impl Certificate {
         Certificate { key: signing_key.serialize_pem(), chain: cert.pem(), der: cert.der().clone() }
     }
 
-    /// Writes `chain.pem` and `key.pem`.
+    /// Writes `chain.pem` and `key.pem`, and returns their paths.
     pub(super) fn write(&self, folder: &Folder) -> (String, String) {
         (folder.write("chain.pem", &self.chain), folder.write("key.pem", &self.key))
     }
 
-    /// A client's side of TLS that trusts this certificate alone.
+    /// Returns a client's side of TLS that trusts this certificate alone.
     fn trust(&self, protocols: &[&str]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).expect("a certificate");
@@ -233,7 +234,7 @@ impl Certificate {
         Arc::new(config)
     }
 
-    /// HTTP/1.1 over TLS. An error if the proxy has another certificate.
+    /// Connects with HTTP/1.1 over TLS. An error is a proxy with another certificate.
     pub(super) fn connect(&self, address: SocketAddr) -> std::io::Result<TlsClient> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -244,7 +245,7 @@ impl Certificate {
         Ok(TlsClient(BufReader::new(StreamOwned::new(session, stream))))
     }
 
-    /// Over TLS, with the protocol that is agreed on.
+    /// Connects over TLS. Returns the protocol on which both sides agreed, and the client.
     pub(super) fn connect_http2(&self, address: SocketAddr) -> (Option<Vec<u8>>, Http2) {
         let connector = TlsConnector::from(self.trust(&["h2", "http/1.1"]));
         let stream = block_on(async {

@@ -30,11 +30,11 @@ fn alpn_selects_the_version_of_http() {
         assert_eq!(request.all("x-forwarded-port"), [proxy.address.port().to_string()]);
         assert_eq!(request.all("forwarded"), ["for=127.0.0.1;proto=https;host=\"a.example\""]);
     }
-    // One client, whichever way it connects.
+    // All these connections are of one client.
     assert_eq!([0; 2].map(|_| http2.get("https://a.example/", &[]).status), [200, 429]);
     assert_eq!(client.get("/").status, 429);
 
-    // Without TLS there is no HTTP here.
+    // Without TLS, the listener speaks no HTTP.
     proxy.connect().write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     await_count(&proxy, "tls_handshake_errors", 1);
     assert!(Certificate::new().connect(proxy.address).is_err(), "a client that trusts another one");
@@ -44,7 +44,7 @@ fn alpn_selects_the_version_of_http() {
 fn a_hangup_changes_the_certificate_of_new_connections() {
     let (folder, first, second) = (Folder::new(), Certificate::new(), Certificate::new());
     let (chain, key) = first.write(&folder);
-    // Without a file of settings: the certificate alone is read again.
+    // The proxy has no file of settings, so it reads only the certificate again.
     let options = ["--limit", NO_LIMIT, "--tls-cert", &chain, "--tls-key", &key, "--admin", "127.0.0.1:0"];
     let proxy = Proxy::start(&options);
     let mut old = first.connect(proxy.address).expect("the proxy has the first one");
@@ -56,7 +56,7 @@ fn a_hangup_changes_the_certificate_of_new_connections() {
     assert!(first.connect(proxy.address).is_err());
     let mut new = second.connect(proxy.address).expect("the proxy has the second one");
     assert_eq!(new.get("/").status, 200);
-    // Connections that are open live on.
+    // Open connections go on.
     assert_eq!(old.get("/").status, 200);
     assert_eq!(old_http2.get("https://a.example/", &[]).status, 200);
 
@@ -91,7 +91,7 @@ fn a_bad_certificate_is_one_sentence_that_names_it() {
         ("proxy", &["--tls-cert", &missing, "--tls-key", &key], &missing),
         ("check", &["--tls-cert", &chain, "--tls-key", &broken], &broken),
         ("check", &["--tls-cert", &chain, "--tls-key", &missing], &missing),
-        // Relative to the file.
+        // The path is relative to the file.
         ("check", &["--config", &config], &broken),
     ] {
         let output = super::support::tollgate(&[&[command], options].concat());

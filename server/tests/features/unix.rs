@@ -1,4 +1,4 @@
-//! Unix sockets, of clients and of upstreams.
+//! Unix sockets of clients and of upstreams.
 
 use std::io::{BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

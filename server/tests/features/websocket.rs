@@ -7,14 +7,14 @@ use super::process::{Message, Proxy, read_line, recording_upstream, upstream, ur
 use super::support::{Certificate, Folder, assert_closed, await_count, await_metric};
 use super::{NO_LIMIT, PATIENCE};
 
-/// The key of RFC 6455, 1.3, and the answer to it.
+/// An upgrade with the key of RFC 6455, 1.3. [`SWITCHING`] has the answer to this key.
 pub(super) const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 pub(super) const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// Switches, says hello in the same segment, and sends each line back; no frames, since the proxy
-/// does not read them.
+/// Starts an upstream that upgrades, says hello in the same segment, and sends each line back. It
+/// sends no frames, since the proxy does not read them.
 pub(super) fn echo_upstream() -> SocketAddr {
     upstream(|mut connection| {
         let request = Message::read_head(&mut connection).expect("a request");
@@ -28,7 +28,7 @@ pub(super) fn echo_upstream() -> SocketAddr {
     })
 }
 
-/// Talks over an upgraded connection.
+/// Exchanges lines over an upgraded connection.
 pub(super) fn talk<T: Read + Write>(client: &mut BufReader<T>) {
     let reply = Message::read_head(client).expect("a response");
     assert_eq!((reply.status, reply.header("upgrade")), (101, Some("websocket")), "{reply:?}");
@@ -47,10 +47,10 @@ fn bytes_pass_both_ways_and_the_end_of_each() {
     let proxy =
         Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url(echo_upstream()), "--admin", "127.0.0.1:0"]);
     let mut client = proxy.connect();
-    // The first line comes before the response, in the segment of the request.
+    // The first line arrives in the segment of the request, before the response.
     client.write(&format!("{UPGRADE}early\n"));
     talk(&mut client.0);
-    // The client has no more to say, and the upstream has.
+    // The client has no more to send, and the upstream has.
     client.0.get_ref().shutdown(Shutdown::Write).expect("it is open");
     assert_eq!(read_line(&mut client.0).as_deref(), Some("bye"));
     assert_closed(&mut client.0);
@@ -81,7 +81,7 @@ fn an_upgrade_is_one_request_to_the_limit() {
     }
     let refused = proxy.connect().send(UPGRADE);
     assert_eq!((refused.status, refused.header("upgrade")), (429, None));
-    // Nor do the bytes of an open one count.
+    // The bytes of an open connection do not count either.
     for client in &mut open {
         client.write("three\n");
         assert_eq!(read_line(&mut client.0).as_deref(), Some("three"));
@@ -100,7 +100,7 @@ fn an_upgrade_that_the_upstream_refuses_is_a_response() {
         let request = requests.recv_timeout(PATIENCE).expect("the upstream is asked");
         assert_eq!(request.all("sec-websocket-key"), ["dGhlIHNhbXBsZSBub25jZQ=="]);
     }
-    // The connection is one of HTTP still.
+    // The connection is still one of HTTP.
     assert_eq!(client.get("/").status, 403);
 }
 
@@ -128,7 +128,7 @@ fn another_upgrade_is_a_request_without() {
     for headers in [
         "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
         "Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n",
-        // No key; and an upgrade that `Connection` does not name.
+        // The first request has no key. The `Connection` of the second does not name the upgrade.
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
         "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
     ] {
@@ -141,7 +141,7 @@ fn another_upgrade_is_a_request_without() {
     }
 }
 
-/// A response 101 that was not asked for must not open a tunnel.
+/// A response 101 without a request for an upgrade must not open a tunnel.
 #[test]
 fn a_switch_without_an_upgrade_is_a_502() {
     let upstream = upstream(|mut connection| {
@@ -155,7 +155,7 @@ fn a_switch_without_an_upgrade_is_a_502() {
     assert_eq!(client.get("/").status, 502);
 }
 
-/// The connection of a tunnel is one of its client's still.
+/// The connection of a tunnel still counts for its client.
 #[test]
 fn open_tunnels_count_as_connections() {
     let options =
@@ -170,7 +170,7 @@ fn open_tunnels_count_as_connections() {
     await_count(&proxy, "connections_refused", 1);
 }
 
-/// Tunnels are requests under way: they hold the places of their client.
+/// A tunnel is a request under way, and holds a place of its client.
 #[test]
 fn open_tunnels_count_as_requests_under_way() {
     let options = ["--limit", NO_LIMIT, "--upstream", &url(echo_upstream()), "--in-flight-per-key", "2"];
@@ -186,7 +186,7 @@ fn open_tunnels_count_as_requests_under_way() {
     let _second = open();
     assert_eq!(proxy.connect().send(UPGRADE).status, 429);
     await_count(&proxy, "in_flight_per_key_timeouts", 1);
-    // The client leaves: its place is free once the upstream has seen that.
+    // The client leaves. Its place is free once the upstream has seen that.
     first.get_ref().shutdown(Shutdown::Both).expect("it is open");
     drop(first);
     await_metric(&proxy, "tollgate_proxy_requests_under_way 1");
