@@ -15,7 +15,7 @@ pub(crate) struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
-    /// The connection ended before.
+    /// The connection ended before the end of the response.
     Cut,
 }
 
@@ -27,12 +27,12 @@ impl Client {
         Client { stream, unread: Vec::new() }
     }
 
-    /// The proxy may close the connection before it has read all.
+    /// Writes bytes. The proxy may close the connection before it has read all of them.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Writes no more. The proxy may have closed the connection.
+    /// Ends the client's side. The proxy may have closed the connection.
     pub(crate) fn hang_up(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// The next response but for those of 1xx. `None`: the connection has ended.
+    /// Reads the next response that is not a 1xx. Returns `None` if the connection has ended.
     pub(crate) fn reply(&mut self, method: &str) -> Result<Option<(Message, End)>, String> {
         let mut head = loop {
             match strict::head(&self.unread)? {
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// Reads more. `false`: the connection has ended.
+    /// Reads more bytes. Returns `false` if the connection has ended.
     pub(crate) fn more(&mut self) -> Result<bool, String> {
         let mut buffer = [0; 1 << 16];
         match self.stream.read(&mut buffer) {
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// The bytes that were read, from now on without the first `count`.
+    /// Returns the bytes that were read, from now on without the first `count`.
     pub(crate) fn unread(&mut self, count: usize) -> &[u8] {
         self.unread.drain(..count);
         &self.unread

@@ -1,4 +1,4 @@
-//! Requests as frames, over HTTP/2 without TLS.
+//! Requests as frames of HTTP/2, without TLS.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields that are neither compressed nor indexed (RFC 7541, 6.2.2).
+/// Encodes fields, without compression and without an index (RFC 7541, 6.2.2).
 fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -42,7 +42,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// A number after a bit that is 0 (RFC 7541, 5.1).
+/// Encodes a number after a bit that is 0 (RFC 7541, 5.1).
 fn length(mut number: usize, block: &mut Vec<u8>) {
     if number < 127 {
         return block.push(number as u8);
@@ -56,7 +56,7 @@ fn length(mut number: usize, block: &mut Vec<u8>) {
     block.push(number as u8);
 }
 
-/// A request on the first stream: its fields in frames of up to 16 KB.
+/// Returns a request on the first stream: its fields, in frames of up to 16 KB.
 fn head(fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     let block = block(fields);
     let mut parts = block.chunks(16_384).peekable();
@@ -71,7 +71,7 @@ fn head(fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     frames
 }
 
-/// The pseudo headers of a method and a path, and other fields.
+/// Returns the pseudo headers of a method and a path, and other fields.
 fn fields<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let pseudo = [(":method", method), (":scheme", "http"), (":authority", "a"), (":path", path)];
     [&pseudo, more].concat()
@@ -90,7 +90,7 @@ struct Shape {
     name: &'static str,
     frames: Vec<u8>,
     reading: Reading,
-    /// The client leaves after the frames.
+    /// Whether the client leaves after the frames.
     leaves: bool,
 }
 
@@ -206,7 +206,7 @@ fn lengths(table: &mut Table) {
         "hello",
     );
     table.refused("trailers of HTTP/1", trailers(&[("transfer-encoding", "chunked")]));
-    // They are dropped as other trailers are.
+    // The proxy drops them as it drops other trailers.
     table.one("pseudo headers as trailers", trailers(&[(":path", "/smuggled")]), POST, "hello");
 }
 
@@ -349,7 +349,7 @@ fn frames(table: &mut Table) {
     table.one("a block in two parts", [open, frame(CONTINUATION, END_HEADERS, 1, b"")].concat(), GET, "");
 }
 
-/// A request without other headers.
+/// Returns a request without other headers.
 pub(crate) fn bare(method: &str, path: &str) -> Vec<u8> {
     head(&fields(method, path, &[]), END_STREAM)
 }
@@ -357,13 +357,14 @@ pub(crate) fn bare(method: &str, path: &str) -> Vec<u8> {
 /// The outcome of the request on the first stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The status 200 and a body.
+    /// A response with the status 200, and its body.
     Answered(String),
-    /// Another status, the end of the stream, or that of the connection.
+    /// Another status, the end of the stream, or the end of the connection.
     Refused,
 }
 
-/// Sends the frames, and waits for the outcome, or just for the frames to be read.
+/// Sends the frames, and waits for the outcome. If the client leaves, it waits only until the
+/// frames are read.
 pub(crate) fn ask(address: SocketAddr, frames: &[u8], leaves: bool) -> Result<Outcome, String> {
     let mut client = Client::connect(address);
     let ping = frame(PING, 0, 0, b"smuggled");
@@ -377,7 +378,7 @@ pub(crate) fn ask(address: SocketAddr, frames: &[u8], leaves: bool) -> Result<Ou
         match (kind, stream) {
             (PING, 0) if flags & ACK != 0 && leaves => return Ok(Outcome::Refused),
             (GONE, 0) | (RESET, 1) => return Ok(Outcome::Refused),
-            // The first field is the status, of which 200 has a number of its own.
+            // The first field is the status. A status of 200 has a number of its own.
             (HEADERS, 1) => is_good |= payload.first() == Some(&0x88),
             (DATA, 1) => body += &super::text(&payload),
             _ => continue,
@@ -395,7 +396,7 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-/// The next frame. `None`: the connection has ended.
+/// Reads the next frame. Returns `None` if the connection has ended.
 fn next(client: &mut Client) -> Result<Option<Frame>, String> {
     loop {
         if let [a, b, c, kind, flags, stream @ ..] = client.unread(0)
@@ -443,7 +444,7 @@ fn no_request_gets_through_in_frames() {
     run(&[]);
 }
 
-/// The client's host reaches the upstream.
+/// The upstream gets the client's host.
 #[test]
 fn no_request_gets_through_in_frames_to_another_host() {
     run(&["--preserve-host"]);

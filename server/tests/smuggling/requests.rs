@@ -4,19 +4,19 @@ use super::bytes;
 use super::client::{Client, End};
 use super::verdict::{Bench, Reading, compare, conclude, own, refused};
 
-/// A request that must never be one of its own: a strict reader never sees it as one.
+/// A request that must never arrive as one of its own: a strict parser never sees it as a request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
-/// A request that a strict reader sees behind another one.
+/// A request that a strict parser sees behind another one.
 const SECOND: &str = "GET /second HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST /x HTTP/1.1";
 const GET: &str = "GET /x HTTP/1.1";
 
-/// Bytes of a client, and the strict reading of them.
+/// The bytes of a client, and their strict reading.
 struct Shape {
     name: &'static str,
     bytes: Vec<u8>,
     reading: Reading,
-    /// The client ends its side of the connection after the bytes.
+    /// Whether the client ends its side of the connection after the bytes.
     hangs_up: bool,
 }
 
@@ -32,7 +32,7 @@ impl Table {
         self.add(name, text, Reading::Refused);
     }
 
-    /// A request that is not whole, and the end of the client's side.
+    /// Adds a request that is not whole, and the end of the client's side.
     fn cut(&mut self, name: &'static str, text: &str) {
         self.refused(name, text);
         if let Some(shape) = self.0.last_mut() {
@@ -48,7 +48,7 @@ impl Table {
         self.add(name, text, Reading::Each(owned(requests)));
     }
 
-    /// One request, after which the proxy ends the connection.
+    /// Adds one request, after which the proxy ends the connection.
     fn last(&mut self, name: &'static str, text: &str, start: &str, body: &str) {
         self.add(name, text, Reading::Last(owned(&[(start, body)])));
     }
@@ -74,7 +74,7 @@ fn chunked(body: &str) -> String {
     post("Transfer-Encoding: chunked\r\n", body)
 }
 
-/// A length beside a transfer coding, and codings that are read in different ways.
+/// Adds lengths beside a transfer coding, and codings that parsers read in different ways.
 fn codings(table: &mut Table) {
     let length = 5 + SMUGGLED.len();
     let ended = format!("0\r\n\r\n{SMUGGLED}");
@@ -226,7 +226,7 @@ fn lengths(table: &mut Table) {
     let text = post("Content-Length: 0\r\n", SECOND);
     table.each("CL 0 and a second request", &text, &[(POST, ""), ("GET /second HTTP/1.1", "")]);
     table.each("no length", &post("", SECOND), &[(POST, ""), ("GET /second HTTP/1.1", "")]);
-    // To a server of CGI's descent, this is a length.
+    // A server that follows CGI takes this header for a length.
     let text = post("Content_Length: 39\r\n", SECOND);
     table.each("CL with an underscore", &text, &[(POST, ""), ("GET /second HTTP/1.1", "")]);
     let text = post("Content_Length: 0\r\nContent-Length: 5\r\n", "hello");
@@ -307,7 +307,7 @@ fn chunks(table: &mut Table) {
     table.each("chunks and a second request", &text, &[(POST, "hello"), ("GET /second HTTP/1.1", "")]);
 }
 
-/// Bodies of methods that rarely have one.
+/// Adds bodies of methods that rarely have one.
 fn bodies(table: &mut Table) {
     let length = format!("Content-Length: {}\r\n", SMUGGLED.len());
     let hidden = format!("{:x}\r\n{SMUGGLED}\r\n0\r\n\r\n", SMUGGLED.len());
@@ -346,7 +346,7 @@ fn bodies(table: &mut Table) {
     table.refused("CONNECT with a path", &message("CONNECT /x HTTP/1.1", "", SMUGGLED));
 }
 
-/// Start lines.
+/// Adds start lines.
 fn starts(table: &mut Table) {
     for (name, start) in [
         ("no version", "GET /smuggled"),
@@ -579,7 +579,7 @@ fn headers(table: &mut Table) {
     }
 }
 
-/// `Connection`, `Upgrade` and `Expect`.
+/// Adds the headers `Connection`, `Upgrade` and `Expect`.
 fn connections(table: &mut Table) {
     let websocket = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
                      Sec-WebSocket-Version: 13\r\n";
@@ -654,7 +654,8 @@ fn connections(table: &mut Table) {
     let text = post("Expect: 100-continue\r\nContent-Length: 5\r\n", &format!("hello{SECOND}"));
     table.each("Expect and a second request", &text, &[(POST, "hello"), ("GET /second HTTP/1.1", "")]);
 
-    // The upstream does not upgrade. So the second request is one, and passes through the proxy.
+    // The upstream does not upgrade. So the second request is a request, and passes through the
+    // proxy.
     let text = [get(websocket), SECOND.to_owned()].concat();
     table.each("a WebSocket that is refused", &text, &[(GET, ""), ("GET /second HTTP/1.1", "")]);
     let text = [get(&websocket.replace("13", "1")), SECOND.to_owned()].concat();
@@ -682,7 +683,7 @@ fn table() -> Vec<Shape> {
     table.0
 }
 
-/// The client's side of a shape.
+/// Plays the client of a shape, and checks the responses.
 fn talk(bench: &Bench, shape: &Shape) -> Result<(), String> {
     let mut client = Client::connect(bench.address());
     client.write(&shape.bytes);
@@ -702,7 +703,7 @@ fn talk(bench: &Bench, shape: &Shape) -> Result<(), String> {
     }
 }
 
-/// The upstream's side of a shape.
+/// Checks the requests of a shape that the upstream has seen.
 fn listen(bench: &mut Bench, shape: &Shape) -> Result<(), String> {
     let mut expected = shape.reading.requests().to_vec();
     if let Reading::Each(_) = shape.reading {
@@ -730,13 +731,13 @@ fn no_request_gets_through_in_another_one() {
     run(&[]);
 }
 
-/// The client's host reaches the upstream.
+/// The upstream gets the client's host.
 #[test]
 fn no_request_gets_through_to_another_host() {
     run(&["--preserve-host"]);
 }
 
-/// An upgrade that the upstream pretends to make.
+/// The upstream pretends to upgrade the connection.
 #[test]
 fn a_fake_upgrade_opens_no_tunnel() {
     let mut bench = Bench::start(&[]);
@@ -756,7 +757,7 @@ fn a_fake_upgrade_opens_no_tunnel() {
         };
         faults.extend(talk().err());
         let seen = bench.settle().map(|mut seen| {
-            // A request that may be repeated is.
+            // A request that may be repeated is repeated.
             seen.dedup_by(|one, other| one.start == other.start);
             seen
         });

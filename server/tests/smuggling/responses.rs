@@ -1,4 +1,4 @@
-//! Responses of an upstream as bytes.
+//! Responses of an upstream, as bytes.
 
 use http_body_util::Empty;
 use hyper::Request;
@@ -12,16 +12,16 @@ use super::upstream::{Event, Odd};
 use super::verdict::{Bench, conclude, own};
 use super::{PATIENCE, bytes};
 
-/// A response that no request has asked for.
+/// A response without a request.
 const POISON: &str = "HTTP/1.1 200 OK\r\nX-Asked: poison\r\nContent-Length: 6\r\n\r\npoison";
-/// Each response comes this often: some faults depend on which part of it is read first.
+/// The number of times that each response comes. Some faults depend on the part that is read first.
 const ROUNDS: usize = 5;
 
 /// The response that the client gets.
 #[derive(Clone, Copy)]
 enum Verdict {
     BadGateway,
-    /// A status and a body.
+    /// A response with this status and this body.
     Whole(u16, &'static str),
     /// The beginning of a response or nothing, and then the end of the connection.
     Cut,
@@ -29,12 +29,12 @@ enum Verdict {
 
 use Verdict::{BadGateway, Cut, Whole};
 
-/// Bytes of an upstream, and the verdict on them.
+/// The bytes of an upstream, and the verdict on them.
 struct Shape {
     name: &'static str,
     method: &'static str,
     bytes: Vec<u8>,
-    /// The upstream ends the connection after the bytes.
+    /// Whether the upstream ends the connection after the bytes.
     closes: bool,
     verdict: Verdict,
 }
@@ -204,7 +204,7 @@ fn lengths(table: &mut Table) {
         ("a coding that is a length", "Transfer-Encoding: 5\r\n"),
         ("a coding of identity", "Transfer-Encoding: identity\r\n"),
     ] {
-        // Its end is that of the connection.
+        // The body ends with the connection.
         table.closing(name, &response(line, "hello"), Whole(200, "hello"));
     }
     let text = "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
@@ -273,7 +273,7 @@ fn bodies(table: &mut Table) {
     table.add("trailers that were announced", &trailer, Whole(200, "hello"));
 }
 
-/// Responses that have no body.
+/// Adds responses that have no body.
 fn bodiless(table: &mut Table) {
     for (name, lines) in [
         ("a 204 with a body", ""),
@@ -327,7 +327,7 @@ fn table() -> Vec<Shape> {
     table.0
 }
 
-/// The client's side of a shape.
+/// Plays the client of a shape, and checks the response.
 fn talk(bench: &Bench, shape: &Shape) -> Result<(), String> {
     let mut client = Client::connect(bench.address());
     client.write(format!("{} /odd HTTP/1.1\r\nHost: a\r\n\r\n", shape.method).as_bytes());
@@ -349,7 +349,7 @@ fn talk(bench: &Bench, shape: &Shape) -> Result<(), String> {
     own(&client.get("/after")?, "GET /after HTTP/1.1").map(drop)
 }
 
-/// The same for a client of HTTP/2.
+/// Plays the client of a shape over HTTP/2, and checks the response.
 fn talk_in_frames(bench: &Bench, shape: &Shape) -> Result<(), String> {
     let expected = match shape.verdict {
         Whole(200, body) => Outcome::Answered(body.to_owned()),
@@ -380,12 +380,12 @@ fn no_response_gets_through_in_another_one() {
     conclude(&faults);
 }
 
-/// A response to a `HEAD` and a 304 tell the length of another one. A 204 must not tell a length:
-/// clients of HTTP/2 take it for malformed.
+/// A response to a `HEAD` and a 304 tell the length of another response. A 204 must not tell a
+/// length: clients of HTTP/2 take it for malformed.
 #[tokio::test]
 async fn a_response_without_a_body_tells_a_length_if_it_may() {
     let bench = Bench::start(&[]);
-    // hyper drops that of a 304 over HTTP/1.
+    // hyper drops the length of a 304 over HTTP/1.
     for (method, status, over_http1, over_http2) in [
         ("GET", "204 No Content", None, None),
         ("GET", "304 Not Modified", None, Some("6")),
@@ -406,7 +406,7 @@ async fn a_response_without_a_body_tells_a_length_if_it_may() {
     }
 }
 
-/// A response that comes over a connection on which no request waits for one.
+/// The upstream sends a response over a connection on which no request waits for one.
 #[test]
 fn a_response_that_was_not_asked_for_reaches_no_client() {
     let mut bench = Bench::start(&[]);
@@ -430,7 +430,7 @@ fn a_response_that_was_not_asked_for_reaches_no_client() {
         }
         let number = number.expect("the loop ends with it");
         bench.upstream.write(number, &bytes(text));
-        // It is closed rather than used again.
+        // The connection is closed rather than used again.
         while !matches!(bench.upstream.event(), Ok(Event::Closed(at)) if at == number) {}
         faults.extend(ask().err());
         faults.extend(bench.settle().err());
@@ -439,7 +439,8 @@ fn a_response_that_was_not_asked_for_reaches_no_client() {
     conclude(&faults);
 }
 
-/// A response that comes before the request has been read, whose rest looks like another request.
+/// The upstream responds before it has read the request. The rest of the request looks like another
+/// one.
 #[test]
 fn the_rest_of_a_request_is_no_request() {
     let mut bench = Bench::start(&[]);

@@ -1,12 +1,12 @@
-//! A reader of HTTP/1.1 that takes nothing but the one way to write a message.
+//! A parser of HTTP/1.1 that accepts one way to write each message.
 
 use super::text;
 
-/// A message. Bytes are characters of the texts.
+/// A message. Each byte is one character of its texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) start: String,
-    /// Names in lower case.
+    /// Names, in lower case, and values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -20,25 +20,26 @@ impl Message {
         self.all(name) == [value]
     }
 
-    /// The status of a response, 0 of a request.
+    /// Returns the status of a response, or 0 for a request.
     pub(crate) fn status(&self) -> u16 {
         let digits = self.start.strip_prefix("HTTP/1.1 ").or(self.start.strip_prefix("HTTP/1.0 "));
         digits.and_then(|digits| digits.split(' ').next()?.parse().ok()).unwrap_or(0)
     }
 }
 
-/// The length of a body, as the head tells it.
+/// The length of a body, by its head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Known(usize),
     Chunked,
-    /// The head does not tell.
+    /// The head has no length.
     Untold,
 }
 
-/// The first message of these bytes without its body, and the length of its head.
+/// Parses the head of the first message in these bytes. Returns the message without its body, and
+/// the length of the head.
 ///
-/// `None`: more is to come.
+/// The result is `None` if more bytes are to come.
 pub(crate) fn head(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let head = text(&bytes[..end]);
@@ -61,7 +62,8 @@ pub(crate) fn head(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
     Ok(Some((message, end + 4)))
 }
 
-/// The length of the body of a message with this head. An error is a head with more than one.
+/// Returns the length of the body of a message with this head. An error is a head with more than
+/// one length.
 pub(crate) fn length(head: &Message) -> Result<Length, String> {
     // Some servers take an underscore for a hyphen.
     let of_length = |name: &str| ["content-length", "transfer-encoding"].contains(&&*name.replace('_', "-"));
@@ -75,7 +77,7 @@ pub(crate) fn length(head: &Message) -> Result<Length, String> {
     };
     match (&**name, &**value) {
         ("transfer-encoding", "chunked") => return Ok(Length::Chunked),
-        // Nothing but digits, and no zero before others: that is octal to some readers.
+        // The value has digits only, and no leading zero: that is octal to some parsers.
         ("content-length", digits)
             if digits.parse().is_ok_and(|length: usize| length.to_string() == *digits) => {}
         _ => return Err(format!("no length: {name}: {value:?}")),
@@ -83,7 +85,8 @@ pub(crate) fn length(head: &Message) -> Result<Length, String> {
     value.parse().map(Length::Known).map_err(|_| format!("no length: {value:?}"))
 }
 
-/// The first request of these bytes, and how many they are. `None`: more is to come.
+/// Parses the first request in these bytes. Returns the request and its length, or `None` if more
+/// bytes are to come.
 pub(crate) fn request(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
     let Some((mut message, head)) = head(bytes)? else { return Ok(None) };
     let body = match length(&message)? {
@@ -96,7 +99,8 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> 
     Ok(Some((message, head + length)))
 }
 
-/// The data of a chunked body without extensions and trailers, and how many bytes it takes.
+/// Parses a chunked body without extensions and trailers. Returns its data, and its length in
+/// bytes.
 pub(crate) fn chunks(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     let mut data = String::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The upstream of these tests, which tells of every byte that it gets.
+//! The upstream of these tests, which reports every byte that it gets.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,22 +13,22 @@ use super::{PATIENCE, bytes, text};
 /// The name of the proxy in `Via`.
 pub(crate) const VIA: &str = "edge";
 
-/// An event at a connection, which has a number.
+/// An event at a connection, with the number of the connection.
 #[derive(Debug)]
 pub(crate) enum Event {
     Opened(usize),
     Request(usize, Message),
     /// Bytes that are no request, with the reason.
     Malformed(usize, String),
-    /// The connection has ended, perhaps in the middle of a request.
+    /// The end of a connection, perhaps in the middle of a request.
     Closed(usize),
 }
 
-/// The bytes with which requests for `/odd` are answered.
+/// The bytes that answer a request for `/odd`.
 #[derive(Clone, Default)]
 pub(crate) struct Odd {
     pub(crate) bytes: Vec<u8>,
-    /// The connection ends after them.
+    /// Whether the connection ends after the bytes.
     pub(crate) closes: bool,
 }
 
@@ -69,7 +69,7 @@ impl Upstream {
         Upstream { address, events, odd, connections }
     }
 
-    /// Writes to a connection without being asked.
+    /// Writes to a connection on which no request waits.
     pub(crate) fn write(&self, number: usize, bytes: &[u8]) {
         let connections = self.connections.lock().expect("no thread panics with it");
         (&connections[&number]).write_all(bytes).expect("the proxy keeps it open");
@@ -80,14 +80,15 @@ impl Upstream {
     }
 }
 
-/// Answers the requests of a connection. A test that has seen enough may be gone.
+/// Answers the requests of a connection. The test may have ended by then.
 fn serve(number: usize, mut stream: TcpStream, events: &Sender<Event>, odd: &Mutex<Odd>) {
     let mut unread = Vec::new();
     let mut buffer = [0; 1 << 16];
-    // The last response has been sent; or that to a request which is not whole.
+    // `is_over`: the last response was sent. `is_early`: a request got its response before it was
+    // whole.
     let (mut is_over, mut is_early) = (false, false);
     loop {
-        // The proxy may be killed in the middle.
+        // The process of the proxy may be killed in the middle of a request.
         let count = stream.read(&mut buffer).unwrap_or(0);
         if count == 0 {
             break;
@@ -131,7 +132,8 @@ fn serve(number: usize, mut stream: TcpStream, events: &Sender<Event>, odd: &Mut
     }
 }
 
-/// A request that the proxy has read and written. One that it passed on unread has none of this.
+/// Checks that the proxy has read and written a request. A request that it passed on unread has
+/// none of these headers.
 fn of_proxy(request: &Message) -> Result<(), String> {
     let from = "for=127.0.0.1;proto=http";
     let ends_in = |name: &str, end: &str| request.all(name).last().is_some_and(|value| value.ends_with(end));
@@ -157,7 +159,7 @@ fn of_proxy(request: &Message) -> Result<(), String> {
             "connection" | "upgrade" => is_websocket,
             "te" => value == "trailers",
             "keep-alive" | "proxy-connection" | "proxy-authorization" | "trailer" | "http2-settings" => false,
-            // Of the tests, named by `Connection`.
+            // A header of the tests, which `Connection` names.
             "x-hop" => false,
             _ => true,
         };
@@ -168,7 +170,8 @@ fn of_proxy(request: &Message) -> Result<(), String> {
     Ok(())
 }
 
-/// The response to a request, which tells its start line, and whether the connection ends with it.
+/// Returns the response to a request, which tells its start line, and whether the connection ends
+/// with it.
 fn answer(request: &Message, odd: &Mutex<Odd>) -> (Vec<u8>, bool) {
     if request.start.contains(" /odd") {
         let odd = odd.lock().expect("no thread panics with it").clone();

@@ -1,4 +1,4 @@
-//! The verdict on a shape: the client's side and the upstream's.
+//! The verdict on a shape: the client's side, and the upstream's.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,12 +10,13 @@ use super::strict::Message;
 use super::upstream::{Event, Upstream, VIA};
 use super::{NO_LIMIT, PATIENCE};
 
-/// The reading of a shape by a strict reader.
+/// The reading of a shape by a strict parser.
 #[derive(Clone, Debug)]
 pub(crate) enum Reading {
     /// The client gets a 4xx or 5xx or nothing, and the end of the connection.
     Refused,
-    /// Requests, each a start line and a body. The next request of the connection is another one.
+    /// Requests, each with a start line and a body. The next request of the connection is a
+    /// separate one.
     Each(Vec<(String, String)>),
     /// Requests, and then the end of the connection.
     Last(Vec<(String, String)>),
@@ -34,9 +35,9 @@ impl Reading {
 pub(crate) struct Bench {
     proxy: Proxy,
     pub(crate) upstream: Upstream,
-    /// Requests of other clients so far.
+    /// The number of requests of other clients.
     innocents: usize,
-    /// Connections of the upstream that no other client's request has come by.
+    /// The upstream's connections over which no request of another client has come.
     pub(crate) open: BTreeSet<usize>,
     preserves_host: bool,
 }
@@ -55,10 +56,10 @@ impl Bench {
         self.proxy.address
     }
 
-    /// The requests that the upstream has seen since the last call.
+    /// Returns the requests that the upstream has seen since the last call.
     ///
-    /// Requests of other clients, each of which must get its own response, go by every connection
-    /// that is open. So nothing is left in one.
+    /// The function sends requests of other clients until one has come over every open connection.
+    /// Each of them must get its own response. So no bytes are left in a connection.
     pub(crate) fn settle(&mut self) -> Result<Vec<Message>, String> {
         let start = Instant::now();
         let mut requests = Vec::new();
@@ -90,7 +91,7 @@ impl Bench {
         if faults.is_empty() { Ok(requests) } else { Err(faults.join("; ")) }
     }
 
-    /// The start line of a request of another client, which has got its own response.
+    /// Sends a request of another client, which must get its own response. Returns its start line.
     fn ask(&mut self) -> Result<String, String> {
         self.innocents += 1;
         let path = format!("/innocent/{}", self.innocents);
@@ -98,7 +99,8 @@ impl Bench {
         own(&reply, &format!("GET {path} HTTP/1.1"))
     }
 
-    /// The upstream's own name, or the one that the other headers tell.
+    /// Checks that the host of a request is the upstream's own name, or the name in the other
+    /// headers.
     fn check_host(&self, request: &Message) -> Result<(), String> {
         let own = self.upstream.address.to_string();
         let asked = request.all("x-forwarded-host");
@@ -110,7 +112,8 @@ impl Bench {
         }
     }
 
-    /// Ends the proxy. A fault is a line of a panic, or bytes that no shape has accounted for.
+    /// Ends the proxy, and returns the faults. A fault is a line of a panic, or bytes that no shape
+    /// has accounted for.
     pub(crate) fn end(self) -> Vec<String> {
         let mut faults = self.proxy.last_words();
         faults.retain(|line| line.contains("panicked"));
@@ -123,7 +126,7 @@ impl Bench {
     }
 }
 
-/// Whether a response is the one to this request.
+/// Checks that a response is the one to this request, and returns the start line.
 pub(crate) fn own(reply: &Message, start: &str) -> Result<String, String> {
     let is_own = reply.status() == 200
         && reply.has("x-asked", start)
@@ -131,7 +134,7 @@ pub(crate) fn own(reply: &Message, start: &str) -> Result<String, String> {
     if is_own { Ok(start.to_owned()) } else { Err(format!("not the response to {start:?}: {reply:?}")) }
 }
 
-/// Reads the responses up to the end of the connection, which are errors.
+/// Reads the responses up to the end of the connection, and checks that each is an error.
 pub(crate) fn refused(client: &mut Client) -> Result<(), String> {
     while let Some((reply, end)) = client.reply("GET")? {
         if reply.status() < 400 || end != End::Whole {
@@ -141,13 +144,13 @@ pub(crate) fn refused(client: &mut Client) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the upstream saw the requests of a reading, and no others.
+/// Checks that the upstream saw the requests of a reading, and no others.
 pub(crate) fn compare(seen: &[Message], reading: &[(String, String)]) -> Result<(), String> {
     let seen: Vec<_> = seen.iter().map(|request| (request.start.clone(), request.body.clone())).collect();
     if seen == reading { Ok(()) } else { Err(format!("the upstream saw {seen:?}, not {reading:?}")) }
 }
 
-/// Fails with all faults.
+/// Fails with all faults, if there are any.
 pub(crate) fn conclude(faults: &[String]) {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
