@@ -1,13 +1,13 @@
-//! HTTP written by hand: clients from libraries correct the path.
+//! HTTP written by hand: the clients of libraries correct the path.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Only a failing test waits for it.
+/// A time that only a failing test waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client that asks one server, over one connection while it lasts.
+/// A client of one server, over one connection while that lasts.
 pub(crate) struct Client {
     at: SocketAddr,
     connection: Option<BufReader<TcpStream>>,
@@ -18,7 +18,8 @@ impl Client {
         Client { at, connection: None }
     }
 
-    /// The status and the body of the response. A server that closes the connection gives 0.
+    /// Returns the status and the body of the response. The status is 0 if the server closes the
+    /// connection.
     pub(crate) fn get(&mut self, target: &str) -> (u16, String) {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -42,7 +43,8 @@ fn connect(at: SocketAddr) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
-/// A response, its head in lower case. `None`: the connection ends before it.
+/// Reads a response, and returns its head in lower case and its body. Returns `None` if the
+/// connection ends before it.
 fn read(connection: &mut impl BufRead) -> Option<(String, String)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

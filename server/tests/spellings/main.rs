@@ -1,8 +1,8 @@
 //! Spellings of `/login` that real servers take for `/login`.
 //!
 //! `accepted.txt` has the spellings of a search, beside the name of the server that accepts each.
-//! The tests here repeat the search, so the list is neither short nor long of one. That the proxy
-//! finds the route of all of them is a test of `paths.rs`, which reads the same list.
+//! The tests here repeat the search, so the list has all of them and no others. A test of
+//! `paths.rs` reads the same list, and checks that the proxy finds the route of each.
 
 mod client;
 #[path = "../proxy/process.rs"]
@@ -20,24 +20,25 @@ use client::Client;
 use process::Proxy;
 use servers::{Server, axum_server, express, stripping};
 
-/// Far more than anything here takes; only a failing test waits for it.
+/// A time far above that of each step. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ACCEPTED: &str = include_str!("accepted.txt");
 
-/// The spellings in the list that a server takes for `/login`.
+/// Returns the spellings in the list that a server takes for `/login`.
 fn accepted(server: &str) -> BTreeSet<String> {
     let pairs = ACCEPTED.lines().filter_map(|line| line.split_once(' '));
     pairs.filter(|(name, _)| *name == server).map(|(_, spelling)| spelling.to_owned()).collect()
 }
 
-/// Those spellings for which the handler of `/login` answers, if requests go to this address.
+/// Returns the spellings for which the handler of `/login` answers, among requests to this address.
 fn reach_login<'a>(at: SocketAddr, spellings: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
     let mut client = Client::new(at);
     spellings.filter(|spelling| client.get(spelling) == (200, "login".to_owned())).cloned().collect()
 }
 
-/// Of 60 requests in all spellings that the server accepts, the proxy lets 5 through to `/login`.
+/// Checks that the proxy lets 5 of 60 requests through to `/login`. The requests use all spellings
+/// that the server accepts.
 fn limited(server: &Server) {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.toml", server.name));
     let limits = "limit = \"100000/s\"\n[[route]]\nprefix = \"/login\"\nlimit = \"5/h burst 5\"\n";
@@ -56,7 +57,8 @@ fn limited(server: &Server) {
     assert_eq!(statuses.len(), 5, "{} behind the proxy", server.name);
 }
 
-/// Whether the search finds the list, for a server, and the proxy limits all of it.
+/// Checks that the search finds the list of a server, and that the proxy limits each spelling in
+/// it.
 fn searched(server: &Server) {
     let candidates = search::candidates();
     let found = reach_login(server.at, candidates.iter());

@@ -22,7 +22,7 @@ const STARTS: [&str; 14] = [
 const ENDS: [&str; 13] =
     ["", "/", "//", "\\", "%2F", "%5c", "/.", "/x%2f..", ";", ";x=1/", "%3Bx", "%20", "%00"];
 
-/// More than a thousand that a server may take for `/login`.
+/// Returns more than a thousand spellings that a server may take for `/login`.
 pub(crate) fn candidates() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for end in ENDS {
@@ -32,10 +32,11 @@ pub(crate) fn candidates() -> BTreeSet<String> {
         }
         found.insert(format!("/LOGIN{end}"));
         found.insert(format!("/%256cogin{end}"));
-        // Node reads a target in another way if the byte A0 is in it: the last one of this query.
+        // Node reads a target in another way if it has the byte A0. That is the last byte of this
+        // query.
         found.insert(format!("/login{end}?\u{e0}"));
     }
-    // One character more, and one else.
+    // The spellings with an additional character, and those with another character in one place.
     for at in 1..="/login".len() {
         let (before, after) = "/login".split_at(at);
         for rest in [after, after.get(1..).unwrap_or_default()] {
@@ -45,7 +46,7 @@ pub(crate) fn candidates() -> BTreeSet<String> {
                     found.insert(format!("{before}{}{rest}", char::from(byte)));
                 }
             }
-            // Those that have a case in ASCII, look as a slash, or are trimmed.
+            // Characters that have a case in ASCII, look like a slash, or are trimmed.
             for character in ['\u{130}', '\u{131}', '\u{a0}', '\u{feff}', '\u{ff0f}', '\u{2215}'] {
                 found.insert(format!("{before}{character}{rest}"));
             }

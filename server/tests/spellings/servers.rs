@@ -1,4 +1,4 @@
-//! Servers with a handler for `/login`. It answers `login`, and all others answer 404.
+//! Servers with a handler for `/login`, which answers `login`. All other handlers answer 404.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 const EXPRESS: &str = "express@5.3.0";
 
-/// A server that ends with this value.
+/// A server that ends when this value is dropped.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) at: SocketAddr,
@@ -25,14 +25,14 @@ pub(crate) struct Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // The process ends by itself if it cannot be killed: its standard input is closed.
+            // If the kill fails, the process ends by itself: its standard input is closed.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 }
 
-/// Express in a process of Node. An error says that there is no Node, or no Express.
+/// Starts Express in a process of Node. An error says that Node or Express is missing.
 pub(crate) fn express() -> Result<Server, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("express");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -60,7 +60,8 @@ pub(crate) fn express() -> Result<Server, String> {
     Ok(Server { name: "express", at, process: Some(process), _runtime: None })
 }
 
-/// A path as it is written, and one that is captured, which axum decodes.
+/// Starts a server with one route for `/login` as it is written, and one that captures a path. axum
+/// decodes the captured path.
 pub(crate) fn axum_server() -> Server {
     async fn captured(Captured(name): Captured<String>) -> (StatusCode, &'static str) {
         answer(&format!("/{name}"))
@@ -71,7 +72,8 @@ pub(crate) fn axum_server() -> Server {
     )
 }
 
-/// A server that strips parameters, decodes, takes a backslash as a slash, and resolves dots.
+/// Starts a server that strips parameters, decodes, takes a backslash for a slash, and resolves
+/// dots.
 pub(crate) fn stripping() -> Server {
     serve(
         "stripping",
