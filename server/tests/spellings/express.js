@@ -1,4 +1,5 @@
-// A server on Express with a handler for `/login`. It prints its port, and ends with its standard input.
+// A server on Express with a handler for `/login`. It prints its port, and ends with its standard
+// input.
 const express = require('express');
 
 const app = express();
