@@ -1,5 +1,5 @@
 // promise: law
-//! Several limits, all or nothing.
+//! Several limits that one call takes together: all of them, or none.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -55,7 +55,7 @@ fn the_answer_is_that_of_the_limit_that_takes_longest() {
         (0, Some(ns(SECOND))),
         "the first of equals"
     );
-    // Never is the longest.
+    // A wait of `None`, for never, is the longest.
     assert_eq!(said(all_of((b.n(1), c.n(3), a.n(1))).try_acquire().unwrap_err()), (1, None));
     assert_eq!(said(all_of((c.n(3), b.n(2))).try_acquire().unwrap_err()), (0, None));
     assert_eq!(left(&three), [0, 0, 0]);
@@ -92,7 +92,8 @@ fn no_limits_grant_everything() {
     assert!(all_of(none).try_acquire().is_ok());
 }
 
-/// Each is looked at by itself; the second finds what the first left, and what was taken is given back to the unit.
+/// Each mention is looked at by itself, and the second finds the tokens that the first left. A
+/// refusal gives the taken tokens back to the unit.
 #[test]
 fn a_limit_that_is_named_twice_is_taken_twice() {
     let ([bucket], mut time) = buckets([TEN]);
@@ -146,7 +147,7 @@ fn a_refusal_remembers_no_key() {
     assert!(limiter.is_empty());
 }
 
-/// Keys that start with too few earn from the first refusal on, as they do alone.
+/// A key that starts with too few tokens earns from its first refusal on, as it does alone.
 #[test]
 fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     let (clock, mut time) = Time::new();
@@ -161,7 +162,7 @@ fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     }
 }
 
-/// A wait would be in vain: a key that starts empty never has more than its burst, either.
+/// No wait would help: a key that starts empty never has more than its burst either.
 #[test]
 fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
     let (clock, mut time) = Time::new();
@@ -189,7 +190,7 @@ fn limits_may_be_on_clocks_of_their_own() {
     b_time.advance(SECOND);
     assert_eq!((a.peek().remaining(), b.peek().remaining()), (10, 10));
     assert!(all.try_acquire().is_ok());
-    // Back and forth: each on its own.
+    // One clock goes back, and the other stays.
     a_time.set(90 * SECOND);
     assert_eq!(all.try_acquire().unwrap_err().which(), 0);
 }
@@ -205,13 +206,13 @@ fn one_in_shadow_mode_refuses_nothing() {
     assert_eq!((shadow.overruled(), keyed.stats().overruled), (0, 0));
     assert!(all.try_acquire().is_ok());
     assert_eq!((shadow.overruled(), keyed.stats().overruled), (1, 1));
-    // Another refuses: nothing was decided in the shadow, nor taken.
+    // Another limit refuses: the limits in the shadow decide nothing and take nothing.
     assert_eq!(all.try_acquire().unwrap_err().which(), 0);
     assert_eq!((shadow.overruled(), keyed.stats().overruled), (1, 1));
     assert_eq!((shadow.peek().remaining(), keyed.peek(&1).remaining()), (0, 0));
 }
 
-/// Room is not looked at beforehand: who was taken before is undone, to the unit.
+/// Room is not checked beforehand, so the tokens taken before that key are given back, to the unit.
 #[test]
 fn who_comes_before_a_key_without_room_is_undone() {
     let (clock, mut time) = Time::new();
@@ -228,20 +229,20 @@ fn who_comes_before_a_key_without_room_is_undone() {
         assert_eq!((denied.which(), denied.denied().reason()), (2, Reason::Full));
         assert_eq!((bucket.peek(), limiter.peek(&1)), before);
     }
-    // So is a key that shares a bucket, and all by reference.
+    // The same with a key that shares a bucket, and with limits by reference.
     assert!(shared.try_acquire_n(&7, 4).is_ok());
     let (own, sharing, new) = (bucket.n(2), shared.key(&7).n(5), limiter.key(&2));
     let all: [&dyn Limit; 3] = [&own, &sharing, &new];
     let before = (bucket.peek(), shared.peek(&7));
     assert_eq!(all_of(&all[..]).try_acquire().unwrap_err().which(), 2);
     assert_eq!((bucket.peek(), shared.peek(&7), shared.stats().shared > 1), (before.0, before.1, true));
-    // A key that was new among them is full again.
+    // A key that is new in the call is full again.
     let other = RateLimiter::<u64>::stored(TEN).build();
     let denied = all_of((other.key(&9).n(10), limiter.key(&2))).try_acquire().unwrap_err();
     assert_eq!((denied.which(), other.peek(&9).remaining()), (1, 10));
 }
 
-/// A second passes at each reading of the clock, and by the next one no limit would refuse.
+/// The clock passes a second at each reading, and at the next reading no limit would refuse.
 #[test]
 fn limits_on_one_clock_are_asked_at_one_reading() {
     let (seconds, step) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -266,7 +267,7 @@ fn limits_on_one_clock_are_asked_at_one_reading() {
     }
 }
 
-/// A reading of one clock says nothing on another, even where it would pass for jitter.
+/// A reading of one clock means nothing on another, even where it could pass for jitter.
 #[test]
 fn a_reading_of_one_clock_is_not_used_on_another() {
     let (([a], mut a_time), ([b], mut b_time)) = (buckets([TEN]), buckets([TEN]));
@@ -277,7 +278,8 @@ fn a_reading_of_one_clock_is_not_used_on_another() {
     assert!(all_of((a.n(1), b.n(10))).try_acquire().is_ok());
 }
 
-/// Who takes what is held and what came, in that moment, is not paid for twice: what would have spilt is not given back.
+/// A taker gets the held and the earned tokens before the undo. The undo gives back no token that
+/// would have spilt over the burst.
 #[test]
 fn what_would_have_spilt_is_not_undone() {
     let (clock, time) = Time::new();
@@ -285,7 +287,7 @@ fn what_would_have_spilt_is_not_undone() {
     let (other, time) = (bucket.clone(), Mutex::new(time));
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).when_full(WhenFull::Deny);
     let limiter = limiter.on_decision(move |decision| {
-        // (Not of those who have all places of a table.)
+        // Keys that fill the places of a table are granted.
         if decision.is_ok() {
             return;
         }
@@ -298,7 +300,7 @@ fn what_would_have_spilt_is_not_undone() {
     assert_eq!(bucket.peek().remaining(), 2, "as if the four had never been taken");
 }
 
-/// Limits of one call take room on the stack: more than 64 are an error, at once and by name.
+/// The limits of a call take room on the stack: more than 64 are an error, at once and by name.
 #[test]
 fn more_than_64_limits_are_refused() {
     let (clock, _time) = Time::new();

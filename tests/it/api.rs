@@ -1,4 +1,4 @@
-//! The shape of the crate: forms that must compile, and what values print.
+//! The shape of the crate: forms that must compile, and the text of printed values.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -14,7 +14,7 @@ use tollgate::{
     RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, all_of,
 };
 
-/// A hasher of one's own, as a user writes it.
+/// A hasher that a user has written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fold(u64);
 
@@ -38,7 +38,7 @@ impl Hasher for Fold {
     }
 }
 
-/// A hasher with a count of its hashes.
+/// A hasher that counts its hashes.
 #[derive(Clone, Default)]
 struct Counted(Arc<AtomicU64>);
 
@@ -88,7 +88,7 @@ fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
     }
 }
 
-/// A type that can be written into a struct from memory.
+/// A struct whose types can be written from memory.
 struct Service {
     by_user: RateLimiter<String>,
     by_peer: RateLimiter<IpAddr>,
@@ -157,7 +157,8 @@ fn send<T: Send + ?Sized>() {}
 fn sync<T: Sync + ?Sized>() {}
 fn value<T: Copy + PartialEq + Debug + Send + Sync + 'static>() {}
 
-/// Whether a type is `Send` or `Sync`, without asking for it: an inherent item comes before a trait's.
+/// Tells whether a type is `Send` or `Sync` without requiring it. An inherent item comes before a
+/// trait's.
 macro_rules! implements {
     ($type:ty: $trait:ident) => {{
         struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
@@ -168,7 +169,7 @@ macro_rules! implements {
         impl<T: ?Sized + $trait> Probe<T> {
             const IT: bool = true;
         }
-        // Of `u8` both are there.
+        // `u8` has both constants.
         assert!(Probe::<u8>::IT && !<Probe<u8> as Otherwise>::IT);
         Probe::<$type>::IT
     }};
@@ -200,7 +201,7 @@ fn everything_public_crosses_threads_but_a_pinned_handle() {
 
     assert!(implements!(RateLimiter<String>: Send));
     assert!(!implements!(Pinned<'static, String>: Send) && !implements!(Pinned<'static, String>: Sync));
-    // A key that stays on its thread keeps its limiter there.
+    // A key that cannot leave its thread keeps its limiter on that thread.
     assert!(!implements!(RateLimiter<std::rc::Rc<str>>: Send));
     assert!(!implements!(RateLimiter<std::cell::Cell<u8>>: Sync));
 }
@@ -214,7 +215,7 @@ fn no_debug_output_has_a_key_in_it() {
     let granted = limiter.try_acquire(SECRET);
     let denied = limiter.try_acquire(SECRET);
     let too_many = limiter.try_acquire_n(SECRET, 2);
-    // And one without room.
+    // A key without room.
     let shared = limiter.try_acquire(&format!("{SECRET}{SECRET}"));
     printed.push(format!("{limiter:?} {limiter:#?} {:?} {:?}", limiter.stats(), limiter.pin()));
     printed.push(format!("{granted:?} {denied:?} {too_many:?} {shared:?} {:?}", limiter.peek(SECRET)));
@@ -226,7 +227,7 @@ fn no_debug_output_has_a_key_in_it() {
     for text in &printed {
         assert!(!text.contains(SECRET), "{text}");
     }
-    // It says something, all the same.
+    // The text has the names of the types all the same.
     let all = printed.concat();
     for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Paced", "Limited"] {
         assert!(all.contains(name), "{name} is not in {all}");
@@ -279,7 +280,7 @@ fn each_reason_is_said_in_words() {
     assert_eq!(said[3], "more than 64 limits at once");
 }
 
-/// Decisions outlive what they are of, and print the same wait whenever they are asked.
+/// A decision outlives its limiter, and prints the same wait at any later time.
 #[test]
 fn a_decision_is_a_value() {
     let (clock, mock) = Clock::mock();

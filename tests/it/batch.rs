@@ -1,4 +1,4 @@
-//! Decisions on many keys are those of single calls, one after another.
+//! A batch decides on its keys as single calls do, one after another.
 
 use std::hash::RandomState;
 
@@ -18,7 +18,8 @@ fn pair(
     })
 }
 
-/// Of every length around the 16 that are looked up at a time, with keys that come again, are new, or were forgotten.
+/// Batches of every length around 16, the number of keys that are looked up at a time. Their keys
+/// come again, are new, or were evicted.
 #[test]
 fn a_batch_is_single_calls_one_after_another() {
     let [(batched, mut batched_time), (single, mut single_time)] = pair(|builder| builder.build());
@@ -30,7 +31,7 @@ fn a_batch_is_single_calls_one_after_another() {
             batched_time.advance(span);
             single_time.advance(span);
             let names: Vec<_> = (0..len).map(|_| format!("key {}", random.below(1 + len + round))).collect();
-            // None, one, most, all, and more than there ever are.
+            // No token, one, most, all, and more than the burst.
             let asks: Vec<_> = names
                 .iter()
                 .map(|name| (name.as_str(), [0, 1, 1, 1, 3, 5, 6, u64::MAX][random.below(8) as usize]))
@@ -44,7 +45,7 @@ fn a_batch_is_single_calls_one_after_another() {
             refused += all.iter().filter(|one| !one.granted).count();
             if random.below(8) == 0 {
                 let evicted = [&batched, &single].map(RateLimiter::evict_idle);
-                // Of two tables each has keys of its own that make room for others.
+                // Two tables each evict keys of their own to make room.
                 assert!(IN_TABLE || evicted[0] == evicted[1]);
             }
             assert!(IN_TABLE || batched.stats() == single.stats());
@@ -54,7 +55,7 @@ fn a_batch_is_single_calls_one_after_another() {
     assert!(granted > 5_000 && refused > 5_000 && batched.stats().evicted > 100);
 }
 
-/// What was not asked for is not taken.
+/// Keys that the iterator has not reached keep their tokens.
 #[test]
 fn a_batch_that_is_dropped_half_way_has_taken_no_more() {
     let names: Vec<_> = (0..40).map(|name| name.to_string()).collect();
@@ -75,7 +76,7 @@ fn a_batch_that_is_dropped_half_way_has_taken_no_more() {
     assert_eq!((none.len(), none.next(), none.next()), (0, None, None));
 }
 
-/// The clock is read for 16 at a time: what comes meanwhile is earned by the next of them.
+/// The clock is read once for 16 keys: tokens that come meanwhile are earned by the next 16.
 #[test]
 fn sixteen_are_decided_at_one_reading() {
     let [(limiter, mut time), _] = pair(|builder| builder.build());
@@ -83,9 +84,10 @@ fn sixteen_are_decided_at_one_reading() {
     let asks = [("ada", 1); 33];
     let mut batch = limiter.try_acquire_batch(&asks);
     for index in 0..33 {
-        // Two tokens come between any two of them.
+        // Two tokens come between any two keys.
         let granted = batch.next().expect("there are 33").is_ok();
-        // The first is decided before any has come; each turn after that has all that came in the one before, up to the burst.
+        // The first turn is decided before any token has come. Each later turn has the tokens of
+        // the turn before, up to the burst.
         assert_eq!(granted, index >= 16 && index % 16 < 5, "the {index}th");
         time.advance(SECOND);
     }

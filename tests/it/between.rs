@@ -1,5 +1,5 @@
 // promise: law
-//! What another thread does in the middle of a call, one case at a time.
+//! Acts of another thread in the middle of a call, one case at a time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,15 +11,16 @@ use super::{IN_TABLE, InStore, Room, WITH_ONE};
 use crate::scene::{HOURLY, Limiter, Scene, finds_nothing, takes};
 use crate::support::{HOUR, SECOND, ns};
 
-/// The reading of a new key's first charge: on a bucket that is in the map; in a table, on a place that is being got for it.
+/// The reading of a new key's first charge. In a map the key has its bucket by then; in a table its
+/// place is being claimed.
 const FIRST_CHARGE: u32 = if IN_TABLE { 3 } else { 2 };
 
 fn a_scene(quota: Quota, places: usize, policy: WhenFull) -> Scene {
     Scene::of(|clock| RateLimiter::stored(quota).clock(clock).when_full(policy).with_places(places))
 }
 
-/// A decision that reads the clock first, and finds a bucket that was charged meanwhile by a clock that was set back: what it
-/// has read is no time that passed.
+/// A decision reads the clock. Then the clock is set back and another thread charges the bucket.
+/// The first reading is not time that passed.
 #[test]
 fn a_clock_that_is_set_back_within_a_decision_mints_nothing() {
     for changed in [false, true] {
@@ -32,13 +33,13 @@ fn a_clock_that_is_set_back_within_a_decision_mints_nothing() {
                 let taken = late.lock().unwrap().take();
                 if let Some(bucket) = taken {
                     now.store(2 * HOUR + HOUR / 2, Ordering::Relaxed);
-                    // The bucket goes with the clock.
+                    // A caller charges the bucket at the new time.
                     assert!(bucket.try_acquire().is_err());
                 }
                 ns(read)
             }
         });
-        // By a faster quota, 4 s are more tokens than the half hour is by that of after the change.
+        // 4 s at the faster quota are more tokens than half an hour at the quota after the change.
         let first = if changed { Quota::per_second(1_000).burst(1) } else { Quota::per_minute(1) };
         let bucket = Arc::new(TokenBucket::with_clock(first, clock));
         assert!(bucket.try_acquire().is_ok());
@@ -87,7 +88,7 @@ fn nobody_is_granted_on_a_bucket_that_was_evicted() {
 
 #[test]
 fn two_first_uses_share_a_burst() {
-    // At the first charge in a table nobody else gets a place: `inline/entering.rs`.
+    // At the first charge in a table no other call gets a place: `inline/entering.rs`.
     for reading in [1, 2] {
         let scene = a_scene(HOURLY.burst(2), 9, WhenFull::Deny);
         scene.at(reading, takes);
@@ -101,7 +102,7 @@ fn two_first_uses_share_a_burst() {
 #[test]
 fn who_is_removed_while_it_is_charged_starts_anew() {
     let removes = |limiter: &Limiter| assert!(limiter.remove(&1) && limiter.is_empty());
-    // After somebody else had put it there.
+    // Another call has put the key there before.
     let scene = a_scene(HOURLY.burst(2), 9, WhenFull::Deny);
     scene.at(1, takes);
     scene.at(2, removes);
@@ -109,7 +110,7 @@ fn who_is_removed_while_it_is_charged_starts_anew() {
     assert_eq!(scene.limiter.len(), 1);
     scene.is_over();
 
-    // Who helps to remove it does not remove the next.
+    // A call that helps to remove the bucket does not remove the next one.
     let scene = a_scene(HOURLY.burst(2), 9, WhenFull::Deny);
     scene.at(1, takes);
     scene.at(2, move |limiter| {
@@ -127,7 +128,7 @@ fn a_change_of_quota_whose_clock_stopped_is_made_up_for() {
     scene.at(1, |_| panic!("the clock has stopped"));
     let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.set_quota(HOURLY)));
     assert!(died.is_err());
-    // By the next change.
+    // The next change makes up for it.
     assert_eq!(scene.limiter.set_quota(HOURLY.burst(2)), Ok(()));
     assert_eq!(scene.limiter.quota(), HOURLY.burst(2));
     takes(&scene.limiter);
@@ -175,7 +176,7 @@ fn the_room_of_a_first_use_that_is_under_way_is_taken() {
     let scene = a_scene(HOURLY, 1, WhenFull::Deny);
     scene.at(FIRST_CHARGE, |limiter| {
         let denied = limiter.try_acquire(&2).expect_err("the only place is taken");
-        // A table has seen the others of the set.
+        // A table has looked at the other keys of the set.
         let wait = if IN_TABLE { HOUR + 2 * SECOND } else { 0 };
         assert_eq!(denied.reason(), Reason::Full);
         assert!(
@@ -189,7 +190,7 @@ fn the_room_of_a_first_use_that_is_under_way_is_taken() {
     scene.is_over();
 }
 
-/// It might have had a bucket that came and went.
+/// The key might have had a bucket that came and went within the margin.
 #[test]
 fn a_charge_outside_that_took_the_margin_is_void() {
     for (span, left) in [(2 * SECOND - 1, 2), (2 * SECOND, 1)] {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Tokens a second, and the burst, of the quota that these tests wait for.
+/// Tokens a second of the quota that these tests wait for, and its burst.
 const RATE: f64 = 50.0;
 const BURST: f64 = 5.0;
 const LIMIT: &str = "50/s burst 5";
@@ -36,7 +36,7 @@ fn who_is_refused_sends_nothing() {
     assert_eq!(upstream.requests(), sent);
     assert!((BURST..=most).contains(&(sent as f64)), "{sent} requests arrived where at most {most} may");
 
-    // Where nothing comes in the time it takes, exactly the burst is sent.
+    // No token comes in the time of the run, so exactly the burst is sent.
     let upstream = Upstream::start();
     let output = run(&["--limit", "3/h", "--requests", "20", "--mode", "refuse", "--url", &upstream.url()]);
     assert_eq!(counts(&output), (3, 17));
@@ -80,7 +80,7 @@ fn fails(args: &[&str], code: i32, part: &str) {
     assert!(output.stdout.is_empty(), "{args:?}");
 }
 
-/// Sent and refused, of the one line that it prints.
+/// Returns the sent and the refused requests of the one line that the example prints.
 fn counts(output: &Output) -> (u64, u64) {
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && stdout.lines().count() == 1, "{output:?}");
@@ -91,8 +91,8 @@ fn counts(output: &Output) -> (u64, u64) {
     (number("sent "), number("refused "))
 }
 
-/// Runs the example to its end. `target/<profile>/deps/it-<hash>` is this process, `target/<profile>/examples/client`
-/// the example.
+/// Runs the example to its end. `target/<profile>/deps/it-<hash>` is this process, and
+/// `target/<profile>/examples/client` is the example.
 fn run(args: &[&str]) -> Output {
     let mut path: PathBuf = std::env::current_exe().expect("a path");
     path.pop();
@@ -106,7 +106,7 @@ fn run(args: &[&str]) -> Output {
     Command::new(path).args(args).stdin(Stdio::null()).output().expect("it starts")
 }
 
-/// Answers every request, and counts them.
+/// A server that answers every request, and counts them.
 struct Upstream {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -138,7 +138,7 @@ impl Upstream {
 }
 
 fn serve(mut stream: &TcpStream, requests: &AtomicU64) {
-    // A request without a body ends with an empty line, and a connection with nothing.
+    // A request without a body ends with an empty line, and a connection at its end.
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         if line.is_empty() {
             requests.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
 // promise: client-ip
-//! Whose request it is: whom to believe, row by row.
+//! The client's address, by trusted proxies and headers, row by row.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use tollgate::http::{ClientIp, ClientIpStats, Head, KeyFrom};
 
 use crate::support::cases;
 
-/// As axum's `ConnectInfo`.
+/// The peer's address, as in axum's `ConnectInfo`.
 #[derive(Clone)]
 struct Peer(SocketAddr);
 
@@ -18,7 +18,7 @@ fn by_peer() -> ClientIp {
     ClientIp::peer_from(|peer: &Peer| peer.0.ip())
 }
 
-/// A proxy in 10.0.0.0/8 and one of version 6 are trusted.
+/// The trusted proxies: 10.0.0.0/8 and a network of version 6.
 #[cfg(feature = "ipnet")]
 fn nets() -> Vec<ipnet::IpNet> {
     ["10.0.0.0/8", "2001:db8:aa::/48"].map(|net| net.parse().unwrap()).to_vec()
@@ -36,7 +36,7 @@ fn request(peer: &str, lines: &[(&str, &[u8])]) -> Request<()> {
     request
 }
 
-/// The client's address, whole.
+/// Returns the client's whole address.
 fn client(by: &ClientIp, peer: &str, lines: &[(&str, &str)]) -> String {
     let lines: Vec<_> = lines.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let address = by.address(Head::from(&request(peer, &lines)));
@@ -65,14 +65,14 @@ fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
         ("10.0.0.1", &[][..], "10.0.0.1"),
         ("10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
         ("10.0.0.1", &["203.0.113.9, 10.0.0.2"], "203.0.113.9"),
-        // What the client has written itself is on the left.
+        // The elements on the left are written by the client.
         ("10.0.0.1", &["1.1.1.1, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
         // Two lines are one list.
         ("10.0.0.1", &["1.1.1.1, 203.0.113.9", "10.0.0.2"], "203.0.113.9"),
         ("10.0.0.1", &["203.0.113.9", "198.51.100.1, 10.0.0.2"], "198.51.100.1"),
-        // All are proxies: the first of them.
+        // All elements are proxies: the outermost is the client.
         ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
-        // A hop that says no address ends the walk.
+        // An element without an address ends the walk.
         ("10.0.0.1", &["203.0.113.9, unknown"], "10.0.0.1"),
         ("10.0.0.1", &["203.0.113.9, _hidden, 10.0.0.2"], "10.0.0.2"),
         ("10.0.0.1", &["203.0.113.9, , 10.0.0.2"], "10.0.0.2"),
@@ -82,21 +82,21 @@ fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
         ("10.0.0.1", &["203.0.113.9, fe80::1%eth0"], "10.0.0.1"),
         ("10.0.0.1", &["203.0.113.9, [fe80::1%1]:80"], "10.0.0.1"),
         ("10.0.0.1", &["203.0.113.9, 10.0.0.2:99999"], "10.0.0.1"),
-        // Ports and brackets.
+        // Elements with ports and brackets.
         ("10.0.0.1", &["203.0.113.9:4711"], "203.0.113.9"),
         ("10.0.0.1", &["[2001:db8::1]:4711"], "2001:db8::1"),
         ("10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
         ("10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
         ("10.0.0.1", &["203.0.113.9,\t10.0.0.2:80 "], "203.0.113.9"),
-        // Mapped addresses are what they map, of proxies too.
+        // A mapped address is the address of version 4 in it, for proxies as well.
         ("::ffff:10.0.0.1", &["::ffff:203.0.113.9, ::ffff:10.0.0.2"], "203.0.113.9"),
         ("2001:db8:aa::1", &["203.0.113.9"], "203.0.113.9"),
-        // The peer is not trusted: nothing that it says counts.
+        // The peer is not trusted, so its headers do not count.
         ("198.51.100.7", &["203.0.113.9"], "198.51.100.7"),
         ("198.51.100.7", &["203.0.113.9, 10.0.0.2"], "198.51.100.7"),
         ("198.51.100.7", &[], "198.51.100.7"),
         ("", &["203.0.113.9"], "none"),
-        // Quotes mean nothing here.
+        // Quotes have no meaning here.
         ("10.0.0.1", &["203.0.113.9, \"10.0.0.2, 10.0.0.3"], "10.0.0.3"),
     ] {
         let lines: Vec<_> = lines.iter().map(|line| (XFF, *line)).collect();
@@ -104,7 +104,7 @@ fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
     }
     let ClientIpStats { no_peer, forwarded_from_untrusted, too_few_hops, unreadable, .. } = by.stats();
     assert_eq!((no_peer, forwarded_from_untrusted, too_few_hops, unreadable), (1, 2, 0, 10));
-    // Not of the other header.
+    // The other header does not count.
     assert_eq!(client(&by, "10.0.0.1", &[("forwarded", "for=203.0.113.9")]), "10.0.0.1");
 }
 
@@ -115,9 +115,9 @@ fn the_nth_hop_from_the_right() {
     for (list, first, second) in [
         ("203.0.113.9, 198.51.100.1", "198.51.100.1", "203.0.113.9"),
         ("1.1.1.1, 203.0.113.9, 198.51.100.1", "198.51.100.1", "203.0.113.9"),
-        // Fewer than there should be: the peer.
+        // Fewer elements than proxies: the peer.
         ("203.0.113.9", "203.0.113.9", "192.0.2.1"),
-        // Unreadable: whoever was found up to there.
+        // An unreadable element: the last address before it.
         ("203.0.113.9, unknown", "192.0.2.1", "192.0.2.1"),
         ("unknown, 198.51.100.1", "198.51.100.1", "198.51.100.1"),
     ] {
@@ -127,7 +127,7 @@ fn the_nth_hop_from_the_right() {
     assert_eq!((one.stats().too_few_hops, two.stats().too_few_hops), (0, 1));
     assert_eq!((one.stats().unreadable, two.stats().unreadable), (1, 2));
     assert_eq!(client(&one, "192.0.2.1", &[]), "192.0.2.1");
-    // Through a socket without addresses.
+    // A socket without addresses.
     assert_eq!(client(&one, "", &[(XFF, "203.0.113.9")]), "203.0.113.9");
     assert_eq!(client(&by_peer().xff_hops(0), "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
 }
@@ -143,9 +143,9 @@ fn the_forms_of_forwarded() {
         ("for=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
         ("for=\"[2001:db8:cafe::17]\"", "2001:db8:cafe::17"),
         ("for=\"\\[2001:db8::1\\]\"", "2001:db8::1"),
-        // Separators in quotes are none.
+        // Separators within quotes do not separate.
         ("for=1.1.1.1;by=\"a,b;for=9.9.9.9\", for=203.0.113.9;host=\"x,y;for=2.2.2.2\"", "203.0.113.9"),
-        // Nor is a quote that is escaped one; outside of quotes nothing is.
+        // An escaped quote ends nothing, and outside of quotes nothing is escaped.
         ("for=1.1.1.1, for=203.0.113.9;by=\"a\\\",b\"", "203.0.113.9"),
         ("for=1.1.1.1;by=a\\, for=203.0.113.9", "203.0.113.9"),
         ("for=unknown", "192.0.2.1"),
@@ -206,7 +206,7 @@ fn a_pair_that_is_none_ends_the_walk() {
         ("for=1.1.1.1;a-b.c!#$%&'*+^_`|~9=d", "1.1.1.1"),
         ("for=1.1.1.1;by=\"\t \u{e9} \\\u{e9}\\\\\"", "1.1.1.1"),
         ("for=1.1.1.1;by=\"\"", "1.1.1.1"),
-        // Pairs may be missing; some write spaces around semicolons.
+        // Pairs may be empty, and some proxies write spaces around semicolons.
         (";;for=1.1.1.1;", "1.1.1.1"),
         ("proto=http ;\tfor=1.1.1.1 ; by=x", "1.1.1.1"),
         ("for=1.1.1.1;by", "203.0.113.9"),
@@ -226,7 +226,7 @@ fn a_pair_that_is_none_ends_the_walk() {
         ("for=1.1.1.1;by=\"a\"x", "203.0.113.9"),
         ("for=1.1.1.1 by=x", "203.0.113.9"),
         ("for=1.1.1.1;for=1.1.1.1", "203.0.113.9"),
-        // What is no token is in quotes.
+        // A node that is no token stands in quotes.
         ("for=1.1.1.1:80", "203.0.113.9"),
         ("for=[2001:db8::1]", "203.0.113.9"),
         ("for=\"\u{e9}\"", "203.0.113.9"),
@@ -238,7 +238,7 @@ fn a_pair_that_is_none_ends_the_walk() {
     }
 }
 
-/// Text of a client that opens and escapes quotes everywhere.
+/// Header lines of a client that opens and escapes quotes everywhere.
 fn anything() -> impl Strategy<Value = Vec<String>> {
     let part = prop::sample::select(vec![
         "\"",
@@ -291,8 +291,8 @@ fn element(address: IpAddr) -> impl Strategy<Value = (String, bool)> {
     (joined, any::<bool>())
 }
 
-/// A client, not one of 10.0.0.0/8, and the elements of one to three proxies that are, the
-/// outermost first.
+/// A client outside of 10.0.0.0/8, and the elements of one to three proxies within it. The
+/// outermost proxy comes first.
 fn chain() -> impl Strategy<Value = (IpAddr, Vec<(String, bool)>)> {
     let client = prop_oneof![
         (0..=255_u8).prop_map(|last| IpAddr::from([203, 0, 113, last])),
@@ -307,8 +307,8 @@ fn chain() -> impl Strategy<Value = (IpAddr, Vec<(String, bool)>)> {
 proptest! {
     #![proptest_config(cases(20_000))]
 
-    /// Any text from the client, then what each proxy appends to it: the client is the one that the
-    /// outermost proxy saw.
+    /// The client sends any text, and each proxy appends its element. The client is the address
+    /// that the outermost proxy saw.
     #[test]
     fn no_text_of_a_client_hides_an_element_of_a_proxy(mut lines in anything(), (address, elements) in chain()) {
         for (element, own_line) in &elements {

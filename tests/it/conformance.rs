@@ -1,17 +1,17 @@
 // promise: law, never-late
-//! Cases of six other limiters' test suites, with what the ideal bucket answers: `tests/conformance.json`, or
-//! the file that `TOLLGATE_CONFORMANCE` names.
+//! Cases of six other limiters' test suites, with the answers of the ideal bucket:
+//! `tests/conformance.json`, or the file that `TOLLGATE_CONFORMANCE` names.
 //!
-//! Each event is held against the table, and against the exact reference. The table is the ideal bucket; this
-//! crate is at most one tick ahead of it. So:
+//! Each event is compared with the table and with the exact reference. The table is the ideal
+//! bucket; this crate is at most one tick ahead of it. So:
 //!
-//! * what the table grants is granted (where a tick is worth several tokens: at most one tick late);
-//! * what it refuses is refused, unless its wait is under one tick;
+//! * a grant of the table is granted (where a tick is worth several tokens, at most one tick late);
+//! * a refusal of the table is refused, unless its wait is under one tick;
 //! * `remaining` is equal, unless one tick more completes a token;
 //! * `retry_after` is never later, and earlier by less than a tick.
 //!
-//! Once a refusal turned into a grant the rest of a table's case is about another bucket: the reference, which
-//! follows what was granted, alone judges it then.
+//! After a refusal that became a grant, the rest of the table's case is about another bucket. From
+//! there on only the reference judges, which follows the grants.
 
 use std::{env, fs};
 
@@ -41,7 +41,7 @@ struct Rate {
     per_ns: u64,
 }
 
-/// What cases are run on.
+/// The limiter that a case runs on.
 #[derive(Clone, Copy, Default)]
 enum Subject {
     #[default]
@@ -75,7 +75,7 @@ struct Event {
     retry_after: Option<u64>,
     #[serde(default)]
     never: bool,
-    /// How much earlier it would have been granted.
+    /// Nanoseconds by which an earlier request would have been granted as well.
     #[serde(rename = "slack_ns")]
     slack: Option<u64>,
 }
@@ -93,7 +93,7 @@ impl Case {
         Quota::try_per(self.rate.tokens, ns(self.rate.per_ns), self.burst)
     }
 
-    /// A bucket after the first `events` of this case.
+    /// Returns a bucket after the first `events` of this case, and its clock.
     fn after(&self, quota: Quota, events: usize) -> (Tested, Time) {
         let (clock, mut time) = Time::new();
         let bucket = match self.subject {
@@ -108,7 +108,7 @@ impl Case {
         (bucket, time)
     }
 
-    /// What a bucket in the state after the first `events` says of `n` at `t`.
+    /// Returns the decision on `n` tokens at `t`, after the first `events`.
     fn at(&self, quota: Quota, events: usize, t: u64, n: u64) -> Result<Granted, Denied> {
         let (bucket, mut time) = self.after(quota, events);
         time.set(t);
@@ -123,13 +123,13 @@ struct Tick<'a> {
 }
 
 impl Tick<'_> {
-    /// Whether so many nanoseconds, themselves rounded up, are under one tick.
+    /// Returns whether `nanos`, themselves rounded up, are under one tick.
     fn is_over(&self, nanos: u64) -> bool {
         let tick = u128::from(self.case.rate.per_ns) << self.unit.scale;
         (u128::from(nanos.saturating_sub(1)) * u128::from(self.case.rate.tokens)) << self.unit.fraction < tick
     }
 
-    /// Whole tokens that are there, at most, if they were earned in `nanos` and less than one more, and in a tick.
+    /// Returns the most whole tokens that `nanos`, less than one nanosecond more, and a tick earn.
     fn most(&self, nanos: u64) -> u64 {
         let Unit { fraction, scale, .. } = self.unit;
         let per = u128::from(self.case.rate.per_ns);
@@ -138,7 +138,7 @@ impl Tick<'_> {
     }
 }
 
-/// What ran, and where it went another way than the table within what is allowed.
+/// Counts of the run, and of allowed differences from the table.
 #[derive(Default)]
 struct Tally {
     cases: usize,
@@ -179,13 +179,13 @@ fn hold(case: &Case, quota: Quota, tally: &mut Tally) {
             same = agrees(&tick, event, decision, &at, tally);
         }
 
-        // A wait is exact, both ways.
+        // The wait is enough, and the least.
         if let Some(wait) = decision.err().and_then(|denied| denied.retry_after()).map(nanos) {
             assert!(wait > 0 && case.at(quota, index + 1, t + wait, n).is_ok(), "{at}: {wait} is too early");
             assert!(case.at(quota, index + 1, t + wait - 1, n).is_err(), "{at}: {wait} is not the least");
             tally.waits += 1;
         }
-        // What has slack is granted that much earlier, if the bucket was as it is by then.
+        // An event with slack is also granted by the slack earlier, in an unchanged bucket.
         let before = case.events[..index].iter().map(|event| event.t).max().unwrap_or(0);
         let earlier = event.slack.and_then(|slack| t.checked_sub(slack)).filter(|t| *t >= before);
         if let Some(earlier) = earlier.filter(|_| same && unit.scale == 0) {
@@ -195,7 +195,7 @@ fn hold(case: &Case, quota: Quota, tally: &mut Tally) {
     }
 }
 
-/// Whether the decision is the table's; panics if it is not but has to be.
+/// Returns whether the decision is the table's. Panics at a difference that is not allowed.
 fn agrees(
     tick: &Tick<'_>,
     event: &Event,
@@ -246,7 +246,7 @@ fn agrees(
         tally.earlier_hints += usize::from(ours != theirs);
     }
     if remaining != event.remaining {
-        // The level is short of n by what the wait earns.
+        // The level is below `n` by the tokens that the wait earns.
         let short =
             u128::from(theirs - 1) * u128::from(tick.case.rate.tokens) / u128::from(tick.case.rate.per_ns);
         let level = event.n - u64::try_from(short).expect("a level is below 2^41");
@@ -258,7 +258,7 @@ fn agrees(
 
 #[test]
 fn the_cases_of_other_limiters_hold() {
-    // A bucket of its own is not in either store: once is enough.
+    // A `TokenBucket` has no store: one run is enough.
     if !IN_TABLE {
         hold_all(Subject::Bucket);
         hold_all(Subject::Spread);

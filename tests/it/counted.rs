@@ -16,7 +16,7 @@ use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Answers with the status that the path names.
+/// A service that answers with the status that the path names.
 #[derive(Clone, Copy)]
 struct Echo;
 
@@ -65,7 +65,7 @@ fn limiter<K: std::hash::Hash + Eq>(quota: Quota) -> (Arc<RateLimiter<K>>, MockC
     (Arc::new(RateLimiter::builder(quota).clock(clock).build()), mock)
 }
 
-/// The series of a text that are not 0.
+/// Returns the series of a text that are not 0.
 fn told(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0")).collect()
 }
@@ -78,14 +78,15 @@ fn a_refusal_counts_at_the_limit_that_refused() {
     let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header).build();
     let mut service = layer.layer(Echo);
     let mut status = |key| call(&mut service, from(A, key, "/")).status().as_u16();
-    // Two of the key's tokens, two refusals by the key; then what the address has left, and its refusal.
+    // The key has two tokens, then two refusals. The address has the tokens that are left, then its
+    // refusal.
     assert_eq!([(); 4].map(|()| status(Some("one"))), [200, 200, 429, 429]);
     assert_eq!([(); 4].map(|()| status(None)), [200, 200, 200, 429]);
     let text = prometheus(&[layer.stats()]);
     assert_eq!(
         told(&text),
         [
-            // The limit with the least left decides: the key's, twice.
+            // The limit with the fewest tokens left decides: the key's, twice.
             r#"tollgate_decisions_total{policy="address",result="granted"} 3"#,
             r#"tollgate_decisions_total{policy="address",result="refused"} 1"#,
             r#"tollgate_decisions_total{policy="key",result="granted"} 2"#,
@@ -143,7 +144,7 @@ fn a_layer_that_skips_for_another_layer_has_seen_a_key() {
     assert_eq!((stats.skipped, stats.keyless), (1, 0));
 }
 
-/// The values of a header.
+/// Returns the values of a header.
 fn says(response: &Response<()>, name: &str) -> Vec<String> {
     let values = response.headers().get_all(name).iter();
     values.map(|value| value.to_str().unwrap().to_owned()).collect()
@@ -151,7 +152,7 @@ fn says(response: &Response<()>, name: &str) -> Vec<String> {
 
 #[test]
 fn a_refunded_response_says_what_is_left_after_the_refund() {
-    // A token in 6 s, 10 of them in all.
+    // A token in 6 s, and a burst of 10.
     let (limiter, mock) = limiter::<IpAddr>(Quota::per_minute(10));
     let layer = RateLimitLayer::builder(limiter)
         .key(ClientIp::peer())
@@ -183,7 +184,7 @@ fn a_refund_tells_of_the_limit_that_was_tightest() {
         .build();
     let mut service = layer.layer(Echo);
     assert_eq!(says(&call(&mut service, from(A, Some("one"), "/200")), "ratelimit"), [r#""key";r=2;t=3600"#]);
-    // All requests without a key share a bucket of it.
+    // All requests without a key share a bucket of the limiter.
     let shared = RateLimitLayer::builder(limiter::<IpAddr>(Quota::per_hour(3)).0)
         .key(ClientIp::peer())
         .on_missing_key(OnMissingKey::Share)
@@ -224,7 +225,7 @@ fn each_limit_has_its_own_most_refused_keys() {
     let address = A.parse().unwrap();
     assert_eq!(layer.top_refused_of::<IpAddr>("address", 9), Some(vec![(address, 1)]));
     assert_eq!(layer.top_refused(9), [(address, 1)]);
-    // Neither a name nor a type of keys that no limit has.
+    // A name, or a type of keys, that no limit has.
     assert_eq!(layer.top_refused_of::<Digest>("address", 9), None);
     assert_eq!(layer.top_refused_of::<IpAddr>("tenant", 9), None);
 }
@@ -258,7 +259,7 @@ fn limits_of_one_name_are_one_series() {
 fn a_closure_for_refusals_infers_its_argument() {
     let (limiter, _mock) = limiter::<IpAddr>(Quota::per_hour(1));
     let builder = || RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer());
-    // One type, whatever makes the refusals.
+    // The layer has one type, whatever makes the refusals.
     let layers: [RateLimitLayer<IpAddr>; 4] = [
         builder().build(),
         builder().reject_with(|refusal| refusal.response("a text")).build(),

@@ -1,4 +1,4 @@
-//! What a reservation gives back that is dropped: all of it if it is the last in line, else nothing.
+//! A dropped reservation gives back all its tokens if it is the last in line, else none.
 
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
@@ -15,7 +15,7 @@ fn in_debt(debt: u64) -> Set {
     Set { max_debt: Some(debt), ..Set::of(TEN) }
 }
 
-/// How long one more token would take.
+/// Returns the wait for one more token.
 fn next(face: &dyn Face) -> u64 {
     nanos(face.reserve(1).expect("there is room for one more").delay())
 }
@@ -86,7 +86,7 @@ fn a_commit_gives_nothing_back() {
     });
 }
 
-/// A plain take stands behind a reservation, too; a refusal and a look do not.
+/// A plain take stands behind a reservation too, and a refusal and a look do not.
 #[test]
 fn any_take_overtakes_and_no_refusal_does() {
     on_each_of(TEN, |face, _| {
@@ -128,7 +128,8 @@ fn a_drop_after_its_time_gives_back_below_the_burst() {
     });
 }
 
-/// All of it while nobody noticed, nothing once the new time was adopted; never more than was taken.
+/// All tokens come back until a call adopts the new time, and none after that. Never do more come
+/// back than were taken.
 #[test]
 fn a_drop_after_the_clock_was_set_back_mints_nothing() {
     for back in [1, SECOND, 4 * SECOND, 5 * SECOND, 600 * SECOND] {
@@ -146,7 +147,7 @@ fn a_drop_after_the_clock_was_set_back_mints_nothing() {
                 let lag = if back > 4 * SECOND { 0 } else { back };
                 let owed = if adopted { 3 } else { 0 };
                 assert_eq!(face.peek().remaining(), 0);
-                // In whole ticks of 2^-13 tokens at the least.
+                // The time is exact to whole ticks, of at least 2^-13 tokens.
                 let (delay, due) = (next(face), lag + (owed + 1) * 100 * MS);
                 assert!(
                     delay.abs_diff(due) <= (100 * MS) >> 12,
@@ -218,11 +219,12 @@ fn without_room_the_policy_says_who_waits() {
 }
 
 const OF_TEN: Quota = Quota::per_second(1).burst(10);
-/// A map of one place uses a ticket again. A place that was left in a table is free later only.
+/// A map of one place uses a ticket again. In a table, a place is free only some time after its key
+/// has left.
 const PLACES: usize = if IN_TABLE { 4 } else { 1 };
 
-/// A key that was removed starts anew. What was taken of it before is not of its next bucket, though that stands
-/// just where the old one did.
+/// A removed key starts anew. A reservation from before gives nothing to the next bucket, though
+/// that is at the same level as the old one.
 #[test]
 fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
     for clear in [false, true] {
@@ -236,14 +238,14 @@ fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
             let new = limiter.reserve(&1, 4).unwrap();
             drop(old);
             assert_eq!(limiter.peek(&1).remaining(), 6, "14 granted of a bucket of 10");
-            // It is the last in line all the same.
+            // The new reservation is the last in line all the same.
             drop(new);
             assert_eq!(limiter.peek(&1).remaining(), 10);
         }
     }
 }
 
-/// Nor is a hold settled with it.
+/// A hold is not settled with the key's next bucket, either.
 #[test]
 fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
     let (clock, _time) = Time::new();
@@ -257,7 +259,7 @@ fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
     assert_eq!(limiter.peek(&1).remaining(), 5);
 }
 
-/// Another key's removal is none of its business.
+/// A reservation keeps its tokens when another key is removed.
 #[test]
 fn a_reservation_outlives_the_removal_of_others() {
     let (clock, _time) = Time::new();
@@ -270,7 +272,8 @@ fn a_reservation_outlives_the_removal_of_others() {
     assert_eq!(limiter.peek(&1).remaining(), 10);
 }
 
-/// Some of 10,000 keys are counted with it. (In a table, `Plain` gives keys 2 and 3 its fingerprint.)
+/// Some of 10,000 keys share its count of removals. (In a table, `Plain` gives keys 2 and 3 its
+/// fingerprint.)
 #[test]
 fn a_reservation_outlives_the_next_removal_of_any_other_key() {
     let (clock, mut time) = Time::new();
@@ -280,7 +283,7 @@ fn a_reservation_outlives_the_next_removal_of_any_other_key() {
         assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));
         drop(held);
         assert_eq!(limiter.peek(&1).remaining(), 10, "after the removal of {other}");
-        // A place in a table is free again.
+        // The place in a table is free again.
         time.advance(3 * SECOND);
     }
 }

@@ -1,4 +1,4 @@
-//! What takes nothing: n = 0, more than the burst, looks; and the ends of what can be taken.
+//! Calls that take nothing: 0 tokens, more than the burst, looks. And the ends of the range.
 
 use std::time::Duration;
 

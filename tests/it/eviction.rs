@@ -1,5 +1,5 @@
 // promise: one-bucket
-//! Who is evicted, when to the nanosecond, and what becomes of those that find no room.
+//! Evictions: of which keys, when to the nanosecond, and the keys that find no room.
 
 use std::time::Duration;
 
@@ -10,20 +10,22 @@ use crate::support::{DAY, HOUR, Plain, SECOND, Time, Twin, nanos, ns, ticks};
 
 const MARGIN: u64 = 2 * SECOND;
 
-/// With room for so many keys, beside those that have all places else and no tokens at this reading.
+/// Returns a limiter with room for `places` keys. Other keys fill the rest of a table, and have no
+/// tokens at this reading.
 fn limiter(start: u64, quota: Quota, places: usize, policy: WhenFull) -> (RateLimiter<u64>, Time) {
     let (clock, mut time) = Time::new();
     time.set(start);
     (RateLimiter::stored(quota).clock(clock).when_full(policy).with_places(places), time)
 }
 
-/// The wait of a key that finds no room.
+/// Returns the wait of a key that finds no room.
 fn no_room(denied: Denied) -> u64 {
     assert_eq!((denied.reason(), denied.remaining()), (Reason::Full, 0));
     nanos(denied.retry_after().expect("there will be room some day"))
 }
 
-/// Full for 2 s, counted in whole ticks and one more: not a nanosecond less, by either way out.
+/// A bucket goes after 2 s of being full, in whole ticks and one more, and not a nanosecond
+/// earlier. The ring's hand and `evict_idle` agree.
 #[test]
 fn a_bucket_is_evicted_once_it_was_full_for_the_margin_and_not_before() {
     let quotas = [
@@ -66,7 +68,7 @@ fn a_bucket_is_evicted_once_it_was_full_for_the_margin_and_not_before() {
     }
 }
 
-/// A take starts the margin anew; a look, a refusal and a clock that is set back do not evict.
+/// A take starts the margin anew. A look, a refusal and a clock that is set back do not evict.
 #[test]
 fn whoever_takes_stays() {
     let quota = Quota::per_second(1).burst(2);
@@ -86,8 +88,8 @@ fn whoever_takes_stays() {
     assert_eq!(limiter.evict_idle(), 1);
 }
 
-/// Up to 64 keys of a map, or all in a table of one set: a newcomer looks at every bucket, and the wait it is told is exact,
-/// again and again.
+/// A newcomer looks at every bucket of up to 64 keys of a map, or of a table of one set. Its wait
+/// is exact, again and again.
 #[test]
 fn a_newcomer_finds_room_when_it_was_told() {
     for room in if IN_TABLE { &[8][..] } else { &[1, 2, 4, 5, 63, 64] } {
@@ -126,17 +128,17 @@ fn keys_without_room_share_by_hash() {
     assert!(limiter.try_acquire_n(&twin(7, 2), 3).is_err());
     assert!(limiter.try_acquire_n(&twin(7, 2), 2).is_ok());
     assert!(limiter.try_acquire(&twin(7, 1)).is_err());
-    // Few others share with them, and never one that has a place.
+    // Few other hashes share that bucket, and never a key that has a place.
     let also = (8..1_000).filter(|hash| limiter.peek(&twin(*hash, 0)).remaining() < 5).count();
     assert!(also <= 10, "{also} of 992 other hashes share that bucket of 1,024");
     assert_eq!(limiter.peek(&twin(1 << 50, 0)).remaining(), 4);
 }
 
-/// Outside it took a burst; inside it does not get another.
+/// A key that took a burst while it shared a bucket does not get another in a place of its own.
 #[test]
 fn a_key_that_gets_a_place_brings_its_debts() {
     let quota = Quota::per_hour(1).burst(5);
-    // It may be refused when it enters.
+    // The key may be refused when it enters.
     let (evicted, mut time) = limiter(0, quota, 1, WhenFull::Share);
     assert!(evicted.try_acquire(&1).is_ok());
     time.set(HOUR);

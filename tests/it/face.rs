@@ -1,5 +1,6 @@
 // promise: law
-//! A bucket, one that is spread, a key of a limiter, and a key of a pinned limiter under one trait: a law holds of all four.
+//! One trait for a bucket, a spread bucket, a key of a limiter, and a key of a pinned limiter. A
+//! law holds for all four.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) trait Face {
 
 type Hook = Arc<dyn Fn(&Result<Granted, Denied>) + Send + Sync>;
 
-/// What each face is built with.
+/// The settings that each face is built with.
 #[derive(Clone)]
 pub(crate) struct Set {
     pub(crate) quota: Quota,
@@ -64,7 +65,8 @@ macro_rules! set_up {
     }};
 }
 
-/// Runs a test on two buckets (once for both stores), a key and a pinned key, each on a clock of its own.
+/// Runs a test on two buckets (once for both stores), a key and a pinned key, each on a clock of
+/// its own.
 pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
     for spread in [false, true].into_iter().filter(|_| !IN_TABLE) {
         let (clock, time) = Time::new();
@@ -74,7 +76,7 @@ pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
     for pinned in [false, true] {
         let (clock, time) = Time::new();
         let limiter = set_up!(set, RateLimiter::stored(set.quota)).clock(clock).build();
-        // Others are there, too.
+        // Other keys have been asked for as well.
         assert!(
             limiter.try_acquire_n(&1, 0).is_ok() && limiter.peek(&2).remaining() > 0 || set.initial.is_some()
         );
@@ -82,7 +84,7 @@ pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
     }
 }
 
-/// As [`on_each`], of a quota alone.
+/// Runs a test as [`on_each`] does, with a quota alone.
 pub(crate) fn on_each_of(quota: Quota, test: impl Fn(&dyn Face, Time)) {
     on_each(Set::of(quota), test);
 }
@@ -143,7 +145,7 @@ struct ByKey(RateLimiter<u64>);
 
 struct ByPin(RateLimiter<u64>);
 
-/// What a key has by whichever handle, and what only the limiter has.
+/// Implements [`Face`] for a key by a handle. The limiter does the rest.
 macro_rules! face_of_a_key {
     ($face:ty, $self:ident, $handle:expr) => {
         impl Face for $face {

@@ -9,7 +9,7 @@ use super::{IN_TABLE, InStore, Room};
 use crate::support::{HOUR, SECOND, fill, ns};
 
 const ROOM: usize = 10_000;
-/// A table of so many keys has sets of eight for each six of them.
+/// A table of `ROOM` keys has a set of eight places for each six keys.
 const PLACES: usize = if IN_TABLE { ROOM.div_ceil(6) * 8 } else { ROOM };
 const FLOOD: u64 = 1_000_000;
 
@@ -18,7 +18,7 @@ fn limiter(quota: Quota, policy: WhenFull) -> (RateLimiter<u64>, MockClock) {
     (RateLimiter::stored(quota).clock(clock).room(ROOM).when_full(policy).build(), mock)
 }
 
-/// Sends the keys from 1 on, each once, and holds the bound after each. Tells how many were granted.
+/// Sends each key from 1 on once, and checks the bound after each. Returns the number of grants.
 fn flood(limiter: &RateLimiter<u64>, mut before_each: impl FnMut()) -> u64 {
     let mut granted = 0;
     for key in 1..=FLOOD {
@@ -29,14 +29,15 @@ fn flood(limiter: &RateLimiter<u64>, mut before_each: impl FnMut()) -> u64 {
     granted
 }
 
-/// What is counted of a flood on a clock that stands still, less the keys.
+/// Returns the counts of a flood on a clock that stands still, without the keys.
 fn counted(stats: Stats) -> [u64; 4] {
     let room = if IN_TABLE { ROOM..PLACES + 1 } else { ROOM..ROOM + 1 };
     assert!(room.contains(&stats.keys), "there is room for as many as promised: {stats:?}");
     [stats.evicted, stats.shared, stats.refused_full, stats.allowed_full]
 }
 
-/// The key 0 has all its tokens taken before the flood. Tells how many of the others had room, and how many were granted.
+/// Floods a limiter whose key 0 has no tokens left. Returns the number of other keys with room, and
+/// the number of grants.
 fn limited_before(policy: WhenFull) -> (RateLimiter<u64>, u64, u64) {
     let (limiter, _mock) = limiter(Quota::per_hour(5), policy);
     assert!(limiter.try_acquire_n(&0, 5).is_ok());
@@ -52,9 +53,10 @@ fn keys_without_room_share_buckets() {
     let (limiter, roomy, granted) = limited_before(WhenFull::Share);
     let without_room = FLOOD - roomy;
     assert_eq!(counted(limiter.stats()), [0, without_room, 0, 0]);
-    // 1,024 buckets of 5 tokens, each of them used up.
+    // 1,024 shared buckets of 5 tokens, each of them used up.
     let most = roomy + 1_024 * 5;
-    // A table turns the first away long before it is full; so some that get a place bring a debt that leaves them nothing.
+    // A table turns newcomers away long before it is full. Some that get a place later bring a debt
+    // that leaves them no token.
     let least = if IN_TABLE { most - 200 } else { most };
     assert!((least..=most).contains(&granted), "{granted}, not {least} to {most}");
 }
@@ -82,8 +84,8 @@ fn keys_without_room_are_allowed() {
     }
 }
 
-/// The flood goes on for hours, and each of its keys is idle long enough to be evicted. The ones that are
-/// limited stay, and stay limited.
+/// The flood goes on for 500 s, and each of its keys is idle long enough to be evicted. The limited
+/// keys stay, and stay limited.
 #[test]
 fn a_flood_evicts_who_is_full_and_no_other() {
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
@@ -94,14 +96,15 @@ fn a_flood_evicts_who_is_full_and_no_other() {
             assert!(limiter.try_acquire_n(&key, 600).is_ok());
             limited.push(key);
         }
-        // 500 s in all: the limited are short of a hundred tokens at the end, the others of one for 1 s.
+        // In 500 s the limited keys earn all but a hundred tokens. The others lack one token for 1
+        // s.
         let granted = flood(&limiter, || mock.advance(ns(SECOND / 2_000)));
         assert!(fill(quota) > 500 * SECOND);
         let Stats { evicted, shared, refused_full, allowed_full, .. } = limiter.stats();
-        // Each has room: a slot is used again 3 s later at the earliest, by when 6,000 have come.
+        // Each key has room: a place is used again after 3 s, and 6,000 keys come in that time.
         let without = shared + refused_full + allowed_full;
         assert_eq!(granted, FLOOD - refused_full, "{policy:?}");
-        // In a table one in some hundred million finds both of its sets taken.
+        // In a table, one key in some hundred million finds both of its sets full.
         let most = if IN_TABLE { 10 } else { 0 };
         assert!((0..=most).contains(&without), "{policy:?}: {without} found no room");
         assert_eq!(evicted, FLOOD + 50 - without - limiter.len() as u64, "{policy:?}");

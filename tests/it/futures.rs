@@ -1,4 +1,4 @@
-//! What waits in tasks can be sent to others.
+//! Futures and streams that wait in tasks are `Send`.
 
 use tollgate::{PacedStream, Quota, RateLimiter, TokenBucket};
 
@@ -22,6 +22,6 @@ fn whatever_waits_can_be_sent() {
     let _: [PacedStream<'_>; 2] = [send(bucket.paced_stream()), send(limiter.paced_stream("ada"))];
     let limited = bucket.limited(async |n: u64| n);
     drop(send(limited.call(1)));
-    // None of them was polled.
+    // No future was polled.
     assert_eq!((bucket.peek().remaining(), limiter.len()), (10, 0));
 }

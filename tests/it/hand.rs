@@ -1,5 +1,6 @@
 // promise: bounded
-//! Room in a map: how many keys it has room for, to the key, and how the hand that turns on its ring finds it.
+//! Room in a map: the bound on its keys is exact, and the hand that turns on its ring finds the
+//! room.
 
 use std::collections::HashSet;
 
@@ -15,13 +16,13 @@ fn limiter(quota: Quota, max_keys: usize, policy: WhenFull) -> (RateLimiter<u64>
     (RateLimiter::builder(quota).clock(clock).max_keys(max_keys).when_full(policy).build(), time)
 }
 
-/// The wait of a key that finds no room.
+/// Returns the wait of a key that finds no room.
 fn no_room(denied: Denied) -> u64 {
     assert_eq!((denied.reason(), denied.remaining()), (Reason::Full, 0));
     nanos(denied.retry_after().expect("there will be room some day"))
 }
 
-/// A limiter of a thousand keys, of which `half` are due in an hour and the others in five.
+/// Returns a limiter of a thousand keys, of which `half` are due in an hour and the others in five.
 fn half_are_due_in_an_hour(half: impl Fn(u64) -> bool) -> (RateLimiter<u64>, Time) {
     let (limiter, time) = limiter(Quota::per_hour(1).burst(5), 1_000, WhenFull::Deny);
     for key in 0..1_000 {
@@ -30,7 +31,8 @@ fn half_are_due_in_an_hour(half: impl Fn(u64) -> bool) -> (RateLimiter<u64>, Tim
     (limiter, time)
 }
 
-/// A call looks at 64 buckets of the thousand. A turn of the hand shows when room is due; the next finds it.
+/// A call looks at 64 buckets of the thousand. A turn of the hand shows when room is due, and the
+/// next turn finds it.
 #[test]
 fn whoever_comes_back_when_told_finds_room() {
     for half in [(|key| key < 500) as fn(u64) -> bool, |key| key >= 500, |key| key % 2 == 0] {
@@ -46,7 +48,7 @@ fn whoever_comes_back_when_told_finds_room() {
     }
 }
 
-/// "When room for a new key may be due, at the earliest": there is none before.
+/// `retry_after` is "when room for a new key may be due, at the earliest": there is none before.
 #[test]
 fn there_is_no_room_before_the_time_that_was_told() {
     for half in [(|key| key < 500) as fn(u64) -> bool, |key| key >= 500, |key| key % 2 == 0] {
@@ -73,7 +75,7 @@ fn rest(limiter: &RateLimiter<u64>) {
     assert!(told >= HOUR, "{told}");
 }
 
-/// A limiter whose keys were taken empty, all but key 3, which has no entry.
+/// Returns a limiter whose keys were taken empty, all but key 3, which has no entry.
 fn drained(keys: u64) -> (RateLimiter<u64>, Time) {
     let (limiter, time) = limiter(Quota::per_hour(5), keys as usize, WhenFull::Deny);
     for key in (0..keys).filter(|key| *key != 3) {
@@ -82,8 +84,8 @@ fn drained(keys: u64) -> (RateLimiter<u64>, Time) {
     (limiter, time)
 }
 
-/// Each newcomer finds room at once, or is told to wait for nothing until one does: within two
-/// turns of the hand.
+/// Checks that a newcomer finds room within two turns of the hand. Its refusals until then have a
+/// wait of 0.
 fn has_room(limiter: &RateLimiter<u64>, keys: u64, how: &str) {
     let most = if keys > 64 { 2 * keys.div_ceil(64) } else { 1 };
     for _ in 1..most {
@@ -95,7 +97,7 @@ fn has_room(limiter: &RateLimiter<u64>, keys: u64, how: &str) {
     assert!(limiter.try_acquire(&5_000).is_ok(), "{how}: no room for one of {keys} keys");
 }
 
-/// A bucket was filled: it is due after the margin, and no newcomer is told a longer wait.
+/// Checks that a filled bucket is due after the margin, and that no newcomer is told a longer wait.
 fn has_room_after_the_margin(limiter: &RateLimiter<u64>, time: &mut Time, keys: u64, how: &str) {
     let margin = MARGIN + ticks(Quota::per_hour(5), 2);
     for _ in 0..=keys.div_ceil(64) {
@@ -199,7 +201,8 @@ fn with_no_room_at_all_the_policy_decides_on_every_key() {
     );
 }
 
-/// Eight keys of one hash have a bucket each, and each can be evicted; the ninth is a key without room.
+/// Eight keys of one hash have a bucket each, and each can be evicted. The ninth is a key without
+/// room.
 #[test]
 fn eight_keys_of_one_hash_have_buckets_of_their_own() {
     let (clock, mut time) = Time::new();
@@ -215,7 +218,7 @@ fn eight_keys_of_one_hash_have_buckets_of_their_own() {
     no_room(denied);
     time.advance(10 * SECOND);
     assert_eq!((limiter.evict_idle(), limiter.len()), (8, 0));
-    // Evicted by the hand as well, which looks for an entry by its hash and ticket.
+    // The hand evicts them as well: it looks for an entry by its hash and ticket.
     for round in 0..100 {
         for id in 0..8 {
             assert!(limiter.try_acquire_n(&twin(id), 5).is_ok(), "{id} finds room");
@@ -228,8 +231,8 @@ fn eight_keys_of_one_hash_have_buckets_of_their_own() {
     }
 }
 
-/// While papaya grows its table it meets an entry twice: four were taken for eight, and the next turned away. (Found by
-/// the fuzz target `keyed`.)
+/// papaya yields an entry twice while it grows its table. Four keys were counted as eight, and the
+/// next was turned away. (Found by the fuzz target `keyed`.)
 #[test]
 fn keys_of_one_hash_are_counted_once_while_the_map_grows() {
     for keys in 1..8 {
@@ -246,7 +249,7 @@ fn keys_of_one_hash_are_counted_once_while_the_map_grows() {
     }
 }
 
-/// However many keys of one hash: nothing hangs, and the law holds for each.
+/// The law holds for each of many keys of one hash, and no call hangs.
 #[test]
 fn ten_thousand_keys_of_one_hash_share() {
     let (clock, _time) = Time::new();
@@ -255,7 +258,8 @@ fn ten_thousand_keys_of_one_hash_share() {
     assert_eq!((granted, limiter.len()), (8 + 5, 8));
 }
 
-/// Outside of the map it took a burst; inside it does not get another. (Room may be made by evicting, too: `keyed/ring.rs`.)
+/// A key that took a burst outside of the map does not get another inside. (Room may be made by an
+/// eviction too: `keyed/ring.rs`.)
 #[test]
 fn a_key_that_enters_the_map_brings_its_debts() {
     let quota = Quota::per_hour(1).burst(5);
@@ -273,7 +277,7 @@ fn a_key_that_enters_the_map_brings_its_debts() {
     assert!(removed.try_acquire(&2).is_ok());
 }
 
-/// A key that is refused when it enters and never comes back leaves no entry behind for ever.
+/// A key that is refused when it enters and never comes back does not keep its entry for ever.
 #[test]
 fn a_key_that_was_refused_when_it_entered_can_be_evicted() {
     let quota = Quota::per_hour(1).burst(5);
@@ -301,14 +305,15 @@ fn a_key_that_is_removed_starts_anew_and_no_other_does() {
         assert!(removed && !limiter.remove(&key));
         assert!(limiter.try_acquire(&((key + 1) % 100)).is_err(), "others stay as they are");
         assert_eq!(limiter.peek(&key).remaining(), 5);
-        // 64 looks may miss the one free place; two calls look at all, but four places a call after a turn in vain.
+        // 64 looks may miss the one free place. Two calls look at all, and after a turn in vain a
+        // call looks at only four places.
         let calls = (1..=25).find(|_| limiter.try_acquire_n(&key, 5).is_ok());
         assert!(calls.is_some(), "no room for {key} again");
         assert!(limiter.len() == 100 && limiter.try_acquire(&key).is_err());
     }
 }
 
-/// The bound counts keys that are held. A key that went and came back is one.
+/// The bound counts keys that are held: a key that went and came back is one.
 #[test]
 fn a_key_that_comes_back_takes_one_place() {
     type Way = fn(&RateLimiter<u64>);
@@ -344,7 +349,7 @@ fn a_limiter_that_is_cleared_starts_anew() {
         assert_eq!((limiter.len(), limiter.stats().evicted), (0, 0));
     }
     limiter.clear();
-    // And one whose keys were all evicted.
+    // Evicting all keys starts it anew as well.
     for _ in 0..5 {
         let keys: HashSet<u64> = (0..100).map(|key| key + time.now()).collect();
         assert!(keys.iter().all(|key| limiter.try_acquire_n(key, 5).is_ok()));

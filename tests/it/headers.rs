@@ -1,5 +1,5 @@
 // promise: headers
-//! What responses say of a decision: whole seconds that keep their promises.
+//! The headers of a decision: whole seconds that keep their promises.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn told(fields: impl IntoIterator<Item = (http::HeaderName, http::HeaderValue)>)
     fields.into_iter().collect()
 }
 
-/// A parameter of the only item of a list.
+/// Returns a parameter of the only item of a list.
 fn number(headers: &HeaderMap, name: &str, parameter: &str) -> u64 {
     let text = headers[name].to_str().unwrap();
     let found = text.split(';').skip(1).find_map(|part| part.strip_prefix(parameter)?.strip_prefix('='));
@@ -46,7 +46,7 @@ fn windows_of_some_quotas() {
     }
 }
 
-/// The windows of each kind, and what responses report of them.
+/// The windows of each kind, and the policies that responses report of them.
 const WINDOWS: [(&str, &str); 7] = [
     ("1000/d fixed utc", "q=1000;w=86400"),
     ("50/month fixed utc", "q=50;w=2678400"),
@@ -64,14 +64,14 @@ fn the_span_of_some_windows() {
         let policy = Policy::new("default", window).unwrap();
         let headers = told(WindowCounter::new(window).try_acquire().unwrap().headers(&policy));
         assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
-        // With headroom there are fewer sub-windows, and a layer tells of those.
+        // With headroom there are fewer sub-windows, and a layer reports those.
         let roomy = WindowCounter::builder(window).headroom(window.limit() * 3).unwrap().build().window();
         assert!(roomy.span() >= window.span() && roomy.sub_window() >= window.sub_window());
     }
 }
 
-/// A client that spends at most `q` in any `w` is never refused; nor is one that spends at most `r`
-/// within `t` of each response, and nothing before `t` where `r` is 0.
+/// A client that spends at most `q` in any `w` is never refused. Nor is a client that spends at
+/// most `r` within `t` of each response, and nothing before `t` where `r` is 0.
 #[test]
 fn a_client_that_keeps_to_a_window_is_never_refused() {
     let mut random = Random(3);
@@ -81,7 +81,7 @@ fn a_client_that_keeps_to_a_window_is_never_refused() {
             let policy = Policy::new("default", window).unwrap().form(Headers::Both);
             let (clock, mock) = Clock::mock();
             let counter = WindowCounter::with_clock(window, clock);
-            // The last headers, when they came, and the tokens spent since.
+            // The last headers, their time, and the tokens spent since.
             let (mut headers, mut came, mut since) = (HeaderMap::new(), 0, 0);
             let (mut now, mut spent) = (0_u64, Vec::<(u64, u64)>::new());
             for _ in 0..if greedy { 4_000 } else { 20_000 } {
@@ -108,7 +108,7 @@ fn a_client_that_keeps_to_a_window_is_never_refused() {
                     assert_eq!(headers["x-ratelimit-reset"], *seconds);
                     assert_eq!(headers["x-ratelimit-limit"], *window.limit().to_string());
                 }
-                // A refusal is obeyed as well.
+                // The client obeys a refusal as well.
                 if let Err(denied) = counter.try_acquire_n(counter.peek().remaining() + 1) {
                     let refused = told(denied.headers(&policy));
                     let left = denied.retry_after().map(|_| 0).unwrap_or(denied.remaining());
@@ -145,7 +145,7 @@ fn retries_are_spread_by_key_and_only_where_they_are_told() {
         })
         .collect();
     assert_eq!((waits.iter().min(), waits.iter().max()), (Some(&3_600), Some(&4_200)));
-    // Each minute of the ten has about a tenth.
+    // Each of the ten minutes has about a tenth of the waits.
     let first = waits.iter().filter(|wait| **wait < 3_660).count();
     assert!((900..1_100).contains(&first), "{first}");
     assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
@@ -179,7 +179,7 @@ fn waits_are_rounded_up_to_whole_seconds() {
         let capped = policy.longest_wait(Duration::from_secs(60));
         assert_eq!(told(denied.headers(&capped))["retry-after"], expected.min(60).to_string());
     }
-    // No room for a key: no bucket says when.
+    // A key without room has no bucket that says when.
     let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1))
         .max_keys(1)
         .when_full(tollgate::WhenFull::Deny)
@@ -265,7 +265,7 @@ fn names_and_units_are_printable() {
         assert_eq!(Policy::new(name, quota).unwrap_err().to_string(), error);
         assert_eq!(Policy::new("a", quota).unwrap().unit(name).unwrap_err().to_string(), error);
     }
-    // An error stays short, whatever the name is.
+    // An error stays short, however long the name is.
     assert!(Policy::new(&"é".repeat(100_000), quota).unwrap_err().to_string().len() < 100);
 }
 
@@ -292,7 +292,7 @@ fn no_token_left_is_told_with_the_wait_for_one() {
         mock.advance(Duration::from_secs(t));
         assert!(bucket.try_acquire().is_ok(), "{quota}");
     }
-    // Not longer than the longest that clients are told.
+    // `t` is at most the longest wait that clients are told.
     let (quota, policy) = policy("1/h");
     let granted = TokenBucket::new(quota).try_acquire().unwrap();
     let headers = told(granted.headers(&policy.longest_wait(Duration::from_secs(60))));
@@ -308,7 +308,7 @@ fn a_refused_cost_tells_the_tokens_that_are_left() {
     let _ = bucket.try_acquire_n(10).unwrap();
     let headers = told(bucket.try_acquire_n(10).unwrap_err().headers(&policy));
     assert_eq!(headers["x-ratelimit-remaining"], "4");
-    // The wait is for this cost: the client is not to spend the rest meanwhile.
+    // The wait is for this cost: the client must not spend the rest meanwhile.
     assert_eq!(
         (&headers["ratelimit"], &headers["retry-after"]),
         (&"\"default\";r=0;t=1".parse().unwrap(), &"1".parse().unwrap())
@@ -339,8 +339,8 @@ fn grpc_without_a_key_is_not_told_of_a_limit() {
     for response in both {
         assert_eq!(says(&response, "grpc-status").unwrap(), "16");
     }
-    // Without the peer's address the server is at fault, whichever code a key needs. Any other fault
-    // leaves it with the request.
+    // Without the peer's address the server is at fault, whichever code a key needs. Any other
+    // fault leaves it with the request.
     for refusal in [refusal.clone(), refusal.unauthenticated()] {
         let no_peer = refusal.clone().with_check(Some(Check::NoPeer));
         let both: [Response<Bytes>; 2] = [Bare.reject(&no_peer), Problem::QUOTA_EXCEEDED.reject(&no_peer)];
@@ -381,7 +381,8 @@ fn labels_of_prometheus_are_escaped() {
 proptest! {
     #![proptest_config(cases(20_000))]
 
-    /// `q / w` and `r / t` are no more than the rate, `q` is no less than the burst, and nothing is longer than 15 digits.
+    /// `q / w` and `r / t` are no more than the rate, `q` is no less than the burst. No number is
+    /// longer than 15 digits.
     #[test]
     fn what_clients_are_told_they_may_do(quota in quotas(), takes in proptest::collection::vec((1_u64..50, 0_u64..1 << 40), 1..6)) {
         let policy = Policy::new("default", quota).unwrap().form(Headers::Both);
@@ -410,8 +411,8 @@ proptest! {
     }
 }
 
-/// Spends tokens as a client does that goes by `r` and `t` alone: at most `r` requests within `t`
-/// seconds, evenly or at once, and none before `t` where `r` is 0. It reads them anew in each
+/// Spends tokens as a client that goes by `r` and `t` alone. It sends at most `r` requests within
+/// `t` seconds, evenly or at once, and none before `t` where `r` is 0. It reads them anew in each
 /// response.
 fn go_by_the_header(
     mut take: impl FnMut(u64) -> Result<Granted, Denied>,
@@ -443,7 +444,7 @@ fn go_by_the_header(
         };
         now = now.saturating_add(wait);
         if t >= 1 << 31 || now >= 1 << 61 {
-            // The longest wait that is told, or the end of the clock.
+            // A wait that was cut to the longest, or the end of the clock.
             return Ok(());
         }
         mock.advance(Duration::from_nanos(wait));
@@ -470,7 +471,7 @@ proptest! {
         go_by_the_header(|n| bucket.try_acquire_n(n), &mock, quota, 0, client)?;
     }
 
-    /// The same under a plan, and after a change of the quota.
+    /// The same holds under a plan, and after a change of the quota.
     #[test]
     fn nor_under_a_plan_or_another_quota(own in quotas(), quota in quotas(), client in clients(), plan in any::<bool>()) {
         let (clock, mock) = Clock::mock();
@@ -478,7 +479,7 @@ proptest! {
         let limiter = builder.clock(clock).build();
         if plan {
             let Ok(plan) = limiter.plan(quota) else { return Ok(()) };
-            // 128 ticks or more fill a bucket under a plan.
+            // Under a plan, a bucket fills in 128 ticks or more.
             let fill = u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.tokens());
             let two_ticks = (fill / 64) as u64 + 3;
             go_by_the_header(|n| limiter.try_acquire_as(&1, n, &plan), &mock, quota, two_ticks, client)?;
@@ -491,7 +492,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(200_000))]
 
-    /// Alone on the key, who waits for as long as `Retry-After` says is granted.
+    /// Alone on its key, a client that waits for `Retry-After` is granted.
     #[test]
     fn after_retry_after_the_next_one_passes(quota in quotas(), n in 1_u64..1_000, lead in 0_u64..1 << 50) {
         let policy = Policy::new("default", quota).unwrap();
@@ -504,7 +505,7 @@ proptest! {
         if let Err(denied) = bucket.try_acquire_n(n) {
             let wait = told(denied.headers(&policy))["retry-after"].to_str().unwrap().parse().unwrap();
             if wait == 1 << 31 {
-                // The longest that is told.
+                // The wait was cut to the longest.
                 return Ok(());
             }
             mock.advance(Duration::from_secs(wait));
@@ -513,9 +514,11 @@ proptest! {
     }
 }
 
-/// Random quotas and what is told of decisions on them, for `verify/headers/read.py` to read, to the file that `HEADERS` names: the
-/// quota's count, period and burst, whether it was granted, the tokens that are left, the wait for
-/// the cost or, where it was granted, for one token more, in nanoseconds, and the headers.
+/// Writes random quotas and the headers of decisions on them to the file that `HEADERS` names, for
+/// `verify/headers/read.py`.
+///
+/// A line has the quota's count, period and burst, the outcome, the tokens left, the wait, and the
+/// headers. The wait is in nanoseconds: for the cost, or after a grant for one more token.
 #[test]
 #[ignore = "it writes a file"]
 fn headers_for_another_parser() {

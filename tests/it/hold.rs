@@ -19,7 +19,7 @@ fn a_hold_is_settled_at_what_it_came_to() {
         (1_000, 0, 0),
         (1_001, 0, 0),
         (2_000, 0, 0),
-        // 1,000 were there and 1,000 are owed.
+        // 1,000 tokens were there, and 1,000 are owed.
         (2_001, 0, 1),
         (u64::MAX, 0, u64::MAX - 2_000),
     ] {
@@ -28,7 +28,7 @@ fn a_hold_is_settled_at_what_it_came_to() {
             assert_eq!((hold.granted().tokens(), hold.granted().remaining()), (300, 700));
             assert_eq!(hold.settle(actual), rest, "{actual}");
             assert_eq!(face.peek().remaining(), left, "{actual}");
-            // What is owed is paid for before anybody is granted.
+            // The debt is paid before a caller is granted.
             let counted = actual - rest;
             if counted >= 1_000 {
                 let wait = (counted - 1_000 + 1) * 1_000_000;
@@ -79,19 +79,19 @@ fn an_estimate_is_a_plain_take() {
     });
 }
 
-/// One burst of debt is one of the burst in force.
+/// The bound on the debt is the burst in force.
 #[test]
 fn under_a_smaller_burst_less_is_charged() {
     on_each_of(BYTES, |face, _| {
         let hold = face.hold(300).unwrap();
         face.set_quota(BYTES.burst(400)).unwrap();
-        // 400 of the 700 are left, and 400 are owed.
+        // 400 of the 700 tokens are left, and 400 are owed.
         assert_eq!(hold.settle(u64::MAX), u64::MAX - 300 - 800);
         assert_eq!(face.try_n(1).unwrap_err().retry_after(), Some(ns(401_000_000)));
     });
 }
 
-/// Too much is given back below the burst only.
+/// The tokens over the actual cost come back only up to the burst.
 #[test]
 fn a_hold_that_is_settled_late_mints_nothing() {
     on_each_of(BYTES, |face, mut time| {
@@ -102,7 +102,7 @@ fn a_hold_that_is_settled_late_mints_nothing() {
     });
 }
 
-/// What was estimated at nothing is charged when it is known, as any other estimate.
+/// A hold of 0 tokens is charged when its cost is known, as any other estimate.
 #[test]
 fn an_estimate_of_nothing_is_charged_when_it_is_known() {
     on_each_of(BYTES, |face, _| {
@@ -113,7 +113,7 @@ fn an_estimate_of_nothing_is_charged_when_it_is_known() {
     });
 }
 
-/// Its bucket is in use from then on, and not given to another key before it is settled.
+/// The bucket is in use from the hold on: it goes to no other key before the hold is settled.
 #[test]
 fn an_estimate_of_nothing_keeps_its_bucket() {
     let (clock, mut time) = Time::new();
@@ -124,7 +124,8 @@ fn an_estimate_of_nothing_keeps_its_bucket() {
     assert_eq!((hold.settle(400), limiter.peek(&1).remaining()), (0, 600));
 }
 
-/// Nor does it touch a bucket that has one: with a reading that is behind, it would earn the time again.
+/// A hold of 0 does not touch an existing bucket: with a reading that is behind, it would earn the
+/// time again.
 #[test]
 fn an_estimate_of_nothing_moves_no_stamp() {
     on_each_of(BYTES, |face, mut time| {
@@ -146,7 +147,8 @@ fn a_hold_of_a_key_that_was_forgotten_changes_nothing() {
         time.advance(10 * SECOND);
         assert_eq!(limiter.evict_idle(), 1);
         assert!(limiter.try_acquire_n(&1, 500).is_ok(), "it is another bucket");
-        // A table has nothing to tell the two by: it is settled as if the key had never been forgotten, which changes no decision.
+        // A table cannot tell the two buckets apart. The hold is settled as if the key had not been
+        // evicted, which changes no decision.
         let (rest_now, left) = match actual {
             _ if !IN_TABLE => (rest, 500),
             u64::MAX => (u64::MAX - 300 - 1_500, 0),

@@ -1,5 +1,5 @@
 // promise: one-bucket
-//! Keys that are spread while they are contended: in a map and in a table, by every verb, and back.
+//! Contended keys that are spread: in a map and in a table, by every verb, and back to plain.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,19 +12,19 @@ use tollgate::{Clock, Quota, RateLimiter, Reservation, TokenBucket, all_of};
 use crate::support::{Random, SECOND};
 
 const QUOTA: Quota = Quota::per_second(1_000).burst(10_000);
-/// The stores.
+/// Whether the store is a table.
 const STORES: [bool; 2] = [false, true];
 
 type Keys = RateLimiter<u64>;
 
-/// A limiter on a clock that, when it is told to, takes a token itself before it is read: so that whoever reads it loses a race.
+/// A limiter on a clock that can take a token as it is read, so that the reading call loses a race.
 struct Contended {
     keys: Arc<OnceLock<Keys>>,
     nanos: Arc<AtomicU64>,
     rival: Arc<AtomicU64>,
-    /// Readings until it sets the quota that is in force.
+    /// Readings until the clock sets the quota in force once more.
     change: Arc<AtomicU64>,
-    /// Whether it removes key 1 at its next reading, and contends for `OTHERS`.
+    /// Whether the clock removes key 1 at its next reading, and contends for `OTHERS`.
     removal: Arc<AtomicBool>,
 }
 
@@ -80,7 +80,7 @@ impl Contended {
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// Takes of a key while somebody else does; how many both took.
+    /// Takes tokens of a key while a rival does, and returns how many both took.
     fn contend(&self, key: u64, times: u64) -> u64 {
         let before = self.keys().peek(&key).remaining();
         for _ in 0..times {
@@ -91,7 +91,7 @@ impl Contended {
         before - self.keys().peek(&key).remaining()
     }
 
-    /// Takes of a key that is spread until there are leases.
+    /// Takes tokens of a spread key until it has leases.
     fn heat(&self, key: u64) {
         (0..200).for_each(|_| assert!(self.keys().try_acquire(&key).is_ok()));
     }
@@ -101,7 +101,7 @@ impl Contended {
     }
 }
 
-/// One key is spread, and has leases: of 10,000 tokens so many are left.
+/// Returns a limiter whose key 1 is spread and has leases, and the tokens left of 10,000.
 fn hot(inline: bool) -> (Contended, u64) {
     let world = Contended::new(inline, QUOTA);
     let contended = world.contend(1, 40);
@@ -120,7 +120,7 @@ fn a_contended_key_is_spread_and_others_are_not() {
             (0..100).for_each(|_| assert!(world.keys().try_acquire(&key).is_ok()));
         }
         assert_eq!(world.spread(), 0);
-        // Too seldom.
+        // Races that are too rare to spread a key.
         for _ in 0..100 {
             world.contend(1, 1);
             world.pass(1_000_000);
@@ -132,7 +132,7 @@ fn a_contended_key_is_spread_and_others_are_not() {
     }
 }
 
-/// Its cells are new, and idle: since when it is spread counts as well.
+/// The cells of a newly spread key are unused, so the time since its promotion counts as well.
 #[test]
 fn a_key_that_was_just_spread_stays_so() {
     for inline in STORES {
@@ -161,7 +161,7 @@ fn no_more_than_sixteen_are_spread() {
             let left = world.keys().peek(&key).remaining();
             assert_eq!((0..20_000).filter(|_| world.keys().try_acquire(&key).is_ok()).count() as u64, left);
         }
-        // Those who were first leave their seats when they are idle.
+        // The first keys leave their seats when they are idle.
         world.pass(SECOND);
         for key in 100..200 {
             world.contend(key, 40);
@@ -215,7 +215,7 @@ fn threads_are_granted_the_burst_of_each_key_and_no_more() {
                                 }
                                 2 => keys.hold(&key, n).map_or(0, |hold| n - hold.settle(n)),
                                 3 => {
-                                    // Folds back what is idle.
+                                    // Folds idle keys back.
                                     world.pass(SECOND / 5);
                                     keys.evict_idle();
                                     0
@@ -232,7 +232,7 @@ fn threads_are_granted_the_burst_of_each_key_and_no_more() {
             for (key, granted) in granted.into_iter().enumerate() {
                 let left = world.keys().acquire_up_to(&(key as u64), burst).tokens();
                 let all = granted.into_inner() + left;
-                // Of the time that passes meanwhile little is earned.
+                // Few tokens are earned in the time that passes.
                 assert!(
                     (expected[key]..expected[key] + 20).contains(&all),
                     "key {key}, round {round}: {all}"
@@ -249,7 +249,7 @@ fn a_key_that_is_idle_is_spread_no_more_and_then_evicted() {
         assert_eq!(world.keys().evict_idle(), 0);
         assert_eq!(world.spread(), 1);
         world.pass(SECOND / 5);
-        // Somebody else is asked for, at times.
+        // Another key is asked for, at times.
         for _ in 0..20 {
             let _ = world.keys().try_acquire(&2);
             world.pass(1 << 20);
@@ -280,7 +280,7 @@ fn a_key_that_is_used_at_leisure_is_spread_no_more() {
     }
 }
 
-/// A key that was spread, and nobody asks for, makes room as any other.
+/// A spread key that is no longer asked for makes room as any other.
 #[test]
 fn a_key_that_was_spread_makes_room() {
     for inline in STORES {
@@ -365,8 +365,8 @@ fn a_plan_ends_it_for_its_key() {
     }
 }
 
-/// Another thread changes the quota to the same one at each reading of a few refills. The bucket is
-/// as full as it can be beside its leases, so a token that is cut is missed.
+/// Another thread sets the same quota at each reading of a few refills. The bucket is as full as
+/// its leases allow, so a lost token would be missed.
 #[test]
 fn a_change_to_the_same_quota_loses_no_token() {
     for inline in STORES {
@@ -374,7 +374,7 @@ fn a_change_to_the_same_quota_loses_no_token() {
             let world = Contended::new(inline, Quota::per_second(1_000_000_000).burst(4_000));
             world.contend(1, 40);
             world.heat(1);
-            // In demand still, and full again.
+            // The bucket is still in demand, and full again.
             world.pass(4_000);
             let left = world.keys().peek(&1).remaining();
             world.change.store(reading, Relaxed);
@@ -399,13 +399,13 @@ fn a_smaller_burst_holds_at_once() {
     }
 }
 
-/// Whatever is at hand when time passes, nobody is granted more than the burst at once.
+/// A key is granted at most the burst at once, whatever its leases hold when time passes.
 #[test]
 fn a_lease_is_not_granted_twice() {
     for inline in STORES {
         let (world, _) = hot(inline);
         for round in 0..50 {
-            // At times it folds back meanwhile, at others not.
+            // In a third of the rounds, the key is folded back.
             world.pass(60 * SECOND);
             if round % 3 == 0 {
                 world.keys().evict_idle();
@@ -418,7 +418,7 @@ fn a_lease_is_not_granted_twice() {
     }
 }
 
-/// Who looks on sees every decision, and plans are not for leases.
+/// A hook sees every decision, and plans have no leases.
 #[test]
 fn a_limiter_that_is_watched_spreads_nothing() {
     let clock = || Clock::mock().0;

@@ -1,4 +1,4 @@
-//! What is true of a fixed table alone. (What is promised wherever the buckets are is in `keyed.rs`.)
+//! Laws of a fixed table alone. (`keyed.rs` has the laws of both stores.)
 
 mod entering;
 mod hashes;
@@ -10,7 +10,7 @@ use tollgate::{Denied, Quota, RateLimiter, Reason, Stats, WhenFull};
 use crate::support::{DAY, HOUR, Random, SECOND, Time, fill, nanos, ns, ticks};
 
 const MARGIN: u64 = 2 * SECOND;
-/// Places of a table of one set, which is the least there is.
+/// The places of a table of one set, the smallest.
 const PLACES: u64 = 8;
 const POLICIES: [WhenFull; 3] = [WhenFull::Share, WhenFull::Deny, WhenFull::Allow];
 
@@ -19,14 +19,14 @@ fn table(quota: Quota, keys: usize, policy: WhenFull) -> (RateLimiter<u64>, Time
     (RateLimiter::builder(quota).clock(clock).inline(keys).when_full(policy).build(), time)
 }
 
-/// A table of one set, in whose places are the keys from 0 on, without a token.
+/// Returns a table of one set that is full of the keys from 0 on, each without a token.
 fn taken(quota: Quota, policy: WhenFull) -> (RateLimiter<u64>, Time) {
     let (limiter, time) = table(quota, 1, policy);
     (0..PLACES).for_each(|key| assert!(limiter.try_acquire_n(&key, quota.capacity()).is_ok()));
     (limiter, time)
 }
 
-/// The wait of a key that finds no room.
+/// Returns the wait of a key that finds no room.
 fn no_room(denied: Denied) -> u64 {
     assert_eq!((denied.reason(), denied.remaining()), (Reason::Full, 0));
     nanos(denied.retry_after().expect("a place may be due some day"))
@@ -40,13 +40,13 @@ fn a_table_has_eight_places_for_each_six_keys() {
         assert_eq!((granted, limiter.len()), (most, most), "for {keys} keys");
         assert_eq!(limiter.stats().refused_full, 20_000 - most as u64);
     }
-    // Nothing is allocated of it before it is built.
+    // No memory is allocated before the table is built.
     let huge = RateLimiter::<u64>::builder(Quota::per_hour(1)).inline(usize::MAX);
     assert!(format!("{huge:?}").contains("inline: Some(4294967296)"), "{huge:?}");
     drop(huge);
 }
 
-/// Large enough for huge pages, if they are asked for; and not a whole number of them.
+/// The table is large enough for huge pages, if they are asked for, and no whole number of them.
 #[test]
 fn a_large_table_is_empty_fills_and_is_swept() {
     const KEYS: usize = 250_000;
@@ -62,7 +62,7 @@ fn a_large_table_is_empty_fills_and_is_swept() {
             }
             places = limiter.len();
         }
-        // The last of the places are hit by chance.
+        // The last places are hit by chance.
         let all = KEYS.div_ceil(6) * 8;
         assert!((all - all / 50..=all).contains(&places), "round {round}: {places} of {all} places");
         time.advance(fill(quota) + MARGIN + ticks(quota, 2));
@@ -70,7 +70,7 @@ fn a_large_table_is_empty_fills_and_is_swept() {
     }
 }
 
-/// The last of the two that are said counts for neither: a table has no other bound.
+/// The later of `inline` and `max_keys` does not matter: a table has no other bound.
 #[test]
 fn a_table_is_not_bounded_otherwise() {
     let (clock, _time) = Time::new();
@@ -81,7 +81,7 @@ fn a_table_is_not_bounded_otherwise() {
     assert_eq!(limiter.len(), 50);
 }
 
-/// However often it comes, and whoever comes between: counted each time.
+/// A key keeps its one place between other keys, and `len` counts it once.
 #[test]
 fn a_key_has_one_place() {
     let (limiter, mut time) = table(Quota::per_hour(3), 600, WhenFull::Deny);
@@ -105,7 +105,7 @@ fn a_key_has_one_place() {
     assert_eq!(limiter.stats().evicted, 400);
 }
 
-/// Who finds both sets taken by keys that are limited is decided on by the policy, and counted.
+/// The policy decides on a newcomer that finds both sets full of limited keys. It is counted.
 #[test]
 fn without_a_place_the_policy_decides_and_it_is_counted() {
     for policy in POLICIES {
@@ -125,8 +125,8 @@ fn without_a_place_the_policy_decides_and_it_is_counted() {
     }
 }
 
-/// A newcomer looks at all places that it may have: it is told when the first of them can be had, and gets it then, not a
-/// nanosecond before.
+/// A newcomer looks at all its places. Its wait ends when the first of them is due, and no
+/// nanosecond earlier.
 #[test]
 fn a_newcomer_gets_a_place_when_it_was_told() {
     for (seed, keys) in [(1, 1), (2, 7), (3, 100), (4, 600)] {
@@ -134,7 +134,7 @@ fn a_newcomer_gets_a_place_when_it_was_told() {
         let mut random = Random(seed);
         let (mut told, places) = (0, keys.div_ceil(6) as u64 * PLACES);
         for newcomer in 0..10_000 {
-            // About twice as many as there are places for.
+            // The newcomers are about twice as many as the places can serve.
             time.advance(random.below(3 * SECOND / places));
             let n = 1 + random.below(30);
             if let Err(denied) = limiter.try_acquire_n(&newcomer, n) {
@@ -155,7 +155,8 @@ fn a_newcomer_gets_a_place_when_it_was_told() {
     }
 }
 
-/// Its place is nobody's for 2 s, whichever way it went; then it is anybody's. The key itself starts anew at once.
+/// The place stays empty for 2 s, by each way of removal, and then serves any key. The removed key
+/// itself starts anew at once.
 #[test]
 fn the_place_of_a_key_that_was_removed_is_free_after_the_margin() {
     let quota = Quota::per_hour(5);
@@ -167,7 +168,7 @@ fn the_place_of_a_key_that_was_removed_is_free_after_the_margin() {
     for (way, goes) in ways.into_iter().enumerate() {
         let (limiter, mut time) = taken(quota, WhenFull::Deny);
         time.set(DAY);
-        // Limited, from here on.
+        // The keys are limited from here on.
         (0..PLACES).for_each(|key| assert!(limiter.try_acquire_n(&key, 5).is_ok()));
         goes(&limiter);
         let left = if way == 2 { 0 } else { 7 };
@@ -199,8 +200,8 @@ fn a_place_of_a_removed_key_is_free_no_later_for_another_clear() {
     assert!((0..PLACES).all(|key| limiter.try_acquire(&key).is_ok()));
 }
 
-/// It took a burst from the bucket that it shared; when it has a place of its own it does not get another, and leaves it again
-/// some day if it was refused then.
+/// A key that took a burst from a shared bucket does not get another in a place of its own. If it
+/// was refused when it entered, it is evicted later.
 #[test]
 fn a_key_brings_its_debts_and_goes() {
     let quota = Quota::per_hour(1).burst(5);
@@ -219,7 +220,8 @@ fn a_key_brings_its_debts_and_goes() {
     assert_eq!((limiter.evict_idle(), limiter.len()), (1, 0));
 }
 
-/// Within 2 s after a change nobody goes, however long he was full; an empty place can be had at once.
+/// No key is evicted within 2 s after a change, however long it was full. An empty place can be had
+/// at once.
 #[test]
 fn after_a_change_of_quota_empty_places_can_be_had() {
     let quota = Quota::per_second(5);
@@ -235,7 +237,7 @@ fn after_a_change_of_quota_empty_places_can_be_had() {
     time.advance(1);
     assert!(limiter.try_acquire(&100).is_ok());
     assert_eq!((limiter.len(), limiter.stats().evicted), (8, 1));
-    // One that was swept is as empty as one that never was a key's.
+    // A swept place is as empty as one that was never used.
     time.set(2 * DAY);
     assert_eq!(limiter.evict_idle(), 8);
     limiter.set_quota(quota).unwrap();
@@ -258,7 +260,7 @@ fn a_new_key_of_a_table_starts_with_what_was_said() {
         }
         assert_eq!(limiter.len(), 8);
         time.advance(60 * SECOND);
-        // Nobody is forgotten but to make room: they would start anew, with less.
+        // Keys are evicted only to make room: a new bucket would start with fewer tokens.
         assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (0, 10));
         assert_eq!(limiter.acquire_up_to(&100, 99).tokens(), starts);
         assert_eq!((limiter.len(), limiter.stats().evicted), (8, 1));

@@ -1,5 +1,5 @@
-//! The thread that sweeps: it runs on real time, its limiter on the mock clock. Nothing here sleeps for a
-//! verdict; what must come is waited for.
+//! The thread that sweeps: it runs on real time, and its limiter on the mock clock. No test sleeps
+//! for a verdict; each waits for its condition.
 
 use std::hash::{BuildHasher, DefaultHasher};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::InStore;
 
 const OFTEN: Duration = Duration::from_millis(1);
 const NEVER: Duration = Duration::from_secs(1 << 40);
-/// Far more than anything here takes; only a failing test waits for it.
+/// Far more than any step here takes: only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
@@ -32,7 +32,7 @@ fn a_janitor_evicts_the_idle_and_no_other() {
         for key in 0..50 {
             assert!(limiter.try_acquire_n(&key, if key < 10 { 10 } else { 1 }).is_ok(), "{key} is full");
         }
-        // Full for 2 s, but for the first ten.
+        // Forty keys are full for 2 s, and the first ten are not.
         mock.advance(Duration::from_millis(3_100));
         wait_until("forty are evicted", || limiter.len() == 10);
         assert!((0..10).all(|key| limiter.try_acquire_n(&key, 4).is_err()), "round {round}: still limited");
@@ -44,7 +44,7 @@ fn a_janitor_evicts_the_idle_and_no_other() {
     assert_eq!(limiter.stats().evicted, 250, "a round that is under way is finished first");
 }
 
-/// Dropping it waits for the end of its thread, which holds nothing of the limiter then.
+/// Dropping a janitor waits for the end of its thread, which then holds no part of the limiter.
 #[test]
 fn a_janitor_stops_when_it_is_dropped() {
     let (clock, _mock) = Clock::mock();
@@ -63,7 +63,7 @@ fn a_janitor_stops_when_it_is_dropped() {
     }
 }
 
-/// A hasher that tells by its handle whether the limiter it is in is still there.
+/// A hasher whose handle tells whether its limiter still exists.
 #[derive(Clone, Default)]
 struct Tied(#[expect(dead_code, reason = "held for its count")] Arc<()>);
 

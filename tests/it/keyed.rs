@@ -1,7 +1,8 @@
-//! What is promised of keys, wherever their buckets are: these files are compiled for either store.
+//! Promises of keys, wherever their buckets are: these files are compiled for either store.
 //!
-//! The stores differ on purpose in what they have room for. In a map it is exact. A table of the least size has eight places, whatever
-//! is asked for; so a test that needs a limiter without room has them taken, by keys that it does not use.
+//! The stores differ on purpose in their room. A map has exactly the room asked for. The smallest
+//! table has eight places; so a test that needs a full limiter fills them with keys that it does
+//! not use.
 
 mod all_of;
 mod batch;
@@ -35,13 +36,13 @@ use super::STORE;
 use crate::store::Store;
 
 pub(crate) const IN_TABLE: bool = matches!(STORE, Store::Table);
-/// Keys that are held where there is room for none.
+/// Keys that a limiter without room holds.
 pub(crate) const CROWD: usize = if IN_TABLE { 8 } else { 0 };
-/// And so many are held with the one that has room.
+/// Keys that a limiter with room for one holds.
 pub(crate) const WITH_ONE: usize = if IN_TABLE { 8 } else { 1 };
 
 pub(crate) trait InStore<K, S> {
-    /// A limiter to set up, with room for whatever a test needs unless it says otherwise.
+    /// Returns a builder with room for all keys of a test, unless the test says otherwise.
     fn stored(quota: Quota) -> Builder<K, S>;
 }
 
@@ -53,10 +54,11 @@ impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, S> {
 }
 
 pub(crate) trait Room<K, S>: Sized {
-    /// Makes room for so many keys: for exactly as many in a map, for as many and some more in a table.
+    /// Makes room for `keys` keys: exactly in a map, and at least in a table.
     fn room(self, keys: usize) -> Self;
 
-    /// Builds it with room for `places` keys, beside those that are in all other places and have no tokens. (A table has eight at most.)
+    /// Builds a limiter with room for `places` keys, at most eight in a table. Keys without a token
+    /// fill all other places.
     fn with_places(self, places: usize) -> RateLimiter<K, S>
     where
         K: Stranger,

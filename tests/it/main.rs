@@ -1,4 +1,4 @@
-//! What the crate promises, held through its public face: one binary, one file a promise.
+//! The promises of the crate, checked through its public face: one binary, one file a promise.
 
 #![cfg(not(any(loom, shuttle)))]
 

@@ -1,4 +1,4 @@
-//! Readings of the clock that were taken before.
+//! Decisions at earlier readings of the clock.
 
 use tollgate::{Quota, RateLimiter};
 
@@ -20,7 +20,7 @@ fn one_reading_serves_many_decisions() {
         assert_eq!(limiter.pin().try_acquire_at(now, &key, 1).unwrap_err().retry_after(), Some(ns(100 * MS)));
     }
     time.advance(100 * MS);
-    // What came since the reading is earned later, not lost.
+    // Tokens that came since the reading are earned later, not lost.
     for key in 0..100 {
         let denied = limiter.try_acquire_at(now, &key, 1).unwrap_err();
         assert_eq!(denied.retry_after(), Some(ns(100 * MS)), "counted from the reading");
@@ -34,12 +34,13 @@ fn a_bucket_that_was_never_used_takes_a_reading_of_its_own() {
         let before = face.now();
         time.set(HOUR);
         assert!(face.try_at(before, 1_000).is_ok());
-        // It stands at the hour: nothing was earned since.
+        // The bucket's stamp is the hour, so it earned no token since.
         assert!(face.try_n(1).is_err());
     });
 }
 
-/// Of a reading that is older than jitter nothing is granted twice. (5,000 were, at one instant.)
+/// Decisions at a reading older than jitter grant no token twice. (5,000 were granted, at one
+/// instant.)
 #[test]
 fn a_stale_reading_never_grants_the_burst_twice() {
     for age in
@@ -64,7 +65,7 @@ fn a_stale_reading_never_grants_the_burst_twice() {
     }
 }
 
-/// It is the reading that decides while it is one of the present: what came later is not there yet.
+/// A reading within jitter of the clock decides: tokens that came after it are not there yet.
 #[test]
 fn a_reading_of_the_present_decides() {
     on_each_of(THOUSAND, |face, mut time| {
@@ -76,14 +77,15 @@ fn a_reading_of_the_present_decides() {
         assert_eq!(face.try_at(ten, 11).unwrap_err().remaining(), 10);
         assert_eq!(face.try_at(ten, 10).map(|granted| granted.remaining()), Ok(0));
         assert_eq!(face.peek().remaining(), 10);
-        // Behind the last decision by jitter: it earns nothing.
+        // The reading is behind the last decision by jitter, and earns nothing.
         assert!(face.try_n(4).is_ok());
         assert_eq!(face.try_at(ten, 6).map(|granted| granted.remaining()), Ok(0));
         assert_eq!(face.try_at(ten, 1).unwrap_err().retry_after(), Some(ns(11 * MS)));
     });
 }
 
-/// A reading that is ahead of the clock (that of another core) earns what it says, and that is not earned again.
+/// A reading that is ahead of the clock (from another core) earns its time, and no later reading
+/// earns that time again.
 #[test]
 fn a_reading_ahead_is_not_earned_twice() {
     on_each_of(THOUSAND, |face, mut time| {

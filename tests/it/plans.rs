@@ -9,7 +9,7 @@ const OWN: Quota = Quota::per_second(100);
 const GOLD: Quota = Quota::per_second(1_000).burst(2_000);
 
 const MS: u64 = 1_000_000;
-/// Of the limiter below: a 64th of the time a token takes under its own quota.
+/// A tick of the limiter below: a 64th of the time that a token takes under its own quota.
 const TICK: u64 = SECOND / 100 / 64;
 
 fn limiter() -> (RateLimiter<u64>, Time) {
@@ -69,10 +69,10 @@ fn what_a_plan_says_is_exact() {
             time.advance(1);
             assert_eq!(left(limiter.try_acquire_as(&1, n, &plan)), 0, "{quota}: {n}");
             came += n;
-            // Not a tick is lost, however often it is looked at.
+            // No tick is lost, however often the key is asked for.
             let due = u128::from(came) * quota.period().as_nanos() / u128::from(quota.tokens());
             let late = i128::from(time.now() - start) - i128::try_from(due).unwrap();
-            // A tick, and the 64th of a token that it earns something of.
+            // A tick, and the time of the 64th of a token that a tick rounds to.
             let unit = nanos(quota.period()) / quota.tokens() / 64;
             assert!(late.abs() <= i128::from(TICK + unit), "{quota}: {came} tokens {late} ns late");
         }
@@ -88,7 +88,7 @@ fn a_key_keeps_its_tokens_as_it_moves_between_plans() {
     assert_eq!(left(limiter.try_acquire(&1)), 49);
     assert_eq!(left(limiter.try_acquire_as(&1, 1, &slow)), 9, "as far as they fit");
     assert_eq!(left(limiter.try_acquire_as(&1, 9, &gold)), 0);
-    // What came since the last use counts at the plan of the call.
+    // Tokens since the last use count at the plan of the call.
     time.advance(SECOND);
     assert_eq!(left(limiter.try_acquire_as(&1, 0, &slow)), 0);
     assert_eq!(limiter.peek(&1).remaining(), 100);
@@ -138,7 +138,8 @@ fn by_tens() -> (RateLimiter<u64>, Time) {
     (builder.build(), time)
 }
 
-/// 0 to 9 are under the limiter's own quota, 10 to 19 are gold, 20 to 29 slow; there is no plan for others.
+/// Keys 0 to 9 are under the limiter's own quota, 10 to 19 under gold, 20 to 29 under slow. Other
+/// keys name a plan that does not exist.
 #[test]
 fn a_key_is_under_the_plan_that_is_chosen_for_it() {
     let (limiter, _time) = by_tens();
@@ -177,7 +178,8 @@ fn the_plan_of_a_call_goes_before_that_of_the_key() {
     assert_eq!([11, 12].map(|key| limiter.peek(&key).remaining()), [2, 1_999]);
 }
 
-/// A drained key of a slow plan stays while it is limited by it, however full it looks under the limiter's own quota.
+/// A drained key of a slow plan stays while that plan limits it, however full it is under the
+/// limiter's own quota.
 #[test]
 fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
     for by_hand in [true, false] {
@@ -216,7 +218,7 @@ fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
     let new = limiter.plan(GOLD).unwrap();
     drain(2, &new);
     assert_eq!(left(limiter.try_acquire_as(&3, 0, &new)), 0, "it counts from the change on");
-    // Half as fast from the change on; its burst stays.
+    // The old plan is half as fast from the change on, and its burst stays.
     time.advance(SECOND);
     assert_eq!(left(limiter.try_acquire_as(&1, 0, &old)), 1_500);
     assert_eq!(left(limiter.try_acquire_as(&2, 0, &new)), 1_000);
@@ -227,7 +229,8 @@ fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
     assert_eq!((denied.reason(), old.quota()), (Reason::TooMany, GOLD));
 }
 
-/// Keys without room share with those under the same plan only: what a fast plan earns is not for a slow one.
+/// Keys without room share only with keys of the same plan: a slow plan does not spend the tokens
+/// of a fast one.
 #[test]
 fn plans_share_apart() {
     let (clock, mut time) = Time::new();
@@ -246,7 +249,8 @@ fn plans_share_apart() {
     assert_eq!(limiter.stats().shared, 2_000);
 }
 
-/// A key that shared a bucket under a slow plan gets an entry by a take that is refused: that entry has what the plan earned.
+/// A key that shared a bucket under a slow plan gets an entry by a refused take. The entry has the
+/// tokens of the plan.
 #[test]
 fn a_refused_key_enters_with_the_tokens_of_its_plan() {
     let (clock, mut time) = Time::new();
@@ -263,7 +267,7 @@ fn a_refused_key_enters_with_the_tokens_of_its_plan() {
     assert_eq!(left(limiter.try_acquire_as(&2, 10, &slow)), 0);
 }
 
-/// Of more than 64 plans those beyond have no buckets to share: their keys are denied when there is no room.
+/// Plans after the 64th have no buckets to share: their keys are denied when there is no room.
 #[test]
 fn a_plan_too_many_shares_with_nobody() {
     let limiter = RateLimiter::<u64>::stored(Quota::per_second(1_000)).with_places(0);
@@ -273,7 +277,7 @@ fn a_plan_too_many_shares_with_nobody() {
     assert_eq!(limiter.try_acquire_as(&1, 1, &plans[64]).unwrap_err().reason(), Reason::Full);
     assert!(limiter.try_acquire_n(&1, 1_000).is_ok());
     assert_eq!(limiter.key(&1).under(&plans[64]).peek().remaining(), 65, "no key has taken any");
-    // One that is alike shares with it.
+    // A plan with the same quota shares with the first.
     let again = limiter.plan(Quota::per_second(1)).unwrap();
     assert_eq!(again, plans[0]);
     assert!(limiter.try_acquire_as(&1, 1, &again).is_err());
@@ -281,7 +285,7 @@ fn a_plan_too_many_shares_with_nobody() {
 
 const MILLION: Quota = Quota::per_second(1_000_000).burst(1_000);
 
-/// A key of a fast limiter, without a token.
+/// Returns a fast limiter whose key 1 has no token.
 fn drained() -> (RateLimiter<u64>, Time) {
     let (clock, mut time) = Time::new();
     time.set(77 * SECOND);
@@ -292,13 +296,13 @@ fn drained() -> (RateLimiter<u64>, Time) {
     (limiter, time)
 }
 
-/// A slower quota, and a plan made after that change.
+/// Sets a slower quota, and returns a plan that is made after that change.
 fn change(limiter: &RateLimiter<u64>) -> Plan {
     limiter.set_quota(Quota::per_second(10_000).burst(1_000)).unwrap();
     limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap()
 }
 
-/// Jitter earns nothing: not even a plan's share of the time before the plan.
+/// Jitter earns nothing, not even a plan's share of the time before the plan.
 #[test]
 fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
     for behind in [0, 1, 1_000, 3_000, 400_000] {
@@ -308,7 +312,7 @@ fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
         time.set(time.now() - behind);
         let granted = limiter.key(&1).n(5_000).under(&plan).acquire_up_to().tokens();
         assert!(granted <= 500, "{granted} granted of 500, {behind} ns behind");
-        // It is told when a token is there.
+        // The wait ends when a token is there.
         let wait = limiter.try_acquire_as(&1, 1, &plan).unwrap_err().retry_after().unwrap();
         time.advance(nanos(wait) - 1);
         assert!(limiter.try_acquire_as(&1, 1, &plan).is_err(), "{behind} ns behind");
@@ -317,7 +321,7 @@ fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
     }
 }
 
-/// As above, at a reading that a caller has kept.
+/// The same at a reading that a caller has kept.
 #[test]
 fn a_plan_earns_nothing_of_the_time_before_it_at_a_reading_from_before() {
     let (limiter, mut time) = drained();
@@ -330,7 +334,8 @@ fn a_plan_earns_nothing_of_the_time_before_it_at_a_reading_from_before() {
     assert!(granted <= 100, "{granted} granted where 100 were earned");
 }
 
-/// A reservation under one pace, then a take under another: the bucket may stand where it stood, and has less.
+/// A reservation under one pace is followed by a take under another. The bucket may have its old
+/// level, and has fewer tokens.
 #[test]
 fn a_reservation_gives_nothing_back_after_a_take_under_another_plan() {
     for (tokens, planned) in [(50, true), (50, false), (200, true), (200, false), (100, true)] {
@@ -350,7 +355,8 @@ fn a_reservation_gives_nothing_back_after_a_take_under_another_plan() {
     }
 }
 
-/// As long as none took, all of it comes back, whatever the plan; and in the order of a stack.
+/// Without a take in between, all tokens come back, whatever the plan. The reservations are dropped
+/// in the order of a stack.
 #[test]
 fn a_reservation_under_a_plan_gives_all_back_if_none_took() {
     let (limiter, mut time) = limiter();

@@ -1,6 +1,6 @@
 // promise: law, never-late
-//! Faults that other limiters have, as of 2026, each on the run that shows it. The comment of a
-//! test says whose.
+//! Faults that other limiters have, as of 2026, each on the run that shows it. A test's comment
+//! names the limiter.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn no_cycle_runs_more_than_its_limit_whatever_calls_weigh() {
     for seed in 0..200_u64 {
         let (counter, mock) = counter(Window::per(5, SECOND).utc());
         let mut random = Random(seed);
-        // A call that is refused comes back when it was told to.
+        // A refused call comes back after the time that it was told.
         let calls: Vec<(u64, u64)> = match seed {
             0 => vec![(0, 5), (0, 3), (0, 4), (2_000, 1), (2_000, 1), (2_000, 1)],
             _ => (0..60).map(|_| (random.below(30_000), 1 + random.below(5))).collect(),
@@ -98,8 +98,8 @@ fn a_refused_request_is_not_charged() {
     }
 }
 
-/// trypema: a count leaves with the first stamp of its bucket, so 19 of 10 are granted within a
-/// second, and 59 where the cost of a request is not compared.
+/// trypema: a count leaves with the first stamp of its bucket. 19 of 10 are granted within a second,
+/// and 59 where the cost of a request is not compared.
 #[test]
 fn no_second_has_more_than_the_limit_at_the_edge_of_a_sub_window() {
     let window = Window::per(10, SECOND).sliding();
@@ -127,8 +127,8 @@ fn a_client_at_twice_its_limit_gets_its_limit() {
     }
 }
 
-/// tower-resilience's counter: a token is granted while the estimate is below the limit, so one of
-/// 11 of 10 a nanosecond after the edge, and a wait may be told too short.
+/// tower-resilience's counter: a token is granted while the estimate is below the limit. A
+/// nanosecond after the edge that is an 11th token of 10, and a wait may be told too short.
 #[test]
 fn a_weighted_window_grants_no_token_right_after_a_full_one() {
     let (counter, mock) = counter(Window::per(10, SECOND).weighted());

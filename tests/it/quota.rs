@@ -1,5 +1,5 @@
 // promise: no-overflow
-//! Quotas as text, and what is said of those that cannot be held.
+//! Quotas as text, and the errors of quotas that cannot be held.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -18,14 +18,14 @@ proptest! {
     fn every_quota_is_read_from_what_it_prints(quota in quotas()) {
         let text = quota.to_string();
         prop_assert_eq!(text.parse(), Ok(quota), "{}", text);
-        // However it is spaced.
+        // Any spacing is read.
         let wide = text.replace('/', " / ").replace("burst", "  burst ");
         prop_assert_eq!(wide.parse(), Ok(quota), "{}", wide);
         let tight = text.replace(' ', "");
         prop_assert_eq!(tight.parse(), Ok(quota), "{}", tight);
     }
 
-    /// Also over the time from one grant to another that is exactly a period.
+    /// The bound also holds from a grant to one exactly a period later.
     #[test]
     fn no_period_has_more_than_at_most_grants(
         limit in 2..2_000_u64,
@@ -38,7 +38,7 @@ proptest! {
         let bucket = TokenBucket::with_clock(Quota::at_most(limit, ns(period)).burst(burst), clock);
         let (mut now, mut grants) = (0, VecDeque::new());
         for (pause, n) in calls {
-            // Pauses of up to some tokens' time, a period now and then.
+            // Pauses take up to some tokens' time, and now and then a period.
             let pause = if n == 39 { period } else { (pause * period as f64 / limit as f64) as u64 };
             now += pause;
             time.advance(pause);
@@ -95,7 +95,7 @@ fn at_most_leaves_the_rate_what_the_burst_does_not_take() {
     for text in ["at most 60/m burst 15", " at most 60 / 1m burst 15", "at most60/60sburst15"] {
         assert_eq!(text.parse(), Ok(Quota::per_minute(45).burst(15)), "{text}");
     }
-    // A client that takes all that it gets: the burst, and the 45th token a minute later.
+    // The client takes each token as it comes: the burst, and the 45th token a minute later.
     let (clock, mut time) = Time::new();
     let bucket = TokenBucket::with_clock(STRICT, clock);
     let mut granted = bucket.acquire_up_to(100).tokens();
@@ -136,7 +136,7 @@ fn the_named_periods_are_what_they_say() {
     assert_eq!(quota.to_string(), "9/2m burst 3");
 }
 
-/// One line for each kind of error: it names what was given, and the bound.
+/// Each kind of error is one line that names the given value and the bound.
 #[test]
 fn every_error_names_the_value_and_the_bound() {
     let given = |tokens, period, burst| Quota::try_per(tokens, period, burst).unwrap_err();
@@ -205,7 +205,7 @@ fn a_constant_is_checked_as_it_is_made() {
     assert_eq!("1000/h burst 50".parse(), Ok(OF_A_CONSTANT));
 }
 
-/// The panics of the constructors say the bound, too.
+/// The panics of the constructors name the bound, too.
 #[test]
 fn a_panic_says_the_bound() {
     let said = |make: fn() -> Quota| {

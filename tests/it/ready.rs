@@ -1,5 +1,6 @@
 // promise: layer
-//! The layer and the readiness of the service within: a refusal takes none of it, and does not wait for it.
+//! The layer and the readiness of the inner service: a refusal takes no part of it, and does not
+//! wait for it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,7 +15,7 @@ use tollgate::{Clock, Quota, RateLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Permits for requests at a time, and the tasks that wait for one.
+/// Permits for concurrent requests, and the tasks that wait for one.
 #[derive(Default)]
 struct Permits {
     left: AtomicUsize,
@@ -84,7 +85,7 @@ impl Service<Request<()>> for Reserving {
     }
 }
 
-/// Counts how often a task is woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Woken(AtomicU64);
 
@@ -101,7 +102,7 @@ fn layer(tokens: u64) -> RateLimitLayer<u64> {
         .build()
 }
 
-/// The status of the response to a request, or `None` if the service or the response is waited for.
+/// Returns the status of a response, or `None` if the service or the response is pending.
 fn status<S, B>(service: &mut S) -> Option<StatusCode>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -123,7 +124,7 @@ const REFUSED: Option<StatusCode> = Some(StatusCode::TOO_MANY_REQUESTS);
 fn refused_connections_hold_nothing_of_the_service_within() {
     let layer = layer(1);
     let within = Reserving::new(2);
-    // A service for each connection, and each of them stays.
+    // Each connection has a service, and keeps it.
     let mut connections: Vec<_> = (0..8).map(|_| layer.layer(within.clone())).collect();
     let mut statuses = Vec::new();
     for connection in &mut connections {
@@ -174,7 +175,7 @@ fn a_dropped_response_leaves_nothing_reserved() {
     assert!(response.as_mut().poll(&mut context).is_pending());
     drop((busy, response));
     assert_eq!(within.permits.left.load(Relaxed), 1);
-    // Its token is spent: one of two is left.
+    // The dropped response has spent its token: one of two is left.
     assert_eq!([(); 2].map(|()| status(&mut service)), [SERVED, REFUSED]);
 }
 

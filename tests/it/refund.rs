@@ -1,4 +1,4 @@
-//! Tokens that are given back, and tokens that are taken as far as they go.
+//! Refunds, and takes of as many tokens as there are.
 
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
@@ -28,7 +28,7 @@ fn what_is_given_back_fits_below_the_burst() {
     }
 }
 
-/// However large burst and debt are: what fills the bucket from the deepest debt is not cut short.
+/// The deepest debt of the largest burst is given back in full.
 #[test]
 fn the_largest_debt_is_given_back_as_well() {
     let most = 1 << 40;
@@ -91,7 +91,7 @@ fn a_refund_shortens_the_debt() {
     });
 }
 
-/// A rewound clock is no time: what is given back is there, and nothing else.
+/// A clock that is set back earns nothing: only the refund is there.
 #[test]
 fn a_refund_at_an_earlier_time_earns_nothing() {
     for back in [1, SECOND, 4 * SECOND, 60 * SECOND] {
@@ -136,8 +136,8 @@ fn a_refund_to_a_key_that_shares_is_lost() {
     }
 }
 
-/// Against the ideal bucket, to one tick: what it grants is granted; what is granted, it has but for a tick's worth.
-/// So over any time what is granted is at most the burst, what came, and what was given back.
+/// The bucket grants each grant of the ideal bucket. It is ahead of the ideal bucket by at most a
+/// tick's worth. So over any time at most the burst, the earned tokens and the refunds are granted.
 #[test]
 fn refunds_add_no_more_than_they_are() {
     for (row, quota) in listed().enumerate().filter(|(_, quota)| unit_of(*quota).scale == 0) {
@@ -201,7 +201,7 @@ fn as_many_as_there_are_are_taken() {
     }
 }
 
-/// Whole tokens are taken, and the part that was earned of the next stays.
+/// Whole tokens are taken, and the earned part of the next one stays.
 #[test]
 fn what_is_left_of_a_token_is_not_taken() {
     on_each_of(Quota::per_second(10).burst(10), |face, mut time| {
@@ -216,7 +216,7 @@ fn what_is_left_of_a_token_is_not_taken() {
         assert_eq!(face.up_to(10).tokens(), 0);
         time.advance(1);
         assert_eq!(face.up_to(10).tokens(), 1);
-        // It keeps out of debt.
+        // `acquire_up_to` takes nothing from a bucket in debt.
         let _ = face.reserve(3).unwrap().commit();
         assert_eq!(face.up_to(10).tokens(), 0);
         time.advance(400 * MS);

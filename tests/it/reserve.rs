@@ -1,5 +1,5 @@
 // promise: never-late
-//! Tokens that will be there: slots of time in order of arrival, bounded debt, and deadlines.
+//! Tokens of the future: slots of time in order of arrival, bounded debt, and deadlines.
 
 use tollgate::{Quota, Reason};
 
@@ -8,7 +8,7 @@ use crate::support::{Random, SECOND, nanos, ns};
 
 const MS: u64 = 1_000_000;
 
-/// 100 ms a token.
+/// A quota of a token in 100 ms.
 const TEN: Quota = Quota::per_second(10).burst(5);
 
 fn in_debt(quota: Quota, debt: u64) -> Set {
@@ -24,7 +24,7 @@ fn slots_follow_each_other_in_order_of_arrival() {
         for order in 0..1_000 {
             let n = 1 + random.below(5);
             let slot = face.reserve(n).unwrap();
-            // The first five were there.
+            // The first five tokens were there.
             due += n * 100 * MS;
             let ready = due.saturating_sub(500 * MS).max(time.now());
             assert_eq!(nanos(slot.ready_at().since(start)), ready, "the {order}th");
@@ -34,7 +34,7 @@ fn slots_follow_each_other_in_order_of_arrival() {
                 (granted.tokens(), granted.remaining()),
                 (n, (5 * 100 * MS + time.now()).saturating_sub(due) / (100 * MS))
             );
-            // Slower than tokens are promised, so that it stays in debt.
+            // Time passes more slowly than tokens are promised, so the bucket stays in debt.
             time.advance(random.below(100 * MS));
         }
     });
@@ -65,7 +65,8 @@ const QUOTAS: [Quota; 5] = [
     Quota::per_second(1_000_000).burst(1_000),
 ];
 
-/// `debt` tokens are promised and no more; the next when a token has come, not a nanosecond before.
+/// `debt` tokens are promised and no more. The next is promised when a token has come, not a
+/// nanosecond before.
 #[test]
 fn the_debt_is_bounded_exactly() {
     for quota in QUOTAS {
@@ -114,7 +115,8 @@ fn the_bound_is_one_burst_unless_said_otherwise() {
     };
     on_each_of(TEN, |face, _| {
         assert_eq!(promises(face), 10);
-        // What is owed is owed; there is no more under a smaller burst, and under a larger one only what was built.
+        // The debt stays as it is. Under a smaller burst no more is promised, and under a larger
+        // one only the built debt.
         face.set_quota(Quota::per_second(10).burst(3)).unwrap();
         assert_eq!(promises(face), 0);
     });
@@ -129,14 +131,15 @@ fn the_bound_is_one_burst_unless_said_otherwise() {
         let debt = promises(face);
         assert!((5..=20).contains(&debt), "{debt}");
     });
-    // Said, it is that, whatever the burst becomes.
+    // A bound that is set stays, whatever the burst becomes.
     on_each(in_debt(TEN, 7), |face, _| {
         face.set_quota(Quota::per_second(10).burst(3)).unwrap();
         assert_eq!(promises(face), 3 + 7);
     });
 }
 
-/// As late as the patience is granted, a nanosecond later is not; and it says when to come back for as long a wait.
+/// A wait as long as the patience is granted, and one a nanosecond longer is not. `retry_after`
+/// says when that wait is short enough.
 #[test]
 fn a_deadline_is_exact() {
     for quota in QUOTAS {
@@ -149,7 +152,7 @@ fn a_deadline_is_exact() {
             for patience in [0, 1, delay / 2, delay - 1] {
                 let before = face.peek();
                 let denied = face.reserve_within(n, patience).unwrap_err();
-                // Who does not wait at all is refused as by a take.
+                // A caller that does not wait is refused as by a take.
                 let reason = if patience == 0 { Reason::Empty } else { Reason::Deadline };
                 assert_eq!(denied.reason(), reason);
                 assert_eq!(denied.retry_after(), Some(ns(delay - patience)), "{quota}: {patience}");
@@ -167,13 +170,13 @@ fn a_deadline_is_exact() {
     }
 }
 
-/// Of two reasons the one that lasts longer counts.
+/// The reason that lasts longer decides.
 #[test]
 fn a_deadline_beyond_the_debt_waits_for_both() {
     on_each(in_debt(TEN, 2), |face, mut time| {
         let _ = face.reserve(5).unwrap().commit();
         let _ = face.reserve(2).unwrap().commit();
-        // Three tokens: due in 500 ms, with room in debt in 300 ms.
+        // Three tokens are due in 500 ms, and the debt has room for them in 300 ms.
         for (patience, reason, wait) in [
             (0, Reason::Empty, 500),
             (100, Reason::Debt, 400),

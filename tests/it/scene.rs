@@ -1,6 +1,7 @@
-//! What another thread does in the middle of a call, by a clock that does it as it is read.
+//! Acts of another thread in the middle of a call, by a clock that runs them as it is read.
 //!
-//! The clock is read after the word was loaded and before it is committed, so what is done then comes in between.
+//! The clock is read after the word was loaded and before it is committed, so an act comes in
+//! between.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crate::support::ns;
 pub(crate) type Limiter = RateLimiter<u64>;
 type Act = Box<dyn FnOnce(&Limiter) + Send>;
 
-/// A limiter, and what others do at which reading of a call to it.
+/// A limiter, and the acts of others at each reading of a call to it.
 pub(crate) struct Scene {
     pub(crate) limiter: Limiter,
     pub(crate) now: Arc<AtomicU64>,
@@ -21,7 +22,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Of a limiter that is built on its clock.
+    /// Returns a scene with the limiter that `build` makes on its clock.
     pub(crate) fn of(build: impl FnOnce(Clock) -> Limiter) -> Scene {
         let now = Arc::new(AtomicU64::new(0));
         let acts = Arc::new(Mutex::new(Vec::<(u32, Act)>::new()));
@@ -50,18 +51,18 @@ impl Scene {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// At so many readings from here on, not counting those of the acts.
+    /// Plays the act at the given reading from here on, not counting the readings of acts.
     pub(crate) fn at(&self, reading: u32, act: impl FnOnce(&Limiter) + Send + 'static) {
         self.acts.lock().unwrap().push((reading, Box::new(act)));
     }
 
-    /// All acts were played.
+    /// Checks that all acts were played.
     pub(crate) fn is_over(&self) {
         assert!(self.acts.lock().unwrap().is_empty());
     }
 }
 
-/// One reading more; the act that is due at it.
+/// Counts a reading, and returns the act that is due at it.
 fn next(acts: &mut Vec<(u32, Act)>) -> Option<Act> {
     acts.iter_mut().for_each(|(readings, _)| *readings -= 1);
     let due = acts.iter().position(|(readings, _)| *readings == 0)?;

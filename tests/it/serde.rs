@@ -13,7 +13,7 @@ proptest! {
         let json = serde_json::to_string(&quota).unwrap();
         prop_assert_eq!(&json, &format!("\"{quota}\""));
         prop_assert_eq!(serde_json::from_str::<Quota>(&json).unwrap(), quota);
-        // From a reader there is nothing to borrow from.
+        // A reader has no text to borrow.
         prop_assert_eq!(serde_json::from_reader::<_, Quota>(json.as_bytes()).unwrap(), quota);
     }
 }

@@ -17,7 +17,7 @@ fn with_headroom(quota: Quota, headroom: Quota) -> Set {
     Set { headroom: Some(headroom), ..Set::of(quota) }
 }
 
-/// Sets a quota, which is told from then on.
+/// Sets a quota, and checks that it is reported.
 fn set(face: &dyn Face, quota: Quota) {
     face.set_quota(quota).expect("there is room for it");
     assert_eq!(face.quota(), quota);
@@ -33,7 +33,7 @@ fn tokens_in_hand_are_kept_and_clamped_at_the_next_use() {
         set(face, Quota::per_second(10).burst(3));
         assert_eq!((face.peek().remaining(), face.peek().reset_after()), (3, ns(0)));
         assert!(face.try_n(4).is_err() && face.reserve(4).is_err());
-        // Nobody used it: a look and a refusal are none.
+        // A look and a refusal do not commit the smaller burst.
         set(face, Quota::per_second(10));
         assert_eq!(face.peek().remaining(), 6);
         set(face, Quota::per_second(10).burst(3));
@@ -54,7 +54,7 @@ fn a_bucket_that_was_never_used_is_full_whatever_the_burst() {
     });
 }
 
-/// The word says when the bucket was last used, not that it has been full since.
+/// The word has the time of the last use, not that the bucket was full since.
 #[test]
 fn a_raised_burst_is_filled_by_the_time_before() {
     let small = Quota::per_second(10).burst(10);
@@ -69,7 +69,7 @@ fn a_raised_burst_is_filled_by_the_time_before() {
     }
 }
 
-/// What is jitter at the faster rate is a long time at the slower one.
+/// A stamp may be ahead by jitter at the faster rate, which is a long time at the slower one.
 #[test]
 fn a_stamp_that_is_ahead_at_a_change_mints_nothing() {
     let fast = Quota::per_second(1_000_000).burst(10);
@@ -88,7 +88,7 @@ fn a_stamp_that_is_ahead_at_a_change_mints_nothing() {
     });
 }
 
-/// Before the change at the old rate, after it at the new one, to the nanosecond.
+/// Time counts at the old rate before the change and at the new one after it, to the nanosecond.
 #[test]
 fn what_was_earned_before_counts_at_the_old_rate() {
     on_each_of(Quota::per_second(10).burst(30), |face, mut time| {
@@ -111,7 +111,8 @@ fn what_was_earned_before_counts_at_the_old_rate() {
     });
 }
 
-/// A part of a token that was earned at one rate is worth as much at another; what is said of it is exact.
+/// A part of a token that was earned at one rate is worth as much at another, and its wait is
+/// exact.
 #[test]
 fn a_token_that_is_earned_at_two_rates_comes_when_it_is_said() {
     on_each_of(Quota::per_second(10).burst(30), |face, mut time| {
@@ -138,7 +139,7 @@ fn changes_in_a_row_add_up() {
             time.advance(SECOND);
             for rate in rates {
                 set(face, Quota::per_second(rate).burst(1_000));
-                // And as often as one likes at one time.
+                // Several changes at one time count as the last.
                 set(face, Quota::per_second(99).burst(1_000));
                 set(face, Quota::per_second(rate).burst(1_000));
                 time.advance(SECOND);
@@ -154,7 +155,7 @@ fn changes_in_a_row_add_up() {
     );
 }
 
-/// However often it changes, what is granted is the integral of the rates, but for a tick's worth a change.
+/// The grants are the integral of the rates, to a tick's worth for each change.
 #[test]
 fn many_changes_keep_to_the_integral_of_the_rates() {
     let most = Quota::per_second(1_000).burst(500);
@@ -172,7 +173,7 @@ fn many_changes_keep_to_the_integral_of_the_rates() {
     for seed in 0..20 {
         on_each(with_headroom(quotas[1], most), |face, mut time| {
             let mut random = Random(seed);
-            // The debt has a bit of its own; the unit is as for the largest.
+            // The debt has a bit of its own, and the unit is that of the largest quota.
             let tick = token >> unit_of(most).fraction;
             assert!(face.try_n(500).is_ok());
             let (mut quota, mut ideal, mut slack) = (quotas[1], 0, tick);
@@ -248,7 +249,7 @@ fn headroom_makes_room_and_what_no_word_holds_is_an_error() {
         TokenBucket::builder(fast).headroom(slow).unwrap_err(),
     ];
     for error in errors {
-        // The largest burst, at the fastest rate.
+        // The message names the largest burst, at the fastest rate.
         let text = error.to_string();
         assert!(text.contains("1099511627776") && text.contains("2^46 ns"), "{text}");
     }
@@ -267,14 +268,14 @@ fn reservations_keep_the_times_they_were_promised() {
         time.advance(100 * MS);
         set(face, Quota::per_second(1).burst(5));
         assert_eq!(slots.each_ref().map(|slot| nanos(slot.ready_at().since(start))), [200 * MS, 400 * MS]);
-        // Who comes later pays at the new rate: three are owed.
+        // A later reservation pays at the new rate: three tokens are owed.
         let late = face.reserve(1).unwrap();
         assert!(nanos(late.delay()).abs_diff(4 * SECOND) <= SECOND >> 8, "{:?}", late.delay());
         let [first, second] = slots;
         drop(late);
         drop(second);
         let _ = first.commit();
-        // One was earned, two were owed by the first.
+        // One token was earned, and the first reservation owes two.
         assert!(nanos(face.reserve(1).unwrap().delay()).abs_diff(2 * SECOND) <= SECOND >> 8);
     });
 }
@@ -296,7 +297,7 @@ fn a_key_that_was_full_stays_until_it_is_full_under_the_new_quota() {
     assert_eq!(limiter.evict_idle(), 1);
 }
 
-/// Nobody is evicted within 2 s after a change, by hand or to make room.
+/// No key is evicted within 2 s after a change, by `evict_idle` or to make room.
 #[test]
 fn a_change_of_quota_puts_eviction_off() {
     for changes in 1..4 {
@@ -335,7 +336,7 @@ fn a_clock_that_panics_leaves_a_quota_in_force() {
     assert_eq!(bucket.quota(), slow);
     armed.store(true, Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_quota(Quota::per_second(1)))).is_err());
-    // Whoever reads next starts it.
+    // The next reading starts it.
     assert_eq!(bucket.peek().remaining(), 500);
     nanos.store(SECOND + SECOND / 2, Relaxed);
     assert_eq!(bucket.peek().remaining(), 510);

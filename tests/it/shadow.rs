@@ -1,4 +1,4 @@
-//! Who looks on: the hook sees every decision once, before shadow mode, which refuses nothing.
+//! The decision hook sees every decision once, before shadow mode, which refuses nothing.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ const FIVE: Quota = Quota::per_second(5);
 
 type Seen = Arc<Mutex<Vec<Result<Granted, Denied>>>>;
 
-/// What was seen since the last time, in short.
+/// Returns a short form of the decisions since the last call.
 fn seen(list: &Seen) -> Vec<Result<u64, Reason>> {
     let taken = std::mem::take(&mut *list.lock().unwrap());
     taken
@@ -84,7 +84,8 @@ fn shadow_mode_refuses_nothing_and_counts_what_would_have_been() {
     });
 }
 
-/// What is there is taken as ever: shadow mode counts against the bucket what it would have granted, no more.
+/// The bucket's tokens are taken as ever. An overruled refusal is counted, and takes no more of
+/// them.
 #[test]
 fn in_the_shadow_the_bucket_is_counted_as_ever() {
     let (set, _list) = watched(true);
@@ -122,7 +123,7 @@ fn in_the_shadow_there_is_room_for_every_key() {
     assert_eq!(limiter.stats().overruled, 8);
 }
 
-/// A look that refuses is a decision; one that does not is followed by a take, which is.
+/// A look that refuses is a decision. A look that does not is followed by a take, which is one.
 #[test]
 fn several_limits_are_each_seen_once() {
     let (set, list) = watched(false);

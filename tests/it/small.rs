@@ -1,4 +1,5 @@
-//! The small things: what a bucket starts with, jitter, functions that keep to a quota, and what can be written down.
+//! Small laws: initial tokens, jitter, functions that keep to a quota, and types that can be
+//! written down.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -33,7 +34,7 @@ fn a_new_bucket_starts_with_what_was_said() {
     }
 }
 
-/// It earns from its first use on: a refusal is one, a look is none.
+/// A new key earns from its first use on: a refusal is a use, and a look is not.
 #[test]
 fn a_new_key_earns_from_its_first_use_on() {
     let (clock, mut time) = Time::new();
@@ -49,7 +50,7 @@ fn a_new_key_earns_from_its_first_use_on() {
     assert_eq!(limiter.reserve(&2, 3).unwrap().commit().tokens(), 3);
     assert_eq!(limiter.reserve(&2, 1).unwrap().delay(), ns(400 * MS));
     assert_eq!((limiter.acquire_up_to(&3, 5).tokens(), limiter.peek(&3).remaining()), (0, 0));
-    // What was forgotten would be new: nobody is, but to make room.
+    // An evicted key would start empty, so keys are evicted only to make room.
     time.advance(60 * SECOND);
     assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (0, 10));
 }
@@ -89,7 +90,7 @@ fn jitter_adds_and_never_more_than_it_says() {
     let _ = Jitter::up_to(Duration::MAX).added_to(Duration::MAX);
 }
 
-/// On a mock clock, which stands: what is waited for is what was promised, however long the sleeps take.
+/// The waits are the promised ones on a mock clock that stands, however long the sleeps take.
 #[test]
 fn waits_take_their_tokens_in_turn() {
     let fast = Quota::per(1, ns(1_000)).burst(2);
@@ -114,7 +115,8 @@ fn waits_take_their_tokens_in_turn() {
     assert_eq!(delays(), [ns(6_000); 2]);
 }
 
-/// Where the line is full, pace waits for a place in it: on the real clock, with no verdict on how long.
+/// On a full line, `paced` waits for a place, on the real clock. The test has no verdict on the
+/// time.
 #[test]
 fn pace_goes_on_where_nobody_may_wait() {
     let bucket = TokenBucket::builder(Quota::per_second(100_000).burst(1)).max_debt(0).unwrap().build();
@@ -154,7 +156,7 @@ fn what_is_refused_is_not_called() {
 fn send_and_sync<T: Send + Sync>() {}
 fn value<T: Copy + Send + Sync + 'static>() {}
 
-/// What users keep in their structs.
+/// A struct as users write it.
 struct App {
     limiter: RateLimiter<String>,
     bucket: TokenBucket,
@@ -189,7 +191,7 @@ fn moments_are_counted_apart() {
     assert!(start < bucket.now());
 }
 
-/// A clock on which a second passes between any two readings must not send a call round for ever.
+/// A call on a clock that passes a second at each reading must not loop for ever.
 #[test]
 fn a_clock_that_runs_with_its_readings_does_not_hang_a_call() {
     let readings = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -198,7 +200,7 @@ fn a_clock_that_runs_with_its_readings_does_not_hang_a_call() {
         std::time::Duration::from_secs(count.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     });
     let limiter = RateLimiter::<u64>::stored(Quota::per_second(1)).clock(clock).room(0).build();
-    // In a table all are idle at the next reading.
+    // In a table all keys are idle at the next reading.
     assert_eq!(
         limiter.try_acquire(&1).map_err(|denied| denied.reason()).err(),
         (!IN_TABLE).then_some(Reason::Full)
@@ -206,7 +208,7 @@ fn a_clock_that_runs_with_its_readings_does_not_hang_a_call() {
     assert!(readings.load(std::sync::atomic::Ordering::Relaxed) < 10_000);
 }
 
-/// On the processor's counter too, whose counts are rounded up.
+/// The same on the processor's counter, whose counts are rounded up.
 #[test]
 fn a_full_bucket_is_full_in_no_time() {
     let bucket = TokenBucket::new(Quota::per_hour(5));

@@ -13,7 +13,7 @@ use crate::support::{Random, SECOND, Time, ns};
 
 const HOT: Quota = Quota::per_second(1_000).burst(10_000);
 
-/// Takes one after the other until there are leases; how many were taken.
+/// Takes tokens one by one until the bucket has leases, and returns how many were granted.
 fn heat(bucket: &TokenBucket) -> u64 {
     (0..200).filter(|_| bucket.try_acquire().is_ok()).count() as u64
 }
@@ -98,7 +98,7 @@ fn every_verb_counts_what_is_at_hand() {
     assert_eq!(bucket.peek().remaining(), 8_800);
 }
 
-/// What is dropped unused comes back, unless somebody has taken since.
+/// An unused reservation gives its tokens back, unless a take came after it.
 #[test]
 fn a_reservation_that_is_dropped_comes_back() {
     let (bucket, _) = hot();
@@ -109,7 +109,8 @@ fn a_reservation_that_is_dropped_comes_back() {
     assert_eq!(bucket.peek().remaining(), 9_600);
 }
 
-/// Of three quarters of its burst a bucket that was in demand is full in time, and of all of it when it was used at leisure.
+/// A bucket that was in demand fills to three quarters of its burst. After slow use it fills to the
+/// whole burst.
 #[test]
 fn what_was_leased_is_earned_again() {
     let (bucket, mut time) = hot();
@@ -138,7 +139,7 @@ fn a_builder_spreads_a_bucket_as_its_method_does() {
     assert!(spread < plain, "{spread}");
 }
 
-/// Whatever is at hand when time passes, nobody is granted more than the burst at once.
+/// At most the burst is granted at once, whatever the leases hold when time passes.
 #[test]
 fn a_lease_is_not_granted_twice() {
     let (bucket, mut time) = hot();
@@ -149,8 +150,8 @@ fn a_lease_is_not_granted_twice() {
     }
 }
 
-/// Another thread changes the quota to the same one at each reading of a few refills. The bucket is
-/// as full as it can be beside its leases, so a token that is cut is missed.
+/// Another thread sets the same quota at each reading of a few refills. The bucket is as full as
+/// its leases allow, so a lost token would be missed.
 #[test]
 fn a_change_to_the_same_quota_loses_no_token() {
     const NEVER: u64 = u64::MAX;
@@ -170,7 +171,7 @@ fn a_change_to_the_same_quota_loses_no_token() {
         let built = TokenBucket::with_clock(quota, clock).spread();
         let bucket = bucket.get_or_init(|| built);
         assert_eq!(heat(bucket), 200);
-        // In demand still, and full again.
+        // The bucket is still in demand, and full again.
         nanos.fetch_add(4_000, Relaxed);
         let left = bucket.peek().remaining();
         change.store(reading, Relaxed);
@@ -190,7 +191,7 @@ fn a_smaller_burst_holds_at_once() {
     assert_eq!((0..20_000).filter(|_| bucket.try_acquire().is_ok()).count(), 10_000);
 }
 
-/// A clock that panics while a lease is taken or ended costs no token, and leaves no cell to nobody.
+/// A clock that panics while a lease is taken or ended costs no token, and leaves no cell claimed.
 #[test]
 fn a_clock_that_panics_loses_nothing() {
     let panics = Arc::new(AtomicBool::new(false));
@@ -225,7 +226,7 @@ fn a_clock_that_panics_loses_nothing() {
     assert_eq!(granted + bucket.acquire_up_to(10_000).tokens(), 10_000);
 }
 
-/// Who looks on sees every decision: such a bucket stays as it was.
+/// A hook or shadow mode sees every decision, so the bucket stays plain.
 #[test]
 fn a_bucket_that_is_watched_is_not_spread() {
     let seen = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! Where a limiter has its buckets.
+//! The store of a limiter's buckets.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {

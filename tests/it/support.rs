@@ -1,4 +1,4 @@
-//! Hashers, quotas, and spans of time; and the clock and the answers of the reference.
+//! Hashers, quotas and spans of time, and the clock and the answers of the reference.
 
 use std::env;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -25,20 +25,20 @@ pub(crate) fn unit_of(quota: Quota) -> Unit {
     Unit::choose(quota.tokens(), nanos(quota.period()), quota.capacity()).expect("a quota has a unit")
 }
 
-/// A span of so many ticks, in nanoseconds, rounded up.
+/// Returns the nanoseconds of `ticks` ticks, rounded up.
 pub(crate) fn ticks(quota: Quota, ticks: u64) -> u64 {
     let unit = unit_of(quota);
     let span = (u128::from(nanos(quota.period())) * u128::from(ticks)) << unit.scale;
     u64::try_from(span.div_ceil(u128::from(quota.tokens()) << unit.fraction)).expect("a few ticks are short")
 }
 
-/// The time to fill an empty bucket, rounded up.
+/// Returns the time to fill an empty bucket, rounded up.
 pub(crate) fn fill(quota: Quota) -> u64 {
     let span = u128::from(nanos(quota.period())) * u128::from(quota.capacity());
     u64::try_from(span.div_ceil(u128::from(quota.tokens()))).expect("a bucket fills within 2^62 ns")
 }
 
-/// Hashes to what was written, so that a test says which keys collide.
+/// A hasher that returns the written number, so that a test chooses which keys collide.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Plain(u64);
 
@@ -66,7 +66,7 @@ impl Hasher for Plain {
     }
 }
 
-/// A key that collides with every other of its `hash`.
+/// A key that collides with every other key of its `hash`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Twin {
     pub(crate) hash: u64,
@@ -79,7 +79,8 @@ impl Hash for Twin {
     }
 }
 
-/// Random cases, the same in every run, or as many new ones as `PROPTEST_CASES` says. `FEW_CASES` makes a run fast.
+/// Returns random cases, the same in every run, or as many new ones as `PROPTEST_CASES` says.
+/// `FEW_CASES` makes a run fast.
 pub(crate) fn cases(cases: u32) -> Config {
     let mut config = Config { failure_persistence: None, max_local_rejects: u32::MAX, ..Config::default() };
     if env::var_os("PROPTEST_CASES").is_none() {
@@ -89,7 +90,7 @@ pub(crate) fn cases(cases: u32) -> Config {
     config
 }
 
-/// Quotas as people write them, and some at the edges of what can be held.
+/// Usual quotas, and some at the edges of the range.
 pub(crate) const QUOTAS: [(u64, u64, u64); 24] = [
     (1, SECOND, 1),
     (100, SECOND, 200),
@@ -117,7 +118,7 @@ pub(crate) const QUOTAS: [(u64, u64, u64); 24] = [
     (999_999_999_989, SECOND, 65_537),
 ];
 
-/// Any quota that can be held, spread over all magnitudes; half of them from the list.
+/// Returns any quota that can be held, over all magnitudes. Half of them are from the list.
 pub(crate) fn quotas() -> impl Strategy<Value = Quota> {
     let spread = || (0..63_u32, any::<u64>()).prop_map(|(shift, n)| (n >> 1 >> shift).max(1));
     let any_quota =

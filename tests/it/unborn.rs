@@ -1,5 +1,6 @@
 // promise: one-bucket
-//! Entries of a map that are half-way: in it and not yet charged, or sealed and not yet removed. (A place of a table is neither.)
+//! Half-way entries of a map: inserted and not yet charged, or sealed and not yet removed. (A place
+//! of a table is neither.)
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -14,7 +15,7 @@ fn a_scene(quota: Quota, max_keys: usize, policy: WhenFull) -> Scene {
     Scene::of(|clock| RateLimiter::builder(quota).clock(clock).max_keys(max_keys).when_full(policy).build())
 }
 
-/// A bucket that was put there by somebody who died before its first charge.
+/// Returns a scene whose key 1 has a bucket that was never charged: its inserting call panicked.
 fn with_a_first_use_that_never_came_to_be(max_keys: usize) -> Scene {
     let scene = a_scene(HOURLY, max_keys, WhenFull::Deny);
     scene.at(2, |_| panic!("the clock has stopped"));
@@ -23,7 +24,7 @@ fn with_a_first_use_that_never_came_to_be(max_keys: usize) -> Scene {
     scene
 }
 
-/// Nobody needs it, whatever happened to the quota.
+/// The uncharged bucket makes room, whatever happened to the quota.
 #[test]
 fn a_first_use_that_never_came_to_be_makes_room() {
     let scene = with_a_first_use_that_never_came_to_be(1);
@@ -39,7 +40,7 @@ fn a_first_use_that_never_came_to_be_is_made_up_for() {
         let scene = with_a_first_use_that_never_came_to_be(9);
         assert_eq!(scene.limiter.peek(&1).remaining(), 1);
         if removed {
-            // The second reading is that of the first charge.
+            // The second reading is the one before the first charge.
             scene.at(2, |limiter| assert!(limiter.remove(&1)));
         }
         takes(&scene.limiter);
@@ -49,8 +50,8 @@ fn a_first_use_that_never_came_to_be_is_made_up_for() {
     }
 }
 
-/// The readings of a key without room: for its entry, of the bucket that has the place, before the overflow bucket is
-/// charged, for the charge, and after it.
+/// A key without room has five readings: for its entry, for the bucket that has the place, and
+/// three at the overflow bucket. Those are before its charge, for it, and after it.
 #[test]
 fn who_gets_a_place_while_it_is_charged_outside_is_granted_once() {
     let gets_a_place = |limiter: &Limiter| {
@@ -70,7 +71,7 @@ fn who_gets_a_place_while_it_is_charged_outside_is_granted_once() {
 #[test]
 fn who_is_removed_at_its_first_charge_starts_anew() {
     let removes = |limiter: &Limiter| assert!(limiter.remove(&1) && limiter.is_empty());
-    // At its first charge, and at the next: a commit that was lost has a reading of its own.
+    // The readings of the first charge and of the next: a lost commit has a reading of its own.
     let scene = a_scene(HOURLY.burst(2), 9, WhenFull::Deny);
     scene.at(2, removes);
     scene.at(5, removes);
@@ -79,7 +80,7 @@ fn who_is_removed_at_its_first_charge_starts_anew() {
 }
 
 thread_local! {
-    /// After so many comparisons a key panics.
+    /// Comparisons until a key panics.
     static COMPARISONS: RefCell<Option<u32>> = const { RefCell::new(None) };
 }
 
@@ -105,7 +106,8 @@ impl PartialEq for Frail {
 
 impl Eq for Frail {}
 
-/// A limiter of one place, in which somebody has sealed the bucket of key 1, and died before it was removed.
+/// Returns a limiter of one place. A call sealed the bucket of key 1 in it and panicked before its
+/// removal.
 fn with_a_seal_left_behind() -> RateLimiter<Frail> {
     let (clock, _) = Clock::mock();
     let limiter = RateLimiter::<Frail>::builder(HOURLY.burst(2)).clock(clock).max_keys(1);
@@ -133,7 +135,7 @@ fn a_seal_that_was_left_behind_is_in_nobodys_way() {
     let limiter = with_a_seal_left_behind();
     assert!(!limiter.remove(&one()) && limiter.is_empty());
 
-    // Whoever sealed it has counted it, if it is to be counted.
+    // The call that sealed the bucket has counted it, if it is to be counted.
     let limiter = with_a_seal_left_behind();
     assert_eq!((limiter.evict_idle(), limiter.len(), limiter.stats().evicted), (0, 0, 0));
 

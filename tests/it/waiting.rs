@@ -13,7 +13,7 @@ use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 use super::InStore;
 use crate::support::Random;
 
-/// A clock that stands while tokio's is paused.
+/// Returns a clock that stands while tokio's is paused.
 fn tokios() -> Clock {
     let start = Instant::now();
     Clock::from_fn(move || start.elapsed())
@@ -28,22 +28,23 @@ const BURST: u64 = 10;
 const TASKS: u64 = 1_000;
 const RATE: u64 = 10_000;
 
-/// A bucket of 10,000 a second and a burst of 10, with room for 1,000 in debt.
+/// Returns a bucket of 10,000 a second and a burst of 10, with room for 1,000 in debt.
 fn line(clock: Clock) -> TokenBucket {
     let quota = Quota::per_second(RATE).burst(BURST);
     TokenBucket::builder(quota).max_debt(TASKS).unwrap().clock(clock).build()
 }
 
-/// What became of a run of [`TASKS`] waiters, of whom some leave.
+/// The outcome of a run of [`TASKS`] waiters, some of which leave.
 #[derive(Debug, Default)]
 struct Run {
-    /// Who was granted, and when, in the order they were.
+    /// Tasks and times of the grants, in order.
     granted: Vec<(u64, Duration)>,
-    /// Who was dropped while waiting, in that order.
+    /// Tasks that were dropped while waiting, in order.
     dropped: Vec<u64>,
 }
 
-/// All arrive at once, in order; task `i` is dropped after `leaves(i)`, if it still waits.
+/// Runs tasks that arrive at once, in order. Task `i` is dropped after `leaves(i)`, if it still
+/// waits.
 async fn wait_in_line(bucket: Arc<TokenBucket>, leaves: impl Fn(u64) -> Option<Duration>) -> Run {
     let (start, run) = (Instant::now(), Arc::new(Mutex::new(Run::default())));
     let tasks: Vec<_> = (0..TASKS)
@@ -68,7 +69,7 @@ async fn wait_in_line(bucket: Arc<TokenBucket>, leaves: impl Fn(u64) -> Option<D
     Arc::into_inner(run).expect("all tasks have ended").into_inner().unwrap()
 }
 
-/// When the token of the waiter at this place in line has been earned.
+/// Returns the time at which the token of this place in line has been earned.
 fn promised(place: u64) -> Duration {
     Duration::from_micros(100) * u32::try_from((place + 1).saturating_sub(BURST)).unwrap()
 }
@@ -87,7 +88,8 @@ fn a_thousand_waiters_are_served_in_order_of_arrival() {
     });
 }
 
-/// A third leave at random. Who leaves was overtaken, but for the last in line; so its token is lost.
+/// A third of the tasks leave at random. The token of a task is lost unless the task is the last in
+/// line.
 #[test]
 fn a_third_of_the_waiters_leave() {
     for seed in 0..20 {
@@ -103,7 +105,8 @@ fn a_third_of_the_waiters_leave() {
             assert!(run.dropped.len() > 100, "{} left", run.dropped.len());
             assert!(run.granted.is_sorted(), "the order of grants is that of arrival");
 
-            // The last in line when it leaves gives its token back; then it is the one before that is.
+            // The last task in line gives its token back when it leaves. The task before it is then
+            // the last.
             let mut last = TASKS;
             let mut returned = 0;
             for task in &run.dropped {
@@ -116,7 +119,8 @@ fn a_third_of_the_waiters_leave() {
             let due = promised(survivor);
             assert!(at >= due && at.as_secs_f64() <= due.as_secs_f64() * 1.01, "{at:?}, promised {due:?}");
 
-            // The content at the end: what was there and came, without what was committed or lost.
+            // The content at the end: the burst and the earned tokens, less the committed and the
+            // lost ones.
             let (committed, lost) = (run.granted.len() as u64, run.dropped.len() as u64 - returned);
             let earned = bucket.now().since(start).as_micros() as u64 / 100;
             let content = (BURST + earned) as i64 - (committed + lost) as i64;
@@ -183,7 +187,7 @@ fn each_verb_of_a_key_waits_as_long_as_it_says() {
     });
 }
 
-/// A stream has a token whenever one comes, and an action of a limiter runs then.
+/// A stream yields a token whenever one comes, and an action of a limiter runs then.
 #[test]
 fn a_stream_and_an_action_keep_the_pace() {
     on_a_paused_clock(async {
@@ -197,7 +201,8 @@ fn a_stream_and_an_action_keep_the_pace() {
         assert_eq!(format!("{stream:?}"), "PacedStream { waits: false, .. }");
         let double = bucket.limited(async |n: u64| 2 * n);
         assert_eq!((double.call(4).await, start.elapsed()), (Ok(8), Duration::from_secs(3)));
-        // The debt has room for two tokens: a third has none, and the stream asks again when there is.
+        // The debt has room for two tokens and none for a third. The stream asks again when there
+        // is room.
         let waiting = [bucket.reserve(2).unwrap()];
         let token = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await;
         assert!(token.is_some() && start.elapsed() >= Duration::from_secs(4));

@@ -1,5 +1,5 @@
 // promise: law, never-late
-//! Random sequences through the public face, held against the ideal bucket after every step.
+//! Random sequences through the public face, compared with the ideal bucket after every step.
 
 use std::cell::Cell;
 
@@ -40,7 +40,7 @@ proptest! {
         walk(&Face::alone(TokenBucket::with_clock(quota, clock)), time, quota, start, steps);
     }
 
-    /// So many takes are not enough for a lease.
+    /// 31 takes are not enough for a lease.
     #[test]
     fn a_bucket_that_is_spread_keeps_to_the_ideal(
         quota in quotas(),
@@ -77,7 +77,7 @@ fn keys_that_come_and_go_keep_to_their_ideals() {
     assert!(evicted.get() * 50 > takes.get() as u64, "hardly anything was evicted: {}", evicted.get());
 }
 
-/// Limiters of a few keys, and what is done with them.
+/// Returns limiters of a few keys, with the steps of a case.
 fn limiters() -> impl Strategy<Value = Case> {
     let policies = prop_oneof![Just(WhenFull::Share), Just(WhenFull::Deny), Just(WhenFull::Allow)];
     let hashers = prop_oneof![3 => Just(0), 1 => 1..3_usize].prop_map(|which| Alike::ALL[which]);

@@ -71,7 +71,7 @@ fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
     assert!(Window::per_month(5).try_sliding().is_err() && Window::per_month(5).try_weighted().is_err());
 }
 
-/// A reading of the window before is behind the latest grant, by jitter between cores.
+/// A reading in the window before the latest grant's is behind by jitter between cores.
 #[test]
 fn a_reading_from_before_an_edge_counts_after_it() {
     let minute = Duration::from_secs(60);
@@ -140,7 +140,7 @@ fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
     }
 }
 
-/// A million keys fill no more than the room, and no key of before gets a token more in its window.
+/// A million keys fill no more than the room, and no earlier key gets another token in its window.
 #[test]
 fn a_flood_of_keys_is_bounded_and_resets_no_window() {
     for inline in [false, true] {
@@ -184,8 +184,8 @@ fn a_key_that_shares_a_window_stays_limited() {
     assert!(limiter.try_acquire(&2).is_err());
 }
 
-/// A removed key of a table starts anew at once, and so do all after `clear`. The slot stays its
-/// own until the window is over.
+/// A removed key of a table starts anew at once, and so do all after `clear`. The place stays
+/// occupied until the window is over.
 #[test]
 fn a_removed_key_of_a_table_keeps_its_slot() {
     let (clock, mock) = Clock::mock();
@@ -194,7 +194,7 @@ fn a_removed_key_of_a_table_keeps_its_slot() {
     assert!(limiter.remove(&1));
     assert_eq!((limiter.len(), limiter.peek(&1).remaining()), (1, 2));
     assert!(limiter.try_acquire(&1).is_ok());
-    // The hold is of the window before the removal.
+    // The hold is from the window before the removal.
     drop(hold);
     assert_eq!(limiter.peek(&1).remaining(), 1);
     limiter.clear();

@@ -1,8 +1,10 @@
 // promise: one-bucket
-//! A key that is just getting a place: what others may do meanwhile, and what becomes of it if it comes to nothing.
+//! A key that is getting a place: the calls that others may make meanwhile, and the outcome if it
+//! fails.
 //!
-//! Its call reads the clock three times: before anything is done, as it looks for a place, and when it has one and nobody else can
-//! make an entry for it: its word is sealed then, and the latch of its home is taken.
+//! Its call reads the clock three times: at its start, as it looks for a place, and when it has
+//! one. At the third reading its word is sealed and it holds the latch of its home set. No other
+//! call can then make an entry for the key.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,13 +21,13 @@ fn a_scene(quota: Quota, policy: WhenFull) -> Scene {
     Scene::of(|clock| RateLimiter::builder(quota).clock(clock).inline(1).when_full(policy).build())
 }
 
-/// The keys from 100 on have the places but for so many.
+/// Fills all but `left` places with keys from 100 on.
 fn crowd(scene: &Scene, left: u64) {
     let n = scene.limiter.quota().capacity();
     (left..PLACES).for_each(|key| assert!(scene.limiter.try_acquire_n(&(100 + key), n).is_ok()));
 }
 
-/// All places can be had, by keys that nobody has used.
+/// Checks that new keys can have all places.
 fn all_places_can_be_had(scene: &Scene) {
     scene.set(100 * HOUR);
     let limiter = &scene.limiter;
@@ -33,7 +35,8 @@ fn all_places_can_be_had(scene: &Scene) {
     assert!(limiter.try_acquire(&2_000).is_err() && limiter.len() == 8);
 }
 
-/// Wherever the clock stops: the place is empty, nobody is locked out, and what is counted adds up.
+/// Wherever the clock panics, the place is empty, later calls are not blocked, and the counts add
+/// up.
 #[test]
 fn who_dies_while_it_gets_a_place_leaves_it_empty() {
     for reading in 1..=HAS_A_PLACE {
@@ -48,7 +51,7 @@ fn who_dies_while_it_gets_a_place_leaves_it_empty() {
             let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.try_acquire(&1)));
             assert!(died.is_err());
             let stats = scene.limiter.stats();
-            // Who made room for it is gone, and counted.
+            // The key that made room is gone, and counted.
             assert_eq!(stats.keys as u64 + stats.evicted, before, "at {reading}, {evicts}: {stats:?}");
             assert_eq!(stats.evicted, u64::from(evicts && reading == HAS_A_PLACE));
             assert_eq!(scene.limiter.peek(&1).remaining(), 1);
@@ -60,7 +63,8 @@ fn who_dies_while_it_gets_a_place_leaves_it_empty() {
     }
 }
 
-/// Whom others have got a place for meanwhile gives up the one that it has made room in. Who went for that is counted.
+/// Another call gets a place for the key meanwhile. The first call gives up the place that it made
+/// room in, and the evicted key is counted.
 #[test]
 fn a_place_that_is_not_needed_is_given_up() {
     let scene = a_scene(HOURLY.burst(2), WhenFull::Deny);
@@ -75,7 +79,8 @@ fn a_place_that_is_not_needed_is_given_up() {
     all_places_can_be_had(&scene);
 }
 
-/// While a key gets a place no other of the set does; but known keys are decided as ever, and who is told to come back finds room.
+/// While a key gets a place no other key of the set gets one. Known keys are decided as ever, and a
+/// newcomer finds room when it comes back.
 #[test]
 fn while_a_key_gets_a_place_no_other_does_and_known_keys_go_on() {
     let scene = a_scene(HOURLY.burst(3), WhenFull::Deny);
@@ -98,10 +103,11 @@ fn while_a_key_gets_a_place_no_other_does_and_known_keys_go_on() {
     scene.is_over();
 }
 
-/// A key that is charged outside, and gets a place in that moment: the charge is void, and made on its own bucket.
+/// A key that is charged outside gets a place in that moment. The charge is void, and made on the
+/// key's own bucket.
 #[test]
 fn who_gets_a_place_while_it_is_charged_outside_is_granted_once() {
-    // It is looked for an entry of it, and its overflow bucket is charged.
+    // The readings at the lookup of its entry, and at the charge of its overflow bucket.
     for reading in [3, 4] {
         let scene = a_scene(HOURLY, WhenFull::Share);
         crowd(&scene, 0);
@@ -118,7 +124,7 @@ fn who_gets_a_place_while_it_is_charged_outside_is_granted_once() {
     }
 }
 
-/// Who lost the place that it had chosen to somebody else takes another.
+/// A call that loses its chosen place to another key takes another place.
 #[test]
 fn of_two_newcomers_each_gets_a_place() {
     let scene = a_scene(HOURLY, WhenFull::Deny);
@@ -141,7 +147,7 @@ impl Hash for Frail {
     }
 }
 
-/// Nothing of a key is called but its `Hash`, before anything is done.
+/// Of a key's code only `Hash` is called, before any change.
 #[test]
 fn a_key_that_cannot_be_hashed_changes_nothing() {
     let limiter = RateLimiter::<Frail>::builder(HOURLY).inline(100).build();
@@ -163,7 +169,7 @@ fn a_key_that_cannot_be_hashed_changes_nothing() {
     assert!(limiter.try_acquire(&Frail(1)).is_err() && limiter.try_acquire(&Frail(2)).is_ok());
 }
 
-/// A panic in what chooses a plan: it is asked before anything is done, too.
+/// A plan is chosen before any change, too, so a panic there changes nothing.
 #[test]
 fn a_plan_that_cannot_be_chosen_changes_nothing() {
     let limiter = RateLimiter::<u64>::builder(HOURLY).inline(1).plans([HOURLY]).unwrap();

@@ -1,4 +1,4 @@
-//! Hashers of one's own: keys are told apart by 64 bits of what they return, and by nothing else.
+//! Custom hashers: keys are told apart by 64 bits of their hash, and by nothing else.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -6,7 +6,7 @@ use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
 use crate::support::{Plain, Time, Twin};
 
-/// As documented: what is alike is one key.
+/// Keys of equal hash are one key, as documented.
 #[test]
 fn keys_whose_hashes_are_alike_share_a_bucket() {
     let (clock, _time) = Time::new();
@@ -22,7 +22,7 @@ fn keys_whose_hashes_are_alike_share_a_bucket() {
     assert!(limiter.remove(&Twin { hash: 0, id: 3 }) && limiter.len() == 1);
 }
 
-/// Returns a key times a factor.
+/// A hasher that returns a key times a factor.
 #[derive(Clone, Copy, Default)]
 struct Times(u64, u64);
 
@@ -48,7 +48,8 @@ impl Hasher for Times {
     }
 }
 
-/// Hashes that differ in few of their bits spread over the table: it holds as many keys as it is made for.
+/// Hashes that differ in few of their bits spread over the table: it holds as many keys as it is
+/// made for.
 #[test]
 fn hashes_that_are_small_numbers_spread() {
     const KEYS: u64 = 60_000;
@@ -67,7 +68,7 @@ fn hashes_that_are_small_numbers_spread() {
         }
         println!("times {factor}: {full} found no room, {alike} had the bucket of another");
         assert!(full * 1_000 < KEYS, "times {factor}: {full} of {KEYS} found no room");
-        // Of two hashes that differ in the lowest bit alone the digests are the same: apart are their sets.
+        // Two hashes that differ only in the lowest bit have the same digest, in different sets.
         assert!(alike * 1_000 < KEYS, "times {factor}: {alike} of {KEYS} had the bucket of another");
     }
 }

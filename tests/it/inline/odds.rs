@@ -1,4 +1,5 @@
-//! How many find no room: what the documentation of `Builder::inline` says, on hashes that are the same in every run.
+//! The share of keys without room that `Builder::inline` documents, on the same hashes in every
+//! run.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
@@ -10,8 +11,8 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 
 const KEYS: u64 = 2_000_000;
 
-/// All that have a place are limited. Tells of how many newcomers how many found none, while the places taken were so many to so
-/// many in 1,000 of those it is made for.
+/// Returns how many newcomers came, and how many of them found no room. The taken places go from
+/// `from` to `to` in 1,000 keys of the table's size. All keys in them are limited.
 fn between(limiter: &RateLimiter<u64, Fixed>, next: &mut u64, from: u64, to: u64) -> (u64, u64) {
     while (limiter.len() as u64) < KEYS * from / 1_000 {
         let _ = limiter.try_acquire(next);
@@ -38,7 +39,7 @@ fn as_few_find_no_room_as_is_said() {
     }
     let [below, above, _, before, after] = parts.map(|(_, part)| part);
     let all = parts[..4].iter().map(|(_, (_, refused))| refused).sum::<u64>();
-    // Four fifths are 60 % of the places: fewer than 1 in 10,000, by far.
+    // Four fifths of the keys are 60 % of the places: far fewer than 1 in 10,000 find no room.
     assert!(below.1 * 100_000 < below.0, "{below:?}");
     let one_in = |(of, refused): (u64, u64)| of / refused.max(1);
     assert!((10_000..100_000).contains(&one_in(above)), "at four fifths of them: {above:?}");

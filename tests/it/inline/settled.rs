@@ -1,4 +1,4 @@
-//! What is given back late: to the key it was taken from, never to the one that has its place.
+//! Late refunds go to the key they were taken from, and never to the key that has its place.
 
 use tollgate::{Quota, WhenFull};
 
@@ -22,7 +22,7 @@ fn who_has_the_place_now_gets_nothing_of_what_is_given_back() {
         assert_eq!((limiter.len(), limiter.stats().evicted), (8, 8));
         drop(slots);
         for (key, hold) in keys.clone().zip(holds) {
-            // What was over the estimate is charged to nobody, and told.
+            // The cost over the estimate is returned, and no key is charged.
             assert_eq!(hold.settle(actual), actual.saturating_sub(5), "{key}");
             limiter.refund(&key, 5);
         }
