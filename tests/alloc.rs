@@ -1,5 +1,6 @@
 // promise: bounded
-//! What is allocated, and what stays: counted by the global allocator, for each thread by itself.
+//! Allocations, and the memory that stays: the global allocator counts them for each thread by
+//! itself.
 
 #![cfg(not(any(loom, shuttle)))]
 use std::hint::black_box;
@@ -41,7 +42,7 @@ fn a_token_bucket_never_allocates() {
     });
 }
 
-/// Every verb, on a bucket and on a known key, granted and refused.
+/// Calls every verb, on a bucket and on a known key, granted and refused.
 #[test]
 fn the_verbs_allocate_nothing() {
     let (clock, mock) = Clock::mock();
@@ -128,7 +129,7 @@ fn a_decision_on_a_known_key_allocates_nothing() {
     assert_eq!(limiter.len(), 1_000);
 }
 
-/// Without room nothing is made of a key, whatever the policy says.
+/// A key without room is not copied, whatever the policy.
 #[test]
 fn a_key_without_room_allocates_nothing() {
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
@@ -157,11 +158,12 @@ fn a_call_that_takes_nothing_makes_nothing_of_its_key() {
     assert!(limiter.is_empty());
 }
 
-/// Ten thousand have room. The most that a million keys ever need is what the first hundred thousand needed.
+/// A map has room for ten thousand keys. A million keys never need more memory than the first
+/// hundred thousand did.
 #[test]
 fn memory_stays_flat_under_a_flood() {
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
-        // On a clock that stands still nobody is evicted; on one that moves, every key is.
+        // No key is evicted while the clock stands still, and every key is once it moves.
         for step in [Duration::ZERO, Duration::from_millis(1)] {
             let (limiter, mock) = limiter::<u64>(Quota::per_second(1), 10_000, policy);
             let flood = |keys: Range<u64>| {
@@ -185,7 +187,8 @@ fn memory_stays_flat_under_a_flood() {
     }
 }
 
-/// All of a table is made by `build`: from then on new keys, evictions, batches and every policy allocate nothing.
+/// `build` allocates the whole table: new keys, evictions, batches and every policy allocate
+/// nothing later.
 #[test]
 fn a_table_allocates_nothing_once_it_is_built() {
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
@@ -198,7 +201,7 @@ fn a_table_allocates_nothing_once_it_is_built() {
             built = Some(builder.inline(6_000).when_full(policy).build());
         });
         let limiter = built.expect("it was just built");
-        // 8,000 places of 16 bytes, and 1,024 buckets to share.
+        // 8,000 places of 16 bytes, and 1,024 shared buckets.
         assert!((128_000..150_000).contains(&building.bytes_current), "{building:?}");
         let keys: Vec<String> = (0..20_000).map(|key| format!("the key of some length {key}")).collect();
         let asks: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
@@ -257,7 +260,7 @@ fn a_key_takes_little_and_gives_it_back() {
             let bytes = inserting.bytes_current / KEYS as i64;
             println!("presize {presize}: {} bytes before, {bytes} more a key", empty.bytes_current);
             assert!(inserting.count_total >= KEYS, "each key has an entry of its own");
-            // An entry is 24 bytes and its ticket 4; the rest is the map's table.
+            // An entry is 24 bytes and its ticket 4. The map's table has the rest.
             assert!(bytes <= if presize > 0 { 32 } else { 128 }, "{bytes} bytes a key");
         });
         assert!(all.bytes_current.abs() <= 1 << 10, "{} bytes are left", all.bytes_current);
@@ -280,7 +283,7 @@ mod layer {
     use tower_layer::Layer;
     use tower_service::Service;
 
-    /// Answers at once.
+    /// A service that answers at once.
     #[derive(Clone, Copy)]
     struct Nothing;
 
@@ -298,7 +301,7 @@ mod layer {
         }
     }
 
-    /// The allocations of a request, from its making to the drop of its response.
+    /// Returns the allocations of a request, from its making to the drop of its response.
     fn allocations<S, B>(service: &mut S) -> u64
     where
         S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -320,7 +323,8 @@ mod layer {
         let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).headers(Headers::None).build();
         let mut service = layer.layer(Nothing);
         let bare = allocations(&mut Nothing);
-        // Two are granted, and have their decision among the extensions; then they are refused.
+        // Two requests are granted, with their decision among the extensions. The later ones are
+        // refused.
         let _first = allocations(&mut service);
         assert_eq!(allocations(&mut service), bare + 1);
         let _first = allocations(&mut service);

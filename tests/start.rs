@@ -1,5 +1,5 @@
 // promise: law
-//! The first decisions of a process, which are made while its counter is calibrated.
+//! The first decisions of a process, made while its counter is calibrated.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -19,7 +19,7 @@ fn time_goes_on_while_the_counter_is_calibrated() {
     let read = || {
         let mut last = BUCKET.now();
         let mut readings = 0;
-        // Some readings after the calibration, too.
+        // Reads on after the calibration as well.
         while readings < 10_000 {
             let now = BUCKET.now();
             assert!(now >= last, "{now:?} after {last:?}");

@@ -1,9 +1,9 @@
 // promise: law
-//! Threads, more of them than cores, that stumble at random points, while buckets come and go.
+//! More threads than cores, which stumble at random points while buckets come and go.
 //!
-//! On the real clock, and on a mock clock that a thread moves while the others decide. A thread sleeps here only to be in
-//! the way of others: no verdict depends on how long anything takes. A watchdog aborts a scenario
-//! that never ends.
+//! The clock is the real one, or a mock clock that a thread moves while the others decide. A thread
+//! sleeps here only to be in the way of others: no verdict depends on a duration. A watchdog aborts
+//! a scenario that never ends.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -26,15 +26,16 @@ mod threads;
 mod verbs;
 
 const THREADS: usize = 8;
-/// Seconds after which a scenario hangs. It takes a few, and 60 on a machine that is seven times as busy.
+/// Seconds after which a scenario hangs. It takes a few, and 60 on a machine that is seven times as
+/// busy.
 const LIMIT: u64 = 600;
 
-/// Leaves the machine to the others for a while. How long it takes is nobody's verdict.
+/// Leaves the processor to other threads for a while. No verdict depends on the duration.
 fn make_way(micros: u64) {
     thread::sleep(Duration::from_micros(micros));
 }
 
-/// Runs `work` on each of eight threads until `lead` is done, which runs on this one.
+/// Runs `work` on each of eight threads until `lead`, on this thread, is done.
 fn oversubscribed(work: impl Fn(usize, &dyn Fn() -> bool) + Sync, lead: impl FnOnce()) {
     let _watchdog = Watchdog::of(thread::current().name().unwrap_or("a scenario"), LIMIT);
     let done = AtomicBool::new(false);
@@ -63,19 +64,20 @@ fn all_verbs_at_once_keep_the_law() {
     scenario("verbs", threads::verbs::run);
 }
 
-/// The smallest size of one that `verify` runs in all.
+/// Runs the smallest size of a scenario that `verify` runs in full.
 fn scenario(name: &str, run: fn(Size)) {
     let _watchdog = Watchdog::of(name, LIMIT);
     run(Size::Small);
 }
 
-/// Tokens that a bucket may have granted in `t` of its clock: the burst, what came since, and a tick's worth.
+/// Returns the most tokens that a bucket may grant in `t` of its clock: the burst, the earned ones,
+/// and a tick's worth.
 fn law(quota: Quota, t: Duration) -> u64 {
     let came = t.as_nanos() * u128::from(quota.tokens()) / quota.period().as_nanos();
     quota.capacity() + u64::try_from(came).expect("a short test") + 1
 }
 
-/// Real time, from before the first call to after the last, on the clock that the limiters read.
+/// The real time from before the first call to after the last, on the clock that the limiters read.
 struct Stopwatch(quanta::Clock, quanta::Instant);
 
 impl Stopwatch {
@@ -122,7 +124,8 @@ fn a_hot_bucket_keeps_the_law_on_the_real_clock() {
     }
 }
 
-/// A hot key, and others that come and go on the real clock: so long that their buckets are evicted.
+/// Takes from a hot key, and from others that come and go, for long enough on the real clock that
+/// their buckets are evicted.
 #[test]
 fn every_key_keeps_the_law_on_the_real_clock() {
     for store in [Store::Map, Store::Table] {
@@ -140,13 +143,13 @@ fn every_key_keeps_the_law(store: Store) {
     let take = |key: usize| {
         granted[key].fetch_add(u64::from(limiter.try_acquire(&(key as u64)).is_ok()), Relaxed);
     };
-    // The first come once.
+    // The first keys come once.
     (1..40).for_each(take);
     oversubscribed(
         |index, goes_on| {
             let mut random = Random(index as u64);
             while goes_on() {
-                // A window on the others moves on, a key each 20 ms.
+                // A window on the other keys moves on, by a key each 20 ms.
                 let window = begun.elapsed().as_millis() as usize / 20;
                 take(if random.below(2) == 0 {
                     0
@@ -179,8 +182,8 @@ fn every_key_keeps_the_law(store: Store) {
     }
 }
 
-/// Five an hour: however keys enter the map and share buckets, whatever the sweeper does, each gets five at most,
-/// and those that have ample room get all five.
+/// The quota is five an hour, while keys enter the map, share buckets and are swept. Each key gets
+/// five at most, and all five where there is ample room.
 #[test]
 fn a_key_has_one_live_bucket() {
     for store in [Store::Map, Store::Table] {
@@ -221,12 +224,12 @@ fn one_live_bucket(store: Store, keys: usize, room: usize) {
         assert!(granted == 5 || room < keys * 2, "{granted} granted to {key}, which has room");
     }
     let most = keys.min(store.places(room));
-    // (In a table a few may find both of their sets taken.)
+    // In a table a few keys may find both of their sets full.
     let least = if store == Store::Table { most * 8 / 10 } else { most };
     assert!((least..=most).contains(&limiter.len()), "{:?}", limiter.stats());
 }
 
-/// Looks a key up, and notes whether the limiter had to make one.
+/// A key that notes whether the limiter had to make an owned one.
 struct Probe(u64, Cell<bool>);
 
 impl Hash for Probe {
@@ -250,7 +253,7 @@ impl ToKey<u64> for Probe {
 
 type Fixed = BuildHasherDefault<DefaultHasher>;
 
-/// Keys that share no overflow bucket with the first `hot`.
+/// Returns keys that share no overflow bucket with the first `hot`.
 fn passers_by(hot: u64) -> Vec<u64> {
     let (clock, _mock) = Clock::mock();
     let outside = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).max_keys(0).build();
@@ -260,11 +263,12 @@ fn passers_by(hot: u64) -> Vec<u64> {
     (hot..10_000).filter(|key| outside.peek(key).remaining() == 1).collect()
 }
 
-/// Time leaps over the fill time and the margin while threads decide: buckets are evicted, by the sweeper and by the
-/// hand, in the very moment when their keys come back, from the map or from outside of it.
+/// Time leaps over the fill time and the margin while threads decide. The sweeper and the ring's
+/// hand evict buckets in the very moment when their keys come back, from the map or from outside of
+/// it.
 ///
-/// All is taken before time leaps again. So the keys are granted all that they may be, or nearly, and one grant too
-/// many shows.
+/// All tokens are taken before time leaps again. So the keys are granted nearly all that they may
+/// be, and one grant too many shows.
 #[test]
 fn a_key_has_one_live_bucket_while_time_leaps() {
     const HOT: u64 = 6;
@@ -310,7 +314,7 @@ fn a_key_has_one_live_bucket_while_time_leaps() {
                 while begun.elapsed() < Duration::from_millis(1_000) {
                     let tenths = [1, 2, 26, 30][random.below(4) as usize];
                     mock.advance(Duration::from_millis(100 * tenths));
-                    // No more than what was missing came.
+                    // A bucket earns at most the tokens that it lacked.
                     most += tenths.min(5);
                     let all_taken = || (0..HOT).all(|key| limiter.peek(&key).remaining() == 0);
                     for _ in 0..patience {
@@ -332,7 +336,7 @@ fn a_key_has_one_live_bucket_while_time_leaps() {
     }
 }
 
-/// Each removal, and nothing else, gives a key another burst.
+/// Each removal gives a key another burst, and nothing else does.
 #[test]
 fn a_key_gets_a_burst_for_each_time_it_is_removed() {
     for store in [Store::Map, Store::Table] {
@@ -363,7 +367,8 @@ fn a_burst_for_each_removal(store: Store) {
                     }
                     assert!(limiter.remove(&key), "it has a bucket");
                 }
-                // No key earns a token in all of that; but places of a table that were left come free.
+                // No key earns a token in that time, but the places that removed keys left come
+                // free.
                 mock.advance(Duration::from_secs(3));
                 assert_eq!(limiter.evict_idle(), 0);
             }
@@ -375,8 +380,8 @@ fn a_burst_for_each_removal(store: Store) {
     }
 }
 
-/// Every thread sets the clock back before its call, and forward again after it: most readings are behind the stamp,
-/// by up to eight times `skew`. Only what the clock gained in all was earned.
+/// Every thread sets the clock back before its call, and forward again after it. Most readings are
+/// behind the stamp, by up to eight times `skew`. Only the clock's gain in all was earned.
 #[test]
 fn readings_behind_the_stamp_earn_nothing() {
     for (burst, skew) in [(1, 1_000), (50, 1_000_000), (50, 300_000_000), (1_000, 10_000_000)] {
@@ -408,7 +413,7 @@ fn readings_behind_the_stamp_earn_nothing() {
         let granted = granted.into_inner();
         println!("burst {burst}, skew {skew}: {granted} of {earned}");
         assert!(granted <= earned, "burst {burst}: {granted} granted, {earned} earned");
-        // The clock is where it should be, and what was not taken is there.
+        // The clock ends where it should, and the untaken tokens are there.
         let left = bucket.peek().remaining();
         assert!(granted + left >= earned.min(burst), "{granted} granted, {left} left of {earned}");
     }
@@ -439,8 +444,8 @@ impl Drop for Counted {
     }
 }
 
-/// Keys are evicted, removed, cleared and inserted at once, by threads that come and go; the bound holds whenever
-/// they rest, and each key is dropped once.
+/// Keys are evicted, removed, cleared and inserted at once, by threads that come and go. The bound
+/// holds whenever the threads rest, and each key is dropped once.
 #[test]
 fn no_key_leaks_and_the_bound_holds() {
     const ROOM: usize = 100;

@@ -98,8 +98,8 @@ fn a_refused_request_is_not_charged() {
     }
 }
 
-/// trypema: a count leaves with the first stamp of its bucket. 19 of 10 are granted within a second,
-/// and 59 where the cost of a request is not compared.
+/// trypema: a count leaves with the first stamp of its bucket. 19 of 10 are granted within a
+/// second, and 59 where the cost of a request is not compared.
 #[test]
 fn no_second_has_more_than_the_limit_at_the_edge_of_a_sub_window() {
     let window = Window::per(10, SECOND).sliding();

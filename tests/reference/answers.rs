@@ -1,4 +1,4 @@
-//! What the crate answered, in the reference's terms.
+//! The crate's answers, in the reference's terms.
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
@@ -13,7 +13,7 @@ pub(crate) fn granted(granted: Granted) -> Answer {
     grant(granted.remaining(), granted.reset_after())
 }
 
-/// A look is an answer to who takes nothing.
+/// Returns a look as an answer to a take of nothing.
 pub(crate) fn look(snapshot: Snapshot) -> Answer {
     grant(snapshot.remaining(), snapshot.reset_after())
 }
@@ -31,7 +31,7 @@ pub(crate) fn answer(decision: Result<Granted, Denied>) -> Answer {
     decision.map_or_else(denied, granted)
 }
 
-/// A decision on a take of `n`, which a full bucket has `burst` for.
+/// Returns the answer of a take of `n`, by a bucket whose burst is `burst`.
 pub(crate) fn taken(decision: Result<Granted, Denied>, n: u64, burst: u64) -> Answer {
     match decision {
         Ok(given) => assert_eq!(given.tokens(), n),

@@ -1,7 +1,8 @@
-//! A bucket and its ideal, side by side: each step is done to both, each answer is held against the ideal's, and so is a
-//! look afterwards. Each wait is tried a nanosecond early and when due.
+//! A bucket and its ideal, side by side: both take each step. Each answer is compared with the
+//! ideal's, and so is a look afterwards. Each wait is tried a nanosecond early and when due.
 //!
-//! The subject is a bucket, a key or an engine. The steps come from bytes (`fuzz`) or from proptest (`strategies.rs`).
+//! The subject is a bucket, a key or an engine. The steps come from bytes (`fuzz`) or from proptest
+//! (`strategies.rs`).
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
@@ -16,17 +17,17 @@ use super::verbs::Promise;
 use super::worlds::{World, Worlds};
 use super::{Answer, Asked, Ideal, Unit, plan};
 
-/// The reference's sums of what was earned keep below 2^127.
+/// Changes for which the reference's sums of earned tokens stay below 2^127.
 const MOST_CHANGES: usize = 16;
 /// Readings that are kept for a later decision.
 const MOMENTS: usize = 4;
 const MOST_PLANS: usize = 8;
-/// A place of a table that a key has left is free again 2 s later.
+/// Removals of the key. A place of a table that a key has left is free again 2 s later.
 const MOST_REMOVED: usize = 4;
 
 pub(crate) type Decision = Result<Granted, Denied>;
 
-/// The wait of what was refused, if it ever ends.
+/// The wait of a refusal, if it ever ends.
 type Wait = Option<u64>;
 
 /// A bucket that is driven beside its ideal. Each call is under a plan, or under the own quota.
@@ -34,24 +35,24 @@ pub(crate) trait Subject {
     type Plan: Copy;
     /// Tokens that may be given back.
     type Taken;
-    /// A reservation that is not to wait is a take, and refused as one.
+    /// A reservation without patience is a take, and refused as one.
     const ZERO_PATIENCE_TAKES: bool = true;
 
     fn now(&self) -> Moment;
     fn quota(&self) -> Quota;
     fn look(&self, plan: Option<Self::Plan>) -> Answer;
     fn take(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
-    /// Tells the reading that counted, too, if it is seen.
+    /// Takes at a reading, and returns the reading that counted, if it is visible.
     fn take_at(&self, now: Moment, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<u64>);
     fn up_to(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
     fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<Self::Plan>) -> Reserved<Self::Taken>;
-    /// Whether the word was changed, if it is seen.
+    /// Returns whether the word was changed, if it is visible.
     fn refund(&self, n: u64, plan: Option<Self::Plan>) -> Option<bool>;
     fn give_back(&self, taken: Self::Taken) -> Returned;
-    /// False if the quota is refused.
+    /// Returns false if the quota is refused.
     fn set_quota(&self, quota: Quota) -> bool;
 
-    /// The least that is held: of less no answer tells whether there is an entry.
+    /// The fewest tokens of a hold: with fewer no answer tells whether there is an entry.
     fn least_hold(&self) -> u64 {
         0
     }
@@ -60,17 +61,17 @@ pub(crate) trait Subject {
         self.take(n, plan)
     }
 
-    /// Uses a reservation, or settles a hold: then it tells what was not taken of `actual`.
+    /// Uses a reservation, or settles a hold and returns the uncharged part of `actual`.
     fn settle(&self, _: Self::Taken, _actual: u64) -> Option<u64> {
         unimplemented!("nothing of it is settled")
     }
 
-    /// The tokens that were taken of `n`.
+    /// Returns the tokens that were taken of `n`.
     fn charge(&self, _n: u64, _: Option<Self::Plan>) -> u64 {
         unimplemented!("it is charged by what is settled")
     }
 
-    /// Whether it was void, for a later promise, and whether the word was changed.
+    /// Returns whether it was void, for a later promise, and whether the word was changed.
     fn undo(&self, _: Self::Taken) -> (bool, bool) {
         unimplemented!("nothing of it is undone from outside")
     }
@@ -79,7 +80,7 @@ pub(crate) trait Subject {
         None
     }
 
-    /// False if it was not there.
+    /// Returns false if the key was not there.
     fn remove(&self) -> bool {
         false
     }
@@ -89,16 +90,16 @@ pub(crate) type Reserved<T> = Result<Made<T>, Denied>;
 
 /// A reservation that was made.
 pub(crate) struct Made<T> {
-    /// What was said of the bucket.
+    /// The answer about the bucket.
     pub(crate) answer: Answer,
     pub(crate) delay: Duration,
     pub(crate) ready_at: Moment,
     pub(crate) kept: Option<T>,
 }
 
-/// What giving back has done.
+/// The effect of giving back.
 pub(crate) enum Returned {
-    /// Nothing: a hold stays as it was estimated.
+    /// No effect: a hold stays as it was estimated.
     Stays,
     Unseen,
     Seen {
@@ -120,7 +121,7 @@ struct Pending<S: Subject> {
     taken: S::Taken,
     n: u64,
     under: Option<Planned<S::Plan>>,
-    /// How often the key was removed before.
+    /// Removals of the key before.
     removed: usize,
 }
 
@@ -132,9 +133,9 @@ pub(crate) struct Driver<S: Subject> {
     unit: Unit,
     scale: Scale,
     made: Vec<Planned<S::Plan>>,
-    /// Of what is asked now.
+    /// The plan of the current step.
     under: Option<Planned<S::Plan>>,
-    /// How often the key was.
+    /// Removals of the key so far.
     removed: usize,
     moments: [Option<(Moment, u64)>; MOMENTS],
     pending: Vec<Pending<S>>,
@@ -161,7 +162,7 @@ impl<S: Subject> Driver<S> {
     }
 
     pub(crate) fn run(&mut self, steps: impl IntoIterator<Item = (Move, Ahead, Verb)>) {
-        // The latest refusal, while nothing has changed it: what it was of, and when it is due.
+        // The latest refusal and its due time, while no step has changed it.
         let mut refused: Option<(Verb, u64)> = None;
         for (number, (by, ahead, verb)) in steps.into_iter().enumerate() {
             self.time.go_to(self.scale.moved(self.time.now(), by));
@@ -183,14 +184,15 @@ impl<S: Subject> Driver<S> {
                 return;
             }
         }
-        // Backwards, so that all may come back.
+        // The latest first, so that all may come back.
         while !self.worlds.are_lost() && !self.pending.is_empty() {
             self.drop(self.pending.len() - 1);
             self.look();
         }
     }
 
-    /// Whether a wait until then is not so long that no range takes it for a clock that was set back.
+    /// Returns whether a wait until `due` is short enough that no range takes it for a clock that
+    /// was set back.
     fn is_exact(&self, due: u64) -> bool {
         let now = self.time.now();
         self.under.is_none() && due - now <= 1 << 61
@@ -244,7 +246,7 @@ impl<S: Subject> Driver<S> {
         self.worlds.check(|world| answer(&mut world.ideal, now));
     }
 
-    /// Does it, and holds it and a look against the ideal.
+    /// Takes a step, and compares it and a look with the ideal.
     fn step(&mut self, verb: Verb) -> Wait {
         let burst = self.burst();
         let all = self.pending.len();
@@ -315,7 +317,7 @@ impl<S: Subject> Driver<S> {
             self.check(|ideal, now| ideal.take_up_to(now, n, tokens, answer));
             return None;
         }
-        // When there is one is told to who asks for one.
+        // A take of one token tells when there is one.
         let refused = denied(self.subject.take(1, self.under()).0.expect_err("there is none"));
         answer.granted = false;
         answer.retry_after = answer.retry_after.or(refused.retry_after);
@@ -330,7 +332,8 @@ impl<S: Subject> Driver<S> {
         let promise = match reserved {
             Ok(Made { answer, delay, ready_at, kept }) => {
                 let (delay, now) = (nanos(delay), self.time.now());
-                // Reading the clock again tells the same. The longest delay there is ends when readings do.
+                // Another reading gives the same time. The longest delay ends with the last
+                // reading.
                 assert_eq!(nanos(ready_at.since(self.subject.now())), delay.min(u64::MAX - now));
                 self.keep(kept, n);
                 Promise { answer, delay: Some(delay), indebted: false }
@@ -356,13 +359,13 @@ impl<S: Subject> Driver<S> {
     }
 
     fn charge(&mut self, n: u64) {
-        // Nothing is never charged.
+        // A charge is never of 0 tokens.
         let n = n.max(1);
         let taken = self.subject.charge(n, self.under());
         self.check(|ideal, now| ideal.charge_up_to(now, n, taken));
     }
 
-    /// Before what took it is held against the ideal.
+    /// Keeps the taken tokens for later. It comes before the take is compared with the ideal.
     fn keep(&mut self, kept: Option<S::Taken>, n: u64) {
         if let Some(taken) = kept {
             self.worlds.slot(self.time.now(), n);
@@ -370,7 +373,8 @@ impl<S: Subject> Driver<S> {
         }
     }
 
-    /// What is pending, under its plan. Its number of tokens, and whether its bucket is still there.
+    /// Returns pending tokens, their number, and whether their bucket is still there. The next step
+    /// is under their plan.
     fn pick(&mut self, which: usize) -> (S::Taken, u64, bool) {
         let Pending { taken, n, under, removed } = self.pending.swap_remove(which);
         self.ask_under(under);
@@ -382,7 +386,7 @@ impl<S: Subject> Driver<S> {
         let seen = match self.subject.give_back(taken) {
             Returned::Unseen if is_there => None,
             Returned::Seen { last, committed } => Some((last, committed)),
-            // It stays as it was estimated, or is of a key that was removed.
+            // A hold that stays as estimated, or tokens of a removed key.
             _ => return self.worlds.forget(which),
         };
         self.worlds.give_back(self.time.now(), which, n, seen);

@@ -1,4 +1,4 @@
-//! A bucket alone, or that of a key, through the public face.
+//! A single bucket, or the bucket of a key, through the public face.
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
@@ -14,18 +14,18 @@ use super::drive::{Decision, Made, Reserved, Returned, Subject};
 
 pub(crate) enum Face {
     Alone(Box<TokenBucket>),
-    /// And the plans that were made for it.
+    /// A limiter and the plans that were made for it.
     Key(RateLimiter<u64>, Box<[OnceCell<Plan>; 8]>),
 }
 
 /// Tokens that may be given back.
 pub(crate) enum Taken<'a> {
-    /// And what a look said when it was made.
+    /// A reservation, its tokens, and the look at its making.
     Reservation(Reservation<'a>, u64, Answer),
     Hold(Hold<'a>),
 }
 
-/// A call is under a plan, or under the own quota. Of a bucket alone it is under none.
+/// The plan of a call, or the own quota. A single bucket has no plans.
 type Under<'a> = Option<&'a Plan>;
 
 fn key<'a>(
@@ -84,7 +84,7 @@ impl<'a> Subject for &'a Face {
         matches!(self, Face::Key(limiter, _) if limiter.remove(&1))
     }
 
-    /// A look says the same as taking nothing.
+    /// A look has the same answer as a take of nothing.
     fn look(&self, plan: Under<'a>) -> Answer {
         let seen = look(match self {
             Face::Alone(bucket) => bucket.peek(),
@@ -135,13 +135,13 @@ impl<'a> Subject for &'a Face {
             (Face::Key(limiter, _), None) => key(limiter, n, plan).reserve(),
             (Face::Key(limiter, _), Some(patience)) => key(limiter, n, plan).reserve_within(patience),
         }?;
-        // What it says of the bucket is told when it is used.
+        // A reservation tells the bucket's state only when it is used.
         let answer = self.look(plan);
         let (delay, ready_at) = (made.delay(), made.ready_at());
         Ok(Made { answer, delay, ready_at, kept: Some(Taken::Reservation(made, n, answer)) })
     }
 
-    /// A key of which nothing is held has an entry.
+    /// A key has an entry even after a hold of 0 tokens.
     fn least_hold(&self) -> u64 {
         matches!(self, Face::Key(..)).into()
     }

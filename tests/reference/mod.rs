@@ -1,13 +1,14 @@
 //! The ideal token bucket, in exact integers, and how close the crate must stay to it.
 //!
-//! Levels are counted in `tokens * period in ns * 2^16`, in which a refill, a tick and a take are all whole
-//! numbers: nothing here is ever rounded. The reference shares no code with the crate. It follows what was
-//! granted, and asks of every answer that it is the ideal bucket's or at most one tick ahead of it. If the
-//! crate gained or lost anything by rounding, the two would drift apart; they may not, ever.
+//! Levels are counted in `tokens * period in ns * 2^16`, in which a refill, a tick and a take are
+//! all whole numbers: nothing here is ever rounded. The reference shares no code with the crate. It
+//! follows the grants. It asks of every answer that it is the ideal bucket's or at most one tick
+//! ahead of it. If the crate gained or lost anything by rounding, the two would drift apart; they
+//! may not, ever.
 //!
-//! A clock that jumps back (further than jitter) moves the bucket to another place within a tick, so each
-//! such jump widens the allowance by a tick until the bucket is full again. So does a change of quota, at which the
-//! crate goes on from a whole tick.
+//! A clock that jumps back (further than jitter) moves the bucket to another place within a tick.
+//! So each such jump widens the allowance by a tick until the bucket is full again. So does a
+//! change of quota, at which the crate goes on from a whole tick.
 
 pub(crate) mod answers;
 pub(crate) mod drive;
@@ -29,19 +30,20 @@ use self::plan::Plan;
 
 /// Fixed-point bits of a level.
 const POINT: u32 = 16;
-/// Nanoseconds are told in 64 bits. What was owed under a faster quota may take longer under a slow one.
+/// The longest wait, as nanoseconds have 64 bits. A debt under a faster quota may take longer under
+/// a slow one.
 const LONGEST: i128 = u64::MAX as i128;
-/// A burst and a debt together.
+/// The most tokens of a burst and a debt together.
 const MOST_TOKENS: i128 = 1 << 41;
 
-/// What the crate answered.
+/// The crate's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) granted: bool,
     pub(crate) remaining: u64,
-    /// Nanoseconds; of a refusal only. `None`: never.
+    /// Nanoseconds, after a refusal only. `None`: never.
     pub(crate) retry_after: Option<u64>,
-    /// Nanoseconds; of a grant only.
+    /// Nanoseconds, after a grant only.
     pub(crate) reset_after: Option<u64>,
 }
 
@@ -54,40 +56,42 @@ pub(crate) struct Ideal {
     unit: Unit,
     /// Tokens in hand; below 0 they are owed.
     level: i128,
-    /// When the level was that, and the tick committed with it; `None` until the first grant: full, or as it began.
+    /// The moment of that level, and the tick committed with it. `None` until the first grant:
+    /// full, or at the initial level.
     at: Option<Moment>,
-    /// Tokens that it began with, if not full.
+    /// The initial tokens, if not full.
     initial: Option<u64>,
     windows: Windows,
     jumps: i128,
     changes: i128,
-    /// What the level is known to, beside the jumps: where keys move from plan to plan.
+    /// The error of the level, beside the jumps: where keys move from plan to plan.
     slack: i128,
-    /// What was earned until the latest change of quota, if there was one.
+    /// The earned tokens up to the latest change of quota, if there was one.
     changed: Option<i128>,
-    /// The plan that is looked under, and that of the latest commit.
+    /// The plan of the current step, and the plan of the latest commit.
     plan: Option<Plan>,
     used: Option<Plan>,
-    /// Plans were made.
+    /// Whether plans were made.
     plans: bool,
-    /// The most ticks in which a bucket fills under any plan, from its lowest level. Known to within two.
+    /// The most ticks in which a bucket fills under any plan, from its lowest level. Exact to
+    /// within two.
     longest: i128,
     /// Commits so far.
     serial: u64,
 }
 
-/// How much is earned by when.
+/// The earnings by a moment.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     tokens: i128,
-    /// The multiplier that counts ticks is rounded up to 64 bits: it earns, in a nanosecond, this much more than
-    /// the quota, in parts of `2^(64 + shift)`.
+    /// The multiplier that counts ticks is rounded up to 64 bits. It earns, in a nanosecond, this
+    /// much more than the quota, in parts of `2^(64 + shift)`.
     excess: i128,
     shift: u32,
-    /// What was earned at the clock reading 0, if this had been the rate since; and the tick then.
+    /// The earnings at the clock reading 0, as if this had always been the rate, and the tick then.
     earned: i128,
     tick: i128,
-    /// Another rate has gone before.
+    /// Whether another rate has gone before.
     later: bool,
 }
 
@@ -95,7 +99,7 @@ impl Rate {
     fn new(tokens: u64, nanos: i128, unit: Unit) -> Rate {
         let (earned, tick) = (i128::from(tokens) << unit.fraction, nanos << unit.scale);
         let shift = (0..).find(|shift| earned << (shift + 1) >= tick).unwrap();
-        // Long division: doubled, a rest is below twice the divisor.
+        // Long division: a doubled rest is below twice the divisor.
         let doubled = |rest: i128| if rest * 2 >= tick { rest * 2 - tick } else { rest * 2 };
         let rest = (0..64 + shift).fold(earned % tick, |rest, _| doubled(rest));
         let excess = (tick - rest) % tick;
@@ -106,13 +110,13 @@ impl Rate {
 /// Ticks by which a reading is behind.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
-    /// Up to so many it is jitter.
+    /// The most ticks that are jitter.
     jitter: i128,
-    /// And up to so many more, a clock that was set back.
+    /// The further ticks that are a clock that was set back.
     jump: i128,
 }
 
-/// Whether something may be so, and may be otherwise, as far as it can be told from outside.
+/// Whether something may be true, and may be false, as far as can be told from outside.
 #[derive(Clone, Copy, Debug)]
 #[allow(
     dead_code,
@@ -123,7 +127,7 @@ pub(crate) struct Maybe {
     pub(crate) no: bool,
 }
 
-/// A moment by what was earned until then, at which nothing is rounded, and by its tick.
+/// A moment by the earnings until then, at which nothing is rounded, and by its tick.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     earned: i128,
@@ -133,38 +137,38 @@ struct Moment {
 /// The bucket at some reading of the clock.
 struct Seen {
     level: i128,
-    /// The moment the level is of: the reading, or later if the reading is behind.
+    /// The moment of the level: the reading, or later if the reading is behind.
     at: Moment,
-    /// It is known to within one tick more than before.
+    /// Whether the error of the level grows by a tick.
     jumped: bool,
-    /// The clock was set back, and the bucket goes with it.
+    /// Whether the clock was set back, and the bucket goes with it.
     adopted: bool,
 }
 
-/// The bucket at some reading, and what the crate may hold for its level.
+/// The bucket at some reading, and the levels that the crate may have for it.
 struct Bounds {
     level: i128,
     at: Moment,
-    /// A refusal commits: the clock was set back.
+    /// Whether a refusal commits, as the clock was set back.
     adopts: bool,
-    /// What is earned from the reading to the moment.
+    /// The earnings from the reading to the moment.
     lag: i128,
     jumps: i128,
     least: i128,
-    /// Between `least` and `most`, but that it is not yet capped: until when it has to earn.
+    /// The bound `most` before it is capped, from which a wait counts.
     ahead: i128,
     most: i128,
 }
 
 impl Ideal {
-    /// A full bucket of `tokens` (under 2^44) every `nanos`.
+    /// Returns a full bucket of `tokens` (under 2^44) every `nanos`.
     #[allow(dead_code, reason = "of the four packages that compile this, some choose the unit themselves")]
     pub(crate) fn new(tokens: u64, nanos: u64, burst: u64) -> Ideal {
         let unit = Unit::choose(tokens, nanos, burst).expect("a quota that can be held");
         Ideal::in_unit(tokens, nanos, burst, unit)
     }
 
-    /// As [`new`](Ideal::new), counted in a given unit.
+    /// Returns a bucket as [`new`](Ideal::new) does, counted in a given unit.
     pub(crate) fn in_unit(tokens: u64, nanos: u64, burst: u64, unit: Unit) -> Ideal {
         let nanos = i128::from(nanos);
         let ideal = Ideal {
@@ -201,7 +205,7 @@ impl Ideal {
         self.plan.map_or(self.burst, |plan| plan.burst)
     }
 
-    /// What one tick earns.
+    /// Returns the earnings of one tick.
     pub(crate) fn tick(&self) -> i128 {
         (self.nanos << (POINT + self.unit.scale)) >> self.unit.fraction
     }
@@ -214,30 +218,32 @@ impl Ideal {
         self.rate.earned + ((i128::from(now) * self.rate.tokens) << POINT)
     }
 
-    /// The whole ticks until a moment, as section 2 of the design counts them. Only the windows need them: a
-    /// reading at the very end of a tick may count as the next.
+    /// Returns the whole ticks until a moment, as section 2 of the design counts them. Only the
+    /// windows need them: a reading at the very end of a tick may count as the next.
     fn ticks(&self, now: u64) -> i128 {
         let now = i128::from(now);
         let Rate { tokens, excess, shift, .. } = self.rate;
         let (high, low) = (excess >> 64, excess & i128::from(u64::MAX));
         let excess = (now * high + ((now * low) >> 64)) >> shift;
-        // Without signs a division is cheaper.
+        // An unsigned division is cheaper.
         let earned = (((now * tokens) << self.unit.fraction) + excess).unsigned_abs();
         (earned / (self.nanos << self.unit.scale).unsigned_abs()) as i128
     }
 
-    /// After a faster rate its jitter is many ticks; all that the range can spare is a clock that was set back.
+    /// Returns the windows. After a faster rate its jitter is many ticks, so the whole spare range
+    /// is a clock that was set back.
     fn windows(&self) -> Windows {
         let jump = if self.rate.later { self.share(64) } else { self.window(3_600_000_000_000, 64) };
         Windows { jitter: self.window(4_000_000_000, 4096), jump }
     }
 
-    /// A span of time in ticks, rounded up, but at most `share` of the range and at least 2.
+    /// Returns a span of time in ticks, rounded up, but at most `share` of the range and at least
+    /// 2.
     fn window(&self, nanos: i128, share: i128) -> i128 {
         self.ticks_up(nanos).min(self.share(share)).max(2)
     }
 
-    /// So many parts of the range, rounded up.
+    /// Returns a part of the range in `parts`, rounded up.
     fn share(&self, parts: i128) -> i128 {
         ((1 << self.unit.stamp) + parts - 1) / parts
     }
@@ -248,13 +254,13 @@ impl Ideal {
         (earned + tick - 1) / tick
     }
 
-    /// Nanoseconds that are jitter when the clock is behind by them, whatever the rounding.
+    /// Returns the nanoseconds behind that are jitter, whatever the rounding.
     pub(crate) fn jitter(&self) -> u64 {
         let ticks = self.windows.jitter - 1;
         u64::try_from((ticks * self.tick() / (self.rate.tokens << POINT)).min(1 << 62)).unwrap()
     }
 
-    /// The level at a reading of the clock.
+    /// Returns the level at a reading of the clock.
     fn seen(&self, now: u64) -> Seen {
         let seen = self.uncapped(now);
         Seen { level: seen.level.min(self.capacity()), ..seen }
@@ -274,7 +280,7 @@ impl Ideal {
             if behind == -passed {
                 return Seen { at, ..stands };
             }
-            // The same stamp, but of another turn.
+            // The stamp is the same, but of another turn.
             let at = Moment { earned: now.earned + behind * self.tick(), tick: now.tick + behind };
             return Seen { at, jumped: true, ..stands };
         }
@@ -293,12 +299,12 @@ impl Ideal {
         Seen { level: self.level + self.came(from, now.earned), jumped: true, ..stands }
     }
 
-    /// Ticks in which the stamp wraps.
+    /// Returns the ticks in which the stamp wraps.
     fn range(&self) -> i128 {
         1 << self.unit.stamp
     }
 
-    /// What a difference of ticks is to the word: modulo the range.
+    /// Returns a difference of ticks as the word has it: modulo the range.
     fn shown(&self, ticks: i128) -> i128 {
         ticks & (self.range() - 1)
     }
@@ -306,10 +312,10 @@ impl Ideal {
     fn bounds(&self, now: u64) -> Bounds {
         let Seen { level, at, jumped, adopted } = self.seen(now);
         let jumps = self.jumps + i128::from(jumped);
-        // The crate's ticks are counted by a multiplier that is rounded up: by less than a quarter of a tick
-        // in 2^62 ns.
+        // The crate's ticks are counted by a multiplier that is rounded up: by less than a quarter
+        // of a tick in 2^62 ns.
         let excess = (if now >> 48 == 0 { 1 } else { self.tick() / 4 }) * (1 + self.changes);
-        // A tick that is worth several tokens comes whole: late by less than one.
+        // A tick that is worth several tokens comes whole: late by less than one tick.
         let late = if self.unit.scale > 0 { self.tick() } else { 0 };
         let (grain, loose) = (self.grain(), self.loose() + self.slack + self.moving());
         let ahead = level + (jumps + 1) * grain + self.times(excess) + loose;
@@ -325,7 +331,7 @@ impl Ideal {
         }
     }
 
-    /// The crate has committed `level` at what was seen.
+    /// Follows the crate's commit of `level` at `seen`.
     fn commit(&mut self, seen: &Bounds, level: i128) {
         self.at = Some(seen.at);
         self.level = level;
@@ -338,7 +344,7 @@ impl Ideal {
         self.serial += 1;
     }
 
-    /// Holds an answer against the ideal, and follows it. The error says what is wrong with it.
+    /// Compares an answer with the ideal, and follows it. The error names the fault of the answer.
     pub(crate) fn take(&mut self, now: u64, n: u64, answer: Answer) -> Result<(), String> {
         let seen = self.bounds(now);
         let need = self.units(n);
@@ -367,14 +373,14 @@ impl Ideal {
             }
         }
 
-        // A refusal commits an adoption, whatever was asked for; n = 0 does not look twice.
+        // A refusal commits an adoption, for any amount but 0, which does not look twice.
         if n > 0 && (answer.granted || seen.adopts) {
             self.commit(&seen, seen.level - left);
         }
         Ok(())
     }
 
-    /// What is wrong with what an answer says of the bucket after `left` was taken.
+    /// Returns the fault of an answer about the bucket after `left` was taken.
     fn misstates(
         &self,
         seen: &Bounds,
@@ -390,14 +396,15 @@ impl Ideal {
         (!reset_after.is_none_or(full)).then_some("reset_after is not when it is full")
     }
 
-    /// Whether a level between two has `n` whole tokens. By products: a quotient of 128 bits takes many times as long.
+    /// Returns whether a level between two has `n` whole tokens. It multiplies: a division of 128
+    /// bits takes many times as long.
     fn are_whole(&self, n: u64, least: i128, most: i128) -> bool {
         let (one, n) = (self.units(1), i128::from(n));
         n <= MOST_TOKENS && (n == 0 || n * one <= most) && (n + 1) * one > least
     }
 
-    /// Whether `nanos` is [how long](Ideal::wait) it takes to `goal` from a level between two, the higher one first (or the
-    /// nanosecond less that it was rounded up by).
+    /// Returns whether `nanos` is [how long](Ideal::wait) a level between two takes to `goal`, the
+    /// higher level first. It may lack the nanosecond of rounding up.
     fn is_due(&self, goal: i128, levels: RangeInclusive<i128>, lag: i128, nanos: u64) -> bool {
         let (rate, nanos) = (self.rate.tokens << POINT, i128::from(nanos));
         let (ahead, least) = levels.into_inner();
@@ -407,7 +414,8 @@ impl Ideal {
         not_early && not_late
     }
 
-    /// Nanoseconds until `level` has become `goal`, if it is the level only when `lag` more is earned.
+    /// Returns the nanoseconds until `level` has become `goal`. The level is reached only when
+    /// `lag` more is earned.
     fn wait(&self, goal: i128, level: i128, lag: i128) -> i128 {
         if goal <= level {
             return 0;
@@ -422,7 +430,7 @@ trait Span {
 }
 
 impl Span for i128 {
-    /// Whether `nanos` is from `self` (less the nanosecond it was rounded up to) to `late`.
+    /// Returns whether `nanos` is from `self`, less the nanosecond of rounding up, to `late`.
     fn contains_to(self, late: i128, nanos: u64) -> bool {
         (self - 1..=late).contains(&i128::from(nanos))
     }

@@ -1,20 +1,20 @@
-//! A quota of some keys, as the ideal bucket has it: what the limiter's own earns, times a ratio.
+//! The quota of some keys in the ideal bucket: the limiter's own earnings, times a ratio.
 
 #![allow(dead_code, reason = "not every user of the reference has plans")]
 
 use super::{Ideal, Windows};
 
-/// It earns `up / down` of what the own quota earns, from a moment on.
+/// A plan that earns `up / down` of the own quota's earnings, from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     up: i128,
     down: i128,
     pub(super) burst: u64,
-    /// What the own quota had earned then.
+    /// The own quota's earnings at that moment.
     since: i128,
 }
 
-/// More than is ever earned, and far from overflow.
+/// A bound on all earnings, far from overflow.
 const MOST: i128 = i128::MAX >> 3;
 
 fn gcd(a: i128, b: i128) -> i128 {
@@ -22,14 +22,14 @@ fn gcd(a: i128, b: i128) -> i128 {
 }
 
 impl Plan {
-    /// Rounded down.
+    /// Returns the plan's share of `earned`, rounded down.
     fn times(&self, earned: i128) -> i128 {
         let (whole, rest) = (earned / self.down, earned % self.down);
         let product = whole.checked_mul(self.up).map(|whole| whole + rest * self.up / self.down);
         product.unwrap_or(MOST).min(MOST)
     }
 
-    /// The own earnings in which the plan earns `level`, rounded up.
+    /// Returns the own earnings in which the plan earns `level`, rounded up.
     fn over(&self, level: i128) -> i128 {
         let (whole, rest) = (level / self.up, level % self.up);
         let rest = (rest * self.down + self.up - 1) / self.up;
@@ -38,7 +38,7 @@ impl Plan {
 }
 
 impl Ideal {
-    /// A plan that is made now, of `tokens` in `nanos`.
+    /// Returns a plan that is made now, of `tokens` in `nanos`.
     pub(crate) fn plan(&mut self, tokens: u64, nanos: u64, burst: u64) -> Plan {
         self.plans = true;
         let (up, down) = (i128::from(tokens) * self.nanos, self.rate.tokens * i128::from(nanos));
@@ -49,19 +49,19 @@ impl Ideal {
         plan
     }
 
-    /// The key was removed: it is full, or as it began.
+    /// Starts anew after a removal: full, or at the initial level.
     pub(crate) fn begin_anew(&mut self) {
         (self.level, self.at, self.used) = (0, None, None);
         (self.jumps, self.changes, self.slack) = (0, 0, 0);
         self.serial += 1;
     }
 
-    /// The next steps are under a plan, or under the own quota.
+    /// Puts the next steps under a plan, or under the own quota.
     pub(crate) fn under(&mut self, plan: Option<Plan>) {
         self.plan = plan;
     }
 
-    /// The plan's earnings between two moments, each given by the own earnings until then.
+    /// Returns the plan's earnings between two moments, each given by the own earnings until then.
     pub(super) fn came(&self, from: i128, to: i128) -> i128 {
         match self.plan {
             None => to - from,
@@ -69,7 +69,7 @@ impl Ideal {
         }
     }
 
-    /// What is still to be earned by the own quota until the plan begins.
+    /// Returns the own earnings until the plan begins.
     pub(super) fn early(&self, at: i128) -> i128 {
         self.plan.map_or(0, |plan| (plan.since - at).max(0))
     }
@@ -82,13 +82,15 @@ impl Ideal {
         self.plan.map_or(level, |plan| plan.over(level))
     }
 
-    /// What a tick of the own quota earns: under the plan, or under what has gone before.
+    /// Returns the earnings of a tick of the own quota, under the plan or under the own quota, the
+    /// larger.
     pub(super) fn grain(&self) -> i128 {
         self.times(self.tick()).max(self.tick())
     }
 
-    /// Whether all readings up to `due` are read as time that passed since the stamp, or as jitter. Beyond that an own quota
-    /// has refilled. A plan that was not begun has earned nothing, and no wait under it is exact.
+    /// Returns whether all readings up to `due` count as time since the stamp, or as jitter. Beyond
+    /// that an own quota has refilled. A plan that has not begun has earned nothing, and no wait
+    /// under it is exact.
     pub(crate) fn is_straight_until(&self, now: u64, due: u64) -> bool {
         let Windows { jitter, jump } = self.windows;
         let straight = -jitter..self.range() - jitter - jump;
@@ -96,23 +98,23 @@ impl Ideal {
             .is_none_or(|at| [now, due].iter().all(|n| straight.contains(&(self.moment(*n).tick - at.tick))))
     }
 
-    /// Whether ticks never wrap, however much faster the quota becomes within bounds: then they tell at any time what is
-    /// before a plan.
+    /// Returns whether ticks never wrap, however much faster the quota becomes within bounds. Then
+    /// they always tell the time before a plan.
     pub(crate) fn ticks_are_slow(&self) -> bool {
         self.rate.tokens << (self.unit.fraction + 6) < self.nanos << self.unit.scale
     }
 
-    /// A plan is right to a tick and a unit, at the start and at the end of what it counts.
+    /// Returns the error of the plan: a tick and a unit, at the start and at the end of its time.
     pub(super) fn loose(&self) -> i128 {
         self.left_by(self.plan)
     }
 
-    /// To what a level is known that a plan has left, or the own quota.
+    /// Returns the error of a level that a plan, or the own quota, has left.
     pub(super) fn left_by(&self, plan: Option<Plan>) -> i128 {
         plan.map_or(0, |_| self.loose_under(plan))
     }
 
-    /// To what a level is known that another pace has left.
+    /// Returns the error of a level that another pace has left.
     pub(super) fn moving(&self) -> i128 {
         if self.used == self.plan { 0 } else { self.loose_under(self.used) + self.loose() }
     }

@@ -1,4 +1,4 @@
-//! The steps of a walk: moves of the clock, amounts, and verbs, by parts of what there is.
+//! The steps of a walk: moves of the clock, amounts and verbs, as parts of the quota.
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
@@ -12,14 +12,14 @@ use super::{Ideal, Unit};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The numbers of a quota.
+/// Returns the numbers of a quota.
 pub(crate) fn asked(quota: Quota) -> Asked {
     (quota.tokens(), nanos(quota.period()), quota.capacity())
 }
 
-/// The same period, some times the rate and the burst.
+/// Returns a quota with the same period, and multiples of the rate and the burst.
 pub(crate) fn near((tokens, period, burst): Asked, rate: u8, size: u8) -> Asked {
-    // 32nds of powers of two, up to 16 times or a 16th.
+    // The factors are 32nds of powers of two, up to 16 times or a 16th.
     let times = |n: u64, by: u8, most: u64| {
         let n = u128::from(n) * u128::from(32 + by % 32);
         let n = if by >= 128 { n >> (by / 32 - 4) } else { n << (by / 32) };
@@ -28,8 +28,9 @@ pub(crate) fn near((tokens, period, burst): Asked, rate: u8, size: u8) -> Asked 
     (times(tokens, rate, (1 << 44) - 1), period, times(burst, size, 1 << 40))
 }
 
-/// The quota, if there is one: it must be refused exactly when a documented bound is broken or the rules of
-/// the design find no layout, which they may only above 500 tokens a nanosecond.
+/// Returns the quota, if there is one. It must be refused exactly when a documented bound is broken
+/// or the rules of the design find no layout. They may find none only above 500 tokens a
+/// nanosecond.
 pub(crate) fn quota((tokens, nanos, burst): Asked) -> Option<Quota> {
     let quota = Quota::try_per(tokens, Duration::from_nanos(nanos), burst).ok();
     let (rate, period) = (u128::from(tokens), u128::from(nanos));
@@ -42,34 +43,35 @@ pub(crate) fn quota((tokens, nanos, burst): Asked) -> Option<Quota> {
     quota
 }
 
-/// The quota, if there is one that the reference counts in 128 bits.
+/// Returns the quota, if there is one that the reference counts in 128 bits.
 pub(crate) fn counted(asked: Asked) -> Option<Quota> {
     quota(asked).filter(|quota| quota.tokens() < 1 << 44)
 }
 
-/// Whether the reference counts a plan beside the own quota: it multiplies a level by a rate.
+/// Returns whether the reference counts a plan beside the own quota: it multiplies a level by a
+/// rate.
 pub(crate) fn counts_plan(own: Asked, (tokens, _, burst): Asked) -> bool {
     const MOST: u64 = 1 << 30;
     own.0 < MOST && tokens < MOST && burst < MOST && own.1 < 1 << 50
 }
 
-/// How the clock moves before a step.
+/// A move of the clock before a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {
     Still,
     Nanos(u16),
-    /// By 65,536ths of the time of a token.
+    /// Forward by 65,536ths of the time of a token.
     Tokens(u32),
-    /// By 65,536ths of the time to fill the bucket.
+    /// Forward by 65,536ths of the time to fill the bucket.
     Fills(u32),
-    /// By 16ths of a second: about the margin of eviction.
+    /// Forward by 16ths of a second: about the margin of eviction.
     Sixteenths(u8),
-    /// By the range of the stamp, give or take quarters of a second, up to 2 h 16 min.
+    /// Forward by the range of the stamp, give or take quarters of a second, up to 2 h 16 min.
     Turn(i16),
     Ahead(u64),
-    /// To a nanosecond before the latest refusal is due, and then to when it is.
+    /// Forward to a nanosecond before the latest refusal is due, and then to its due time.
     Retry,
-    /// Back by 256ths of what is surely jitter.
+    /// Back by 256ths of the sure jitter.
     Stale(u8),
     /// Back by the jitter and quarters of a second, up to 4 h 33 min.
     Back(u16),
@@ -77,7 +79,7 @@ pub(crate) enum Move {
 }
 
 impl Move {
-    /// This move, if it is not by years or through the range of a stamp.
+    /// Returns this move, if it is not by years or through the range of a stamp.
     pub(crate) fn of_hours(self) -> Move {
         match self {
             Move::Turn(_) | Move::Ahead(_) | Move::Rewind(_) => Move::Still,
@@ -86,7 +88,7 @@ impl Move {
     }
 }
 
-/// What moves are measured by.
+/// The units of moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     quota: Asked,
@@ -101,13 +103,13 @@ impl Scale {
         Scale { range, ..scale }
     }
 
-    /// The time of `n / of` tokens.
+    /// Returns the time of `n / of` tokens.
     pub(crate) fn time(&self, n: u64, of: u64) -> u64 {
         let time = u128::from(n) * u128::from(self.quota.1) / (u128::from(self.quota.0) * u128::from(of));
         u64::try_from(time).unwrap_or(LAST)
     }
 
-    /// Where a move takes the clock.
+    /// Returns the clock's reading after a move.
     pub(crate) fn moved(&self, now: u64, step: Move) -> u64 {
         const QUARTER: u64 = SECOND / 4;
         match step {
@@ -130,7 +132,7 @@ impl Scale {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     Few(u8),
-    /// 32nds of the burst, up to eight of it.
+    /// 32nds of the burst, up to eight bursts.
     Part(u8),
     /// The burst and a few more or less.
     Near(i8),
@@ -158,7 +160,7 @@ pub(crate) enum Which {
 }
 
 impl Which {
-    /// The index among `all`, of which there is one at least.
+    /// Returns the index among `all`, which is at least one.
     pub(crate) fn of(self, all: usize) -> usize {
         match self {
             Which::First(index) => usize::from(index).min(all - 1),
@@ -172,7 +174,7 @@ impl Which {
 pub(crate) enum Ahead {
     /// The verb is under one of the latest plans, or under the own quota.
     Under(u8),
-    /// A plan is made, of times the rate and the burst, and the verb is under it.
+    /// A plan is made, of multiples of the rate and the burst, and the verb is under it.
     Plan(u8, u8),
     Remove,
 }
@@ -181,10 +183,10 @@ pub(crate) enum Ahead {
 pub(crate) enum Verb {
     Take(Amount),
     UpTo(Amount),
-    /// At one of the latest readings.
+    /// A take at one of the latest readings.
     TakeAt(u8, Amount),
     Reserve(Amount),
-    /// With a patience of 256ths of the time of a token.
+    /// A reservation with a patience of 256ths of the time of a token.
     ReserveWithin(Amount, u16),
     Refund(Amount),
     /// A reservation or a take is given back.
@@ -192,9 +194,9 @@ pub(crate) enum Verb {
     /// A reservation is used, or a hold is settled.
     Use(u8, Amount),
     Hold(Amount),
-    /// On credit.
+    /// A charge on credit.
     Charge(Amount),
     Undo(Which),
-    /// Times the rate and the burst.
+    /// A quota of multiples of the rate and the burst.
     SetQuota(u8, u8),
 }

@@ -19,16 +19,16 @@ pub(crate) fn moves() -> impl Strategy<Value = Move> {
         2 => (0..2_000_u16).prop_map(Move::Nanos),
         6 => (0..3_u32 << 16).prop_map(Move::Tokens),
         2 => (0..2_u32 << 16).prop_map(Move::Fills),
-        // Up to about 5 months.
+        // The move is up to about 5 months.
         1 => (0..3_u64 << 52).prop_map(Move::Ahead),
         3 => any::<u8>().prop_map(Move::Stale),
-        // By more than jitter, and up to an hour.
+        // The move is by more than jitter, and up to an hour.
         1 => (0..4 * 3_600_u16).prop_map(Move::Back),
         4 => Just(Move::Retry),
     ]
 }
 
-/// Mostly a few tokens, sometimes about the burst, sometimes none or too many.
+/// Returns a few tokens mostly, sometimes about the burst, sometimes none or too many.
 pub(crate) fn amounts() -> impl Strategy<Value = Amount> {
     prop_oneof![
         6 => Just(Amount::Few(1)),
@@ -49,7 +49,7 @@ pub(crate) fn takes() -> impl Strategy<Value = Verb> {
     amounts().prop_map(Verb::Take)
 }
 
-/// For as long as it takes, or within up to nine times the time of a token.
+/// Returns reservations without a deadline, or within up to nine times the time of a token.
 pub(crate) fn reserves(amounts: impl Strategy<Value = Amount>) -> impl Strategy<Value = Verb> {
     (amounts, prop::option::of(0..9 * 256_u16)).prop_map(|(n, patience)| match patience {
         None => Verb::Reserve(n),
@@ -69,7 +69,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
     ]
 }
 
-/// The verbs that users call.
+/// Returns the verbs that users call.
 pub(crate) fn public_verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         27 => verbs(),
@@ -78,7 +78,7 @@ pub(crate) fn public_verbs() -> impl Strategy<Value = Verb> {
     ]
 }
 
-/// The verbs of an engine.
+/// Returns the verbs of an engine.
 pub(crate) fn inner_verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         27 => verbs(),
@@ -87,12 +87,12 @@ pub(crate) fn inner_verbs() -> impl Strategy<Value = Verb> {
     ]
 }
 
-/// Under the own quota.
+/// Returns no change: the verb is under the own quota.
 pub(crate) fn own() -> impl Strategy<Value = Ahead> {
     Just(Ahead::Under(0))
 }
 
-/// Under plans that are made by the way.
+/// Returns plans, which are made on the way.
 pub(crate) fn plans() -> impl Strategy<Value = Ahead> {
     let new = any::<(u8, u8)>().prop_map(|(rate, size)| Ahead::Plan(rate, size));
     prop_oneof![16 => (0..4_u8).prop_map(Ahead::Under), 1 => new]

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tollgate::{Clock, MockClock};
 
-/// The last reading: 2^62 ns, less the hour and the jitter that a bucket whose range is no longer than that takes for a
-/// jump back.
+/// The last reading: 2^62 ns, less an hour and the jitter. A bucket with no longer range takes
+/// those for a jump back.
 pub(crate) const LAST: u64 = (1 << 62) - (1 << 42);
 
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a wait is below 2^64 ns")
 }
 
-/// A mock clock that is told what to read, not by how much to move.
+/// A mock clock that is set to readings, not moved by spans.
 pub(crate) struct Time {
     mock: MockClock,
     now: u64,
@@ -42,7 +42,7 @@ impl Time {
         self.now = now;
     }
 
-    /// To a reading, or to the last there is.
+    /// Sets the clock to a reading, or to the last there is.
     pub(crate) fn go_to(&mut self, now: u64) {
         self.set(now.min(LAST));
     }

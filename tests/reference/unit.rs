@@ -1,6 +1,6 @@
 //! The units of `docs/design.md`, chosen by its rules spelled out.
 
-/// How a word counts.
+/// The layout of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     /// A token is 2^fraction units.
@@ -11,30 +11,31 @@ pub(crate) struct Unit {
     pub(crate) stamp: u32,
     /// Tokens of debt that there is room for.
     pub(crate) debt: u64,
-    /// The debt was asked for: it is not bounded by the burst as well.
+    /// Whether the debt was asked for: then it is not bounded by the burst as well.
     pub(crate) fixed: bool,
 }
 
 /// Tokens, period in ns, burst.
 pub(crate) type Asked = (u64, u64, u64);
 
-/// What whole tokens up to `burst` leave of the word.
+/// Returns the bits of a word beside the whole tokens up to `burst`.
 fn rest_of_the_word(burst: u64) -> u32 {
     64 - (u64::BITS - (burst + 1).leading_zeros())
 }
 
-/// Whether a bucket of so many tokens fills within 2^62 ns.
+/// Returns whether a bucket of `burst` tokens fills within 2^62 ns.
 fn fills((tokens, nanos, _): Asked, burst: u64) -> bool {
     u128::from(burst) * u128::from(nanos) <= u128::from(tokens) << 62
 }
 
 impl Unit {
-    /// The unit of a quota that is accepted.
+    /// Returns the unit of an accepted quota.
     pub(crate) fn choose(tokens: u64, nanos: u64, burst: u64) -> Option<Unit> {
         Unit::with_room((tokens, nanos, burst), None, None)
     }
 
-    /// The unit of a quota that may become `head`, and with a bound on debt if it was asked for.
+    /// Returns the unit of a quota that may become `head`, with a bound on debt if it was asked
+    /// for.
     pub(crate) fn with_room(quota: Asked, head: Option<Asked>, max_debt: Option<u64>) -> Option<Unit> {
         let asked = [quota, head.unwrap_or(quota)];
         let rate = |(tokens, _, _): Asked, other: Asked| u128::from(tokens) * u128::from(other.1);
@@ -53,7 +54,7 @@ impl Unit {
         Some(if room { indebted } else { unit })
     }
 
-    /// For levels up to `burst`, a tick being a small part of `least` tokens.
+    /// Returns a unit for levels up to `burst`, in which a tick is a small part of `least` tokens.
     fn of_levels(fastest: Asked, burst: u64, least: u64) -> Option<Unit> {
         let rest = rest_of_the_word(burst);
         let unit = |fraction, scale, stamp| Unit { fraction, scale, stamp, debt: 0, fixed: false };
@@ -74,8 +75,8 @@ impl Unit {
             .or_else(|| fine(46))
     }
 
-    /// Whether a word that counts in it takes a sound quota: the levels fit, a tick is at most 1/128 of a bucket, and the
-    /// stamp's range is long enough.
+    /// Returns whether a word in this unit takes a sound quota. The levels must fit, a tick is at
+    /// most 1/128 of a bucket, and the stamp's range is long enough.
     #[allow(dead_code, reason = "of the four packages that compile this, some change no quotas")]
     pub(crate) fn takes(&self, quota @ (_, _, burst): Asked) -> bool {
         let debt = if self.fixed { self.debt } else { self.debt.min(burst) };
@@ -87,13 +88,13 @@ impl Unit {
             && self.holds(quota, burst + self.debt, 46)
     }
 
-    /// The stamp's range is at least 2^range ns, and 64 fill times or 2^62 ns.
+    /// Returns whether the stamp's range is at least 2^range ns, and 64 fill times or 2^62 ns.
     pub(crate) fn holds(&self, quota: Asked, burst: u64, range: u32) -> bool {
         self.range_is_at_least(quota, range)
             && (self.range_is_fills(burst) || self.range_is_at_least(quota, 62))
     }
 
-    /// `2^(stamp + scale) / 2^fraction` token times are at least 2^least ns.
+    /// Returns whether `2^(stamp + scale) / 2^fraction` token times are at least 2^least ns.
     fn range_is_at_least(&self, (tokens, nanos, _): Asked, least: u32) -> bool {
         let range = u128::from(nanos).checked_mul(1 << (self.stamp + self.scale));
         let wanted = (1_u128 << (least + self.fraction)).checked_mul(u128::from(tokens));

@@ -1,20 +1,20 @@
-//! What else is done to a bucket, as the ideal does it.
+//! The other verbs of a bucket, on the ideal.
 
 #![allow(dead_code, reason = "not every user of the reference has every verb")]
 
 use super::{Answer, Bounds, Ideal, MOST_TOKENS, Maybe, Moment, Rate, Span, Windows};
 
-/// What the crate answered to a reservation.
+/// The crate's answer to a reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
     pub(crate) answer: Answer,
-    /// Nanoseconds; of a reservation that was made.
+    /// Nanoseconds, if the reservation was made.
     pub(crate) delay: Option<u64>,
-    /// It was refused for the debt, not for want of patience.
+    /// Whether it was refused for the debt, not for want of patience.
     pub(crate) indebted: bool,
 }
 
-/// What was taken, and how it left the ideal bucket.
+/// A take, and the ideal bucket after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     n: u64,
@@ -23,12 +23,12 @@ pub(crate) struct Slot {
     mark: i128,
     jumps: i128,
     slack: i128,
-    /// The commit that took it.
+    /// The commit of the take.
     serial: u64,
 }
 
 impl Ideal {
-    /// Starts with so many tokens, at the first use or at a reading of the clock.
+    /// Starts with `tokens` tokens, at the first use or at a reading of the clock.
     pub(crate) fn starting_with(mut self, tokens: u64, at: Option<u64>) -> Ideal {
         self.initial = Some(tokens);
         if let Some(now) = at {
@@ -38,7 +38,7 @@ impl Ideal {
         self
     }
 
-    /// The most that may be owed.
+    /// Returns the largest debt.
     fn bound(&self) -> i128 {
         self.units(if self.unit.fixed { self.unit.debt } else { self.unit.debt.min(self.burst()) })
     }
@@ -48,7 +48,7 @@ impl Ideal {
         Err(format!("{what}: {step}, ideal {} of {} a token, {self:?}", seen.level, self.units(1)))
     }
 
-    /// The slot that `n` tokens would have, if they were taken now.
+    /// Returns the slot that `n` tokens would have, if they were taken now.
     pub(crate) fn slot(&self, now: u64, n: u64) -> Slot {
         let seen = self.bounds(now);
         Slot {
@@ -58,12 +58,13 @@ impl Ideal {
             mark: seen.at.earned - seen.level + self.units(n),
             jumps: seen.jumps,
             slack: self.slack + self.loose(),
-            // Nothing is not committed.
+            // A take of 0 tokens is not committed.
             serial: if n > 0 { self.serial + 1 } else { u64::MAX },
         }
     }
 
-    /// Whether a level between two has `taken` whole tokens, or more where `n` of them were asked for.
+    /// Returns whether a level between two has `taken` whole tokens, or at least those where all
+    /// `n` were taken.
     fn are_up_to(&self, n: u64, taken: u64, least: i128, most: i128) -> bool {
         match taken == n {
             true => n == 0 || i128::from(n) <= MOST_TOKENS && self.units(n) <= most,
@@ -71,7 +72,7 @@ impl Ideal {
         }
     }
 
-    /// Takes what is there, up to `n`; `taken` of it were.
+    /// Takes the tokens that are there, up to `n`. The crate took `taken`.
     pub(crate) fn take_up_to(&mut self, now: u64, n: u64, taken: u64, answer: Answer) -> Result<(), String> {
         let seen = self.bounds(now);
         let step = || format!("up to {n} at {now} ns, {taken} taken, {answer:?}");
@@ -98,7 +99,8 @@ impl Ideal {
         Ok(())
     }
 
-    /// Takes `n` that are there or will be, within `patience` nanoseconds (`None`: whenever).
+    /// Takes `n` tokens that are there or will be, within `patience` nanoseconds (`None`: at any
+    /// time).
     pub(crate) fn reserve(
         &mut self,
         now: u64,
@@ -149,7 +151,7 @@ impl Ideal {
         Ok(())
     }
 
-    /// Takes up to `n` on credit, as far as the debt is bounded; `taken` of it were.
+    /// Takes up to `n` tokens on credit, within the bound of the debt. The crate took `taken`.
     pub(crate) fn charge_up_to(&mut self, now: u64, n: u64, taken: u64) -> Result<(), String> {
         let seen = self.bounds(now);
         if !self.are_up_to(n, taken, seen.least + self.bound(), seen.most + self.bound()) {
@@ -162,22 +164,22 @@ impl Ideal {
         Ok(())
     }
 
-    /// Gives `n` back. A bucket that is full takes nothing, not even the time: within a tick of that only who sees
-    /// the word knows whether it was `committed`.
+    /// Gives `n` tokens back. A full bucket takes nothing, not even the time. Within a tick of
+    /// full, only the word tells whether it was `committed`.
     pub(crate) fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) -> Result<(), String> {
         self.give(now, self.units(n), 0, committed)
     }
 
-    /// Whether a refund is committed.
+    /// Returns whether a refund is committed.
     pub(crate) fn refunds(&self, now: u64, n: u64) -> Maybe {
         match self.at {
-            // What it starts with is decided when it is used.
+            // The initial level is decided at the first use.
             None => Maybe { yes: false, no: true },
             Some(_) => self.gives(&self.bounds(now), self.units(n), 0),
         }
     }
 
-    /// Whether giving `more`, known to within so many ticks, is committed.
+    /// Returns whether giving `more`, known to within `ticks` ticks, is committed.
     fn gives(&self, seen: &Bounds, more: i128, ticks: i128) -> Maybe {
         let allowed = ticks * self.tick();
         // The crate counts in whole units: less than one is nothing.
@@ -186,10 +188,10 @@ impl Ideal {
         Maybe { yes: !surely_not, no: !surely }
     }
 
-    /// Gives `more` back, known to within so many ticks.
+    /// Gives `more` back, known to within `ticks` ticks.
     fn give(&mut self, now: u64, more: i128, ticks: i128, committed: Option<bool>) -> Result<(), String> {
         if self.at.is_none() {
-            // It was never used: what it starts with is decided when it is.
+            // The bucket was never used: its initial level is decided at the first use.
             let none = committed != Some(true);
             return if none { Ok(()) } else { Err("a bucket that was never used was given to".to_owned()) };
         }
@@ -207,8 +209,8 @@ impl Ideal {
         Ok(())
     }
 
-    /// Drops a reservation: all of it comes back if it is the last in line. `back` says, if it is known, whether
-    /// that was found, and whether it was committed.
+    /// Drops a reservation: all of it comes back if it is the last in line. `back` tells, if it is
+    /// known, whether that was found, and whether it was committed.
     pub(crate) fn give_back(
         &mut self,
         now: u64,
@@ -236,18 +238,18 @@ impl Ideal {
         Ok(last)
     }
 
-    /// How far the bucket has moved since it was left so. The crate knows that modulo the stamp's range: after a wrap
-    /// it may see a place that is long past.
+    /// Returns how far the bucket has moved since the slot was made. The crate knows that modulo
+    /// the stamp's range: after a wrap it may see a place that is long past.
     fn moved(&self, slot: &Slot) -> i128 {
         let earned = self.at.map_or(0, |at| at.earned);
         let turn = self.tick() << self.unit.stamp;
         (earned - self.level - slot.mark + turn / 2).rem_euclid(turn) - turn / 2
     }
 
-    /// Whether a reservation is the last in line.
+    /// Returns whether a reservation is the last in line.
     pub(crate) fn is_last(&self, slot: &Slot) -> Maybe {
         let allowed = (self.jumps + slot.jumps + 3) * self.tick();
-        // A limiter with plans asks for the very word.
+        // A limiter with plans compares the whole word.
         let same = !self.plans || self.at.is_some_and(|at| self.shown(at.tick - slot.since.tick) == 0);
         Maybe {
             yes: same && self.at.is_some() && self.moved(slot).abs() <= allowed + self.slack + slot.slack,
@@ -255,14 +257,15 @@ impl Ideal {
         }
     }
 
-    /// Whether a reading from before may decide: it is jitter, or surely later than the stamp.
+    /// Returns whether an earlier reading may decide: it is jitter, or surely later than the stamp.
     pub(crate) fn admits(&self, then: u64) -> bool {
         let Some(at) = self.at else { return false };
         let passed = self.shown(self.moment(then).tick - at.tick);
         passed < self.range() / 2 || self.range() - passed <= self.windows.jitter
     }
 
-    /// Has its level and a stamp from this reading on, whatever is asked of it: a key's that gets a slot of a table.
+    /// Fixes the level and the stamp at this reading, whatever the step asks. A key that gets a
+    /// slot of a table starts so.
     pub(crate) fn begin(&mut self, now: u64) {
         if self.at.is_some() {
             let seen = self.bounds(now);
@@ -270,26 +273,26 @@ impl Ideal {
         }
     }
 
-    /// Whether it has been full for 2 s, so that an evictor may take it.
+    /// Returns whether the bucket has been full for 2 s, so that an evictor may take it.
     pub(crate) fn is_idle(&self, now: u64) -> Maybe {
-        // Whoever never used it has lost nothing.
+        // A bucket that was never used has lost nothing.
         let Some(at) = self.at else { return Maybe { yes: true, no: false } };
         let passed = self.shown(self.moment(now).tick - at.tick);
         let (tick, Windows { jitter, jump }) = (self.tick(), self.windows);
         let back = self.range() - passed <= jitter + jump;
-        // Full to within as many ticks as the level is known; in whole ticks, and one more.
+        // It is full to within the ticks by which the level is known, in whole ticks and one more.
         let known = self.jumps + self.changes + 2;
         let loose = (self.slack + self.left_by(self.used) + tick - 1) / tick;
-        // Under the own quota, whatever plan a step is under; and under every plan.
+        // It must be full under the own quota, whatever plan a step is under, and under every plan.
         let fill = (self.units(self.burst) - self.level).max(0) / tick;
         let due = |fill: i128| fill.max(self.longest) + self.ticks_up(2_000_000_000) + 1;
         let (early, late) = (due(fill - loose) - known, due(fill + loose) + known + 1);
         Maybe { yes: !back && passed >= early, no: back || passed < late }
     }
 
-    /// Undoes a take: gives back what of it the bucket would still have.
+    /// Undoes a take: gives back the tokens of it that the bucket would still have.
     pub(crate) fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
-        // The bucket is as it was at its stamp, if the reading is behind that.
+        // If the reading is behind the stamp, the bucket is as it was at its stamp.
         let reading = if self.at.is_some() { self.bounds(now).at } else { self.moment(now) };
         let passed = reading.tick - slot.since.tick;
         let shown = self.shown(passed);
@@ -302,14 +305,14 @@ impl Ideal {
             self.came(reading.earned.saturating_sub(earned), reading.earned)
         };
         let spilt = slot.before + earned - self.capacity();
-        // Known as well as what was there before, and what was earned since.
+        // It is known as well as the level before, and the earnings since.
         let ticks = slot.jumps + self.changes + 2;
         let ticks = if spilt + ticks * self.tick() > 0 { ticks } else { 0 };
         let more = (self.units(slot.n) - spilt.max(0)).max(0);
         self.give(now, more, ticks, committed)
     }
 
-    /// Another rate and burst, of the same period, from a reading of the clock on.
+    /// Sets another rate and burst, of the same period, from a reading of the clock on.
     pub(crate) fn set_quota(&mut self, now: u64, tokens: u64, burst: u64) {
         let then = self.moment(now);
         self.changed = Some(then.earned);

@@ -1,25 +1,25 @@
 //! The ideal bucket where one cannot tell which of two it is.
 //!
-//! What is given back is told to nobody. Within a tick of a full bucket, or of a place in line, only who sees the word
-//! knows whether it was committed. Then there are two ideals from there on, and each answer must be right of one of
-//! them; those of which it is wrong are gone.
+//! No answer tells whether tokens came back. Within a tick of a full bucket, or of a place in line,
+//! only the word tells whether that was committed. Then there are two ideals from there on. Each
+//! answer must be right for one of them, and the ideals for which it is wrong are dropped.
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
 use super::verbs::Slot;
 use super::{Ideal, Maybe};
 
-/// More are not followed.
+/// The most ideals that are followed.
 const MOST: usize = 8;
 
-/// One ideal, and what was taken from it that may be given back.
+/// One ideal, and its takes that may be given back.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) ideal: Ideal,
     pub(crate) slots: Vec<Slot>,
 }
 
-/// Never empty.
+/// The ideals that may be true, never none.
 #[derive(Clone, Debug)]
 pub(crate) struct Worlds(Vec<World>);
 
@@ -34,12 +34,12 @@ impl Worlds {
         Worlds(vec![World { ideal, slots: Vec::new() }])
     }
 
-    /// They are too many to be followed.
+    /// Returns whether the ideals are too many to be followed.
     pub(crate) fn are_lost(&self) -> bool {
         self.0.len() > MOST
     }
 
-    /// Holds an answer against each; it must be right of one.
+    /// Compares an answer with each ideal, and drops those for which it is wrong. One must be left.
     pub(crate) fn check(&mut self, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
         let mut wrong = None;
         self.0.retain_mut(|world| match answer(world) {
@@ -58,12 +58,12 @@ impl Worlds {
         &self.0[0].ideal
     }
 
-    /// What is so of each.
+    /// Changes each ideal.
     pub(crate) fn each(&mut self, change: impl FnMut(&mut World)) {
         self.0.iter_mut().for_each(change);
     }
 
-    /// Whether something may be so of any.
+    /// Returns whether something may be true of any ideal.
     pub(crate) fn may(&self, ask: impl Fn(&Ideal) -> Maybe) -> Maybe {
         let all = self.0.iter().map(|world| ask(&world.ideal));
         all.fold(Maybe { yes: false, no: false }, |one, other| Maybe {
@@ -72,12 +72,12 @@ impl Worlds {
         })
     }
 
-    /// Leaves those of which it may be `so`.
+    /// Keeps the ideals of which it may be `so`.
     pub(crate) fn is_so(&mut self, so: bool, ask: impl Fn(&Ideal) -> Maybe) {
         self.0.retain(|world| ask(&world.ideal).options().any(|option| option == so));
     }
 
-    /// `n` tokens are taken from each, and may be given back.
+    /// Makes a slot for `n` tokens of each ideal, which may be given back.
     pub(crate) fn slot(&mut self, now: u64, n: u64) {
         self.each(|World { ideal, slots }| slots.push(ideal.slot(now, n)));
     }
@@ -88,7 +88,7 @@ impl Worlds {
         });
     }
 
-    /// Gives `n` back to each. Whether that was `committed` may be seen.
+    /// Gives `n` back to each ideal. Whether that was `committed` may be visible.
     pub(crate) fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) {
         match committed {
             Some(_) => self.check(|world| world.ideal.refund(now, n, committed)),
@@ -99,7 +99,8 @@ impl Worlds {
         }
     }
 
-    /// What was taken is given back: if it is seen, whether it was found to be the last, and whether it was committed.
+    /// Gives a slot back. `seen` tells, if it is visible, whether the slot was found to be the
+    /// last, and whether that was committed.
     pub(crate) fn give_back(&mut self, now: u64, slot: usize, n: u64, seen: Option<(bool, bool)>) {
         if seen.is_some() {
             self.check(|World { ideal, slots }| ideal.give_back(now, &slots[slot], seen).map(|_| ()));
@@ -123,7 +124,7 @@ impl Worlds {
         self.forget(slot);
     }
 
-    /// Each goes on in all ways that it may.
+    /// Continues each ideal in all ways that are possible.
     fn split(&mut self, ask: impl Fn(&Ideal) -> Maybe, go: impl Fn(&mut World, bool) -> Result<(), String>) {
         for index in 0..self.0.len() {
             let may = ask(&self.0[index].ideal);

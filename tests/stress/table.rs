@@ -8,15 +8,15 @@ use tollgate::{Clock, Quota, RateLimiter, WhenFull};
 
 use super::{LIMIT, Random, Watchdog, counters};
 
-/// Four threads bring the same new keys at the same time, each in an order of its own. However they meet, each key has one
-/// place: it is granted exactly its burst, and counted once.
+/// Four threads bring the same new keys at the same time, each in an order of its own. However they
+/// meet, each key has one place: it is granted exactly its burst, and counted once.
 #[test]
 fn keys_that_enter_at_once_are_in_the_table_once() {
     const KEYS: u64 = 1_000;
     const BURST: u64 = 3;
     const ROUNDS: usize = 150;
     let (clock, _mock) = Clock::mock();
-    // Twice the places: hardly ever does one find no room. It is not granted then.
+    // The table has twice the places, so hardly any key finds no room. Such a key is denied.
     let limiters: Vec<_> = (0..ROUNDS)
         .map(|_| {
             let builder = RateLimiter::<u64>::builder(Quota::per_hour(BURST)).clock(clock.clone());
@@ -32,7 +32,7 @@ fn keys_that_enter_at_once_are_in_the_table_once() {
                 let mut random = Random(index);
                 for (limiter, granted) in limiters.iter().zip(granted.chunks(KEYS as usize)) {
                     start.wait();
-                    // All in the same order: so they meet.
+                    // All threads take the keys in the same order, so they meet.
                     for key in 0..KEYS {
                         for _ in 0..BURST {
                             granted[key as usize]
@@ -52,7 +52,8 @@ fn keys_that_enter_at_once_are_in_the_table_once() {
         turned_away += stats.refused_full;
         for (key, granted) in granted.iter().enumerate() {
             let granted = granted.load(Relaxed);
-            // Of twelve calls, three found it or made it, unless somebody slept who had the latch of its set.
+            // Three of twelve calls are granted, unless the thread with the latch of the set was
+            // descheduled.
             let least = if stats.refused_full > 0 { 0 } else { BURST };
             assert!(
                 (least..=BURST).contains(&granted),

@@ -1,4 +1,4 @@
-//! The verbs under threads: quotas that change, places in line, limits that are taken together.
+//! The verbs under threads: quotas that change, places in line, and limits that are taken together.
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
@@ -10,19 +10,20 @@ use tollgate::{Clock, Moment, Quota, RateLimiter, TokenBucket, all_of};
 
 use super::{Random, THREADS, make_way, oversubscribed};
 
-// Bursts that a minute without a grant does not fill, from empty: what came is what was granted and what is left, and
-// one token minted shows.
+// Bursts that a minute without a grant does not fill from empty. The earned tokens are the granted
+// and the remaining ones, so a minted token shows.
 const FAST: Quota = Quota::per_second(100_000).burst(8_000_000);
 const SLOW: Quota = Quota::per_second(1_000).burst(7_000_000);
 const CHANGES: usize = 400;
 
-/// Whole tokens of the fast quota in `t`.
+/// Returns the whole tokens of the fast quota in `t`.
 fn fast_tokens(t: Duration) -> u64 {
     u64::try_from(t.as_nanos() * u128::from(FAST.tokens()) / 1_000_000_000).expect("a short test")
 }
 
-/// Changes the quota to and fro, and tells the fewest and the most tokens that can have come meanwhile: while a
-/// change is under way either quota may be in force. Each change may count a tick, of half a token here, more or less.
+/// Changes the quota to and fro, and returns the fewest and the most tokens that can be earned
+/// meanwhile. During a change either quota may be in force. Each change may count a tick, of half a
+/// token here, more or less.
 fn change_every_millisecond(
     start: Moment,
     now: impl Fn() -> Moment,
@@ -31,7 +32,7 @@ fn change_every_millisecond(
     let rate = |quota: Quota| u128::from(quota.tokens());
     let (mut least, mut most, mut since, mut quota) = (0, 0, start, FAST);
     for _ in 0..CHANGES {
-        // How long it took is read from the clock.
+        // The clock tells how long it took.
         make_way(1_000);
         let before = now();
         let steady = rate(quota) * before.since(since).as_nanos();
@@ -42,7 +43,7 @@ fn change_every_millisecond(
         least += steady + rate(SLOW) * between;
         most += steady + rate(FAST) * between;
     }
-    // An even number of changes: the fast one is in force again.
+    // After an even number of changes the fast quota is in force again.
     assert_eq!(quota, FAST);
     let tokens = |came: u128| u64::try_from(came / 1_000_000_000).unwrap();
     let ticks = CHANGES as u64 / 2 + 1;
@@ -67,7 +68,7 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
             *came.lock().unwrap() = Some((changes, bucket.now()));
         },
     );
-    // Until this look the fast quota was in force.
+    // The fast quota was in force until this look.
     let (came, since) = came.into_inner().unwrap().unwrap();
     let (earliest, left, latest) = (bucket.now(), bucket.peek().remaining(), bucket.now());
     let more = |until: Moment| fast_tokens(until.since(since));
@@ -77,15 +78,18 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
     assert!(came.contains(&(granted + left)), "{granted} granted, {left} left of {came:?}");
 }
 
-/// Each thread has a key of its own, so that nobody else's commit makes one that was stopped start over. (Without the
-/// second look at the regime this passes all the same: what a mixed pair mints is not earned again. The models show it.)
+/// Each thread has a key of its own, so no other thread's commit makes a descheduled one start
+/// over.
+///
+/// The test passes even without the second load of the live terms: tokens that a mixed pair mints
+/// are not earned again. The models show the fault.
 #[test]
 fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
     const KEYS: usize = THREADS;
     let limiter = RateLimiter::<usize>::builder(FAST).start_empty().build();
     let start = limiter.now();
     for key in 0..KEYS {
-        // Takes nothing, but the key is known from here on.
+        // The call takes nothing, but makes the key known.
         assert!(limiter.try_acquire_n(&key, FAST.capacity()).is_err());
     }
     let known = limiter.now();
@@ -114,7 +118,7 @@ fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
     }
 }
 
-/// Several set at once: the quota that is in force in the end is the one that is told, and is kept from there on.
+/// Several threads set quotas at once. The last one in force is the one that is reported and kept.
 #[test]
 fn setters_at_once_leave_one_quota() {
     let (clock, mock) = Clock::mock();
@@ -151,8 +155,8 @@ fn setters_at_once_leave_one_quota() {
     }
 }
 
-/// Eight threads reserve, and drop one in three: those that commit never have more than the quota at the times they
-/// were promised.
+/// Eight threads reserve, and drop one reservation in three. At their promised times the committed
+/// ones never exceed the quota.
 #[test]
 fn places_in_line_are_disjoint() {
     const BURST: u64 = 10;
@@ -199,15 +203,15 @@ fn places_in_line_are_disjoint() {
     for (due, n) in &promised {
         level = (level + due - at).min(i128::from(BURST) * TOKEN) - i128::from(*n) * TOKEN;
         at = *due;
-        // Within one tick, less than a token.
+        // The promise is exact to one tick, less than a token.
         assert!(level > -TOKEN, "{n} tokens at {due} ns are {} ns early", -level);
     }
     println!("{} places", promised.len());
     assert!(promised.len() > 5_000, "{} places", promised.len());
 }
 
-/// Threads take from two limits at once while others take from the second alone: what was granted of each is what
-/// it lost, but for what came while it was held for somebody.
+/// Threads take from two limits at once while others take from the second alone. Each limit loses
+/// exactly the tokens that were granted of it.
 #[test]
 fn limits_that_are_taken_together_are_taken_all_or_none() {
     for round in 0..200 {
@@ -241,7 +245,7 @@ fn limits_that_are_taken_together_are_taken_all_or_none() {
                 }
             },
         );
-        // The clock stands still: nothing is earned, and nothing may be minted or lost.
+        // The clock stands still: no token is earned, and none may be minted or lost.
         let (both, alone) = (both.into_inner(), alone.into_inner());
         assert_eq!(two.peek(&7).remaining(), 300 - both - alone, "round {round}");
         assert_eq!(one.peek().remaining(), 1_000 - 2 * both, "round {round}");

@@ -1,12 +1,15 @@
 // promise: law
-//! No token is minted or lost while threads race, on clocks that differ, and while buckets come and go.
+//! No token is minted or lost while threads race, on clocks that differ, and while buckets come and
+//! go.
 //!
 //! # How the skew enters
 //!
-//! `width` is the most by which two threads' clocks differ. Readings of a run of length `T` on the shared time lie in a span of
-//! `T + width`, and the law holds for that span: `burst + rate * (T + width)`. A reading behind the last commit earns nothing.
-//! Eviction adds nothing as long as `width` is below the margin of 2 s: whoever finds a key evicted is behind the evictor by
-//! less than the bucket had been full.
+//! `width` is the most by which two threads' clocks differ. Readings of a run of length `T` on the
+//! shared time lie in a span of `T + width`. The law holds for that span:
+//! `burst + rate * (T + width)`. A reading behind the last commit earns nothing.
+//!
+//! Eviction adds nothing as long as `width` is below the margin of 2 s. A thread that finds its key
+//! evicted is behind the evictor by less time than the bucket had been full.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,10 +22,11 @@ use super::{Size, Store, counters, together, warm};
 const THREADS: usize = 8;
 const START: u64 = 1_000_000_000_000;
 
-/// What bare counters of different cores were seen to differ by; and what was seen of a machine in the field.
+/// Nanoseconds between bare counters of different cores, and between those of a machine in the
+/// field.
 const WIDTHS: [u64; 2] = [2_600, 1_600_000_000];
 
-/// Runs it at both skews.
+/// Runs the scenario at both skews.
 pub fn run(size: Size) {
     for (width, store) in WIDTHS.into_iter().flat_map(|width| Store::ALL.map(|store| (width, store))) {
         let lost = known(store, width, size.choose(300, 40_000, 400_000));
@@ -41,14 +45,14 @@ pub fn run(size: Size) {
     }
 }
 
-/// Buckets that are there: one of its own, and some of keys. They start empty and are never full, so what came was
-/// granted or is left, to the token. Tells how many races were lost.
+/// Races on known buckets: a single one, and some of keys. They start empty and are never full, so
+/// each earned token was granted or is left. Returns the number of lost races.
 fn known(store: Store, width: u64, decisions: u64) -> u64 {
     const KEYS: u64 = 3;
     // The skew is worth 2.6 tokens, or 1,600.
     let rate = if width < 1_000_000 { 1_000_000 } else { 1_000 };
     let quota = Quota::per_second(rate).burst(1 << 20);
-    // Half of what is asked for.
+    // Half of the requested tokens come.
     let step = 1_000_000_000 / rate / (KEYS + 1) / 2;
     let time = Skewed::at(START);
     set_skew(0);
@@ -80,7 +84,7 @@ fn known(store: Store, width: u64, decisions: u64) -> u64 {
         readings() - before - decisions
     });
 
-    // As whoever is furthest ahead sees it.
+    // The look has the skew of the thread that is furthest ahead.
     set_skew(spread(width, THREADS - 1, THREADS));
     let span = u128::from(time.now() - START + width / 2);
     let came = u64::try_from(span * u128::from(rate) / 1_000_000_000).expect("a short run");
@@ -97,12 +101,13 @@ fn known(store: Store, width: u64, decisions: u64) -> u64 {
     lost
 }
 
-/// A bucket that is spread, of which each thread takes as fast as it can while time goes on. It fills up between bouts, beside
-/// whatever is leased: so it is granted its burst each time and what comes in a bout, and never more.
+/// Each thread takes from a spread bucket as fast as it can while time goes on. The bucket fills up
+/// between bouts, but for its leases. So it is granted its burst each time and the earned tokens of
+/// a bout, and never more.
 fn leased(width: u64, decisions: u64) {
     const RATE: u64 = 1_000_000;
     const BURST: u64 = 20_000;
-    // Some thousands of takes, then long enough to fill it.
+    // A bout is some thousands of takes, and the pause fills the bucket.
     const BOUT: u64 = 30_000;
     const FILL: u64 = BURST * 1_000_000_000 / RATE;
     let time = Skewed::at(START);
@@ -125,8 +130,9 @@ fn leased(width: u64, decisions: u64) {
     set_skew(0);
     let (bouts, span) = (bouts.into_inner(), u128::from(time.now() - START + width));
     let most = BURST + u64::try_from(span * u128::from(RATE) / 1_000_000_000).expect("a short run") + 1;
-    // Leases leave room for three quarters. Where the skew is longer than a bout, only the thread that is furthest ahead
-    // sees time go on, and what comes while it waits for a processor may not fit.
+    // Leases leave room for three quarters. Where the skew is longer than a bout, only the thread
+    // that is furthest ahead sees time go on. Tokens that come while it waits for a processor may
+    // not fit.
     let least = if width < FILL && bouts > 1 { (bouts - 1) * BURST / 2 } else { BURST / 2 };
     println!("  spread, skew {width} ns: {granted} granted of {most} in {bouts} bouts");
     assert!((least..=most).contains(&granted), "{granted} granted, not {least} to {most}");
@@ -134,7 +140,7 @@ fn leased(width: u64, decisions: u64) {
 
 const KEYS: u64 = 256;
 const ROOM: usize = 192;
-/// No key is without a place.
+/// Room for every key.
 const AMPLE: usize = 1_000;
 const BURST: u64 = 5;
 const TOKEN: u64 = 10_000_000_000;
@@ -143,12 +149,13 @@ const LEAP: u64 = 60_000_000_000;
 /// Decisions between two leaps: enough to empty nearly every bucket.
 const BETWEEN: u64 = KEYS * 12;
 
-/// Time leaps while the threads decide, so far that every bucket is full and may be evicted: by those who sweep, and by
-/// the hand that makes room, since not all keys have any. Meanwhile each key comes back. Tells how many were evicted.
+/// Time leaps while the threads decide, so far that every bucket is full and may be evicted: by a
+/// sweep, or by the ring's hand, as not all keys have room. Meanwhile each key comes back. Returns
+/// the number of evictions.
 ///
-/// The ideal bucket earns one burst in a leap, and within one, where the skew is worth less than a token, nothing. So
-/// that is what a key may be granted. It is less than the law says of the same span, by the margin that is lost in each
-/// leap.
+/// The ideal bucket earns one burst in a leap. Within a leap it earns nothing, as the skew is worth
+/// less than a token. A key may be granted that sum, which is below the law of the same span by the
+/// margin lost in each leap.
 fn evictions(store: Store, width: u64, policy: WhenFull, room: usize, leaps: u64) -> u64 {
     assert!(width < TOKEN && LEAP > BURST * TOKEN + 2_000_000_000 + width);
     let quota = Quota::every(std::time::Duration::from_nanos(TOKEN)).burst(BURST);

@@ -1,5 +1,5 @@
 // promise: law
-//! A bucket whose clock stands still grants exactly its burst, to however many.
+//! A bucket whose clock stands still grants exactly its burst, to any number of threads.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use super::{Over, Size, Store, counters, together, warm};
 const THREADS: usize = 16;
 const START: u64 = 1_000_000_000_000;
 
-/// Runs it for small bursts and large ones.
+/// Runs the scenario for small bursts and large ones.
 pub fn run(size: Size) {
     for (burst, rounds) in [
         (1, size.choose(200, 400, 1_000)),
@@ -37,7 +37,7 @@ pub fn run(size: Size) {
         });
 
         let limiters = Store::ALL.map(|store| {
-            // Two keys a round.
+            // Two keys for each round.
             let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
             (store, store.room(builder, 4_000).build())
         });
@@ -51,19 +51,19 @@ pub fn run(size: Size) {
             });
         }
 
-        // A limiter a round: keys without room share what they have.
+        // Each round has a limiter, since keys without room share buckets.
         let outside: Vec<_> = (0..rounds)
             .map(|_| RateLimiter::<u64>::builder(quota).clock(clock.clone()).max_keys(0).build())
             .collect();
         for limiter in &outside {
-            // It makes what they share, and is given back.
+            // The reservation makes the shared buckets, and is given back.
             drop(limiter.reserve(&0, 1));
         }
         drain("a key without room", rounds, burst, |round, _| {
             u64::from(outside[round].try_acquire(&(round as u64)).is_ok())
         });
 
-        // A debt of one burst is allowed, unless told otherwise.
+        // A debt of one burst is allowed by default.
         let mixed = buckets();
         drain("a bucket by all verbs", rounds, 2 * burst, |round, random| {
             by_any(&mixed[round], burst, random)
@@ -97,20 +97,20 @@ fn swept(limiter: &RateLimiter<u64>, work: impl FnOnce()) {
     });
 }
 
-/// Takes by any verb, and where that takes nothing, a single token. 0 means that no more can be owed, either.
+/// Takes by any verb, or else a single token. Returns 0 when no more can be owed, either.
 fn by_any(target: &impl Target, burst: u64, random: &mut Random) -> u64 {
     let n = 1 + random.below(burst.min(7));
     let taken = match random.below(4) {
         0 => target.take(n).map_or(0, |granted| granted.tokens()),
         1 => target.up_to(n).tokens(),
-        // It comes to more than was estimated.
+        // The cost is more than the estimate.
         2 => target.hold(n).map_or(0, |hold| n + 2 - hold.settle(n + 2)),
         _ => target.reserve(n).map_or(0, |reservation| reservation.commit().tokens()),
     };
     if taken > 0 { taken } else { target.reserve(1).map_or(0, |reservation| reservation.commit().tokens()) }
 }
 
-/// The threads take until each is refused, in one round after another.
+/// Lets the threads take until each is refused, in one round after another.
 fn drain(what: &str, rounds: u64, holds: u64, take: impl Fn(usize, &mut Random) -> u64 + Sync) {
     let (granted, start) = (counters(rounds as usize), Barrier::new(THREADS));
     let shares = counters(THREADS);

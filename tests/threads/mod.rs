@@ -1,4 +1,4 @@
-//! Scenarios with threads, for `tests/stress.rs` and for the package `verify`: what is run, in which size.
+//! Scenarios with threads, in several sizes, for `tests/stress.rs` and for the package `verify`.
 
 pub mod conservation;
 pub mod drain;
@@ -13,14 +13,14 @@ use std::thread;
 
 use tollgate::{Builder, RateLimiter};
 
-/// How much of it.
+/// The length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// For `cargo test`, and for an interpreter of machine code, some fifty times slower.
     Small,
-    /// Seconds.
+    /// A run of seconds.
     Quick,
-    /// A minute or two.
+    /// A run of a minute or two.
     Full,
 }
 
@@ -34,7 +34,7 @@ impl Size {
     }
 }
 
-/// Where a limiter has its buckets, and whether it spreads those that are contended.
+/// The store of a limiter's buckets, and whether it spreads contended ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Map,
@@ -46,7 +46,7 @@ pub(crate) enum Store {
 impl Store {
     pub(crate) const ALL: [Store; 4] = [Store::Map, Store::Table, Store::MapSpread, Store::TableSpread];
 
-    /// With room for so many keys; a table has some more.
+    /// Gives the builder room for `keys` keys. A table has room for some more.
     pub(crate) fn room<K, S>(self, builder: Builder<K, S>, keys: usize) -> Builder<K, S> {
         match self {
             Store::Map => builder.max_keys(keys),
@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    /// Keys that are held then, at most.
+    /// Returns the most keys that are held then.
     pub(crate) fn places(self, keys: usize) -> usize {
         match self {
             Store::Map | Store::MapSpread => keys,
@@ -65,7 +65,7 @@ impl Store {
     }
 }
 
-/// Runs `work` on so many threads, and sums what they return.
+/// Runs `work` on `threads` threads, and sums their results.
 fn together(threads: usize, work: impl Fn(usize) -> u64 + Sync) -> u64 {
     let work = &work;
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn together(threads: usize, work: impl Fn(usize) -> u64 + Sync) -> u64 {
     })
 }
 
-/// Says that it is over, even if what it stands beside panics.
+/// Sets a flag when it is dropped, also by a panic.
 pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -83,8 +83,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Makes what a limiter makes once, by a key that is used for nothing else. ThreadSanitizer does not see into std, and would
-/// call a race what a `OnceLock` has ordered.
+/// Makes a limiter's lazy parts by a key that is used for nothing else. ThreadSanitizer does not
+/// see into std, and would report a race on memory that a `OnceLock` has ordered.
 fn warm(limiter: &RateLimiter<u64>) {
     assert!(limiter.try_acquire(&u64::MAX).is_ok());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,7 +16,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// Lets others go first, now and then.
+    /// Lets other threads go first, now and then.
     pub fn stumble(&mut self) {
         match self.below(200) {
             0..4 => thread::yield_now(),

@@ -1,11 +1,13 @@
-//! A clock that threads move and disagree about, and that lets others go first.
+//! A clock that threads move and disagree about, and that lets other threads go first.
 //!
-//! Each thread reads one shared time with a skew of its own, as cores with unsynchronised counters do. The reading
-//! falls between the load of a bucket's word and its compare-and-swap, so this is also where a thread stumbles: it
-//! yields before it looks, or after, when its reading is about to become old.
+//! Each thread reads one shared time with a skew of its own, as cores with unsynchronised counters
+//! do. The reading falls between the load of a bucket's word and its compare-and-swap. So this is
+//! also where a thread stumbles: it yields before its reading, or after, when the reading is about
+//! to become old.
 //!
-//! Readings are counted for each thread. A decision on a bucket that is there reads the clock once, and once more for
-//! each race it loses. So readings less decisions are lost races, seen without a counter in the crate.
+//! Readings are counted for each thread. A decision on a known bucket reads the clock once, and
+//! once more for each race it loses. So readings less decisions are lost races, without a counter
+//! in the crate.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use tollgate::Clock;
 
 use super::random::Random;
 
-/// A thread yields once in so many readings.
+/// Readings for each yield of a thread.
 const STUMBLES: u64 = 32;
 
 thread_local! {
@@ -31,13 +33,13 @@ thread_local! {
 pub struct Skewed(Arc<AtomicU64>);
 
 impl Skewed {
-    /// A clock at some reading, which should be above every skew.
+    /// Returns a clock at some reading, which should be above every skew.
     #[must_use]
     pub fn at(nanos: u64) -> Skewed {
         Skewed(Arc::new(AtomicU64::new(nanos)))
     }
 
-    /// The clock as limiters read it.
+    /// Returns the clock as limiters read it.
     #[must_use]
     pub fn clock(&self) -> Clock {
         let shared = Arc::clone(&self.0);
@@ -55,7 +57,7 @@ impl Skewed {
         })
     }
 
-    /// The time without any skew.
+    /// Returns the time without any skew.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.0.load(SeqCst)
@@ -67,20 +69,21 @@ impl Skewed {
     }
 }
 
-/// The skew of this thread from here on, in nanoseconds, and how it stumbles.
+/// Sets the skew of this thread from here on, in nanoseconds, and the pattern of its stumbles.
 pub fn set_skew(skew: i64) {
     SKEW.set(skew);
     STUMBLE.set(Random(skew as u64));
 }
 
-/// The skew of one of `threads`: they are spread evenly over `width`, half of them behind and half ahead.
+/// Returns the skew of one of `threads`: evenly spread over `width`, half of them behind and half
+/// ahead.
 #[must_use]
 pub fn spread(width: u64, index: usize, threads: usize) -> i64 {
     let (width, index, last) = (width as i64, index as i64, threads as i64 - 1);
     width * index / last - width / 2
 }
 
-/// Readings that this thread has taken.
+/// Returns the number of readings that this thread has taken.
 #[must_use]
 pub fn readings() -> u64 {
     READINGS.get()

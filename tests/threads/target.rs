@@ -1,4 +1,4 @@
-//! A bucket of its own, or that of a key: the verbs that both have.
+//! The verbs that a single bucket and a key of a limiter both have.
 
 use tollgate::{Denied, Granted, Hold, RateLimiter, Reservation, TokenBucket};
 

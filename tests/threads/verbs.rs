@@ -1,7 +1,8 @@
-//! Everything that can be called, called at once: for a sanitizer to look at.
+//! Every call at once: for a sanitizer to look at.
 //!
-//! Quotas change, plans are made, keys are forgotten, a janitor sweeps. What can be said of the tokens is the law with the
-//! fastest quota and the largest burst, with a burst more for each time a key was forgotten, and what was given back.
+//! Quotas change, plans are made, keys are removed, and a janitor sweeps. The tokens keep the law
+//! with the fastest quota and the largest burst. It allows a burst more for each time a key was
+//! removed, and the refunds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,7 +25,7 @@ const FAST: Quota = Quota::per_second(100).burst(20);
 const GOLD: Quota = Quota::per_second(200).burst(40);
 const DEBT: u64 = 15;
 
-/// What a bucket gave, and what it may have given beside its quota.
+/// The tokens that a bucket granted, and those that it may grant beside its quota.
 #[derive(Default)]
 struct Account {
     taken: AtomicU64,
@@ -33,7 +34,8 @@ struct Account {
 }
 
 impl Account {
-    /// Holds the account against the law. A change of quota may count a tick, which is less than a token.
+    /// Checks the account against the law. A change of quota may count a tick, which is less than a
+    /// token.
     fn settle(self, what: &str, most: Quota, span: u64, changes: u64) {
         let [taken, given_back, forgotten] =
             [self.taken, self.given_back, self.forgotten].map(AtomicU64::into_inner);
@@ -43,7 +45,7 @@ impl Account {
     }
 }
 
-/// Runs it without room for all keys, under each policy that counts what it grants.
+/// Runs the scenario without room for all keys, under each policy that counts its grants.
 pub fn run(size: Size) {
     for store in Store::ALL {
         for policy in [WhenFull::Share, WhenFull::Deny] {
@@ -60,8 +62,8 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
     let limiter = limiter.max_debt(DEBT).expect("it fits").when_full(policy);
     let limiter = store.room(limiter, ROOM).build();
     warm(&limiter);
-    // For the same reason the buckets that a plan's keys share are made here; and what takes a lock, another quota or
-    // plan, is done by one thread below.
+    // For the same reason the shared buckets of a plan are made here. One thread below makes the
+    // calls that lock: new quotas and plans.
     let gold = limiter.plan(GOLD).expect("there is headroom");
     assert!(limiter.try_acquire_as(&0, 1, &gold).is_ok());
     let janitor = limiter.janitor(Duration::from_millis(1));
@@ -84,7 +86,7 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
                 }
                 4..8 if index == 0 => gold = limiter.plan(GOLD).expect("there is headroom"),
                 2 => drop(limiter.evict_idle()),
-                // Whoever is granted a token after it need not have been told.
+                // A caller that is granted a token after the removal need not see this count.
                 3 => {
                     keyed[key as usize].forgotten.fetch_add(1, Relaxed);
                     limiter.remove(&key);
@@ -95,9 +97,9 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
                     }
                     limiter.clear();
                 }
-                // Long enough to be evicted.
+                // Time enough for evictions.
                 4 => time.advance(3_000_000_000),
-                // Off by those who are about to change it.
+                // The count is off by the threads that are about to change it.
                 5 => assert!(limiter.len() <= 2 * ROOM && limiter.stats().keys <= 2 * ROOM),
                 6..20 => {
                     let taken = limiter.try_acquire_as(&key, 2, &gold).map_or(0, |granted| granted.tokens());
@@ -137,14 +139,14 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
     assert!(stats.keys <= store.places(ROOM) && stats.evicted > 0 && changes > 0, "{stats:?}");
 }
 
-/// One verb that both faces have.
+/// Calls one verb that both faces have.
 fn call(target: &impl Target, account: &Account, random: &mut Random) {
     let n = 1 + random.below(4);
     let taken = match random.below(6) {
         0 => target.take(n).map_or(0, |granted| granted.tokens()),
         1 => target.up_to(n).tokens(),
         2 => target.reserve(n).map_or(0, |reservation| reservation.commit().tokens()),
-        // Given back, or lost.
+        // The tokens come back, or are lost.
         3 => target.reserve(n).map_or(0, |reservation| {
             drop(reservation);
             0

@@ -1,4 +1,4 @@
-//! A hang is a failure: it ends the process instead of holding it up for ever.
+//! A timer that ends a hanging process, so that a hang is a failure.
 
 use std::io::{self, Write};
 use std::process;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Aborts the process, with a message, unless it is dropped in time. The time should be generous: it is no verdict on
-/// speed.
+/// Aborts the process with a message, unless it is dropped in time. The time should be generous: it
+/// is no verdict on speed.
 #[derive(Debug)]
 pub struct Watchdog {
     over: Arc<AtomicBool>,
@@ -16,7 +16,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches `what` for so many seconds.
+    /// Watches `what` for `seconds` seconds.
     #[must_use]
     pub fn of(what: &str, seconds: u64) -> Watchdog {
         let over = Arc::new(AtomicBool::new(false));
@@ -25,7 +25,7 @@ impl Watchdog {
         let thread = thread::spawn(move || {
             while !watched.load(Relaxed) {
                 let Some(left) = until.checked_duration_since(Instant::now()) else {
-                    // Not by `eprintln`: the output of a test is kept until its end.
+                    // `eprintln` would be captured until the end of the test.
                     let _ = writeln!(io::stderr(), "{what} hangs: it was not over after {seconds} s");
                     process::abort();
                 };

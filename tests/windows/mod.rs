@@ -1,4 +1,4 @@
-//! A window of each key beside one that is spelled out, at steps that a source of numbers chooses.
+//! Windows of keys beside windows that are spelled out, at steps that a source of numbers chooses.
 
 mod spelled;
 
@@ -15,7 +15,7 @@ pub(crate) use spelled::{Kind, Spelled};
 
 /// Keys of a limiter.
 const KEYS: u64 = 4;
-/// The source of the numbers that choose: each below a bound.
+/// A source of numbers, each below a bound.
 pub(crate) type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 pub(crate) const KINDS: [Kind; 4] = [Kind::FirstUse, Kind::Aligned, Kind::Sliding(0), Kind::Weighted];
@@ -124,7 +124,7 @@ pub(crate) struct Walk {
     period: u64,
     limit: u64,
     top: u64,
-    /// Whether limits are changed and tokens come back: then no law holds of the log.
+    /// Whether limits change and tokens come back: then no law holds of the log.
     changes: bool,
 }
 
@@ -166,7 +166,7 @@ impl Walk {
 
     /// Returns whether no stamp wraps within `by` more nanoseconds, without a grant to its key.
     ///
-    /// The range of a stamp is at least 64 periods. A 64th of it is that of a clock that was set
+    /// The range of a stamp is at least 64 periods. A 64th of it counts as a clock that was set
     /// back. After that time a key may wait for tokens that it used then.
     fn stamps_are_known(&self, by: u64) -> bool {
         let oldest = self.spelled.iter().filter_map(|spelled| spelled.log.last()).map(|(at, _)| *at).min();
@@ -333,7 +333,7 @@ impl Walk {
         assert!(reset.is_zero() || spelled.used(full - 1) > 0, "{spelled:?} until {full}");
     }
 
-    /// Holds the laws of the table in the docs against the log of all grants.
+    /// Checks the laws of the table in the docs on the log of all grants.
     fn holds_its_law(&self, spelled: &Spelled) {
         let Walk { now, period, .. } = self;
         match self.kind {

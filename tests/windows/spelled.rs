@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     FirstUse,
     /// Aligned to multiples of the period.
     Aligned,
-    /// In this number of sub-windows.
+    /// The number of sub-windows.
     Sliding(u64),
     Weighted,
 }
@@ -41,7 +41,7 @@ impl Spelled {
     fn index(&self, at: u64) -> u64 {
         let times = |many: u64| (u128::from(at) * u128::from(many) / u128::from(self.period)) as u64;
         match self.kind {
-            // Once per window, numbered by its start.
+            // One count for each window, numbered by its start.
             Kind::FirstUse => match times(PARTS) {
                 tick if tick - self.start <= PARTS && !self.counts.is_empty() => self.start,
                 tick => tick,

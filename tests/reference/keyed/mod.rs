@@ -1,11 +1,13 @@
-//! Many keys: a small limiter, floods, evictions, all policies, on a clock that is moved both ways, against an exact bucket
-//! for each key that is held and for each that is shared.
+//! A small limiter of many keys, with floods, evictions and all policies, on a clock that is moved
+//! both ways. There is an exact bucket for each held key and for each shared bucket.
 //!
-//! Whether a key is held is seen from outside: a look that finds its entry compares its key. So it is known after each
-//! step who was evicted, and that they might be; that a new key was turned away only for want of room; and which
-//! bucket an answer must be of. A table calls no code of keys: there it is known by what is counted (`keyed/table.rs`).
-//! A key is asked for under its own quota and under plans. Plans are made before and after changes of
-//! quota.
+//! A look at a held key compares the key, which tells from outside that it is held. So after each
+//! step the evicted keys are known, and that they might be evicted. It is also known that a new key
+//! was turned away only for want of room, and which bucket gave an answer. A table calls no code of
+//! keys: there the counts tell (`keyed/table.rs`).
+//!
+//! A key is asked for under its own quota and under plans. Plans are made before and after changes
+//! of quota.
 
 #![allow(dead_code, reason = "not every user of the reference has keys")]
 
@@ -21,7 +23,7 @@ use super::steps::{Amount, Move, Scale, counted, near, quota};
 use super::time::{LAST, Time};
 use super::{Asked, Ideal, Unit};
 
-/// Half of the least range that a stamp has, in nanoseconds.
+/// Half of the least range of a stamp, in nanoseconds.
 const STRAIGHT: u64 = 1 << 45;
 
 #[derive(Debug)]
@@ -29,11 +31,11 @@ pub(crate) struct Case {
     pub(crate) quota: Asked,
     pub(crate) policy: WhenFull,
     pub(crate) max_keys: usize,
-    /// In a table, not in a map.
+    /// Whether the store is a table.
     pub(crate) inline: bool,
     pub(crate) hasher: Alike,
     pub(crate) initial: Option<Amount>,
-    /// Plans are made: how many times the rate and the burst there is room for.
+    /// The multiples of the rate and the burst that plans have room for, if any.
     pub(crate) plans: Option<(u8, u8)>,
     pub(crate) start: u64,
     pub(crate) steps: Vec<(Move, u64, Pace, Verb)>,
@@ -45,7 +47,7 @@ pub(crate) enum Pace {
     Own,
     /// One of the latest plans, counted back from 1.
     Plan(u8),
-    /// A plan that is made for it, of times the rate and the burst.
+    /// A plan that is made for the step, of multiples of the rate and the burst.
     NewPlan(u8, u8),
 }
 
@@ -64,25 +66,25 @@ pub(crate) enum Verb {
     TakePinned(Amount),
     UpTo(Amount),
     Reserve(Amount, End),
-    /// And settled at once.
+    /// A hold that is settled at once.
     Hold(Amount, Amount),
     Refund(Amount),
     Peek,
     Remove,
     Clear,
     EvictIdle,
-    /// So many new keys.
+    /// A number of new keys.
     Flood(u8),
     SetQuota(u8, u8),
 }
 
 impl Case {
-    /// Tokens that a key starts with, if not full.
+    /// Returns the initial tokens of a key, if not full.
     fn initial(&self) -> Option<u64> {
         self.initial.map(|n| n.of(self.quota.2))
     }
 
-    /// The limiter, and its unit.
+    /// Returns the limiter, its unit and its clock.
     fn build(&self) -> Option<(Limiter, Unit, Time)> {
         let own = counted(self.quota)?;
         let (clock, time) = Time::at(self.start);
@@ -100,7 +102,7 @@ impl Case {
         Some((builder.build(), unit, time))
     }
 
-    /// The evictions that there were.
+    /// Runs the case, and returns the number of evictions.
     pub(crate) fn run(&self) -> u64 {
         let Some((limiter, unit, time)) = self.build() else { return 0 };
         let (tokens, period, burst) = self.quota;
@@ -113,7 +115,7 @@ impl Case {
         let mut refused: Option<(u64, Verb, u64)> = None;
         for &(by, key, pace, verb) in &self.steps {
             let before = model.time.now();
-            // As in the target `bucket`: under plans the clock is off by hours, not by years.
+            // Under plans the clock is off by hours, not by years, as in the target `bucket`.
             let by = if self.plans.is_some() { by.of_hours() } else { by };
             model.time.go_to(model.scale.moved(before, by));
             let now = model.time.now();

@@ -1,4 +1,5 @@
-//! What is known of a limiter from outside: who is held, with which bucket, and who shares one.
+//! The state of a limiter as seen from outside: the held keys with their buckets, and the shared
+//! buckets.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +18,11 @@ const MOST_CHANGES: usize = 16;
 const MOST_PLANS: usize = 8;
 /// New keys that the floods of one case bring.
 const MOST_FLOODED: usize = 96;
-/// A bucket is evicted that has been full for this long.
+/// The time for which a bucket must be full to be evicted.
 const MARGIN: u64 = 2_000_000_000;
-/// Keys of one hash that are held.
+/// The most keys of one hash that are held.
 const MOST_ALIKE: usize = 8;
-/// Entries that a call looks at while none can be due.
+/// The entries that a call looks at while none can be due.
 const LOOKS_AT_REST: usize = 4;
 
 pub(super) struct Key {
@@ -29,7 +30,7 @@ pub(super) struct Key {
     pub(super) worlds: Worlds,
     /// New keys that were turned away while it had to be evicted.
     passed_over: usize,
-    /// It may be one of those that have gone from a table.
+    /// Whether it may be one of the keys that have gone from a table.
     pub(super) doubtful: bool,
 }
 
@@ -41,19 +42,19 @@ struct Made {
     quota: Asked,
 }
 
-/// A bucket that keys share: by the least of them, and by the plan's quota if they are under one.
+/// A bucket that keys share: the least of them, and the plan's quota if they are under one.
 pub(super) type Share = (u64, Option<Asked>);
 
-/// Which bucket a step was on.
+/// The bucket of a step.
 pub(super) enum Place {
-    /// That of a key that is held, by its place among them.
+    /// The bucket of a held key, by its index.
     Own(usize),
     Shared(Share),
-    /// None, and it was denied for that.
+    /// No bucket, and the key was denied for that.
     Denied,
-    /// None, and it was allowed.
+    /// No bucket, and the key was allowed.
     Allowed,
-    /// Nothing was to be taken of any.
+    /// No bucket: the step could take nothing.
     Vain,
 }
 
@@ -64,17 +65,17 @@ pub(super) struct Model {
     pub(super) inline: bool,
     hasher: Alike,
     initial: Option<u64>,
-    /// What no key has used yet.
+    /// The bucket of a key that was never used.
     unused: Worlds,
     pub(super) held: Vec<Key>,
-    /// Of those that are held by a table as far as is known, so many are not.
+    /// Evicted keys of a table that are still in `held`, as they are not yet known.
     pub(super) gone: usize,
-    /// Places of a table that were left, at some time.
+    /// Places of a table that removed keys have left, at some time.
     pub(super) left: usize,
     shared: BTreeMap<Share, Worlds>,
     pub(super) time: Time,
-    /// The clock has never gone back, nor through a stamp's range. (Once it has, a key without room is told when a place is due at
-    /// the earliest.)
+    /// Whether the clock has never gone back, nor through a stamp's range. (Once it has, a key
+    /// without room is told the earliest time at which a place may be due.)
     pub(super) straight: bool,
     quota: Asked,
     made: Vec<Made>,
@@ -82,18 +83,18 @@ pub(super) struct Model {
     under: Option<Made>,
     unit: Unit,
     pub(super) scale: Scale,
-    /// When the quota last changed.
+    /// The time of the latest change of quota.
     changed: Option<u64>,
     changes: usize,
     flooded: usize,
-    /// New keys in a row that were turned away while fewer were held than there is room for.
+    /// New keys in a row that were turned away while there was room.
     turned_away: usize,
     pub(super) evicted: u64,
     /// Decisions shared, refused and allowed for want of room.
     pub(super) counts: [u64; 3],
 }
 
-/// Tokens of a key, under a plan or the own quota.
+/// Returns tokens of a key, under a plan or the own quota.
 fn asked<'a>(
     limiter: &'a Limiter,
     under: Option<&'a Made>,
@@ -150,7 +151,7 @@ impl Model {
         held.chain(self.shared.values_mut()).chain([&mut self.unused])
     }
 
-    /// The next steps are at this pace.
+    /// Puts the next steps at this pace.
     pub(super) fn ask_at(&mut self, pace: Pace) {
         match pace {
             Pace::Own => self.ask_under(None),
@@ -178,12 +179,13 @@ impl Model {
         }
     }
 
-    /// Tokens of a full bucket at the pace of the step.
+    /// Returns the tokens of a full bucket at the pace of the step.
     fn burst(&self) -> u64 {
         self.under.map_or(self.quota, |made| made.quota).2
     }
 
-    /// Whether a wait of the key's bucket is exact. Under a plan it is not where it outlasts the stamp's range.
+    /// Returns whether a wait of the key's bucket is exact. Under a plan it is not if it outlasts
+    /// the stamp's range.
     pub(super) fn is_exact(&mut self, key: u64, wait: u64) -> bool {
         let (key, now) = (self.known_as(key), self.time.now());
         let held = self.find(key);
@@ -191,7 +193,8 @@ impl Model {
         plain || self.worlds_of(key, held).any().is_straight_until(now, now.saturating_add(wait))
     }
 
-    /// Does it, and holds it and a look against the ideal. The wait of what was refused by the key's own bucket.
+    /// Takes a step, and compares it and a look with the ideal. Returns the wait of a refusal by
+    /// the key's own bucket.
     pub(super) fn step(&mut self, key: u64, verb: Verb) -> Option<u64> {
         let (key, burst) = (self.known_as(key), self.burst());
         let wait = match verb {
@@ -199,7 +202,7 @@ impl Model {
             Verb::TakePinned(n) => self.take(key, n.of(burst), true),
             Verb::UpTo(n) => self.up_to(key, n.of(burst)),
             Verb::Reserve(n, end) => self.reserve(key, n.of(burst), end),
-            // There must be something to settle.
+            // A hold of 0 tokens has nothing to settle.
             Verb::Hold(n, actual) => self.hold(key, n.of(burst).max(1), actual.of(burst)),
             Verb::Refund(n) => self.refund(key, n.of(burst)),
             Verb::Peek => None,
@@ -215,7 +218,7 @@ impl Model {
         wait
     }
 
-    /// Keys of one hash are one key to a table.
+    /// Returns the key as the limiter knows it: keys of one hash are one key to a table.
     fn known_as(&self, key: u64) -> u64 {
         if self.inline { self.hasher.of(key) } else { key }
     }
@@ -224,12 +227,12 @@ impl Model {
         self.held.iter().position(|held| held.key == key)
     }
 
-    /// What the key shares while it is not held.
+    /// Returns the bucket that the key shares while it is not held.
     pub(super) fn share(&self, key: u64) -> Share {
         (sharer(self.hasher, key), self.under.map(|made| made.quota))
     }
 
-    /// Tokens of a key, at the pace of the step.
+    /// Returns tokens of a key, at the pace of the step.
     fn asked<'a>(&'a self, probe: &'a Probe, n: u64) -> KeyLimit<'a, u64, Probe, Alike> {
         asked(&self.limiter, self.under.as_ref(), probe, n)
     }
@@ -244,11 +247,12 @@ impl Model {
         let held = self.find(key);
         let found = if self.inline { held.is_some() } else { probe.found.get() };
         assert_eq!((found, probe.made.get()), (held.is_some(), false), "{key}");
-        // Changes nothing, not even of who was never used.
+        // A look changes nothing, not even a bucket that was never used.
         self.worlds_of(key, held).check(|world| world.ideal.take(now, 0, seen));
     }
 
-    /// Those of its own bucket, of the shared one, or of one that was never used.
+    /// Returns the ideals of the key's own bucket, of the shared one, or of one that was never
+    /// used.
     fn worlds_of(&mut self, key: u64, held: Option<usize>) -> &mut Worlds {
         let share = self.share(key);
         match held {
@@ -267,7 +271,7 @@ impl Model {
         assert_eq!(stats.overruled, 0);
     }
 
-    /// Whether an evictor may have taken a key, and whether it must.
+    /// Returns whether an evictor may have taken a key, and whether it must.
     pub(super) fn idle(&self, worlds: &Worlds) -> (bool, bool) {
         let now = self.time.now();
         let calm = self.changed.is_none_or(|changed| now >= changed.saturating_add(MARGIN));
@@ -275,7 +279,8 @@ impl Model {
         (calm && idle.yes, calm && !idle.no)
     }
 
-    /// Those that are gone were full for the margin; of those that are not, one cannot be sure that they were.
+    /// Drops the evicted keys, which must have been full for the margin. The kept ones may have
+    /// been full as well.
     fn note_evicted(&mut self, all: bool) -> usize {
         assert!(!self.inline, "a table shows no keys");
         let now = self.time.now();
@@ -302,7 +307,7 @@ impl Model {
         evicted
     }
 
-    /// The bucket of a step that is done; `vain` if it could take nothing.
+    /// Returns the bucket of a step that is done; `vain` if it could take nothing.
     fn place(&mut self, probe: &Probe, vain: bool) -> Place {
         if self.inline {
             return self.place_in_table(probe.key, vain);
@@ -323,7 +328,7 @@ impl Model {
         self.without_place(probe.key)
     }
 
-    /// What becomes of a key that finds no room.
+    /// Counts a key that finds no room, by the policy.
     pub(super) fn without_place(&mut self, key: u64) -> Place {
         match self.policy {
             WhenFull::Deny => {
@@ -343,11 +348,11 @@ impl Model {
         }
     }
 
-    /// A bucket at its first use: as the shared one stands, or as all start.
+    /// Returns a bucket at its first use: a copy of the shared one, or a new one.
     fn begun(&self, key: u64) -> Worlds {
         if let Some(shared) = self.shared.get(&self.share(key)) {
             let mut begun = shared.clone();
-            // What was taken from that one does not come back to this one.
+            // Tokens that were taken from the shared bucket do not come back to this one.
             begun.each(|world| world.slots.clear());
             return begun;
         }
@@ -379,12 +384,13 @@ impl Model {
         Place::Own(self.held.len() - 1)
     }
 
-    /// What the hand has passed over until now does not count.
+    /// Forgets the keys that the hand has passed over until now.
     pub(super) fn begin_a_turn(&mut self) {
         self.held.iter_mut().for_each(|held| held.passed_over = 0);
     }
 
-    /// A new key finds room that there is: at once, or after a whole turn of a few looks a call.
+    /// Checks that a new key finds the room there is: at once, or after a whole turn of a few looks
+    /// a call.
     fn was_without_room(&mut self, key: u64) {
         if self.alike(key) >= MOST_ALIKE {
             return;
@@ -400,7 +406,7 @@ impl Model {
         }
     }
 
-    /// Holds an answer against the bucket that it is of.
+    /// Compares an answer with its bucket.
     fn check(&mut self, key: u64, place: &Place, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
         match *place {
             Place::Own(index) => self.held[index].worlds.check(answer),
@@ -426,7 +432,8 @@ impl Model {
         let place = self.place(probe, n == 0 || n > burst);
         if let Place::Denied | Place::Allowed = place {
             self.without_bucket(&place, n, decision);
-            // When it is told to, it gets a place of a table, with a bucket that was never used.
+            // A key that is told to come back gets a place of a table, with a bucket that was never
+            // used.
             let exact = self.inline && self.initial.is_none() && self.straight;
             return decision.err().filter(|_| exact).and_then(|refused| refused.retry_after().map(nanos));
         }
@@ -435,13 +442,13 @@ impl Model {
         answer.retry_after.filter(|_| !self.others_take(&place))
     }
 
-    /// Whether other keys take of this bucket: those that have left a table without being seen are asked for after each
-    /// step, and may share it.
+    /// Returns whether other keys take of this bucket. Keys that have left a table unseen are asked
+    /// for after each step, and may share it.
     fn others_take(&self, place: &Place) -> bool {
         self.inline && matches!(place, Place::Shared(_))
     }
 
-    /// The answer to who has no bucket.
+    /// Checks the answer to a key without a bucket.
     fn without_bucket(&self, place: &Place, n: u64, decision: Result<Granted, Denied>) {
         let (now, burst) = (self.time.now(), self.burst());
         match decision {
@@ -460,7 +467,7 @@ impl Model {
         }
     }
 
-    /// One that is full whatever new ones start with.
+    /// Returns a full bucket, whatever a new one starts with.
     fn full(&self) -> Worlds {
         let mut full = self.unused.clone();
         if self.initial.is_some() {
@@ -481,7 +488,7 @@ impl Model {
                 self.check(key, &place, |world| world.ideal.take_up_to(now, n, tokens, answer));
             }
             place => {
-                // When there is one is told to who asks for one.
+                // A take of one token tells when there is one.
                 let probe = Probe::of(key);
                 let decision = self.asked(&probe, 1).try_acquire();
                 answer.granted = false;
@@ -496,7 +503,7 @@ impl Model {
     fn reserve(&mut self, key: u64, n: u64, end: End) -> Option<u64> {
         let probe = Probe::of(key);
         let (now, burst) = (self.time.now(), self.burst());
-        // The reservation borrows this handle: the model goes on with its own.
+        // The reservation borrows this handle, and the model goes on with its own.
         let (limiter, under) = (self.limiter.clone(), self.under);
         let mut pending = None;
         let (answer, delay, decision) = match asked(&limiter, under.as_ref(), &probe, n).reserve() {
@@ -507,7 +514,7 @@ impl Model {
                     (granted(given), delay, Some(Ok(given)))
                 } else {
                     pending = Some(made);
-                    // What it would say of the bucket a look says.
+                    // A look stands for the answer of the pending reservation.
                     (look(self.peek(&Probe::of(key))), delay, None)
                 }
             }
@@ -543,7 +550,7 @@ impl Model {
         answer.retry_after.filter(|_| !self.others_take(&place))
     }
 
-    /// The only reservation was dropped, or else used or refused.
+    /// Ends the only reservation: it was dropped, or else used or refused.
     fn ended(&mut self, key: u64, place: &Place, n: u64, dropped: bool) {
         let (now, held) = (self.time.now(), self.find(key));
         let worlds = match (place, held) {
@@ -554,7 +561,7 @@ impl Model {
         if dropped { worlds.give_back(now, 0, n, None) } else { worlds.forget(0) }
     }
 
-    /// A take in time to come, at another pace.
+    /// Takes at a later time, at another pace.
     fn take_later(&mut self, key: u64, tokens: u8, pace: Pace, most: Amount) {
         self.resolve();
         self.time.go_to(self.scale.moved(self.time.now(), Move::Tokens(u32::from(tokens) << 16)));
@@ -584,7 +591,7 @@ impl Model {
                 let held = if shares { None } else { held };
                 self.worlds_of(key, held).check(|world| world.ideal.charge_up_to(now, more, taken));
             }
-            // What comes back to a shared bucket is lost.
+            // Tokens that come back to a shared bucket are lost.
             _ => {}
         }
         wait
@@ -617,7 +624,7 @@ impl Model {
     fn evict_idle(&mut self) -> Option<u64> {
         let evicted = self.limiter.evict_idle();
         if self.initial.is_some() {
-            // They would start anew, with less.
+            // Evicted keys would start anew, with fewer tokens.
             assert_eq!(evicted, 0);
             return None;
         }
@@ -629,7 +636,7 @@ impl Model {
         None
     }
 
-    /// Keys that are not held, one after another.
+    /// Takes from keys that are not held, one after another.
     fn flood(&mut self, first: u64, keys: usize) -> Option<u64> {
         let new = (64..KEYS).cycle().skip(first as usize * 7).filter(|key| self.find(*key).is_none());
         let most = keys.min(MOST_FLOODED - self.flooded);

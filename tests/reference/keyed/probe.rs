@@ -1,4 +1,4 @@
-//! Keys that note what is done with them, and hashes of which many are alike.
+//! Keys that note their use, and a hasher by which many keys are alike.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -10,7 +10,7 @@ use super::super::time::Time;
 
 pub(super) const KEYS: u64 = 256;
 
-/// Hashes only some bits of a key.
+/// A hasher of only some bits of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alike {
     bits: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Alike {
 impl Alike {
     pub(crate) const ALL: [Alike; 3] = [Alike { bits: u64::MAX }, Alike { bits: 3 }, Alike { bits: 0 }];
 
-    /// Two keys that have the same are alike.
+    /// Returns the bits that are hashed: two keys that have the same are alike.
     pub(super) fn of(self, key: u64) -> u64 {
         key & self.bits
     }
@@ -46,7 +46,7 @@ impl Hasher for Mixed {
         unreachable!("a key is one u64");
     }
 
-    /// SplitMix64's last steps.
+    /// Mixes the key by SplitMix64's last steps.
     fn write_u64(&mut self, key: u64) {
         let mixed = self.0.of(key).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -94,7 +94,8 @@ impl ToKey<u64> for Probe {
     }
 }
 
-/// The least key that shares a bucket with this one: found out once, by taking from it.
+/// Returns the least key that shares a bucket with this one. It takes from buckets once to find
+/// out.
 pub(super) fn sharer(hasher: Alike, key: u64) -> u64 {
     static SHARERS: OnceLock<[Vec<u64>; 3]> = OnceLock::new();
     let all = SHARERS.get_or_init(|| {
@@ -108,7 +109,7 @@ pub(super) fn sharer(hasher: Alike, key: u64) -> u64 {
                     limiter.try_acquire_n(&key, key + 1).expect("there are enough");
                     key
                 }
-                // The first one took a number that says who it is.
+                // The first key of a bucket took a number that tells its key.
                 taken => taken - 1,
             };
             (0..KEYS).map(sharer).collect()

@@ -1,17 +1,19 @@
-//! What is known of a table from outside. It calls no code of keys, but counts: an entry that is made is a key more, or an eviction more.
+//! The state of a table as seen from outside. A table calls no code of keys, so the counts tell: an
+//! entry that is made is a key more, or an eviction more.
 //!
-//! Whose place it was that another got is not told. Those that may have gone are asked at once, by a take of one token: while they
-//! are full for the margin it makes no difference, and later on, once the clock has gone back, it would.
+//! No count tells which key was evicted. Keys that may have gone are asked for at once, by a take
+//! of one token. While they are full for the margin that makes no difference. Once the clock has
+//! gone back, it would.
 
 use super::model::{Model, Place};
 
 /// Places of a set.
 const SET: usize = 8;
-/// Keys that a table has such a set for.
+/// Keys for which a table has a set.
 const KEYS_A_SET: usize = 6;
 
 impl Model {
-    /// Keys that are held, at most.
+    /// Returns the most keys that are held.
     pub(super) fn places(&self) -> usize {
         match self.inline {
             true => self.max_keys.div_ceil(KEYS_A_SET).max(1) * SET,
@@ -19,7 +21,7 @@ impl Model {
         }
     }
 
-    /// The bucket of a step that is done; `vain` if it could take nothing.
+    /// Returns the bucket of a step that is done; `vain` if it could take nothing.
     pub(super) fn place_in_table(&mut self, key: u64, vain: bool) -> Place {
         let stats = self.limiter.stats();
         let known = (self.held.len() - self.gone) as u64 + self.evicted;
@@ -48,7 +50,7 @@ impl Model {
             self.makes_room(stats.evicted);
             let (place, now) = (self.hold_anew(key), self.time.now());
             if let Place::Own(index) = place {
-                // A slot has a stamp at once, also if it is refused what it asks for.
+                // A slot has a stamp at once, even if the step is refused.
                 self.held[index].worlds.each(|world| world.ideal.begin(now));
             }
             return place;
@@ -58,7 +60,7 @@ impl Model {
         self.without_place(key)
     }
 
-    /// If one was evicted for a new key, it was one of those that were full for the margin.
+    /// Notes an eviction for a new key. The evicted key was full for the margin.
     fn makes_room(&mut self, evicted: u64) {
         match evicted - self.evicted {
             0 => assert!(self.held.len() - self.gone < self.places(), "there is no room"),
@@ -81,7 +83,7 @@ impl Model {
         assert!(doubtful >= self.gone, "{} have gone, and {doubtful} were idle", self.gone);
     }
 
-    /// Each place that it may have is a key's that is not to be evicted, or was left: nobody gets one that was within 2 s.
+    /// Checks that the key's places are all taken: by keys that stay, or by places left within 2 s.
     fn finds_both_sets_taken(&self) {
         let taken = self.held.iter().filter(|held| !self.idle(&held.worlds).1).count();
         assert!(
@@ -91,7 +93,7 @@ impl Model {
         );
     }
 
-    /// So many were evicted by a sweep.
+    /// Notes the evictions of a sweep.
     pub(super) fn were_swept(&mut self, evicted: usize) {
         self.evicted += evicted as u64;
         self.gone += evicted;
@@ -104,7 +106,7 @@ impl Model {
         }
     }
 
-    /// Asks those that may have gone.
+    /// Asks for the keys that may have gone.
     pub(super) fn resolve(&mut self) {
         while let Some(index) = self.held.iter().position(|held| held.doubtful) {
             self.take(self.held[index].key, 1, false);
