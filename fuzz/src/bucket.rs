@@ -1,7 +1,10 @@
 // promise: law, never-late
-//! One bucket, alone or a key's: any quota with any room, a clock that is moved both ways, all verbs but those that sleep. Each
-//! answer is held against the ideal bucket, and so is a look into it afterwards; each `retry_after` is tried a nanosecond early
-//! and when due. A key is asked for under plans, which are made before and after changes of quota, and is removed.
+//! One bucket, alone or a key's: any quota with any room, a clock that is moved both ways, and all
+//! verbs but those that sleep.
+//!
+//! Each answer is compared with the ideal bucket, and so is a look afterwards. Each `retry_after`
+//! is tried a nanosecond early and when due. A key is removed, and asked for under plans, which are
+//! made before and after changes of quota.
 
 use arbitrary::{Arbitrary, Unstructured};
 use tollgate::{RateLimiter, TokenBucket};
@@ -15,19 +18,19 @@ use crate::reference::{Asked, Ideal, Unit};
 use crate::steps::asked;
 
 const MOST_STEPS: usize = 64;
-/// Of a bucket that is spread: no more than it takes without a lease.
+/// The most steps of a spread bucket: too few for a lease.
 const MOST_AT_LEISURE: usize = 31;
 
 #[derive(Debug)]
 pub struct Case {
     quota: Asked,
-    /// How many times the rate and the burst there is room for.
+    /// The multiples of the rate and the burst that there is room for, if any.
     headroom: Option<(u8, u8)>,
     max_debt: Option<Amount>,
     initial: Option<Amount>,
-    /// Over cores.
+    /// Whether the bucket is spread over cores.
     spread: bool,
-    /// A key's, in a map or in a table.
+    /// The store of a key's bucket, `None` for a bucket alone.
     keyed: Option<Store>,
     start: u64,
     steps: Vec<(Move, Ahead, Verb)>,
@@ -81,7 +84,7 @@ impl Case {
             steps: Vec::with_capacity(MOST_STEPS),
         };
         if case.keyed.is_some() {
-            // What a key begins with is a matter of the target `keyed`.
+            // The target `keyed` covers the initial tokens of a key.
             (case.spread, case.initial) = (false, None);
         }
         let most = if case.spread { MOST_AT_LEISURE } else { MOST_STEPS };
@@ -93,7 +96,7 @@ impl Case {
         case
     }
 
-    /// The bucket, and its unit: it must be refused exactly when there is none.
+    /// Returns the bucket and its unit. The bucket must be refused exactly when it has no unit.
     fn build(&self, initial: Option<u64>) -> Option<(Face, Unit, Time)> {
         let own = counted(self.quota)?;
         let (clock, time) = Time::at(self.start);
@@ -137,10 +140,11 @@ impl Case {
         let (tokens, period, burst) = self.quota;
         let mut ideal = Ideal::in_unit(tokens, period, burst, unit);
         if let Some(n) = initial {
-            // More than any bucket has are as many.
+            // The bound is more than any bucket has.
             ideal = ideal.starting_with(n.min(1 << 41), Some(time.now()));
         }
-        // A plan knows nothing of a clock that is years off, nor of a stamp that wraps: that is of a bucket alone.
+        // Plans do not cover a clock that is years off, or a stamp that wraps: only a bucket alone
+        // meets those.
         let moved = |by: Move| if self.keyed.is_some() { by.of_hours() } else { by };
         let steps = self.steps.iter().map(|&(by, ahead, verb)| (moved(by), ahead, verb));
         Driver::new(&face, ideal, unit, time).run(steps);

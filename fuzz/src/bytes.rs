@@ -1,4 +1,4 @@
-//! Numbers from bytes. At the end of them all are 0.
+//! Numbers from bytes. After the last byte all are 0.
 
 /// Bytes that are read from the front.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +23,14 @@ impl<'a> Bytes<'a> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// A number below `2^most`, as likely small as large: of so many bits as a byte says.
+    /// Returns a number below `2^most`, as likely small as large: a byte chooses its bits.
     pub(crate) fn spread(&mut self, most: u32) -> u64 {
         let bits = u32::from(self.byte()) % (most + 1);
         let number = (0..bits.div_ceil(8)).fold(0, |number, _| number << 8 | u64::from(self.byte()));
         if bits == 0 { 0 } else { number & (u64::MAX >> (64 - bits)) }
     }
 
-    /// What is left.
+    /// Returns the unread bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -1,8 +1,9 @@
 // promise: client-ip
-//! Whose request it is, by headers that anybody may write. Lists that are made hop by hop have a client that is known; any bytes
-//! at all name no client that no hop says, and none at all if the peer is not to be believed. Behind
-//! trusted proxies no text of a client, with quotes opened everywhere, changes the addresses that
-//! these append to it.
+//! The client of a request, by headers that any sender may write.
+//!
+//! Lists that are made hop by hop have a known client. Any bytes at all name no client that no hop
+//! names, and none at all if the peer is not trusted. Behind trusted proxies, a client opens quotes
+//! everywhere, and no text of it changes the addresses that these append.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -33,8 +34,8 @@ enum Lines {
     Behind(Vec<Vec<u8>>, Vec<Appended>),
 }
 
-/// An element of a proxy: the address that it saw, as it wrote it, after these bytes or on a line
-/// of its own.
+/// An element of a proxy: the address that it saw, as it wrote it. It comes after these bytes or on
+/// a line of its own.
 #[derive(Debug)]
 struct Appended {
     saw: IpAddr,
@@ -42,8 +43,7 @@ struct Appended {
     after: Option<&'static str>,
 }
 
-/// Text that a client writes to have an element of a proxy read as a part of its own: quotes
-/// everywhere.
+/// Text of a client that tries to have a proxy's element read as a part of it: quotes everywhere.
 const OPENERS: [&str; 24] = [
     "\"",
     "\"",
@@ -71,7 +71,7 @@ const OPENERS: [&str; 24] = [
     "10.0.0.9",
 ];
 
-/// Pairs beside the address, and none.
+/// Pairs beside the address, or none.
 const PAIRS: [&str; 10] = [
     "",
     "proto=https",
@@ -85,18 +85,18 @@ const PAIRS: [&str; 10] = [
     "a!#$%&'*+-.^_`|~9=~",
 ];
 
-/// A hop, and how it is written.
+/// A hop, and its spelling.
 #[derive(Clone, Copy, Debug)]
 enum Hop {
     Address { address: IpAddr, port: Option<u16>, brackets: bool, spaces: bool },
     Nobody(&'static str),
 }
 
-/// What a proxy may write for an address it does not tell, and what no proxy would.
+/// Elements of a proxy that does not tell an address, and some that no proxy would write.
 const NOBODY: [&str; 8] =
     ["unknown", "_hidden", "", "garbage", "1.2.3", "01.2.3.4", "[fe80::1%1]:80", "1.2.3.4:99999"];
 
-/// Whom the limiters here believe.
+/// Returns whether the limiters here trust an address.
 fn is_trusted(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[0] == 10,
@@ -108,7 +108,7 @@ fn address(bytes: &mut Bytes<'_>) -> IpAddr {
     address_of(bytes.byte(), bytes)
 }
 
-/// It is trusted unless the third bit of its kind is set.
+/// Returns an address, which is trusted unless the third bit of its kind is set.
 fn address_of(kind: u8, bytes: &mut Bytes<'_>) -> IpAddr {
     let (a, b) = (bytes.byte(), bytes.byte());
     let four = Ipv4Addr::new(if kind & 4 == 0 { 10 } else { 203 }, 0, a, b);
@@ -144,7 +144,7 @@ impl Hop {
             Hop::Address { address, port, brackets, spaces } => {
                 let node = match (address, port) {
                     (address, Some(port)) => SocketAddr::new(address, port).to_string(),
-                    // In the header that has a grammar, an address of version 6 is in brackets.
+                    // In `Forwarded`, which has a grammar, an address of version 6 is in brackets.
                     (IpAddr::V6(address), None) if brackets || list == List::Forwarded => {
                         format!("[{address}]")
                     }
@@ -165,7 +165,7 @@ impl Hop {
     }
 }
 
-/// A line of a client: parts of the grammar, or bytes as they are.
+/// Returns a line of a client: parts of the grammar, or bytes as they are.
 fn opened(bytes: &mut Bytes<'_>) -> Vec<u8> {
     let mut line = Vec::new();
     for _ in 0..bytes.byte() % 16 {
@@ -179,7 +179,8 @@ fn opened(bytes: &mut Bytes<'_>) -> Vec<u8> {
 }
 
 impl Appended {
-    /// The outermost proxy saw the client, which is not trusted; the others saw proxies.
+    /// Reads an element. The outermost proxy saw the client, which is not trusted, and the others
+    /// saw proxies.
     fn read(outermost: bool, list: List, bytes: &mut Bytes<'_>) -> Appended {
         let (kind, form) = (bytes.byte(), bytes.byte());
         let saw = address_of(if outermost { kind | 4 } else { kind & !4 }, bytes);

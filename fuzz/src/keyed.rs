@@ -63,7 +63,7 @@ impl Case {
             [(false, false), (false, true), (true, true), (true, false)][usize::from(room / 64)];
         let mut case = Steps {
             quota,
-            // Room for more, mostly.
+            // Mostly room for more than the own quota.
             plans: plans.then(|| (bytes.byte() % 144, bytes.byte() % 144)),
             policy: [WhenFull::Share, WhenFull::Deny, WhenFull::Allow, WhenFull::Share]
                 [usize::from(room % 4)],
@@ -76,7 +76,7 @@ impl Case {
         };
         while !bytes.is_empty() && case.steps.len() < MOST_STEPS {
             let (kind, key) = (bytes.byte(), bytes.byte());
-            // Mostly one of a few.
+            // Mostly one of a few keys.
             let key = u64::from(if key >= 64 { key % 8 } else { key });
             let by = Move::read(kind >> 4, &mut bytes);
             let pace = if plans { Pace::read(&mut bytes) } else { Pace::Own };

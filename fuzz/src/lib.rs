@@ -1,5 +1,7 @@
-//! What the fuzz targets do, each a module: a `Case` is read from bytes, run, and panics at the first answer that is not
-//! the reference's. Libraries are built by any compiler: what was found once is run again by `cargo test`.
+//! The fuzz targets, a module each: a `Case` is read from bytes, run, and panics at the first
+//! answer that is not the reference's.
+//!
+//! The library is built by any compiler, so `cargo test` runs the found cases again.
 
 pub mod bucket;
 pub mod headers;

@@ -1,5 +1,7 @@
-//! The text form of a quota. Any text is read or refused by name, and what was read is told by a text that is read as the
-//! same; and of texts that the grammar makes, as a person may write them, it is known what they say.
+//! The text form of a quota.
+//!
+//! Any text is read, or refused by name. A quota is written as a text that is read as the same. For
+//! texts that the grammar makes, as users may write them, the numbers are known.
 
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ pub enum Case {
     Made(Text),
 }
 
-/// A text of the grammar: a count, a period, a burst, each as it is written.
+/// A text of the grammar: a count, a period and a burst, each with its spelling.
 #[derive(Debug)]
 pub struct Text {
     tokens: Count,
@@ -27,8 +29,8 @@ pub struct Text {
     spaces: u8,
 }
 
-/// A number with some zeros before it, or one that is too large, by digits; or one with a sign,
-/// which is no count.
+/// A number with some zeros before it, or one that is too large, by digits. One with a sign is no
+/// count.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     sign: &'static str,
@@ -36,7 +38,7 @@ struct Count {
     zeros: usize,
 }
 
-/// All that units are called, and their nanoseconds.
+/// The names of all units, and their nanoseconds.
 const UNITS: [(&str, u64); 29] = [
     ("ns", 1),
     ("nanosecond", 1),
@@ -63,7 +65,7 @@ const UNITS: [(&str, u64); 29] = [
     ("d", 86_400_000_000_000),
     ("day", 86_400_000_000_000),
     ("days", 86_400_000_000_000),
-    // Those are none.
+    // These are no units.
     ("", 0),
     ("ss", 0),
     ("S", 0),
@@ -76,7 +78,7 @@ impl Count {
         let number = match kind % 4 {
             0 | 1 => bytes.byte().into(),
             2 => bytes.spread(64).into(),
-            // Past the end of 64 bits, or just before it.
+            // A number past the end of 64 bits, or just before it.
             _ => u128::from(u64::MAX) + u128::from(bytes.byte()) - 128,
         };
         let sign = match kind >> 2 & 15 {
@@ -110,7 +112,7 @@ impl Text {
         }
     }
 
-    /// A quota in numbers, in the largest unit up to the one that is asked for.
+    /// Returns a quota in numbers, in the largest unit up to the requested one.
     fn of((tokens, nanos, burst): Asked, bytes: &mut Bytes<'_>) -> Text {
         let (shape, most) = (bytes.byte(), usize::from(bytes.byte()) % UNITS.len());
         let fits = |unit: &&(&str, u64)| unit.1 > 0 && nanos.is_multiple_of(unit.1);
@@ -141,7 +143,7 @@ impl Text {
         self.space(2, &mut text);
         self.write_period(&mut text);
         if let Some(burst) = self.burst {
-            // Without a space as well: units have no b.
+            // The space may be missing, as no unit has a b.
             self.space(4, &mut text);
             text.push_str("burst");
             self.space(5, &mut text);
@@ -158,7 +160,8 @@ impl Text {
         text.push_str(self.unit.0);
     }
 
-    /// What it says, if each part can be read; else the part and what it is not.
+    /// Returns the numbers of the text. If a part cannot be read, returns that part and the form it
+    /// should have.
     fn says(&self) -> Result<(u64, u128, u64), (String, &'static str)> {
         let count = |count: Count| {
             count.value().ok_or_else(|| {
@@ -171,7 +174,7 @@ impl Text {
         let burst = self.burst.map_or(Ok(tokens), count)?;
         let no_unit = "a unit: ns, us, ms, s, m, h, d or its word";
         if self.number.is_some_and(|number| !number.sign.is_empty()) {
-            // The number ends where its digits do: here it has none.
+            // The number ends with its digits, and here it has none.
             let mut period = String::new();
             self.write_period(&mut period);
             return Err((period.trim().to_owned(), no_unit));
@@ -217,17 +220,17 @@ impl<'a> Arbitrary<'a> for Case {
     }
 }
 
-/// What a quota is written as is read as the same, and is the shortest to say it by whole units.
+/// Checks that a quota's text is read as the same, and written as the same again.
 fn reads_back(quota: Quota) {
     let text = quota.to_string();
     assert_eq!(text.parse(), Ok(quota), "{text:?}");
     let again: Quota = text.parse().expect("it was read");
     assert_eq!(again.to_string(), text);
-    // It is one that the constructor makes.
+    // The constructor makes the same quota.
     assert_eq!(Quota::try_per(quota.tokens(), quota.period(), quota.capacity()), Ok(quota), "{text:?}");
 }
 
-/// An error tells of a part of the text what it is not, or of its numbers which bound they are over.
+/// Checks that an error names an unread part of the text and its form, or a number and its bound.
 fn is_named(text: &str, error: &InvalidQuota) {
     let message = error.to_string();
     let unread =
@@ -242,11 +245,11 @@ fn is_named(text: &str, error: &InvalidQuota) {
     assert!(bounds.iter().any(|bound| message.contains(bound)), "{message:?} of {text:?} names no bound");
 }
 
-/// Whether a part of `text` is quoted so.
+/// Returns whether `quoted` is a quoted part of `text`.
 fn is_part(text: &str, quoted: &str) -> bool {
     let whole = format!("{text:?}");
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    // Grapheme extenders are escaped only at the start of what is quoted.
+    // Grapheme extenders are escaped only at the start of a quoted text.
     inner.is_some_and(|part| whole.contains(part) || part.starts_with("\\u{"))
 }
 
@@ -266,7 +269,7 @@ fn made(text: &Text) {
         assert_eq!(error, format!("a period of {nanos} ns is over the bound of 2^62 ns (146 years)"));
         return;
     };
-    // Exactly when the numbers are those of a quota.
+    // The text is read exactly when its numbers are those of a quota.
     let wanted = quota((tokens, period, burst));
     assert_eq!(parsed.as_ref().ok(), wanted.as_ref(), "{written:?}");
     match parsed {
@@ -283,7 +286,7 @@ fn made(text: &Text) {
     }
 }
 
-/// Whether it names the number that is out of its bound: nothing, or what was given.
+/// Returns whether the message names the number that is out of its bound: 0, or the given number.
 fn names(message: &str, tokens: u64, period: u64, burst: u64) -> bool {
     let has = |number: u64| message.contains(&number.to_string());
     match message {

@@ -6,7 +6,7 @@ use crate::reference::steps::{Amount, Move};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A quota, in and out of the bounds. Periods are mostly those that people write.
+/// Returns a quota, in and out of the bounds. Its period is mostly a usual one.
 pub(crate) fn asked(bytes: &mut Bytes<'_>) -> Asked {
     let kind = bytes.byte();
     let period = match kind % 8 {
@@ -21,7 +21,8 @@ pub(crate) fn asked(bytes: &mut Bytes<'_>) -> Asked {
     let tokens = if kind & 8 == 0 { bytes.spread(44) } else { u64::from(bytes.byte()) };
     let burst = if kind & 16 == 0 { bytes.spread(41) } else { u64::from(bytes.byte()) };
     match kind >> 5 {
-        // At a bound: the fastest rate, the largest burst, the longest period, the longest time to fill.
+        // The rest is at a bound: the fastest rate, the largest burst, the longest period, the
+        // longest time to fill.
         4 => (near_to(period.saturating_mul(1_000), bytes), period, burst),
         5 => (tokens, period, near_to(1 << 40, bytes)),
         6 => (tokens, near_to(1 << 62, bytes), burst),
@@ -33,7 +34,7 @@ pub(crate) fn asked(bytes: &mut Bytes<'_>) -> Asked {
     }
 }
 
-/// A number, or up to two more or less.
+/// Returns a number that is up to two more or less.
 fn near_to(number: u64, bytes: &mut Bytes<'_>) -> u64 {
     number.saturating_add_signed(i64::from(bytes.byte() % 5) - 2)
 }

@@ -1,4 +1,4 @@
-//! The committed corpora, by any compiler.
+//! Runs the committed corpora, built by any compiler.
 
 use std::fs;
 use std::path::Path;

@@ -45,11 +45,11 @@ def check(line):
     if granted:
         assert (r, retry) == (left, "-") and q >= r
         if r == 0:
-            # Until the next token.
+            # `t` is the wait for the next token.
             assert t == max(1, min(ceil(Fraction(wait, SECOND)), 2**31))
             return "granted"
-        # What is in the bucket is less than one token more, and of the tick that has begun some has passed: of large buckets it may be
-        # worth several tokens, a 128th of it at most.
+        # The bucket has less than one token more than `r`, and a part of the current tick has
+        # passed. In a large bucket a tick is worth several tokens, at most a 128th of it.
         more = 2 + (burst // 128 if burst > 2**20 else 0)
         assert max(1, ceil(r / rate)) <= t <= max(1, ceil((r + more) / rate))
         return "granted"

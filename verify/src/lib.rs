@@ -1,10 +1,11 @@
-//! Real threads on the real map: scenarios that check themselves, in a form that a sanitizer can run.
+//! Real threads on the real map: scenarios that check themselves, in a form that a sanitizer can
+//! run.
 //!
 //! ```text
 //! cargo run --release --manifest-path verify/Cargo.toml --bin threads
 //! ```
 //!
-//! Nothing here waits for the real time. The clock is one that the threads move and disagree about.
+//! No scenario waits for the real time. The threads move the clock and disagree about it.
 //! `tests/stress.rs` of the root package compiles the same files, and runs their smallest size.
 
 #[path = "../../tests/threads/mod.rs"]

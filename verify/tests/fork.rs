@@ -1,10 +1,13 @@
 // promise: hostile-keys
-//! A process that is forked goes on deciding, with a copy of the buckets: what either takes, the other does not see.
+//! A forked process goes on deciding with a copy of the buckets: parent and child do not see each
+//! other's takes.
 //!
-//! What the copy does not have is the other threads. A [janitor](tollgate::Janitor) no longer sweeps, which is not needed, and a
-//! [coarse clock](tollgate::Clock::coarse) stands still, so nothing is earned: another reason to fork before limits are
-//! made. If another thread was inserting a key at that very moment, the map's own state may be half-way in the copy; here
-//! the other threads decide on keys that are there, and nothing of that can be held up.
+//! The copy lacks the other threads. A [janitor](tollgate::Janitor) no longer sweeps, which is not
+//! needed. A [coarse clock](tollgate::Clock::coarse) stands still, so no token is earned: another
+//! reason to fork before limits are made.
+//!
+//! If another thread was inserting a key at that very moment, the map's own state may be half-way
+//! in the copy. Here the other threads decide on known keys, and no such decision can be held up.
 
 #![cfg(unix)]
 #![allow(unsafe_code)]
@@ -17,7 +20,7 @@ use std::time::{Duration, Instant};
 use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
 use tollgate_verify::watchdog::Watchdog;
 
-/// Says that it is over, even if what it stands beside panics.
+/// Sets a flag when it is dropped, also by a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -28,19 +31,19 @@ impl Drop for Stop<'_> {
 
 /// Runs `child` in a fork of this process. It must end well, and in time.
 fn in_a_fork(child: impl FnOnce()) {
-    // SAFETY: the child runs code of Rust's after it, which POSIX promises nothing of when there are other threads; that it
-    // works is what is tested. It ends without running anything of the parent's.
+    // SAFETY: the child runs Rust code, which POSIX does not promise to work beside other threads.
+    // The test is that it works. The child ends without running any code of the parent's.
     let id = unsafe { libc::fork() };
     assert!(id >= 0, "it cannot fork");
     if id == 0 {
         let well = catch_unwind(AssertUnwindSafe(child)).is_ok();
-        // SAFETY: it does not return.
+        // SAFETY: the call does not return.
         unsafe { libc::_exit(if well { 0 } else { 1 }) };
     }
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let mut status = 0;
-        // SAFETY: the child is ours, and `status` is there for the answer.
+        // SAFETY: the child is ours, and `status` is valid for the answer.
         let ended = unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) };
         if ended == id {
             assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child failed: {status}");
@@ -87,7 +90,8 @@ fn goes_on(inline: bool) {
     assert_eq!(limiter.len(), 1);
 }
 
-/// On the processor's counter, while others take all they get: in the copy they are gone in the middle of a decision.
+/// Forks in the middle of decisions of other threads, on the processor's counter. The threads are
+/// gone in the copy.
 #[test]
 fn a_fork_in_the_middle_of_decisions_goes_on() {
     goes_on_in_the_middle(false);

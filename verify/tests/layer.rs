@@ -1,7 +1,9 @@
 // promise: flood
-//! Ten million addresses, each of which comes once, through the layer: the memory of those that have room, a client that keeps to its
-//! limit notices nothing, and there are as many series of metrics as before. By what the allocator counts, so it is a program of
-//! its own.
+//! Ten million addresses that come once each, through the layer. They need the memory of the keys
+//! with room, and no more series of metrics than before. A client that keeps to its limit notices
+//! nothing.
+//!
+//! The allocator counts the memory, so this is a program of its own.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -47,7 +49,8 @@ fn request(client: IpAddr) -> Request<()> {
 #[test]
 fn ten_million_addresses_through_the_layer() {
     let _watchdog = Watchdog::of("ten million addresses", 1_800);
-    // On a clock that stands nobody is forgotten, and those without room share buckets; on one that moves, all are.
+    // While the clock stands no key is evicted, and keys without room share buckets. Once it moves,
+    // every key is evicted.
     for step in [0, 100_000] {
         let (clock, mock) = Clock::mock();
         let limiter =
@@ -71,7 +74,8 @@ fn ten_million_addresses_through_the_layer() {
                 let address = IpAddr::from((client | 1 << 31).to_be_bytes());
                 let _ = status(address);
                 mock.advance(Duration::from_nanos(step));
-                // 50 a second of its 100, or the burst of them while the clock stands.
+                // The hot client asks for 50 of its 100 a second, or for its burst while the clock
+                // stands.
                 if (step > 0 && client % 200 == 0) || (step == 0 && client % 110_000 == 0) {
                     asked += 1;
                     refused += u64::from(status(hot) != StatusCode::OK);

@@ -1,6 +1,8 @@
 // promise: bounded
-//! Ten million keys, each of which comes once, need no more memory than as many as have room. By what the allocator
-//! counts, and by what the process has in memory; so it is a program of its own.
+//! Ten million keys that come once each need the memory of the keys with room, and no more.
+//!
+//! The memory is the allocator's count and the process's resident size, so this is a program of its
+//! own.
 
 use std::fs;
 use std::ops::Range;
@@ -13,24 +15,25 @@ use tollgate_verify::watchdog::Watchdog;
 
 const KEYS: u64 = 10_000_000;
 const ROOM: u64 = 100_000;
-/// The map is largest when it has just grown, and the smaller one is still there. After that it is not as large again.
+/// Keys of the first part. The map is largest just after it has grown, while the smaller one is
+/// still there.
 const FIRST: u64 = 10 * ROOM;
 
-/// Bytes that the process has in memory. Nothing where the system does not say.
+/// Returns the resident bytes of the process, or `None` where the system does not tell.
 fn resident() -> Option<i64> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: i64 = pages.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * 4096)
 }
 
-/// What is resident is that of the whole process: one test at a time.
+/// The resident size is that of the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn ten_million_keys_stay_within_the_memory_of_those_that_have_room() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _watchdog = Watchdog::of("ten million keys", 1_800);
-    // On a clock that stands still nobody is evicted; on one that moves, every key is, and the policy has no say.
+    // While the clock stands no key is evicted. Once it moves every key is, whatever the policy.
     for (policy, step) in
         [(WhenFull::Share, 0), (WhenFull::Deny, 0), (WhenFull::Allow, 0), (WhenFull::Share, 100_000)]
     {
@@ -62,7 +65,7 @@ fn ten_million_keys_stay_within_the_memory_of_those_that_have_room() {
         assert_eq!(limiter.stats().evicted > KEYS / 2, step > 0);
         assert!(most[1] * 10 <= most[0] * 11, "{policy:?}, {step}: {most:?}");
         assert!(most[1] <= 200 * bytes(ROOM), "{policy:?}, {step}: {most:?} bytes for {ROOM} keys");
-        // What the allocator keeps for later is not counted above.
+        // The allocator's reserve is not counted above.
         assert!(more.is_none_or(|more| more <= 50 * bytes(ROOM)), "{policy:?}, {step}: {more:?} more");
     }
 }
@@ -97,7 +100,7 @@ fn ten_million_keys_stay_within_the_memory_of_a_table() {
         );
         assert_eq!((flood.count_total, flood.bytes_max), (0, 0));
         assert!(building.bytes_current <= 25 * i64::try_from(ROOM).expect("few"), "{building:?}");
-        // The counters are touched, and what is on the stack.
+        // The counters and the stack are resident by then.
         assert!(more.is_none_or(|more| more <= 1 << 20), "{policy:?}, {step}: {more:?} more");
         assert!(stats.keys as u64 <= ROOM.div_ceil(6) * 8 && stats.keys as u64 >= ROOM, "{stats:?}");
         assert_eq!(stats.evicted > KEYS / 2, step > 0);

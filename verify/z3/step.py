@@ -299,7 +299,7 @@ def a_mark_does_not_move_with_time(without):
     view, late = View(T, WORD, NOW), View(T, WORD, LATER)
     same = view.mark() == late.mark()
     granted, taken, _, _, _, word = view.take(T.units(N))
-    # What is not spilt at the brim: a take moves it by what it took.
+    # Unless tokens spill at the brim, a take moves the mark by the taken units.
     brim = BoolVal(True) if "brim" in without else ULE(view.stored + view.earned, T.capacity)
     turn = ((T.mask + 1) << T.scale) - 1
     moved = View(T, word, NOW).mark() == ((view.mark() + taken) & turn)
@@ -316,7 +316,8 @@ def an_undo_gives_no_more_than_was_taken(without):
     return [Implies(commits, claim) for claim in claims]
 
 
-# Each with what breaks it: left out of the step, of what is asked, or of the invariants.
+# Each theorem with the conditions that break it when left out: of the step, of the question, or of
+# the invariants.
 THEOREMS = [
     (no_reserved_word, ["capacity", "below all ones"]),
     (a_grant_changes_the_word, ["none"]),
@@ -336,13 +337,13 @@ THEOREMS = [
 
 # Stamp bits, fraction, scale: rows of the table in the design, and an edge.
 LAYOUTS = [(43, 0, 6), (36, 0, 17), (34, 0, 22), (46, 16, 0), (45, 8, 0), (42, 1, 0), (53, 0, 0), (62, 0, 0)]
-# What takes longer than fifteen minutes a claim in the others.
+# Theorems that take longer than fifteen minutes a claim in the other layouts.
 DECIDED = {
     a_later_tick_never_refuses: [(43, 0, 6), (36, 0, 17), (46, 16, 0), (62, 0, 0)],
     a_wait_is_exact: [(46, 16, 0), (62, 0, 0)],
     a_mark_does_not_move_with_time: [(34, 0, 22), (46, 16, 0), (45, 8, 0), (62, 0, 0)],
 }
-# One that is never chosen: only a control may have it.
+# A layout that is never chosen: only a control may have it.
 TOO_WIDE = (60, 0, 6)
 
 
@@ -369,7 +370,7 @@ def prove():
     for theorem, controls in THEOREMS:
         for control in [None, *controls]:
             began, answers = time.monotonic(), []
-            # A control need not be found in each: without a scale, say, nothing overflows.
+            # A control need not be refuted in each layout: without a scale, say, nothing overflows.
             layouts = DECIDED.get(theorem, LAYOUTS)
             for layout in layouts if control is None else [*LAYOUTS, TOO_WIDE]:
                 T.fix(*layout)

@@ -160,7 +160,7 @@ def a_refund_takes_from_each_count_what_it_has(c):
     return [And(*less), c.exact(level) == If(ULT(total, n), BitVecVal(0, SUM_BITS), total - n), And(*order) if order else And(True)]
 
 
-# Each with the conditions that break it, left out.
+# Each theorem with the conditions that break it when left out.
 THEOREMS = [
     (the_product_is_the_sum, ["fits"]),
     (a_later_window_shifts_the_counts, ["cut"]),

@@ -1,6 +1,7 @@
-//! Decisions to be counted by callgrind, whose counts do not depend on the machine's load: 20,000
-//! of one kind, in a loop in a function of its own. `scripts/instructions` compares the counts with
-//! the committed ones.
+//! Decisions for callgrind to count: 20,000 of one kind, in a loop in a function of its own.
+//!
+//! The counts do not depend on the machine's load. `scripts/instructions` compares them with the
+//! committed ones.
 
 use std::hint::black_box;
 
@@ -32,7 +33,8 @@ fn main() {
     let keys: Vec<u64> = (0..KEYS).collect();
     let plenty = Quota::per_second(1_000_000_000).burst(1_000_000_000);
     let (full, empty) = (TokenBucket::new(plenty), TokenBucket::new(Quota::per_hour(1)));
-    // Warm: the bucket leases while decisions are frequent, as they are on a clock that stands.
+    // The bucket is warm: it leases while decisions are frequent, as they are on a clock that
+    // stands.
     let spread = TokenBucket::with_clock(plenty, Clock::mock().0).spread();
     assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
     let drained = TokenBucket::new(Quota::per_hour(1)).spread();
@@ -66,15 +68,15 @@ fn main() {
         "refuse" => decide(&keys, |_| black_box(&empty).try_acquire().is_err()),
         "at" => decide(&keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
         "keyed" => decide(&keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
-        // Keys that are not spread, of a limiter that would spread contended ones.
+        // These keys are plain, in a limiter that would spread contended ones.
         "spread-hot" => decide(&keys, |key| black_box(&beside_hot).try_acquire(key).is_ok()),
         "pinned" => decide(&keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
         "inline" => decide(&keys, |key| black_box(&table).try_acquire(key).is_ok()),
         "batch" => decide_together(&table, &keys),
-        // From tokens at hand, with a lease now and then.
+        // The tokens come from leases, with a new lease now and then.
         "leased" => decide(&keys, |_| black_box(&spread).try_acquire().is_ok()),
         "drained" => decide(&keys, |_| black_box(&drained).try_acquire().is_err()),
-        // With the numbers of the decision.
+        // The numbers of the decision are used as well.
         "told" => decide(&keys, |_| {
             let granted = black_box(&full).try_acquire().expect("there is plenty");
             black_box(granted).remaining() > 0

@@ -1,4 +1,5 @@
-//! Faults on purpose, each of a kind that one of the sanitizers must report: the control of `scripts/sanitize`.
+//! Faults on purpose, each of a kind that one of the sanitizers must report: the control of
+//! `scripts/sanitize`.
 //!
 //! ```text
 //! planted race | use-after-free | leak | uninitialised
@@ -25,7 +26,7 @@ fn main() {
 
 struct Shared(UnsafeCell<u64>);
 
-// SAFETY: it is not. That is the point.
+// SAFETY: none, which is the purpose.
 unsafe impl Sync for Shared {}
 
 /// Two threads add to a plain word.
@@ -44,10 +45,10 @@ fn race() {
     });
 }
 
-/// Reads what was freed.
+/// Reads freed memory.
 fn use_after_free() {
     let freed = Box::into_raw(black_box(Box::new(7_u64)));
-    // SAFETY: none; it is read after it was freed.
+    // SAFETY: none; the memory is read after it was freed.
     let read = unsafe {
         drop(Box::from_raw(freed));
         black_box(freed).read_volatile()
@@ -55,17 +56,17 @@ fn use_after_free() {
     black_box(read);
 }
 
-/// Forgets what nothing points to any more.
+/// Forgets memory without a pointer to it.
 fn leak() {
     for size in 1..100 {
         std::mem::forget(black_box(vec![1_u8; 100 * size]));
     }
 }
 
-/// Decides on what was never written.
+/// Decides on memory that was never written.
 fn uninitialised() {
     let never_written = black_box(Box::new(MaybeUninit::<[u64; 64]>::uninit()));
-    // SAFETY: none; nothing was written.
+    // SAFETY: none; the memory was never written.
     let word = unsafe { never_written.as_ptr().cast::<u64>().add(7).read_volatile() };
     if black_box(word) % 2 == 1 {
         println!("odd");

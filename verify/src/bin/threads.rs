@@ -1,4 +1,4 @@
-//! Runs the scenarios that are named, or all of them. Ends with a failure if one does not hold.
+//! Runs the named scenarios, or all of them. Ends with a failure if one does not hold.
 //!
 //! ```text
 //! threads [--small | --quick | --full] [conservation] [drain] [verbs]

@@ -15,19 +15,19 @@ const BURST: u64 = 5;
 /// Longer than the time to fill and the margin.
 const LEAP: Duration = Duration::from_secs(60);
 
-/// A limiter, and what its keys do to it when they are dropped.
+/// A limiter, and the call that its keys make when they are dropped.
 struct World {
     limiter: RateLimiter<Caller>,
     mock: MockClock,
     last_will: fn(&'static World, u64),
-    /// From here on they go in silence.
+    /// Whether keys are now dropped without a call.
     quiet: AtomicBool,
     drops: AtomicU64,
     deepest: AtomicU64,
 }
 
 impl World {
-    /// It lives as long as its keys, so for ever.
+    /// Returns a world that lives as long as its keys, so for ever.
     fn new(max_keys: usize, policy: WhenFull, last_will: fn(&'static World, u64)) -> &'static World {
         let (clock, mock) = Clock::mock();
         let quota = Quota::every(Duration::from_secs(10)).burst(BURST);
@@ -40,7 +40,8 @@ impl World {
         Name(key, self)
     }
 
-    /// It still works: every place can be had, and each key gets its burst, to the token.
+    /// Checks that the limiter still works: every place can be had, and each key gets its burst, to
+    /// the token.
     fn works(&'static self, max_keys: u64) {
         self.quiet.store(true, Relaxed);
         self.mock.advance(LEAP);
@@ -59,7 +60,7 @@ impl World {
 
 struct Caller(u64, &'static World);
 
-/// What a caller is asked for by: it can be dropped in peace.
+/// The name by which a caller is asked for. Its drop makes no call.
 #[derive(Clone, Copy)]
 struct Name(u64, &'static World);
 
@@ -121,7 +122,7 @@ fn a_key_that_is_dropped_may_call_the_limiter() {
     let _watchdog = Watchdog::of("keys that call back", 600);
     let last_will = |world: &'static World, key: u64| {
         match key % 5 {
-            // Itself again, which is not in the map any more, and another that may be.
+            // The key itself, which is no longer in the map, and another that may be.
             0 => drop((world.limiter.try_acquire(&world.key(key)), world.limiter.peek(&world.key(key + 1)))),
             1 => drop(world.limiter.pin().try_acquire(&world.key(key + 3))),
             2 => drop(world.limiter.remove(&world.key(key + 2))),
@@ -158,8 +159,10 @@ fn a_key_that_is_dropped_may_call_the_limiter() {
     }
 }
 
-/// Each takes another with it when it goes. The map drops what was removed in batches, and a batch that is full while another is
-/// dropped is dropped in it: so the chain is a stack, of a frame for each batch.
+/// Each key removes another when it is dropped.
+///
+/// The map drops removed keys in batches. A batch that gets full while another is dropped is
+/// dropped inside it. So the chain is a stack, of a frame for each batch.
 #[test]
 fn keys_that_remove_each_other_do_not_overflow_the_stack() {
     const KEYS: u64 = 200_000;

@@ -1,6 +1,6 @@
 // promise: law
-//! A clock that stalls, jumps ahead, goes back, or cannot decide. Each answer is held against the ideal bucket; the sum of
-//! grants against the law, of which no more is known here than what it says.
+//! A clock that stalls, jumps ahead, goes back, or alternates. Each answer is compared with the
+//! ideal bucket, and the sum of grants with the law.
 
 use std::time::Duration;
 
@@ -36,13 +36,14 @@ fn answer(decision: Result<Granted, Denied>) -> Answer {
     }
 }
 
-/// A bucket, a key of a map and a key of a table, under the same quota on the same clock, and the ideal of each.
+/// A bucket, a key of a map and a key of a table under one quota and one clock, and the ideal of
+/// each.
 struct Trio {
     quota: Quota,
     mock: MockClock,
     now: u64,
     bucket: TokenBucket,
-    /// Over either store.
+    /// A limiter over either store.
     limiters: [RateLimiter<u64>; 2],
     ideals: [Ideal; 3],
     granted: [u64; 3],
@@ -93,7 +94,7 @@ impl Trio {
         }
     }
 
-    /// Evicts the key if it may be: a new one is as full as it was.
+    /// Evicts the key if it may be evicted: a new one is as full.
     fn evict(&mut self) {
         for (limiter, ideal) in self.limiters.iter().zip(&mut self.ideals[1..]) {
             if limiter.evict_idle() == 1 {
@@ -103,10 +104,10 @@ impl Trio {
         }
     }
 
-    /// No more than the burst, what came in `span` nanoseconds, and a tick's worth for each time the clock was believed
-    /// when it had been set back.
+    /// Checks that at most the burst and the tokens of `span` nanoseconds were granted. Each clock
+    /// that was set back and believed adds a tick's worth.
     fn keeps_the_law(&self, span: u128, jumps: u128) {
-        // In the units of the reference: the period in nanoseconds, times 2^16, a token.
+        // The reference counts a token as the period in nanoseconds, times 2^16.
         let token = u128::from(nanos(self.quota.period())) << 16;
         let tick = u128::try_from(self.ideals[0].tick()).expect("a tick is positive");
         let came = ((span * u128::from(self.quota.tokens())) << 16) + tick * (1 + jumps);
@@ -122,7 +123,7 @@ impl Trio {
     }
 }
 
-/// Runs it for quotas from one a month to billions a second.
+/// Runs a test for quotas from one a month to billions a second.
 fn for_each_quota(seconds: u64, run: impl Fn(Trio)) {
     let _watchdog = Watchdog::of("a clock", seconds);
     for quota in [
@@ -141,7 +142,7 @@ fn for_each_quota(seconds: u64, run: impl Fn(Trio)) {
     }
 }
 
-/// So many nanoseconds that about one token comes in each of `parts` of them.
+/// Returns the nanoseconds of about one token, divided by `parts`.
 fn token(quota: Quota, parts: u64) -> u64 {
     (nanos(quota.period()) / quota.tokens() / parts).max(1)
 }
@@ -160,7 +161,8 @@ fn a_clock_that_stalls_earns_what_it_shows() {
     });
 }
 
-/// For some quotas that is several turns of the stamp: then less is earned, never more.
+/// For some quotas the jump is several turns of the stamp: then fewer tokens are earned, and never
+/// more.
 #[test]
 fn a_clock_that_jumps_ahead_by_a_hundred_days_fills_a_bucket_and_no_more() {
     for_each_quota(600, |mut trio| {
@@ -170,7 +172,7 @@ fn a_clock_that_jumps_ahead_by_a_hundred_days_fills_a_bucket_and_no_more() {
             for _ in 0..20 {
                 trio.take();
             }
-            // In one place of the clock nothing is earned but what the jump brought.
+            // While the clock stands, only the tokens of the jump are granted.
             let more = trio.granted[0] - before;
             assert!(more <= trio.quota.capacity(), "{}: {more} after a jump", trio.quota);
             bursts += u64::from(more == trio.quota.capacity());

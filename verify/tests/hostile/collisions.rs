@@ -11,7 +11,7 @@ const KEYS: u64 = 10_000;
 const BURST: u64 = 5;
 const BOUND: Duration = Duration::from_secs(2);
 
-/// Hashes to what the key says.
+/// A hasher that returns the hash that the key names.
 #[derive(Clone, Copy, Default)]
 struct Said(u64);
 
@@ -49,7 +49,7 @@ impl Hash for Collider {
     }
 }
 
-/// Every verb on each of the keys, three times over.
+/// Calls every verb on each of the keys, three times over.
 fn each_key(name: &str, inline: bool, policy: WhenFull, hash: fn(u64) -> u64) {
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_hour(BURST);
@@ -79,10 +79,10 @@ fn each_key(name: &str, inline: bool, policy: WhenFull, hash: fn(u64) -> u64) {
         "{name}, inline {inline}, {policy:?}: {held} held, {most} granted to a key at most, {again} came back, {took:?}"
     );
     assert!(policy == WhenFull::Allow || most <= BURST, "{name}: {most} granted to a key");
-    // In a table what is alike is one key.
+    // In a table, keys of equal hash are one key.
     let least = if inline { 1 } else { 8 };
     assert!(held >= least && limiter.is_empty() && again > 0, "{name}: {held} held");
-    // A bound for what users run; without optimisation it says nothing.
+    // The bound is for optimised builds.
     assert!(cfg!(debug_assertions) || took < BOUND, "{name}: {took:?}");
 }
 
@@ -94,7 +94,7 @@ fn ten_thousand_keys_that_collide_are_decided_in_time() {
         each_key("one hash", inline, policy, |_| 7);
         each_key("low 32 bits equal", inline, policy, |id| id << 32);
         each_key("high 32 bits equal", inline, policy, |id| id);
-        // Nothing but the uppermost bits differ, by as few as ten thousand keys need, and by a few more.
+        // Only the uppermost bits differ: as few as ten thousand keys need, and a few more.
         each_key("low 50 bits equal", inline, policy, |id| id << 50);
         each_key("low 48 bits equal", inline, policy, |id| id << 48);
         each_key("low 40 bits equal", inline, policy, |id| id << 40);

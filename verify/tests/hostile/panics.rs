@@ -27,7 +27,7 @@ enum In {
     Drop,
 }
 
-/// Calls of each, and panics in it.
+/// Calls of each method, and panics in it.
 static CALLED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 static PANICS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
@@ -39,10 +39,10 @@ thread_local! {
 
 fn may_panic(place: In) {
     CALLED[place as usize].fetch_add(1, Relaxed);
-    // A second panic, in the drop of what the first unwinds, would end the process: that is Rust's rule.
+    // A second panic, in a drop during unwinding, would end the process by Rust's rule.
     if ARMED.get() && !thread::panicking() && RANDOM.with_borrow_mut(|random| random.below(ONE_IN)) == 0 {
         PANICS[place as usize].fetch_add(1, Relaxed);
-        // Without a message.
+        // The panic prints no message.
         resume_unwind(Box::new("planted"));
     }
 }
@@ -78,7 +78,7 @@ impl Drop for Rough {
     }
 }
 
-/// Calls, with keys that panic. Nothing if one did.
+/// Calls with keys that panic. Returns `None` if one did.
 fn armed<R>(call: impl FnOnce() -> R) -> Option<R> {
     ARMED.set(true);
     let result = catch_unwind(AssertUnwindSafe(call));
@@ -90,7 +90,7 @@ fn armed<R>(call: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// A key to ask by, which is not dropped.
+/// Returns a key to ask by, which is not dropped.
 fn ask(key: u64) -> ManuallyDrop<Rough> {
     ManuallyDrop::new(Rough(key))
 }
@@ -102,13 +102,14 @@ const TOKEN: Duration = Duration::from_secs(10);
 /// Longer than the time to fill and the margin.
 const LEAP: Duration = Duration::from_secs(60);
 
-/// Keys that come again and again, and others that come once, so that the map grows and buckets are evicted. A key may have
-/// a burst for each leap of the clock, of which there is one in `between` calls, and one to begin with.
+/// Mixes keys that come again and again with others that come once, so that the map grows and
+/// buckets are evicted. A key may have a burst at first, and one for each leap of the clock, once
+/// in `between` calls.
 fn survives(policy: WhenFull, between: u64, inline: bool) {
     let (clock, mock) = Clock::mock();
     let quota = Quota::every(TOKEN).burst(BURST);
     let limiter = RateLimiter::<Rough>::builder(quota).clock(clock).when_full(policy);
-    // Twice the room, so that no key finds none.
+    // A table has twice the room, so that every key finds a place.
     let limiter = if inline { limiter.inline(2 * ROOM) } else { limiter.max_keys(ROOM) }.build();
     let granted: Vec<_> = (0..HOT).map(|_| AtomicU64::new(0)).collect();
     let calls = AtomicU64::new(0);
@@ -129,7 +130,7 @@ fn survives(policy: WhenFull, between: u64, inline: bool) {
                     let once = ask(HOT + call);
                     let _ = match random.below(1_000) {
                         0 => armed(|| limiter.evict_idle() > 0),
-                        // One that came before, if it was let in.
+                        // A key that came before, if it was let in.
                         1..50 => armed(|| limiter.remove(&*ask(HOT + random.below(call + 1)))),
                         50..500 => {
                             let key = random.below(HOT);
@@ -153,7 +154,7 @@ fn survives(policy: WhenFull, between: u64, inline: bool) {
         assert!(*granted <= most, "key {key}: {granted} granted, not {most}");
     }
 
-    // It goes on as if nothing had been: every place is there to be had, and each key gets its burst, to the token.
+    // The limiter still works: every place can be had, and each key gets its burst, to the token.
     mock.advance(LEAP);
     limiter.evict_idle();
     assert!(limiter.is_empty(), "{} keys are stuck", limiter.len());
@@ -172,7 +173,7 @@ fn survives(policy: WhenFull, between: u64, inline: bool) {
 #[test]
 fn a_limiter_survives_keys_that_panic() {
     let _watchdog = Watchdog::of("keys that panic", 600);
-    // Often enough that each key takes all it may; and so often that few keys are dropped at a time.
+    // With few leaps each key takes all it may, and with many leaps few keys are dropped at a time.
     for (policy, between) in [(WhenFull::Share, 2_000), (WhenFull::Deny, 2_000), (WhenFull::Share, 100)] {
         survives(policy, between, false);
     }
@@ -182,16 +183,19 @@ fn a_limiter_survives_keys_that_panic() {
     let [called, panics] =
         [&CALLED, &PANICS].map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
     println!("Hash, Eq, Clone and Drop: {called:?} calls, {panics:?} panics");
-    // The map drops keys many at a time. The first that panics ends that, and the rest leak: so it comes to few.
+    // The map drops keys many at a time. The first panic ends that, and the rest leak, so drops
+    // rarely panic.
     assert!(panics[..3].iter().all(|panics| *panics > 1_000) && panics[3] > 10, "{panics:?}");
 }
 
 const CHILD: &str = "TOLLGATE_VERIFY_PLAIN_MAP";
-/// How a child ends that sees no call return.
+/// The exit code of a child in which no call returns any more.
 const HANGS: i32 = 3;
 
-/// The control: the map itself, with the same keys. A panic in `Hash` while it moves to a larger table leaves an entry
-/// that is being moved for ever, and who writes to it waits. (With keys that never panic the same work ends.)
+/// The control: the plain map hangs with the same keys.
+///
+/// A panic in `Hash` while the map moves to a larger table leaves an entry as being moved for ever.
+/// A thread that writes to that entry waits. (With keys that never panic the same work ends.)
 #[test]
 fn a_plain_map_with_such_keys_hangs() {
     let _watchdog = Watchdog::of("the control", 600);
@@ -224,7 +228,7 @@ fn plain_map() {
                     let insert = |key| {
                         map.pin().insert(Rough(key), key);
                     };
-                    // A new one, or one that is there.
+                    // A new key, or a known one.
                     let key = if random.below(2) == 0 { call } else { random.below(call + 1) };
                     match word.as_str() {
                         "yes" => armed(|| insert(key)).unwrap_or_default(),
@@ -234,7 +238,7 @@ fn plain_map() {
                 }
             });
         }
-        // A call takes microseconds. Those that have not returned when nothing has for 10 s never will.
+        // A call takes microseconds. If none has returned for 10 s, the others never will.
         let mut last = (0, Instant::now());
         for now in iter::repeat_with(|| returned.load(Relaxed)) {
             if now == CALLS {
