@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Eight tasks share one bucket and one limited call, a GET over connections that are kept alive.
-//! With `--mode wait` a call over the quota waits its turn, first come, first served. With `--mode
-//! refuse` the call fails at once, and no request is sent. Without `--url` the upstream is a small
-//! server in this process.
+//! With `--mode wait` a call over the quota waits its turn, first come, first served. With
+//! `--mode refuse` the call fails at once, and no request is sent. Without `--url` the upstream is
+//! a small server in this process.
 //!
 //! At the end one line has the numbers of requests sent and refused, the time, and the number that
-//! the quota allows in that time. An option that cannot work is one sentence on stderr and exit code
-//! 2; an upstream that does not answer is one sentence and exit code 1.
+//! the quota allows in that time. An option that cannot work is one sentence on stderr and exit
+//! code 2. An upstream that does not answer is one sentence and exit code 1.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -43,16 +43,16 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// A client that keeps to a quota.
 #[derive(Parser)]
 struct Options {
-    /// What the upstream allows
+    /// Quota of the upstream
     #[arg(long, value_name = "QUOTA", default_value = "20/s burst 5")]
     limit: Quota,
     /// How many requests to make
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
-    /// Whom to ask, as http://HOST[:PORT]/; a server in this process if not given
+    /// Server to ask, as http://HOST[:PORT]/; one in this process if not given
     #[arg(long, value_name = "URL", value_parser = upstream::url)]
     url: Option<Authority>,
-    /// What becomes of a request over the quota: `wait` for its turn, or `refuse` it
+    /// Mode of a request over the quota: `wait` for its turn, or `refuse` it
     #[arg(long, value_name = "MODE", default_value = "wait", value_parser = mode)]
     mode: Mode,
 }
@@ -71,7 +71,7 @@ async fn main() -> ExitCode {
         // The rest of clap's text is usage and hints; its first line is the sentence.
         Err(error) => return fail(2, error.to_string().lines().next().unwrap_or("error: bad options")),
     };
-    // Each task owes one token at the most, so nobody who waits is turned away.
+    // Each task owes one token at most, so no waiting task is turned away.
     let bucket = match TokenBucket::builder(options.limit).max_debt(TASKS) {
         Ok(builder) => builder.build(),
         Err(invalid) => return fail(2, &format!("error: the limit leaves no room for who waits: {invalid}")),
@@ -97,7 +97,8 @@ async fn run(options: Options, bucket: TokenBucket) -> Result<String, BoxError> 
         None => upstream::start().await?,
     };
     let upstream = Arc::new(Upstream { authority, idle: Mutex::default() });
-    // A limited call borrows its bucket, and tasks live as long as they like: so this lives as long as the process.
+    // A limited call borrows its bucket, and tasks may live as long as the process. So the bucket
+    // does, too.
     let bucket: &TokenBucket = Box::leak(Box::new(bucket));
     let fetch = Arc::new(bucket.limited(move |request: u64| {
         let upstream = upstream.clone();
@@ -146,13 +147,13 @@ async fn run(options: Options, bucket: TokenBucket) -> Result<String, BoxError> 
     ))
 }
 
-/// The burst, and what comes in so much time.
+/// Returns the burst and the tokens that are earned in `time`.
 fn allowed(quota: Quota, time: Duration) -> u128 {
     let earned = time.as_nanos().saturating_mul(quota.tokens().into()) / quota.period().as_nanos();
     earned + u128::from(quota.capacity())
 }
 
-/// Connections to whom it asks, as many as there are tasks at the most.
+/// Connections to the upstream, at most one for each task.
 struct Upstream {
     authority: Authority,
     idle: Mutex<Vec<SendRequest<Empty<Bytes>>>>,
@@ -181,7 +182,8 @@ impl Upstream {
                     }
                     return Ok(());
                 }
-                // The upstream closed a connection while it lay idle. The request comes back unsent: try the next.
+                // The upstream closed an idle connection. The request comes back unsent: try the
+                // next connection.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if kept_alive => request = unsent,
                     _ => return Err(error.into_error().into()),
@@ -196,7 +198,7 @@ impl Upstream {
         let stream = TcpStream::connect(address).await.map_err(unreachable)?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Its errors reach whoever waits for a response.
+        // Its errors reach the task that waits for a response.
         tokio::spawn(connection);
         Ok(sender)
     }

@@ -10,7 +10,7 @@ function setup(thread)
   table.insert(threads, thread)
 end
 
--- Each thread has its own Lua state, which `done` can read only globals of.
+-- Each thread has its own Lua state, of which `done` reads only globals.
 function init()
   counts = {}
 end

@@ -1,5 +1,5 @@
-//! The upstream that the examples bring along: it answers with the head of the request as it arrived, or streams the
-//! body back if there is one.
+//! The upstream that the examples bring along: it answers with the head of the request, or streams
+//! the body back if there is one.
 
 use std::convert::Infallible;
 use std::io;
@@ -51,7 +51,8 @@ pub(crate) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Fails only on a connection that is already gone, as the first read will find out.
+                // It fails only on a connection that is already gone, as the first read will find
+                // out.
                 let _ = stream.set_nodelay(true);
                 return (stream, peer);
             }
@@ -76,7 +77,7 @@ pub(crate) fn url(text: &str) -> Result<Authority, &'static str> {
     let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && url.query().is_none();
     let authority =
         url.authority().filter(|authority| bare && !authority.as_str().contains('@')).ok_or(FORM)?;
-    // `port` says nothing, too, about one that is not a number below 65,536.
+    // `port` is `None`, too, for one that is not a number below 65,536.
     if authority.port().is_none() && authority.as_str() != authority.host() {
         return Err("the port is not a number from 0 to 65535");
     }

@@ -1,11 +1,15 @@
 //! The time of a request through tollgate's layer and through tower_governor's, in axum.
 //!
-//!     cargo run --release --manifest-path benches/Cargo.toml --features layers --bin layers
+//! ```text
+//! cargo run --release --manifest-path benches/Cargo.toml --features layers --bin layers
+//! ```
 //!
-//! Each round sends the same requests to four routers in turn: without a layer, and behind each
-//! layer, with headers; tollgate's also with axum's type of body. It is in one process, without sockets, on one thread. The first router of a
-//! round changes from round to round. The median of the rounds counts, so a machine that is busy
-//! now and then does not decide.
+//! Each round sends the same requests to four routers in turn: without a layer, behind each layer
+//! with headers, and behind tollgate's with axum's type of body. All is in one process, without
+//! sockets, on one thread.
+//!
+//! The first router of a round changes from round to round. The median of the rounds counts, so a
+//! machine that is busy now and then does not decide.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -40,7 +44,7 @@ fn bare() -> Router {
 
 /// Returns a router that grants a token a nanosecond to each address.
 ///
-/// With its body of its own if `boxed`, which axum boxes, else with axum's.
+/// The layer's own body, which axum boxes, is used if `boxed`, else axum's.
 fn ours(boxed: bool) -> Router {
     let limiter = RateLimiter::<IpAddr>::new(Quota::per_second(1_000_000_000));
     let key = ClientIp::peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0.ip());
@@ -53,7 +57,7 @@ fn ours(boxed: bool) -> Router {
     bare().layer((MapResponseLayer::new(same), layer))
 }
 
-/// Returns the same by tower_governor.
+/// Returns the same router by tower_governor.
 fn theirs() -> Router {
     let mut config = GovernorConfigBuilder::default();
     let config = config.per_nanosecond(1).burst_size(1_000_000_000).use_headers().finish();

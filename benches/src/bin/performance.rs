@@ -1,5 +1,5 @@
-//! Measures everything, and writes `docs/performance.md`, its plots and the CSV file of the day. The
-//! raw results go into `benches/target/performance.json`. A quick run writes `quick` and
+//! Measures everything, and writes `docs/performance.md`, its plots and the CSV file of the day.
+//! The raw results go into `benches/target/performance.json`. A quick run writes `quick` and
 //! `quick.json` there, and nothing into `docs`.
 //!
 //! ```text
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         true => serde_json::from_reader(io::BufReader::new(fs::File::open(&kept)?))?,
         false => Results::default(),
     };
-    // An error is to come before a quarter of an hour.
+    // A folder that cannot be made is an error before a quarter of an hour of measurements.
     fs::create_dir_all(&folder)?;
     if !options.plots {
         let start = Instant::now();

@@ -62,7 +62,7 @@ impl<K: Key, S: BuildHasher + Default + Clone + Send + Sync> Limiter<K> for Keye
 
     fn evict_idle(&self) -> bool {
         self.0.retain_recent();
-        // As in its guide.
+        // The guide of governor does the same.
         self.0.shrink_to_fit();
         true
     }

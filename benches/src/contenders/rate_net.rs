@@ -36,8 +36,8 @@ bucket! {
 }
 
 bucket! {
-    /// Its log of stamps, behind a mutex. It holds 2^16 of them at most: a larger window is a 16th of
-    /// the limit in a 16th of the period.
+    /// Its log of stamps, behind a mutex. It holds 2^16 of them at most: a larger window is a 16th
+    /// of the limit in a 16th of the period.
     Log(DirectLimiter),
     |setup| {
         let Setup { quota, keys } = setup;

@@ -1,8 +1,8 @@
 //! The two-level mutex design: a lock around the map, and a lock in each bucket.
 //!
-//! A bucket is charged after the map's lock is released, so that a thread that waits for a bucket
-//! keeps no other from inserting a key. A charge under the read lock would save the count of
-//! references: 1.1 to 1.2 times as fast.
+//! A bucket is charged after the map's lock is released. So a thread that waits for a bucket keeps
+//! no other from inserting a key. A charge under the read lock would save the count of references:
+//! 1.1 to 1.2 times as fast.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;

@@ -15,8 +15,8 @@ use crate::results::Results;
 /// tollgate in its default form.
 const OURS: &str = "tollgate";
 
-/// Writes `performance/DATE.csv`, `performance/*.svg` and the page into `folder`. A scenario without
-/// data is left out.
+/// Writes `performance/DATE.csv`, `performance/*.svg` and the page into `folder`. A scenario
+/// without data is left out.
 ///
 /// # Errors
 ///

@@ -109,7 +109,8 @@ fn ratios(runs: &[Run], name: &str, others: &[&str]) -> Option<String> {
     values.iter().any(Option::is_some).then(|| row(name, &values.iter().map(written).collect::<Vec<_>>()))
 }
 
-/// Returns a row for each scenario of the default form that is lost somewhere, and one for each form.
+/// Returns a row for each scenario of the default form that is lost somewhere, and one for each
+/// form.
 fn losses(runs: &[Run]) -> Vec<String> {
     let values = |form: &str, scenario: &str| -> Vec<String> {
         let values = |run: &Run| {

@@ -94,10 +94,11 @@ pub fn memory(effort: &Effort, contenders: &[Contender<u64>]) -> io::Result<Vec<
     Ok(memory)
 }
 
-/// Fills a limiter, and prints the bytes asked of the allocator, the bytes by which the process
-/// grew, the allocations of a million decisions on those keys, and the keys held.
+/// Fills a limiter, and prints four numbers.
 ///
-/// `count` returns the bytes that its argument asked for and kept, and the number of allocations.
+/// They are the bytes asked of the allocator, the bytes by which the process grew, the allocations
+/// of a million decisions on those keys, and the keys held. `count` returns the bytes that its
+/// argument asked for and kept, and the number of allocations.
 pub fn print_memory(name: &str, kind: &str, keys: usize, count: fn(&mut dyn FnMut()) -> (u64, u64)) {
     match kind {
         "u64" => print_memory_of(find(stores(), name), keys, |key| key, count),

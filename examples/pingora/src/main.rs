@@ -1,4 +1,5 @@
-//! A proxy of pingora that limits each client address: what `Rate` does in pingora's own example, by a bucket for each client.
+//! A proxy of pingora that limits each client address by a bucket of its own, where pingora's
+//! example uses `Rate`.
 //!
 //! It needs cmake and a C compiler, and is outside CI.
 //!
@@ -32,7 +33,7 @@ fn add(fields: Fields, response: &mut ResponseHeader) -> Result<()> {
 
 #[async_trait]
 impl ProxyHttp for Limited {
-    /// What was decided, for the response.
+    /// The decision, for the response.
     type CTX = Option<Granted>;
 
     fn new_ctx(&self) -> Self::CTX {
