@@ -23,7 +23,7 @@ pub struct Receipt {
     /// Number of removals in the key's shard before the take.
     pub(crate) removals: u64,
     /// Time from the take until all of its tokens are earned.
-    pub(super) delay: Duration,
+    pub(crate) delay: Duration,
     pub(super) made: Moment,
 }
 

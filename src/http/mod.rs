@@ -3,6 +3,7 @@
 mod check;
 mod client_ip;
 mod digest;
+mod exempt;
 mod fields;
 mod forwarded;
 pub(crate) mod grpc;
@@ -13,6 +14,7 @@ mod refusal;
 pub use check::Check;
 pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
 pub use digest::Digest;
+pub use exempt::{Exempt, InvalidPath};
 pub use fields::Fields;
 pub use key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use policy::{Headers, InvalidName, Policy, ResetFormat};

@@ -18,6 +18,7 @@ pub struct Refusal<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) why: Option<&'a Denied>,
     pub(crate) check: Option<Check>,
+    pub(crate) ban: bool,
     pub(crate) policy: &'a Policy,
     pub(crate) grpc: Option<HeaderValue>,
     /// The gRPC code for a request without a key.
@@ -47,7 +48,7 @@ impl<'a> Refusal<'a> {
     pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
         let head = head.into();
         let grpc = grpc::content_type(head.headers);
-        Refusal { head, why, check: None, policy, grpc, keyless: Code::InvalidArgument }
+        Refusal { head, why, check: None, ban: false, policy, grpc, keyless: Code::InvalidArgument }
     }
 
     /// Returns the same refusal with another gRPC code for a missing key: `UNAUTHENTICATED`.
@@ -85,6 +86,36 @@ impl<'a> Refusal<'a> {
     #[must_use]
     pub fn with_check(self, check: Option<Check>) -> Refusal<'a> {
         Refusal { check, ..self }
+    }
+
+    /// Notes whether the key is banned, so that `Retry-After` is the rest of its ban.
+    #[must_use]
+    pub fn with_ban(self, ban: bool) -> Refusal<'a> {
+        Refusal { ban, ..self }
+    }
+
+    /// Returns whether the key is banned, by
+    /// [`ban_after`](crate::tower::LimitBy::ban_after) of a layer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Response;
+    /// use tollgate::http::{Problem, Refusal, Reject};
+    ///
+    /// // To be given to `reject_with` of a layer.
+    /// let reject = |refusal: &Refusal<'_>| -> Response<Bytes> {
+    ///     match refusal.is_ban() {
+    ///         true => Problem::ABNORMAL_USAGE_DETECTED.reject(refusal),
+    ///         false => Problem::QUOTA_EXCEEDED.reject(refusal),
+    ///     }
+    /// };
+    /// # let _ = reject;
+    /// ```
+    #[must_use]
+    pub fn is_ban(&self) -> bool {
+        self.ban
     }
 
     /// Returns the fault of the server's setup that left the request without a key, if any.

@@ -201,14 +201,24 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
         n: u64,
         max_wait: u64,
     ) -> Reserved<'_> {
+        let (granted, receipt) = self.reserve_by_receipt(key, options, n, max_wait)?;
+        Ok(Reservation::new(&self.keyspace, receipt, granted))
+    }
+
+    /// Reserves tokens, and returns a receipt that is valid without the key.
+    pub(crate) fn reserve_by_receipt<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        options: CallOptions<'_>,
+        n: u64,
+        max_wait: u64,
+    ) -> Result<(Granted, Receipt), Denied> {
         // In shadow mode no caller waits, either.
         let take = match max_wait == 0 || self.hook.is_shadow() {
             true => Take::Exactly(n),
             false => Take::Reserve { n, max_wait },
         };
-        let (granted, receipt) =
-            self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)?;
-        Ok(Reservation::new(&self.keyspace, receipt, granted))
+        self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)
     }
 
     pub(crate) fn hold<Q>(&self, key: &Q, options: CallOptions<'_>, n: u64) -> Result<Hold<'_>, Denied>

@@ -42,8 +42,35 @@ impl<'a, K, S> NoKey<'a, K, S> {
         Granted::new(done.outcome, &done.reading).into()
     }
 
+    pub(crate) fn settle(&self, settle: Settle<'_>) {
+        self.engine().settle(self.bucket(), None, settle);
+    }
+
     pub(crate) fn refund(&self) {
-        self.engine().settle(self.bucket(), None, Settle::Refund(self.n));
+        self.settle(Settle::Refund(self.n));
+    }
+
+    /// Takes the tokens on credit if need be.
+    pub(crate) fn charge(&self) {
+        // A bucket that was never charged has no level yet.
+        let _ = self.receive(Take::Touch);
+        self.settle(Settle::Charge(self.n));
+    }
+
+    /// Reserves the tokens if they come within `max_wait` nanoseconds.
+    pub(crate) fn reserve(&self, max_wait: u64) -> Result<(Granted, Receipt), Denied> {
+        self.receive(match max_wait == 0 || self.inner.hook.is_shadow() {
+            true => Take::Exactly(self.n),
+            false => Take::Reserve { n: self.n, max_wait },
+        })
+    }
+
+    fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
+        let (engine, call) = (self.engine(), Call::from(take));
+        let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
+        let Done { outcome, reading, .. } = done.expect("an overflow bucket is never sealed");
+        let granted = self.inner.hook.observe(take.tokens(), call.decision(outcome, reading))?;
+        Ok((granted, Receipt::new(outcome, &reading, None)))
     }
 }
 
@@ -63,14 +90,10 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        let (engine, call) = (self.engine(), Call::from(Take::Exactly(self.n)));
-        let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
-        let Done { outcome, reading, .. } = done.expect("an overflow bucket is never sealed");
-        let granted = self.inner.hook.observe(self.n, call.decision(outcome, reading))?;
-        Ok((granted, Receipt::new(outcome, &reading, None)))
+        self.receive(Take::Exactly(self.n))
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.engine().settle(self.bucket(), None, Settle::Undo(receipt));
+        self.settle(Settle::Undo(receipt));
     }
 }

@@ -14,6 +14,8 @@ pub(crate) mod keyless;
 pub(crate) mod limited;
 pub(crate) mod observer;
 pub(crate) mod pinned;
+#[cfg(feature = "tower")]
+pub(crate) mod place;
 pub(crate) mod rate_limiter;
 pub(crate) mod settings;
 pub(crate) mod token_bucket;

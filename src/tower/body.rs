@@ -8,12 +8,13 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::settle::Meter;
+
 pin_project! {
     /// The body of a response of a [`RateLimit`](super::RateLimit): the inner one or a refusal's.
     ///
     /// The inner body may have any type, so a layer goes over any service. The default is an empty
     /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type.
-    #[derive(Clone)]
     pub struct ResponseBody<B> {
         #[pin]
         kind: BodyKind<B>,
@@ -21,21 +22,28 @@ pin_project! {
 }
 
 pin_project! {
-    #[derive(Clone)]
     #[project = BodyProjection]
     enum BodyKind<B> {
         Inner { #[pin] body: B },
+        Metered { #[pin] body: B, meter: Box<Meter> },
         Refusal { bytes: Bytes },
     }
 }
 
 impl<B> ResponseBody<B> {
     #[inline]
-    pub(crate) fn inner(body: B) -> ResponseBody<B> {
-        ResponseBody { kind: BodyKind::Inner { body } }
+    pub(super) fn inner(body: B, meter: Option<Box<Meter>>) -> ResponseBody<B> {
+        let kind = match meter {
+            None => BodyKind::Inner { body },
+            Some(meter) => BodyKind::Metered { body, meter },
+        };
+        ResponseBody { kind }
     }
 
     /// Returns the inner service's body, or makes one of a refusal's bytes.
+    ///
+    /// A cost that [depends on the body](super::LayerBuilder::settle_on) stays the estimate, or the
+    /// bytes that have passed.
     ///
     /// # Examples
     ///
@@ -56,8 +64,25 @@ impl<B> ResponseBody<B> {
     pub fn into_inner_or_else(self, refusal: impl FnOnce(Bytes) -> B) -> B {
         match self.kind {
             BodyKind::Inner { body } => body,
+            BodyKind::Metered { body, mut meter } => {
+                meter.leave();
+                body
+            }
             BodyKind::Refusal { bytes } => refusal(bytes),
         }
+    }
+}
+
+/// The clone of a body that is still to be paid for costs nothing.
+impl<B: Clone> Clone for ResponseBody<B> {
+    fn clone(&self) -> Self {
+        let kind = match &self.kind {
+            BodyKind::Inner { body } | BodyKind::Metered { body, .. } => {
+                BodyKind::Inner { body: body.clone() }
+            }
+            BodyKind::Refusal { bytes } => BodyKind::Refusal { bytes: bytes.clone() },
+        };
+        ResponseBody { kind }
     }
 }
 
@@ -83,6 +108,9 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
             BodyProjection::Inner { body } => body.poll_frame(context),
+            BodyProjection::Metered { body, meter } => {
+                body.poll_frame(context).map(|frame| frame.map(|frame| frame.map(|frame| meter.see(frame))))
+            }
             BodyProjection::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
             BodyProjection::Refusal { bytes } => {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into()))))
@@ -92,14 +120,14 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            BodyKind::Inner { body } => body.is_end_stream(),
+            BodyKind::Inner { body } | BodyKind::Metered { body, .. } => body.is_end_stream(),
             BodyKind::Refusal { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            BodyKind::Inner { body } => body.size_hint(),
+            BodyKind::Inner { body } | BodyKind::Metered { body, .. } => body.size_hint(),
             BodyKind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }

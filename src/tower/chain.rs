@@ -6,10 +6,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use super::key_future::KeyFuture;
 use super::said::Said;
 use super::stats::{LimitCounters, LimitStats};
 use crate::http::{Check, Head, Policy};
 use crate::limiter::all_of::{sealed, take_all};
+use crate::limiter::place::Place;
 use crate::word::decision::{Denied, Granted};
 
 /// A request to the limits of a layer, and the notes of the limits.
@@ -30,14 +32,47 @@ pub(crate) struct LayerRequest<'a> {
     pub(crate) decider: Option<Decider<'a>>,
     /// Policies of the other limits.
     pub(crate) also: Vec<Arc<Policy>>,
-    /// Refunds of the limits, if the tokens may be given back.
-    pub(crate) refunds: Option<Vec<Refund>>,
+    /// The way to change the takes of the limits later, if that may be needed.
+    pub(crate) adjusts: Option<Vec<Adjust>>,
+    /// The refusal of a limit in shadow mode.
+    pub(crate) over: Option<(Denied, &'a LimitCounters)>,
+    /// Whether the limit that decided is in shadow mode, since no other one applies.
+    pub(crate) silent: bool,
+    pub(crate) pass: Pass,
+}
+
+/// The way in which the limits are taken.
+pub(crate) enum Pass {
+    /// All of them now, or none. A refusal is final.
+    Only,
+    /// The same. After a refusal another pass decides.
+    First,
+    /// Each by a place in line, at most `max_wait` nanoseconds from its turn.
+    InLine { max_wait: u64, places: Vec<Place> },
+}
+
+impl Pass {
+    /// Returns whether a refusal of this pass is the decision.
+    pub(crate) fn is_final(&self) -> bool {
+        !matches!(self, Pass::First)
+    }
 }
 
 /// The limit that decided on a request.
 pub(crate) struct Decider<'a> {
     pub(crate) policy: Arc<Policy>,
     pub(crate) counters: &'a Arc<LimitCounters>,
+    pub(crate) ban: Ban,
+}
+
+/// The part of a ban in a refusal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ban {
+    None,
+    /// The refusal of the limit begins a ban.
+    Begins,
+    /// The key is banned.
+    Refuses,
 }
 
 pub(crate) enum LimitOutcome {
@@ -49,8 +84,17 @@ pub(crate) enum LimitOutcome {
     NoKey { check: Option<Check> },
 }
 
-/// Gives back the tokens of a limit, and returns the tokens left if this limit decided.
-pub(crate) type Refund = Box<dyn FnOnce() -> Option<Granted> + Send>;
+/// Changes the take of a granted request at one limit, and returns the tokens left if this limit
+/// decided.
+pub(crate) type Adjust = Box<dyn Fn(Adjustment) -> Option<Granted> + Send + Sync>;
+
+/// A change of a take, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Adjustment {
+    Refund(u64),
+    /// Takes more, on credit if need be.
+    Charge(u64),
+}
 
 /// The limits that apply so far, the latest first. Each link is on the stack of its limit.
 pub(crate) struct LimitChain<'a> {
@@ -80,6 +124,10 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     ) -> LimitOutcome;
     /// Returns the id of the limiter.
     fn id(&self) -> u64;
+    /// Returns whether the limit has to search for the keys of requests.
+    fn searches(&self) -> bool;
+    /// Returns the search for the key of a request.
+    fn find_key(&self, head: Head<'_>) -> Option<KeyFuture>;
     /// Reports a fault that `head` shows or, without `head`, a fault of the key source.
     fn examine(&self, head: Option<Head<'_>>, said: &Said);
     fn stats(&self) -> LimitStats;
@@ -94,6 +142,8 @@ pub(crate) fn next<'a>(
     match (rest.split_first(), chain) {
         (Some((limit, rest)), chain) => limit.decide(asked, rest, chain),
         (None, None) => LimitOutcome::Free,
+        // Each limit of the chain has its place already.
+        (None, Some(_)) if matches!(asked.pass, Pass::InLine { .. }) => LimitOutcome::Free,
         (None, Some(all)) => match take_all(all) {
             Ok((granted, which)) => LimitOutcome::Decided(Ok(granted), which),
             Err(denied) => LimitOutcome::Decided(Err(denied.denied()), denied.which()),

@@ -1,48 +1,81 @@
-//! The decision of a layer on a request, and the work on its response.
+//! The decision of a layer on a request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_utils::CachePadded;
-use http::{HeaderMap, Response, StatusCode};
+use http::Response;
+use http::header::ORIGIN;
 
-use super::chain::{Decider, DynLimit, LayerRequest, LimitOutcome, Refund, next};
+use super::after::{After, Later, Notice, RefundOn};
+use super::chain::{Ban, Decider, DynLimit, LayerRequest, LimitOutcome, Pass, next};
 use super::decision::{Decision, LimiterIds};
+use super::key_future::KeyFuture;
+use super::limit_by::ALL_KEYS;
+use super::line::{Turn, WaitingLine};
 use super::said::Said;
-use super::stats::{LimitCounters, count};
-use crate::http::{Fields, Head, Headers, Policy, Refusal, Reject};
-use crate::word::decision::{Denied, Granted};
+use super::settle::{Charged, SettleOn};
+use super::stats::count;
+use crate::http::{Exempt, Head, Headers, Policy, Refusal, Reject};
+use crate::limiter::place::Place;
+use crate::word::decision::Denied;
 
-pub(super) type Cost = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
-pub(super) type Skip = Box<dyn Fn(Head<'_>) -> bool + Send + Sync>;
-pub(super) type DecisionHook = Box<dyn Fn(Head<'_>, &Decision) + Send + Sync>;
-pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+pub(super) type CostOf = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
+/// A function that sees each decision, the policy of the limit that decided, and its part in a ban.
+pub(super) type LayerHook = Box<dyn Fn(Head<'_>, &Decision, &Policy, Ban) + Send + Sync>;
 
 /// The state that all services of a layer share.
 pub(crate) struct LayerState {
     pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
     /// Ids of the limiters.
     pub(crate) ids: LimiterIds,
-    pub(crate) cost: Option<Cost>,
-    pub(crate) skip: Option<Skip>,
-    pub(crate) hook: Option<DecisionHook>,
+    pub(crate) cost: Option<CostOf>,
+    pub(crate) skip: Option<Exempt>,
+    pub(crate) exempt: Vec<Exempt>,
+    pub(crate) hooks: Vec<LayerHook>,
     pub(crate) refund_on: Option<RefundOn>,
+    pub(crate) settle_on: Option<SettleOn>,
+    pub(crate) line: Option<WaitingLine>,
+    /// Whether a limit has to search for its key.
+    pub(crate) searches: bool,
+    /// Whether a request tells the upstream that it is over a limit.
+    pub(crate) tells_upstream: bool,
+    /// Whether scripts of other origins may read the fields.
+    pub(crate) exposes: bool,
     /// Share of keys for which refusals are enforced, in units of 2^-32.
     pub(crate) enforced: u64,
     pub(crate) reject: Box<dyn Reject<Bytes>>,
-    /// Requests to which no limit applied.
-    pub(crate) skipped: CachePadded<AtomicU64>,
+    pub(crate) counters: CachePadded<LayerCounters>,
     pub(crate) said: Said,
 }
 
-pub(crate) const ALL_KEYS: u64 = 1 << 32;
+/// Counts of requests beside those of the limits.
+#[derive(Default)]
+pub(crate) struct LayerCounters {
+    /// Requests to which no limit applied.
+    pub(crate) skipped: AtomicU64,
+    /// Requests on the allow list.
+    pub(crate) exempt: AtomicU64,
+    /// Requests that waited for their turn.
+    pub(crate) delayed: AtomicU64,
+}
 
 /// The next step of a request.
 pub(super) enum Action {
     /// Passes the request on with its decision; the response needs work.
     Pass(Option<Decision>, After),
+    /// The same, after a wait.
+    Delay(Box<Delay>),
     Refuse(Response<Bytes>),
+}
+
+/// A request that waits for its turn.
+pub(super) struct Delay {
+    pub(super) decision: Decision,
+    pub(super) after: After,
+    pub(super) turn: Turn,
 }
 
 impl LayerState {
@@ -61,10 +94,31 @@ impl LayerState {
         }
     }
 
+    /// Decides on a request whose keys are at hand.
     pub(super) fn rule(&self, head: Head<'_>) -> Action {
-        if self.skip.as_ref().is_some_and(|skip| skip(head)) {
-            return self.skipped();
+        self.pass_unlimited(head).unwrap_or_else(|| self.decide(head))
+    }
+
+    /// Returns the searches for the keys of a request, unless it is passed on without them.
+    #[cold]
+    pub(super) fn search(&self, head: Head<'_>) -> Result<Vec<KeyFuture>, Action> {
+        match self.pass_unlimited(head) {
+            None => Ok(self.limits.iter().filter_map(|limit| limit.find_key(head)).collect()),
+            Some(action) => Err(action),
         }
+    }
+
+    /// Passes a request on to which no limit applies.
+    #[inline]
+    fn pass_unlimited(&self, head: Head<'_>) -> Option<Action> {
+        if self.exempt.iter().any(|exempt| exempt.applies(head)) {
+            count(&self.counters.exempt);
+            return Some(Action::Pass(None, After::NOTHING));
+        }
+        self.skip.as_ref().is_some_and(|skip| skip.applies(head)).then(|| self.skipped())
+    }
+
+    pub(super) fn decide(&self, head: Head<'_>) -> Action {
         let before =
             head.extensions.get::<Decision>().map_or(&[][..], |decision| decision.counted.as_slice());
         let mut asked = LayerRequest {
@@ -77,12 +131,19 @@ impl LayerState {
             hash: 0,
             decider: None,
             also: Vec::new(),
-            refunds: self.refund_on.as_ref().map(|_| Vec::new()),
+            adjusts: (self.refund_on.is_some() || self.settle_on.is_some()).then(Vec::new),
+            over: None,
+            silent: false,
+            pass: if self.line.is_some() { Pass::First } else { Pass::Only },
         };
-        let outcome = next(&mut asked, &self.limits, None);
-        let Some(Decider { policy, counters }) = asked.decider else { return self.skipped() };
+        let mut outcome = next(&mut asked, &self.limits, None);
+        let mut turn = None;
+        if let (Some(line), LimitOutcome::Decided(Err(_), _), false) = (&self.line, &outcome, asked.silent) {
+            (outcome, turn) = self.stand_in_line(line, &mut asked);
+        }
+        let Some(Decider { policy, counters, ban }) = asked.decider else { return self.skipped() };
         // The upper half, since the map's buckets have the same hash.
-        let enforced = asked.hash >> 32 < self.enforced;
+        let enforced = asked.hash >> 32 < self.enforced && !asked.silent;
         let result = match outcome {
             LimitOutcome::Decided(result, _) => result,
             LimitOutcome::NoKey { check } if enforced => {
@@ -96,31 +157,46 @@ impl LayerState {
             [] => self.ids.clone(),
             _ => [before, self.ids.as_slice()].concat().into(),
         };
-        let decision = Decision { result, cost: asked.cost, counted };
-        if let Some(hook) = &self.hook {
-            hook(head, &decision);
+        let delay = turn.as_ref().map_or(Duration::ZERO, Turn::delay);
+        // A limit in shadow mode refuses what the others grant.
+        let refused = asked.over.map(|(denied, _)| Err(denied));
+        let decision = Decision { result: refused.unwrap_or(result), cost: asked.cost, counted, delay };
+        for hook in &self.hooks {
+            hook(head, &decision, &policy, ban);
         }
-        let notice = Notice { policy, also: asked.also };
-        match (decision.result, enforced) {
+        let exposed = self.exposes && head.headers.contains_key(ORIGIN);
+        let notice = Notice { policy, also: asked.also, exposed };
+        match (result, enforced) {
             (Ok(granted), _) => {
-                count(&counters.granted);
-                let refund = match (&self.refund_on, asked.refunds) {
-                    (Some(on), Some(refunds)) => {
-                        let (on, counters) = (on.clone(), counters.clone());
-                        Some(Box::new(PendingRefund { on, refunds, counters }))
-                    }
-                    _ => None,
+                match asked.over {
+                    Some((_, over)) => count(&over.shadow_refused),
+                    None => count(&counters.granted),
                 };
+                let charged = asked.adjusts.map(|adjusts| Charged::new(adjusts, asked.cost));
+                let later = (charged.is_some() || turn.is_some()).then(|| {
+                    let told = notice.policy.form != Headers::None;
+                    Box::new(Later {
+                        delay: if told { delay } else { Duration::ZERO },
+                        charged: charged.unwrap_or_default(),
+                        refund_on: self.refund_on.clone(),
+                        settle_on: self.settle_on.clone(),
+                        counters: counters.clone(),
+                    })
+                });
                 let notice = (enforced && notice.has_grants()).then_some((notice, granted));
-                Action::Pass(Some(decision), After { notice, refund })
+                let after = After { notice, later };
+                match turn {
+                    None => Action::Pass(Some(decision), after),
+                    Some(turn) => self.delayed(decision, after, turn),
+                }
             }
             (Err(denied), true) => {
-                self.suspect(&counters.refused, head);
-                Action::Refuse(self.refuse(
-                    &Refusal::new(head, Some(&denied), &notice.policy),
-                    &notice,
-                    denied,
-                ))
+                match ban {
+                    Ban::Refuses => _ = count(&counters.banned),
+                    Ban::None | Ban::Begins => self.suspect(&counters.refused, head),
+                }
+                let refusal = Refusal::new(head, Some(&denied), &notice.policy).with_ban(ban != Ban::None);
+                Action::Refuse(self.refuse(&refusal, &notice, denied))
             }
             (Err(_), false) => {
                 self.suspect(&counters.shadow_refused, head);
@@ -129,8 +205,48 @@ impl LayerState {
         }
     }
 
+    /// Decides again on a refused request, by its place in line. Returns its turn if it has to wait.
+    #[cold]
+    fn stand_in_line<'a>(
+        &'a self,
+        line: &WaitingLine,
+        asked: &mut LayerRequest<'a>,
+    ) -> (LimitOutcome, Option<Turn>) {
+        // In shadow mode no request waits.
+        let enforced = asked.hash >> 32 < self.enforced;
+        let in_line = if enforced { line.enter() } else { None };
+        let max_wait = if in_line.is_some() { line.max_wait() } else { 0 };
+        asked.decider = None;
+        asked.also.clear();
+        asked.pass = Pass::InLine { max_wait, places: Vec::new() };
+        let outcome = next(asked, &self.limits, None);
+        let Pass::InLine { places, .. } = std::mem::replace(&mut asked.pass, Pass::Only) else {
+            return (outcome, None);
+        };
+        if !matches!(outcome, LimitOutcome::Decided(Ok(_), _)) {
+            // The places are given back.
+            return (outcome, None);
+        }
+        let turn = match in_line {
+            Some(in_line) if places.iter().any(|place| !place.delay().is_zero()) => {
+                Some(line.wait(in_line, places))
+            }
+            _ => {
+                places.into_iter().for_each(Place::commit);
+                None
+            }
+        };
+        (outcome, turn)
+    }
+
+    #[cold]
+    fn delayed(&self, decision: Decision, after: After, turn: Turn) -> Action {
+        count(&self.counters.delayed);
+        Action::Delay(Box::new(Delay { decision, after, turn }))
+    }
+
     fn skipped(&self) -> Action {
-        count(&self.skipped);
+        count(&self.counters.skipped);
         Action::Pass(None, After::NOTHING)
     }
 
@@ -140,68 +256,5 @@ impl LayerState {
             notice.add(response.headers_mut(), denied.headers(&notice.policy));
         }
         response
-    }
-}
-
-/// The policies that a response reports.
-struct Notice {
-    policy: Arc<Policy>,
-    also: Vec<Arc<Policy>>,
-}
-
-impl Notice {
-    /// Returns whether responses to granted requests report their limits.
-    fn has_grants(&self) -> bool {
-        !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
-    }
-
-    #[inline]
-    fn add(&self, headers: &mut HeaderMap, fields: Fields) {
-        for policy in self.also.iter().rev() {
-            policy.append_to(headers);
-        }
-        fields.append_to(headers);
-    }
-}
-
-/// The work on a response once it is there.
-pub(super) struct After {
-    notice: Option<(Notice, Granted)>,
-    /// In a box, as the future of each request has room for it.
-    refund: Option<Box<PendingRefund>>,
-}
-
-impl After {
-    pub(super) const NOTHING: After = After { notice: None, refund: None };
-
-    pub(super) fn act(&mut self, status: StatusCode, headers: &mut HeaderMap) {
-        // All give back before the response reports the tokens that are left.
-        let left = self.refund.take().and_then(|refund| refund.give_back(status));
-        if let Some((notice, granted)) = &self.notice {
-            let granted = left.as_ref().unwrap_or(granted);
-            let fields = granted.headers(&notice.policy);
-            // A client that has to wait would wait before it follows the redirection.
-            let waits = status.is_redirection() && granted.remaining() == 0;
-            notice.add(headers, if waits { fields.without_rest() } else { fields });
-        }
-    }
-}
-
-/// The tokens of a granted request that some statuses of its response give back.
-struct PendingRefund {
-    on: RefundOn,
-    refunds: Vec<Refund>,
-    counters: Arc<LimitCounters>,
-}
-
-impl PendingRefund {
-    /// Gives the tokens back if the status says so. Returns the tokens left at the limit that
-    /// decided.
-    fn give_back(self, status: StatusCode) -> Option<Granted> {
-        if !(self.on)(status) {
-            return None;
-        }
-        count(&self.counters.refunded);
-        self.refunds.into_iter().filter_map(|refund| refund()).last()
     }
 }

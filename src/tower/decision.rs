@@ -1,6 +1,7 @@
 //! The decision of a layer, for the service inside.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::word::decision::{Denied, Granted};
 
@@ -26,6 +27,7 @@ pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
     pub(crate) counted: LimiterIds,
+    pub(crate) delay: Duration,
 }
 
 /// The limiters that have counted a request.
@@ -62,8 +64,8 @@ impl Decision {
     /// # Errors
     ///
     /// A limit refused the request. In the request's extensions this means that the layer passed it
-    /// on: by shadow mode, or because [`enforce_percent`](super::LayerBuilder::enforce_percent)
-    /// spares its key. A hook sees the other refusals as well.
+    /// on: by shadow mode of the layer or of that limit, or because
+    /// [`enforce_percent`](super::LayerBuilder::enforce_percent) spares its key. A hook sees the other refusals as well.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }
@@ -72,5 +74,12 @@ impl Decision {
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// Returns the time that the request waited for its turn, by
+    /// [`delay_up_to`](super::LayerBuilder::delay_up_to); zero if it did not wait.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.delay
     }
 }

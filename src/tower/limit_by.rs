@@ -1,20 +1,23 @@
 //! One limit of a layer.
 
 use std::fmt;
+use std::future::Future;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chain::{Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Refund, next};
-use super::limiter::{AnyLimiter, DynLimiter, LimiterRequest};
+use super::ban::{BanAfter, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
+use super::chain::Ban;
+use super::key_future::{FindKey, halves};
+use super::limiter::{AnyLimiter, DynLimiter};
 use super::policies::Policies;
-use super::said::Said;
-use super::stats::{LimitCounters, LimitStats, count};
+use super::stats::LimitCounters;
 use super::top_keys::TopKeys;
 use crate::http::{Head, InvalidName, KeyFrom, Policy};
 use crate::limiter::window_key::Cap;
 use crate::quota::rule::Rule;
+use crate::word::decision::Denied;
 use crate::word::plan::Plan;
 
 /// The treatment of a request without a key.
@@ -33,6 +36,11 @@ pub enum OnMissingKey {
 }
 
 type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
+/// A function that sees a refused key, its policy, and whether the key is banned.
+pub(crate) type SeeRefusal<K> = dyn Fn(&K, &Policy, &Denied, Ban) + Send + Sync;
+
+/// The share of keys whose refusals are enforced, in units of 2^-32: all of them.
+pub(crate) const ALL_KEYS: u64 = 1 << 32;
 
 /// One limit of a layer: a limiter and the source of its keys.
 ///
@@ -52,14 +60,21 @@ type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
 /// ```
 pub struct LimitBy<K> {
     pub(crate) limiter: Arc<dyn DynLimiter<K>>,
-    key: Box<dyn KeyFrom<Key = K>>,
-    plan: Option<Box<ChoosePlan>>,
-    missing: OnMissingKey,
+    pub(super) key: Box<dyn KeyFrom<Key = K>>,
+    pub(super) find_key: Option<FindKey>,
+    /// Whether the limit applies to a request: to all by default.
+    pub(super) applies: Option<Box<dyn Fn(Head<'_>) -> bool + Send + Sync>>,
+    pub(super) plan: Option<Box<ChoosePlan>>,
+    pub(super) missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
     /// The same policy for other rules, empty while the limiter has one.
     others: Policies,
     pub(crate) top: TopKeys<K>,
-    counters: Arc<LimitCounters>,
+    pub(crate) bans: Option<Bans<K>>,
+    pub(super) see_refusal: Option<Box<SeeRefusal<K>>>,
+    /// The share of keys whose refusals this limit enforces, in units of 2^-32.
+    pub(super) enforced: u64,
+    pub(super) counters: Arc<LimitCounters>,
 }
 
 /// A limiter that still needs a source of keys to become a [`LimitBy`] or a
@@ -106,6 +121,43 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
         T::from(LimitBy::with(self.limiter, Box::new(from), OnMissingKey::Reject))
     }
 
+    /// Limits each key by itself, where the key takes time to find, as by a look at a database.
+    ///
+    /// The closure takes from the head of the request what the search needs. The future returns
+    /// `None` if the request has no key. The request waits for it before any limit is asked, with no
+    /// bound on the time and the number of such searches: a `Timeout` and a `ConcurrencyLimit` go
+    /// outside of the layer. Requests that are [exempt](super::LayerBuilder::exempt) are not
+    /// searched for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// async fn account_of(token: String) -> Option<u64> {
+    ///     // A look at a database.
+    ///     (token == "t1").then_some(7)
+    /// }
+    ///
+    /// let layer = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_second(10)))
+    ///     .key_async(|head| {
+    ///         let token = head.headers.get("authorization").and_then(|value| value.to_str().ok());
+    ///         let token = token.map(str::to_owned);
+    ///         async { account_of(token?).await }
+    ///     })
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn key_async<F>(self, find: impl Fn(Head<'_>) -> F + Send + Sync + 'static) -> T
+    where
+        F: Future<Output = Option<K>> + Send + 'static,
+    {
+        let (search, look) = halves(find);
+        let limit = LimitBy::with(self.limiter, Box::new(look), OnMissingKey::Reject);
+        T::from(LimitBy { find_key: Some(search), ..limit })
+    }
+
     /// Limits all requests by one bucket. As they have no key, all are counted as `keyless`.
     pub fn shared(self) -> T {
         T::from(LimitBy::with(self.limiter, Box::new(|_: Head<'_>| None), OnMissingKey::Share))
@@ -128,7 +180,122 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     fn with(limiter: Arc<dyn DynLimiter<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
         let policy = Policy::new("default", limiter.rule(None)).expect("it is a name").into();
         let (others, top, counters) = (Policies::new(), TopKeys::new(), Arc::default());
-        LimitBy { limiter, key, plan: None, missing, policy, others, top, counters }
+        LimitBy {
+            limiter,
+            key,
+            find_key: None,
+            applies: None,
+            plan: None,
+            missing,
+            policy,
+            others,
+            top,
+            bans: None,
+            see_refusal: None,
+            enforced: ALL_KEYS,
+            counters,
+        }
+    }
+
+    /// Applies the limit only to requests by a closure, as to one method or one route.
+    ///
+    /// Other requests are as if the layer had no such limit. Called again, both closures have to
+    /// return `true`.
+    ///
+    /// A server may read several spellings of a path as one. So take the route that the server has
+    /// found, such as axum's `MatchedPath` among the extensions, or match on the path as the server
+    /// does.
+    ///
+    /// # Examples
+    ///
+    /// Logins have a limit of their own beside that for all requests:
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tollgate::http::ClientIp;
+    /// use tollgate::tower::{LimitBy, RateLimitLayer};
+    /// use tollgate::{Quota, RateLimiter, Window, WindowLimiter};
+    ///
+    /// let logins = LimitBy::new(WindowLimiter::new(Window::per_hour(20).sliding()))
+    ///     .key(ClientIp::peer())
+    ///     .name("login")?
+    ///     .when(|head| head.method == Method::POST && head.uri.path() == "/login");
+    /// let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(100)))
+    ///     .key(ClientIp::peer())
+    ///     .and(logins)
+    ///     .build();
+    /// # let _ = layer;
+    /// # Ok::<(), tollgate::http::InvalidName>(())
+    /// ```
+    #[must_use]
+    pub fn when(self, applies: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        let applies: Box<dyn Fn(Head<'_>) -> bool + Send + Sync> = match self.applies {
+            None => Box::new(applies),
+            Some(before) => Box::new(move |head| before(head) && applies(head)),
+        };
+        LimitBy { applies: Some(applies), ..self }
+    }
+
+    /// Bans a key that is refused `refusals` times within `window`. The duration comes next, by
+    /// [`for_`](BanAfter::for_).
+    ///
+    /// The law: each refusal of a key by this limit that is its `refusals`-th within `window` begins
+    /// a ban, the key is refused until the ban's duration has passed, and no refusal by a ban
+    /// counts. `Retry-After` is the rest of the ban.
+    ///
+    /// * A refusal counts for `window` and for up to one of its sub-windows longer, by
+    ///   [`Window::sliding`](crate::Window::sliding).
+    /// * Exempt requests, and those without a key, are neither refused nor counted.
+    /// * The refusals and the bans are in two limiters of this limit, each with a bound on its keys:
+    ///   see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a ban, and no key is
+    ///   banned for the refusals of another one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::http::ClientIp;
+    /// use tollgate::tower::LimitBy;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limit = LimitBy::new(RateLimiter::new(Quota::per_second(10)))
+    ///     .key(ClientIp::peer())
+    ///     .ban_after(100, Duration::from_secs(60))
+    ///     .for_(Duration::from_secs(3_600))?;
+    /// # let _ = limit;
+    /// # Ok::<(), tollgate::tower::InvalidBan>(())
+    /// ```
+    pub fn ban_after(self, refusals: u64, window: Duration) -> BanAfter<LimitBy<K>> {
+        let apply = |limit: LimitBy<K>, rule| limit.with_bans(&rule);
+        BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to: self }
+    }
+
+    /// Sets the function that sees refused keys. Without feature `tracing` no layer has one.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "see above"))]
+    pub(super) fn with_see_refusal(self, see: Box<SeeRefusal<K>>) -> Self {
+        LimitBy { see_refusal: Some(see), ..self }
+    }
+
+    pub(super) fn with_bans(self, rule: &BanRule) -> Result<Self, InvalidBan> {
+        let bans = Some(Bans::new(rule, self.limiter.clock())?);
+        Ok(LimitBy { bans, ..self })
+    }
+
+    /// Sets shadow mode of this limit: it refuses no request, and reports none to its client.
+    ///
+    /// A request that the other limits grant takes tokens of this limit if they are there. If not,
+    /// the request is passed on and counts as `shadow_refused`. By default the mode is off.
+    #[must_use]
+    pub fn shadow(self, shadow: bool) -> Self {
+        LimitBy { enforced: if shadow { 0 } else { ALL_KEYS }, ..self }
+    }
+
+    /// Enforces refusals for `percent` hundredths of this limit's keys, always the same ones.
+    ///
+    /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all keys.
+    #[must_use]
+    pub fn enforce_percent(self, percent: u8) -> Self {
+        LimitBy { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, ..self }
     }
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
@@ -178,135 +345,25 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Returns the policy of a decision under a quota or a window.
-    fn policy_of(&self, rule: Rule) -> Arc<Policy> {
+    pub(super) fn policy_of(&self, rule: Rule) -> Arc<Policy> {
         if rule == self.policy.rule() { self.policy.clone() } else { self.others.of(&self.policy, rule) }
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    /// Returns the rest of the ban of a key, if it is banned.
+    pub(super) fn banned(&self, key: &K) -> Option<Duration> {
+        self.bans.as_ref()?.check(key)?.retry_after()
+    }
+
+    pub(super) fn unban(&self, key: &K) -> bool {
+        self.bans.as_ref().is_some_and(|bans| bans.unban(key))
     }
 }
 
 impl<K> fmt::Debug for LimitBy<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimitBy").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
-    fn decide<'a>(
-        &'a self,
-        asked: &mut LayerRequest<'a>,
-        rest: &'a [Arc<dyn DynLimit>],
-        chain: Option<&LimitChain<'_>>,
-    ) -> LimitOutcome {
-        let key = self.key.key_from(asked.head);
-        // The first limit's key is sampled, even if only other limits apply.
-        if let Some(key) = &key
-            && asked.sampled
-            && rest.len() + 1 == asked.limits
-        {
-            asked.hash = self.limiter.hash(key);
-        }
-        if asked.counted.iter().any(|id| *id == self.limiter.id()) {
-            return next(asked, rest, chain);
-        }
-        let index = chain.map_or(0, |chain| chain.index + 1);
-        if key.is_none() {
-            self.count_keyless(asked);
-            match self.missing {
-                OnMissingKey::Share => {}
-                OnMissingKey::Allow => return next(asked, rest, chain),
-                OnMissingKey::Reject => return self.no_key(asked),
-            }
-        }
-        let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
-        let request = LimiterRequest { key, plan, n: asked.cost };
-        let outcome = if rest.is_empty() && chain.is_none() {
-            LimitOutcome::Decided(self.limiter.try_acquire(&request), index)
-        } else {
-            let mut outcome = LimitOutcome::Free;
-            self.limiter.with(&request, &mut |limit| {
-                outcome = next(asked, rest, Some(&LimitChain { limit, before: chain, index }));
-            });
-            outcome
-        };
-        if let LimitOutcome::Decided(result, which) = &outcome {
-            self.note(asked, &request, *which == index, result.is_ok());
-            if let (Some(refunds), Ok(_)) = (&mut asked.refunds, result) {
-                refunds.push(self.refund(request, *which == index));
-            }
-        }
-        outcome
-    }
-
-    fn id(&self) -> u64 {
-        self.limiter.id()
-    }
-
-    fn examine(&self, head: Option<Head<'_>>, said: &Said) {
-        if let Some(check) = self.key.check(head) {
-            said.say(self.policy.name(), check);
-        }
-    }
-
-    fn stats(&self) -> LimitStats {
-        let limiter = self.limiter.stats();
-        LimitStats {
-            policy: self.policy.name().to_owned(),
-            keys: limiter.keys,
-            evicted: limiter.evicted,
-            without_room: limiter.shared + limiter.refused_full + limiter.allowed_full,
-            ..LimitStats::of(&self.counters)
-        }
-    }
-}
-
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    #[cold]
-    fn no_key<'a>(&'a self, asked: &mut LayerRequest<'a>) -> LimitOutcome {
-        asked.decider = Some(self.decider(self.policy.clone()));
-        LimitOutcome::NoKey { check: self.key.check(Some(asked.head)) }
-    }
-
-    /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for faults.
-    #[cold]
-    fn count_keyless(&self, asked: &LayerRequest<'_>) {
-        if count(&self.counters.keyless).is_power_of_two() {
-            self.examine(Some(asked.head), asked.said);
-        }
-    }
-
-    fn decider(&self, policy: Arc<Policy>) -> Decider<'_> {
-        Decider { policy, counters: &self.counters }
-    }
-
-    /// Notes the policy of this limit, and a refused key.
-    #[inline]
-    fn note<'a>(
-        &'a self,
-        asked: &mut LayerRequest<'a>,
-        request: &LimiterRequest<K>,
-        decided: bool,
-        granted: bool,
-    ) {
-        let mut policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
-        if !decided {
-            return asked.also.push(policy);
-        }
-        if let (Some(key), false, 1..) = (&request.key, granted, policy.spread) {
-            policy = Arc::new(policy.for_key(self.limiter.hash(key)));
-        }
-        asked.decider = Some(self.decider(policy));
-        if let (Some(key), false) = (&request.key, granted) {
-            self.top.note(key);
-        }
-    }
-
-    /// Returns the refund of a granted request.
-    #[cold]
-    fn refund(&self, request: LimiterRequest<K>, decided: bool) -> Refund {
-        let limiter = self.limiter.clone();
-        Box::new(move || {
-            limiter.refund(&request);
-            decided.then(|| limiter.peek(&request))
-        })
     }
 }
 

@@ -4,12 +4,15 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
+use super::chain::Adjustment;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::all_of::sealed;
+use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::window_limiter::WindowLimiter;
 use crate::quota::rule::Rule;
 use crate::quota::window::Window;
+use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
@@ -27,10 +30,13 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     /// Returns the quota or the window in force, of keys under this plan or cap.
     fn rule(&self, plan: Option<&Plan>) -> Rule;
     fn stats(&self) -> Stats;
+    fn clock(&self) -> Clock;
     /// Returns the hash of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
     fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
-    fn refund(&self, request: &LimiterRequest<K>);
+    /// Takes the tokens now, or within `max_wait` nanoseconds where the limit is of buckets.
+    fn place(&self, request: &LimiterRequest<K>, max_wait: u64) -> Result<(Granted, Place), Denied>;
+    fn adjust(&self, request: &LimiterRequest<K>, adjustment: Adjustment);
     /// Returns the tokens that are there, and takes none.
     fn peek(&self, request: &LimiterRequest<K>) -> Granted;
     /// Calls `then` with the request as one of several limits.
@@ -81,7 +87,11 @@ struct Erased<K, S> {
     window: Option<Window>,
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimiter<K> for Erased<K, S> {
+impl<K, S> DynLimiter<K> for Erased<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
     fn id(&self) -> u64 {
         self.buckets.inner.keyspace.id
     }
@@ -100,6 +110,10 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         self.buckets.stats()
     }
 
+    fn clock(&self) -> Clock {
+        self.buckets.inner.keyspace.engine.clock.clone()
+    }
+
     fn hash(&self, key: &K) -> u64 {
         self.buckets.inner.hasher.hash_one(key)
     }
@@ -113,11 +127,32 @@ impl<K: Hash + Eq + Clone + Send + Sync, S: BuildHasher + Send + Sync> DynLimite
         }
     }
 
-    fn refund(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) {
-        match (key, plan) {
-            (Some(key), None) => self.buckets.refund(key, *n),
-            (Some(key), Some(plan)) => self.buckets.key(key).n(*n).under(plan).refund(),
-            (None, _) => self.buckets.no_key(*n).refund(),
+    fn place(&self, request: &LimiterRequest<K>, max_wait: u64) -> Result<(Granted, Place), Denied> {
+        let LimiterRequest { key, plan, n } = request;
+        match key {
+            Some(key) if self.window.is_some() => self.buckets.place_now(key, plan.as_ref(), *n),
+            Some(key) => self.buckets.place(key, plan.as_ref(), *n, max_wait),
+            None => self.buckets.place_without_key(*n, if self.window.is_some() { 0 } else { max_wait }),
+        }
+    }
+
+    fn adjust(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>, adjustment: Adjustment) {
+        let n = match adjustment {
+            Adjustment::Refund(n) | Adjustment::Charge(n) => n,
+        };
+        let Some(key) = key else {
+            let shared = self.buckets.no_key(n);
+            return match adjustment {
+                Adjustment::Refund(_) => shared.refund(),
+                Adjustment::Charge(_) => shared.charge(),
+            };
+        };
+        let limit = self.buckets.key(key);
+        let limit = plan.as_ref().map_or(limit, |plan| limit.under(plan));
+        match adjustment {
+            Adjustment::Refund(n) => limit.n(n).refund(),
+            // A hold of no token gives a forgotten key an entry.
+            Adjustment::Charge(n) => drop(limit.n(0).hold().map(|hold| hold.settle(n))),
         }
     }
 

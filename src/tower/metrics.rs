@@ -1,6 +1,11 @@
 //! A layer's statistics through the `metrics` facade.
 
+use std::hash::Hash;
+
+use super::builder::LayerBuilder;
+use super::chain::Ban;
 use super::stats::{LayerStats, series};
+use crate::http::Head;
 
 impl LayerStats {
     /// Publishes the counts through the [`metrics`] facade, as named in
@@ -31,5 +36,32 @@ impl LayerStats {
                 metrics::gauge!(name, labels).set(count as f64);
             }
         }
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
+    /// Records the waits of requests in the histogram `tollgate_wait_seconds` of the [`metrics`]
+    /// facade.
+    ///
+    /// The labels are `policy`, the name of the limit that decided, and `result`: `delayed` for the
+    /// wait of a request that [waits for its turn](LayerBuilder::delay_with), `refused` and
+    /// `banned` for the wait that a refused client is told. A refusal that no wait helps, and a
+    /// granted request that does not wait, are not recorded.
+    pub fn measure_waits(self) -> Self {
+        self.with_hook(|_: Head<'_>, decision, policy, ban| {
+            let (result, wait) = match decision.result() {
+                Ok(_) if decision.delay().is_zero() => return,
+                Ok(_) => ("delayed", Some(decision.delay())),
+                Err(denied) if ban == Ban::None => ("refused", denied.retry_after()),
+                Err(denied) => ("banned", denied.retry_after()),
+            };
+            if let Some(wait) = wait {
+                let labels = [
+                    metrics::Label::new("policy", policy.name().to_owned()),
+                    metrics::Label::from_static_parts("result", result),
+                ];
+                metrics::histogram!("tollgate_wait_seconds", labels.to_vec()).record(wait.as_secs_f64());
+            }
+        })
     }
 }

@@ -78,29 +78,45 @@
 //! [`ResponseBody::into_inner_or_else`], mapped over the response, saves this box, and gives a
 //! layer of `option_layer` the type that it needs.
 
+mod after;
+mod ban;
 mod body;
+mod boxed;
+mod builder;
 mod chain;
 mod decide;
+mod decide_limit;
 mod decision;
+#[cfg(feature = "tracing")]
+mod events;
+mod key_future;
 mod layer;
 mod limit_by;
 mod limiter;
+mod line;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod policies;
 mod said;
 mod service;
+mod settle;
 mod stats;
 #[cfg(not(feature = "tracing"))]
 mod stderr;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
+pub use ban::{BanAfter, InvalidBan};
 pub use body::ResponseBody;
+pub use boxed::BoxRateLimitLayer;
+pub use builder::LayerBuilder;
 pub use decision::Decision;
-pub use layer::{LayerBuilder, RateLimitLayer};
+pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use limiter::AnyLimiter;
 pub use service::{RateLimit, ResponseFuture};
+pub use settle::{Answer, Cost};
 pub use stats::{LayerStats, LimitStats, prometheus};

@@ -3,16 +3,21 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::after::After;
 use super::body::ResponseBody;
-use super::decide::{Action, After, LayerState};
+use super::decide::{Action, Delay, LayerState};
+use super::decision::Decision;
+use super::key_future::KeyFuture;
+use super::line::Turn;
 use crate::http::Head;
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer), with its counts.
@@ -64,49 +69,166 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        if self.state.searches {
+            return self.search(request);
+        }
         let (decision, after) = match self.state.rule(Head::from(&request)) {
             Action::Pass(decision, after) => (decision, after),
             Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
+            Action::Delay(delay) => return self.delay(request, *delay),
         };
-        if let Some(decision) = decision {
-            request.extensions_mut().insert(decision);
-        }
+        self.state.note(&mut request, decision);
         // No task waits: the future polls a service again that is not ready.
         match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => {
                 ResponseFuture { kind: ResponseKind::Passed { inner: self.inner.call(request), after } }
             }
             Poll::Ready(Err(error)) => ResponseFuture::answered(Err(error)),
-            Poll::Pending => ResponseFuture { kind: self.wait(request, after) },
+            Poll::Pending => self.wait(request, Stage::Ready(after)),
         }
     }
 }
 
+impl LayerState {
+    /// Notes the decision on a request that is passed on.
+    #[inline]
+    fn note<A>(&self, request: &mut Request<A>, decision: Option<Decision>) {
+        if self.tells_upstream {
+            let over = decision.as_ref().is_some_and(|decision| decision.result().is_err());
+            tell_upstream(request, over);
+        }
+        if let Some(decision) = decision {
+            request.extensions_mut().insert(decision);
+        }
+    }
+}
+
+/// Tells the upstream whether a request is over a limit. A client's own claim is removed.
+#[cold]
+fn tell_upstream<A>(request: &mut Request<A>, over: bool) {
+    request.headers_mut().remove(EXCEEDED);
+    if over {
+        request.headers_mut().insert(EXCEEDED, HeaderValue::from_static("1"));
+    }
+}
+
+const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
+
 impl<T: Clone> RateLimit<T> {
     /// Moves the service into the future with its place in a queue, and leaves a clone without one.
     #[cold]
-    fn wait<A>(&mut self, request: Request<A>, after: After) -> ResponseKind<T, A>
+    fn wait<A>(&mut self, request: Request<A>, stage: Stage) -> ResponseFuture<T, A>
     where
         T: Service<Request<A>>,
     {
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
-        ResponseKind::Waiting { waiting: Some(Box::new(Waiting { service, request, after })) }
+        let (state, stage) = (self.state.clone(), Mutex::new(stage));
+        let waiting = Some(Box::new(Waiting { service, request, state, stage }));
+        ResponseFuture { kind: ResponseKind::Waiting { waiting } }
+    }
+
+    /// Waits for the turn of a request.
+    #[cold]
+    fn delay<A>(&mut self, mut request: Request<A>, delay: Delay) -> ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
+        let Delay { decision, after, turn } = delay;
+        self.state.note(&mut request, Some(decision));
+        self.wait(request, Stage::InLine(turn, after))
+    }
+
+    /// Searches for the keys of a request, and decides then.
+    #[cold]
+    fn search<A>(&mut self, request: Request<A>) -> ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
+        let stage = match self.state.search(Head::from(&request)) {
+            Ok(searches) => Stage::Searching(searches),
+            Err(action) => Stage::Ruled(Some(action)),
+        };
+        self.wait(request, stage)
     }
 }
 
-/// A granted request whose service is not ready yet.
+/// A request that is not passed on yet.
 struct Waiting<T, A> {
     service: T,
     request: Request<A>,
-    after: After,
+    state: Arc<LayerState>,
+    /// No thread locks it: it makes a future [`Sync`] whose search or timer is not.
+    stage: Mutex<Stage>,
+}
+
+/// The reason for which a request waits.
+enum Stage {
+    /// For its keys.
+    Searching(Vec<KeyFuture>),
+    /// For nothing: the decision is there.
+    Ruled(Option<Action>),
+    /// For its turn.
+    InLine(Turn, After),
+    /// For the inner service.
+    Ready(After),
+}
+
+impl<T: Service<Request<A>>, A> Waiting<T, A> {
+    /// Waits until the inner service takes the request, or the request is refused.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Result<Response<Bytes>, T::Error>>> {
+        let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match stage {
+                Stage::Searching(searches) => {
+                    while let Some(search) = searches.last_mut() {
+                        let found = ready!(search.as_mut().poll(context));
+                        searches.pop();
+                        found.note(self.request.extensions_mut());
+                    }
+                    *stage = Stage::Ruled(Some(self.state.decide(Head::from(&self.request))));
+                }
+                Stage::Ruled(action) => match action.take().expect(DONE) {
+                    Action::Refuse(response) => return Poll::Ready(Err(Ok(response))),
+                    Action::Pass(decision, after) => {
+                        self.state.note(&mut self.request, decision);
+                        *stage = Stage::Ready(after);
+                    }
+                    Action::Delay(delay) => {
+                        let Delay { decision, after, turn } = *delay;
+                        self.state.note(&mut self.request, Some(decision));
+                        *stage = Stage::InLine(turn, after);
+                    }
+                },
+                Stage::InLine(turn, _) => {
+                    ready!(turn.timer.as_mut().poll(context));
+                    let before = std::mem::replace(stage, Stage::Ruled(None));
+                    let Stage::InLine(turn, after) = before else { unreachable!("it was in line") };
+                    turn.commit();
+                    *stage = Stage::Ready(after);
+                }
+                Stage::Ready(_) => return self.service.poll_ready(context).map_err(Err),
+            }
+        }
+    }
+
+    /// Passes the request on.
+    fn pass(mut self) -> (T::Future, After) {
+        let after = match self.stage.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Stage::Ready(after) => after,
+            _ => After::NOTHING,
+        };
+        (self.service.call(self.request), after)
+    }
 }
 
 pin_project! {
     /// The response of a [`RateLimit`]: that of the inner service, or a refusal, which is ready.
     ///
     /// While the inner service is not ready, the future of a granted request holds it and its place
-    /// in a queue. A dropped future gives up the place, and no tokens.
+    /// in a queue. A dropped future gives up the place, and no tokens. If it is dropped while the
+    /// request [waits for its turn](super::LayerBuilder::delay_up_to), the tokens are given back as
+    /// those of a dropped [`Reservation`](crate::Reservation).
     #[must_use = "futures do nothing unless they are polled"]
     pub struct ResponseFuture<T, A>
     where
@@ -128,8 +250,7 @@ pin_project! {
             inner: T::Future,
             after: After,
         },
-        // In a box: only a service that is not ready costs an allocation, and others have a small
-        // future.
+        // In a box: only a request that waits costs an allocation, and others have a small future.
         Waiting {
             waiting: Option<Box<Waiting<T, A>>>,
         },
@@ -159,8 +280,8 @@ where
             match kind.as_mut().project() {
                 ResponseProjection::Passed { inner, after } => {
                     let mut response = ready!(inner.poll(context))?;
-                    after.act(response.status(), response.headers_mut());
-                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                    let meter = after.act(&mut response);
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, meter))));
                 }
                 ResponseProjection::Answered { answer } => {
                     return Poll::Ready(
@@ -168,11 +289,16 @@ where
                     );
                 }
                 ResponseProjection::Waiting { waiting } => {
-                    let polled = waiting.as_mut().expect(DONE).service.poll_ready(context);
-                    let ready = ready!(polled);
-                    let Waiting { mut service, request, after } = *waiting.take().expect(DONE);
-                    ready?;
-                    kind.set(ResponseKind::Passed { inner: service.call(request), after });
+                    match ready!(waiting.as_mut().expect(DONE).poll(context)) {
+                        Ok(()) => {
+                            let (inner, after) = waiting.take().expect(DONE).pass();
+                            kind.set(ResponseKind::Passed { inner, after });
+                        }
+                        Err(answer) => {
+                            *waiting = None;
+                            kind.set(ResponseKind::Answered { answer: Some(answer) });
+                        }
+                    }
                 }
             }
         }

@@ -15,6 +15,7 @@ pub(crate) struct LimitCounters {
     pub(crate) rejected: CachePadded<AtomicU64>,
     pub(crate) keyless: CachePadded<AtomicU64>,
     pub(crate) refunded: CachePadded<AtomicU64>,
+    pub(crate) banned: CachePadded<AtomicU64>,
 }
 
 /// Adds one, and returns the new count.
@@ -28,10 +29,12 @@ pub(crate) fn count(counter: &AtomicU64) -> u64 {
 /// [`RateLimitLayer::stats`](super::RateLimitLayer::stats).
 ///
 /// The limit that decided counts the request: the one that refused it, or else the one with the
-/// fewest tokens left. The layer counts a skipped request. So the sum of `granted`, `refused`,
-/// `shadow_refused`, `skipped` and `rejected` is the number of requests.
+/// fewest tokens left. A limit in shadow mode counts the requests that it would have refused, and
+/// no other limit counts these. The layer counts a skipped or exempt request. So the sum of
+/// `granted`, `refused`, `banned`, `shadow_refused`, `skipped`, `exempt` and `rejected` is the number
+/// of requests.
 ///
-/// All counts but `skipped` are sums over the limits.
+/// All counts but `skipped`, `exempt`, `delayed` and `waiting` are sums over the limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerStats {
@@ -45,6 +48,20 @@ pub struct LayerStats {
     pub shadow_refused: u64,
     /// Requests to which no limit applied, or that an outer layer had counted by the same limiter.
     pub skipped: u64,
+    /// Requests on the [allow list](super::LayerBuilder::exempt).
+    pub exempt: u64,
+    /// Requests that were granted after a wait, counted when the wait began.
+    pub delayed: u64,
+    /// Requests that wait for their turn now.
+    pub waiting: usize,
+    /// Requests that were refused since their key is banned.
+    pub banned: u64,
+    /// Bans that were begun.
+    pub bans: u64,
+    /// Keys whose refusals are counted, and keys that are banned.
+    pub ban_keys: usize,
+    /// Refusals that were not counted for a ban, or began none, for want of room.
+    pub unbanned_full: u64,
     /// Requests that were rejected for want of a key.
     pub rejected: u64,
     /// Requests without a key, at each limit that found none.
@@ -69,8 +86,16 @@ pub struct LimitStats {
     pub policy: String,
     /// Requests that were granted, with fewer tokens left at this limit than at the others.
     pub granted: u64,
-    /// Requests that this limit refused.
+    /// Requests that this limit refused, those by a ban aside.
     pub refused: u64,
+    /// Requests that were refused since their key is banned.
+    pub banned: u64,
+    /// Bans that were begun.
+    pub bans: u64,
+    /// Keys whose refusals are counted, and keys that are banned.
+    pub ban_keys: usize,
+    /// Refusals that were not counted for a ban, or began none, for want of room.
+    pub unbanned_full: u64,
     /// Requests over this limit that were passed on, by shadow mode or for an unenforced key.
     pub shadow_refused: u64,
     /// Requests that were rejected for want of a key for this limit.
@@ -98,15 +123,16 @@ impl LimitStats {
             rejected: of(&counters.rejected),
             keyless: of(&counters.keyless),
             refunded: of(&counters.refunded),
+            banned: of(&counters.banned),
             ..LimitStats::default()
         }
     }
 }
 
 impl LayerStats {
-    /// Returns the sums over some limits, under the name of the first.
-    pub(crate) fn of(limits: Vec<LimitStats>, skipped: u64) -> LayerStats {
-        let mut sums = LayerStats { skipped, ..LayerStats::default() };
+    /// Adds the sums over some limits, under the name of the first.
+    pub(crate) fn with_limits(self, limits: Vec<LimitStats>) -> LayerStats {
+        let mut sums = self;
         sums.policy = limits.first().map_or_else(String::new, |first| first.policy.clone());
         for limit in &limits {
             sums.granted += limit.granted;
@@ -115,6 +141,10 @@ impl LayerStats {
             sums.rejected += limit.rejected;
             sums.keyless += limit.keyless;
             sums.refunded += limit.refunded;
+            sums.banned += limit.banned;
+            sums.bans += limit.bans;
+            sums.ban_keys += limit.ban_keys;
+            sums.unbanned_full += limit.unbanned_full;
             sums.keys += limit.keys;
             sums.evicted += limit.evicted;
             sums.without_room += limit.without_room;
@@ -134,9 +164,10 @@ const fn decisions(result: &'static str) -> Metric {
 type Column = (Metric, fn(&LimitStats) -> u64);
 
 /// The metrics of a limit. Those of one name stand together.
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 13] = [
     (decisions("granted"), |limit| limit.granted),
     (decisions("refused"), |limit| limit.refused),
+    (decisions("banned"), |limit| limit.banned),
     (decisions("shadow_refused"), |limit| limit.shadow_refused),
     (decisions("rejected"), |limit| limit.rejected),
     (("tollgate_keyless_total", "Requests without a key.", None), |limit| limit.keyless),
@@ -144,19 +175,36 @@ const COLUMNS: [Column; 9] = [
     (("tollgate_evicted_total", "Keys that were forgotten.", None), |limit| limit.evicted),
     (("tollgate_without_room_total", "Decisions on keys without room.", None), |limit| limit.without_room),
     (("tollgate_keys", "Keys that are held.", None), |limit| limit.keys as u64),
+    (("tollgate_bans_total", "Bans that were begun.", None), |limit| limit.bans),
+    (("tollgate_unbanned_full_total", "Refusals without room for a ban.", None), |limit| limit.unbanned_full),
+    (("tollgate_ban_keys", "Keys that are banned or were refused.", None), |limit| limit.ban_keys as u64),
+];
+
+/// A metric and its count of a layer.
+type LayerColumn = (Metric, fn(&LayerStats) -> u64);
+
+const LAYER_COLUMNS: [LayerColumn; 4] = [
+    (decisions("skipped"), |layer| layer.skipped),
+    (decisions("exempt"), |layer| layer.exempt),
+    (("tollgate_delayed_total", "Requests that waited for their turn.", None), |layer| layer.delayed),
+    (("tollgate_waiting", "Requests that wait for their turn.", None), |layer| layer.waiting as u64),
 ];
 
 /// Returns the series of some layers. Those of a metric stand together, with different labels.
 pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u64> {
     let mut series = BTreeMap::new();
-    let mut add = |place, policy, metric, count| *series.entry((place, policy, metric)).or_insert(0) += count;
+    let mut add = |column, policy, metric: Metric, count| {
+        // The label tells results apart.
+        let place = if metric.2.is_some() { 0 } else { column };
+        *series.entry((place, policy, metric)).or_insert(0) += count;
+    };
     for layer in stats {
-        add(0, layer.policy.as_str(), decisions("skipped"), layer.skipped);
+        for (column, (metric, count)) in LAYER_COLUMNS.iter().enumerate() {
+            add(COLUMNS.len() + column, layer.policy.as_str(), *metric, count(layer));
+        }
         for limit in &layer.limits {
             for (column, (metric, count)) in COLUMNS.iter().enumerate() {
-                // The label tells results apart.
-                let place = if metric.2.is_some() { 0 } else { column };
-                add(place, limit.policy.as_str(), *metric, count(limit));
+                add(column, limit.policy.as_str(), *metric, count(limit));
             }
         }
     }
@@ -167,12 +215,12 @@ pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u6
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 ///
 /// The labels are `policy`, the name of a limit, and `result`: never a key, a path or an address.
-/// There are nine series for each name and one for each layer, for any number of keys. Limits of
+/// There are 13 series for each name and four for each layer, for any number of keys. Limits of
 /// one name are one series, with their sum.
 ///
 /// A request is in one series of `tollgate_decisions_total`, that of the limit that decided
-/// ([`LayerStats`] has the rule). A skipped one is under the name of its layer's first limit. So a
-/// sum over `policy` counts each request once.
+/// ([`LayerStats`] has the rule). A skipped or exempt one is under the name of its layer's first
+/// limit. So a sum over `policy` counts each request once.
 ///
 /// # Examples
 ///

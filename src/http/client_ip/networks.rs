@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 
 use super::ClientIp;
+use crate::http::exempt::Exempt;
 use crate::http::forwarded::List;
 
 impl ClientIp {
@@ -35,5 +36,35 @@ impl ClientIp {
     fn trusted_networks(self, list: List, proxies: Vec<IpNet>) -> ClientIp {
         let all = proxies.iter().any(|net| net.prefix_len() == 0);
         self.trusted(list, all, move |address| proxies.iter().any(|net| net.contains(&address)))
+    }
+}
+
+impl Exempt {
+    /// Exempts clients in some networks, by the address that `client` finds.
+    ///
+    /// A client whose address is not found is not exempt. The address is canonical:
+    /// `::ffff:10.1.2.3` is in `10.0.0.0/8`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use http::Request;
+    /// use tollgate::http::{ClientIp, Exempt, Head};
+    ///
+    /// let office = Exempt::networks(ClientIp::peer(), ["10.0.0.0/8".parse()?]);
+    /// let mut request = Request::new(());
+    /// request.extensions_mut().insert(IpAddr::from([10, 1, 2, 3]));
+    /// assert!(office.applies(Head::from(&request)));
+    /// # Ok::<(), ipnet::AddrParseError>(())
+    /// ```
+    #[must_use]
+    pub fn networks(client: ClientIp, networks: impl IntoIterator<Item = IpNet>) -> Exempt {
+        let networks: Vec<IpNet> = networks.into_iter().collect();
+        Exempt::when(move |head| {
+            // Not counted: the limit by address counts the faults of the same header.
+            let (address, _) = client.find(|| (client.peer)(head.extensions), head.headers);
+            address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
+        })
     }
 }

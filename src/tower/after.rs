@@ -1,0 +1,128 @@
+//! The work on the response of a request that was passed on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+
+use super::settle::{Answer, Charged, Meter, SettleOn};
+use super::stats::{LimitCounters, count};
+use crate::http::{Fields, Headers, Policy};
+use crate::word::decision::Granted;
+
+pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+
+/// <https://www.w3.org/TR/server-timing/>
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// The policies that a response reports.
+pub(super) struct Notice {
+    pub(super) policy: Arc<Policy>,
+    pub(super) also: Vec<Arc<Policy>>,
+    /// Whether a script of another origin may read the fields.
+    pub(super) exposed: bool,
+}
+
+impl Notice {
+    /// Returns whether responses to granted requests report their limits.
+    pub(super) fn has_grants(&self) -> bool {
+        !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
+    }
+
+    #[inline]
+    pub(super) fn add(&self, headers: &mut HeaderMap, fields: Fields) {
+        for policy in self.also.iter().rev() {
+            policy.append_to(headers);
+        }
+        fields.append_to(headers);
+        if self.exposed {
+            headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed_by(self.policy.form));
+        }
+    }
+}
+
+/// Returns the names of the fields of a form. A browser hides others than a few from scripts.
+#[cold]
+fn exposed_by(form: Headers) -> HeaderValue {
+    const IETF: &str = "retry-after, ratelimit-policy, ratelimit, server-timing";
+    const LEGACY: &str =
+        "retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, server-timing";
+    const BOTH: &str = "retry-after, ratelimit-policy, ratelimit, x-ratelimit-limit, x-ratelimit-remaining, \
+                        x-ratelimit-reset, server-timing";
+    HeaderValue::from_static(match form {
+        Headers::Legacy => LEGACY,
+        Headers::Both => BOTH,
+        Headers::Ietf => IETF,
+        _ => "retry-after, server-timing",
+    })
+}
+
+/// The work on a response once it is there.
+pub(super) struct After {
+    pub(super) notice: Option<(Notice, Granted)>,
+    /// In a box, as the future of each request has room for it.
+    pub(super) later: Option<Box<Later>>,
+}
+
+impl After {
+    pub(super) const NOTHING: After = After { notice: None, later: None };
+
+    /// Settles the cost, and adds the headers. Returns the meter of the body, if the cost depends on
+    /// it.
+    pub(super) fn act<B>(&mut self, response: &mut Response<B>) -> Option<Box<Meter>> {
+        // All limits settle before the response reports the tokens that are left.
+        let (delay, left, meter) = match self.later.take() {
+            None => (Duration::ZERO, None, None),
+            Some(later) => later.act(response),
+        };
+        let status = response.status();
+        let headers = response.headers_mut();
+        if let Some((notice, granted)) = &self.notice {
+            let granted = left.as_ref().unwrap_or(granted);
+            let fields = granted.headers(&notice.policy);
+            // A client that has to wait would wait before it follows the redirection.
+            let waits = status.is_redirection() && granted.remaining() == 0;
+            notice.add(headers, if waits { fields.without_rest() } else { fields });
+        }
+        if !delay.is_zero() {
+            add_delay(headers, delay);
+        }
+        meter
+    }
+}
+
+/// Reports the time that a request waited for its turn.
+#[cold]
+fn add_delay(headers: &mut HeaderMap, delay: Duration) {
+    let value = HeaderValue::try_from(format!("ratelimit;dur={}", delay.as_millis()));
+    headers.append(SERVER_TIMING, value.expect("digits are a value"));
+}
+
+/// The parts of the work that few layers have.
+pub(super) struct Later {
+    /// The time that the request waited for its turn.
+    pub(super) delay: Duration,
+    pub(super) charged: Charged,
+    pub(super) refund_on: Option<RefundOn>,
+    pub(super) settle_on: Option<SettleOn>,
+    pub(super) counters: Arc<LimitCounters>,
+}
+
+impl Later {
+    /// Returns the delay, the tokens left at the limit that decided if they changed, and the meter
+    /// of the body.
+    #[cold]
+    fn act<B>(self: Box<Self>, response: &Response<B>) -> (Duration, Option<Granted>, Option<Box<Meter>>) {
+        let Later { delay, mut charged, refund_on, settle_on, counters } = *self;
+        let status = response.status();
+        if refund_on.is_some_and(|on| on(status)) {
+            count(&counters.refunded);
+            return (delay, charged.settle(0), None);
+        }
+        let Some(settle_on) = settle_on else { return (delay, None, None) };
+        let answer = Answer { status, headers: response.headers(), extensions: response.extensions() };
+        let (left, meter) = charged.settle_by(settle_on(answer));
+        (delay, left, meter)
+    }
+}

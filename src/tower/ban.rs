@@ -1,0 +1,170 @@
+//! Bans: keys that are refused too often are refused for a while.
+
+use std::error::Error;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::stats::{LimitStats, count};
+use crate::keyed::overflow::WhenFull;
+use crate::limiter::all_of::sealed;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::window_limiter::WindowLimiter;
+use crate::quota::error::InvalidQuota;
+use crate::quota::rate::Quota;
+use crate::quota::window::Window;
+use crate::quota::window_error::InvalidWindow;
+use crate::time::clock::Clock;
+use crate::word::decision::{Denied, Reason};
+
+/// The rule of a ban, before its duration: from [`LimitBy::ban_after`](super::LimitBy::ban_after)
+/// or [`LayerBuilder::ban_after`](super::LayerBuilder::ban_after).
+#[must_use = "a ban has a duration: `.for_(duration)`"]
+pub struct BanAfter<T> {
+    pub(super) refusals: u64,
+    pub(super) window: Duration,
+    pub(super) max_keys: usize,
+    pub(super) apply: fn(T, BanRule) -> Result<T, InvalidBan>,
+    pub(super) to: T,
+}
+
+/// The numbers of a ban.
+pub(crate) struct BanRule {
+    refusals: u64,
+    window: Duration,
+    duration: Duration,
+    max_keys: usize,
+}
+
+/// The most keys that each of a ban's two stores holds, unless it is set.
+pub(super) const MAX_BAN_KEYS: usize = 1 << 20;
+
+impl<T> BanAfter<T> {
+    /// Sets the most keys whose refusals are counted, and the most that are banned at a time:
+    /// 1,048,576 of each by default.
+    ///
+    /// Without room a refusal is not counted, and a key is not banned: see
+    /// [`LimitStats::unbanned_full`](super::LimitStats::unbanned_full). No other key loses its ban.
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        BanAfter { max_keys, ..self }
+    }
+
+    /// Sets the duration of a ban, from the refusal that begins it.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidBan`] names the number that is out of its bounds.
+    pub fn for_(self, duration: Duration) -> Result<T, InvalidBan> {
+        let BanAfter { refusals, window, max_keys, apply, to } = self;
+        apply(to, BanRule { refusals, window, duration, max_keys })
+    }
+}
+
+impl<T> fmt::Debug for BanAfter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BanAfter { refusals, window, .. } = self;
+        f.debug_struct("BanAfter").field("refusals", refusals).field("window", window).finish_non_exhaustive()
+    }
+}
+
+/// The bans of a limit.
+///
+/// Both stores are those of limiters, so memory is bounded, and a flood of keys cannot evict a key
+/// that counts: a sliding window holds the refusals that precede the last one, and a bucket of one
+/// token, which fills in the duration, is empty while its key is banned.
+pub(crate) struct Bans<K> {
+    /// `None` if the first refusal bans.
+    strikes: Option<WindowLimiter<K>>,
+    banned: RateLimiter<K>,
+    begun: AtomicU64,
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
+    pub(crate) fn new(rule: &BanRule, clock: Clock) -> Result<Bans<K>, InvalidBan> {
+        let BanRule { refusals, window, duration, max_keys } = *rule;
+        let before = refusals.checked_sub(1).ok_or(InvalidBan(BanFlaw::NoRefusals))?;
+        let builder = |quota| RateLimiter::builder(quota).clock(clock.clone());
+        let quota = Quota::try_per(1, duration, 1).map_err(|why| InvalidBan(BanFlaw::Duration(why)))?;
+        let sliding = |window: Window| {
+            let by = |parts| window.granularity(window.period() / parts);
+            window.try_sliding().or_else(|_| by(2)).or_else(|_| by(1))
+        };
+        let strikes = match before {
+            0 => None,
+            _ => {
+                let window = Window::try_per(before, window).and_then(sliding);
+                let window = window.map_err(|why| InvalidBan(BanFlaw::Window(why)))?;
+                let builder = WindowLimiter::builder(window).clock(clock.clone());
+                Some(builder.max_keys(max_keys).when_full(WhenFull::Deny).build())
+            }
+        };
+        let banned = builder(quota).max_keys(max_keys).when_full(WhenFull::Deny).build();
+        Ok(Bans { strikes, banned, begun: AtomicU64::new(0) })
+    }
+
+    /// Returns the refusal of a banned key, with the rest of its ban as the wait.
+    pub(crate) fn check(&self, key: &K) -> Option<Denied> {
+        // Before the first ban, a check costs one load.
+        if self.begun.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let denied = sealed::Limit::look(&self.banned.key(key), self.banned.now()).err()?;
+        (denied.reason() == Reason::Empty).then_some(denied)
+    }
+
+    /// Counts a refusal of a key. Returns the refusal by its ban if that makes one.
+    pub(crate) fn strike(&self, key: &K) -> Option<Denied> {
+        let is_last = |denied: Denied| denied.reason() == Reason::Empty;
+        if let Some(strikes) = &self.strikes
+            && !strikes.try_acquire(key).is_err_and(is_last)
+        {
+            return None;
+        }
+        if self.banned.try_acquire(key).is_ok() {
+            count(&self.begun);
+        }
+        self.check(key)
+    }
+
+    /// Ends the ban of a key, and forgets its refusals. Returns whether the key was banned.
+    pub(crate) fn unban(&self, key: &K) -> bool {
+        let was = self.check(key).is_some();
+        self.banned.remove(key);
+        if let Some(strikes) = &self.strikes {
+            strikes.remove(key);
+        }
+        was
+    }
+
+    pub(crate) fn add_to(&self, stats: &mut LimitStats) {
+        let banned = self.banned.stats();
+        let strikes = self.strikes.as_ref().map(WindowLimiter::stats).unwrap_or_default();
+        stats.bans = self.begun.load(Ordering::Relaxed);
+        stats.ban_keys = banned.keys + strikes.keys;
+        stats.unbanned_full = banned.refused_full + strikes.refused_full;
+    }
+}
+
+/// The numbers of a ban that are out of their bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidBan(BanFlaw);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum BanFlaw {
+    NoRefusals,
+    Window(InvalidWindow),
+    Duration(InvalidQuota),
+}
+
+impl Error for InvalidBan {}
+
+impl fmt::Display for InvalidBan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            BanFlaw::NoRefusals => f.write_str("a ban after 0 refusals bans every key: the least is 1"),
+            BanFlaw::Window(why) => write!(f, "the window of a ban: {why}"),
+            BanFlaw::Duration(why) => write!(f, "the duration of a ban: {why}"),
+        }
+    }
+}

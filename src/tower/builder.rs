@@ -1,0 +1,358 @@
+//! The builder of a layer.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+
+use super::ban::{BanAfter, InvalidBan, MAX_BAN_KEYS};
+use super::chain::{Ban, DynLimit};
+use super::decide::LayerState;
+use super::decision::Decision;
+use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
+use super::line::{Timer, WaitingLine};
+use super::said::Said;
+use super::settle::{Answer, Cost};
+use crate::http::{Bare, Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat};
+use crate::limiter::window_key::Cap;
+use crate::word::plan::Plan;
+
+/// Completes a limit by the first limit's policy, which says how to report it.
+pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit>>;
+
+/// The builder of a [`RateLimitLayer`].
+#[must_use]
+pub struct LayerBuilder<K> {
+    pub(super) first: LimitBy<K>,
+    pub(super) others: Vec<Finish>,
+    pub(super) shadow: bool,
+    /// The layer's state, still without the limits.
+    pub(super) state: LayerState,
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
+    /// Chooses a [`Plan`] of the limiter for each request; see [`LimitBy::plan`].
+    pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
+        self.with_first(|first| first.plan(choose))
+    }
+
+    /// Chooses a [`Cap`] of the limiter of windows for each request; see [`LimitBy::cap`].
+    pub fn cap(self, choose: impl Fn(Head<'_>) -> Option<Cap> + Send + Sync + 'static) -> Self {
+        self.with_first(|first| first.cap(choose))
+    }
+
+    /// Sets the treatment of requests without a key, which are rejected by default.
+    ///
+    /// After [`shared`](super::NeedsKey::shared) the default is [`Share`](OnMissingKey::Share),
+    /// because no request has a key.
+    pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
+        self.with_first(|first| first.on_missing_key(missing))
+    }
+
+    /// Names the limit; see [`LimitBy::name`].
+    ///
+    /// # Errors
+    ///
+    /// `name` is not of 1 to 64 printable ASCII characters.
+    pub fn name(self, name: &str) -> Result<Self, InvalidName> {
+        Ok(LayerBuilder { first: self.first.name(name)?, ..self })
+    }
+
+    /// Adds a limit. A request is granted by all limits, or takes from none.
+    pub fn and<L: Hash + Eq + Clone + Send + Sync + 'static>(mut self, limit: LimitBy<L>) -> Self {
+        self.others.push(Box::new(|first| Arc::new(limit.told_as(first))));
+        self
+    }
+
+    /// Sets the tokens that a request costs, 1 by default. A cost of 0 is always granted.
+    pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.state.cost = Some(Box::new(cost));
+        self
+    }
+
+    /// Lets requests pass that no limit applies to, such as internal ones. They count as `skipped`.
+    ///
+    /// [`exempt`](LayerBuilder::exempt) is for an allow list, which is counted apart.
+    pub fn skip(mut self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.state.skip = Some(Exempt::when(skip));
+        self
+    }
+
+    /// Exempts requests from all limits and bans: by the client's network, the path, the method, or
+    /// a closure. Called again, it adds to the list.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::http::{ClientIp, Exempt};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(10)))
+    ///     .key(ClientIp::peer())
+    ///     .exempt(Exempt::paths(["/health", "/static/*"])?)
+    ///     .exempt(Exempt::preflights())
+    ///     .build();
+    /// # assert_eq!(layer.stats().exempt, 0);
+    /// # Ok::<(), tollgate::http::InvalidPath>(())
+    /// ```
+    pub fn exempt(mut self, exempt: Exempt) -> Self {
+        self.state.exempt.push(exempt);
+        self
+    }
+
+    /// Applies the first limit only to requests by a closure; see [`LimitBy::when`].
+    pub fn when(self, applies: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.with_first(|first| first.when(applies))
+    }
+
+    /// Bans a key that the first limit refuses too often; see [`LimitBy::ban_after`].
+    pub fn ban_after(self, refusals: u64, window: Duration) -> BanAfter<Self> {
+        let apply = |layer: LayerBuilder<K>, rule| -> Result<_, InvalidBan> {
+            let first = layer.first.with_bans(&rule)?;
+            Ok(LayerBuilder { first, ..layer })
+        };
+        BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to: self }
+    }
+
+    /// Lets a request over its limits wait for its turn, for up to `max_delay`, by a timer.
+    ///
+    /// [`delay_up_to`](LayerBuilder::delay_up_to) of feature `tokio` has tokio's timer, and says how
+    /// requests wait.
+    pub fn delay_with<F>(
+        mut self,
+        max_delay: Duration,
+        sleep: impl Fn(Duration) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let sleep = Box::new(move |delay| -> Timer { Box::pin(sleep(delay)) });
+        self.state.line = Some(WaitingLine::new(max_delay, sleep));
+        self
+    }
+
+    /// Sets the most requests of the layer that wait for their turn at a time: 1,024 by default.
+    ///
+    /// Without [`delay_with`](LayerBuilder::delay_with) or `delay_up_to` before it, nothing changes.
+    pub fn max_waiting(mut self, max_waiting: usize) -> Self {
+        if let Some(line) = &mut self.state.line {
+            line.max_waiting = max_waiting;
+        }
+        self
+    }
+
+    /// Settles the cost of a request by its response, such as the bytes of its body, or the tokens
+    /// of a model.
+    ///
+    /// The request takes the tokens of [`cost`](LayerBuilder::cost) as an estimate. A lower
+    /// [`Cost`] is refunded. A higher one is taken on credit, up to the bound on
+    /// [debt](crate::Builder::max_debt), a burst by default: the next request of the key is refused
+    /// until the debt is earned, and is told the time. A window has no debt: it takes the tokens
+    /// that are left.
+    ///
+    /// A request costs its estimate if it is dropped before its response, or if the inner service
+    /// fails. The closure sees the responses whose status does not refund the tokens by
+    /// [`refund_on`](LayerBuilder::refund_on). The tokens are settled with the key's bucket in which
+    /// they were taken or, where the key was forgotten meanwhile, with its next one.
+    ///
+    /// # Examples
+    ///
+    /// A megabyte a second of bodies, in tokens of a kilobyte:
+    ///
+    /// ```
+    /// use std::num::NonZeroU64;
+    /// use tollgate::http::ClientIp;
+    /// use tollgate::tower::{Cost, RateLimitLayer};
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// const KILOBYTE: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
+    /// let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(1_000).burst(20_000)))
+    ///     .key(ClientIp::peer())
+    ///     .settle_on(|_| Cost::bytes_each(KILOBYTE))
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn settle_on(mut self, cost: impl Fn(Answer<'_>) -> Cost + Send + Sync + 'static) -> Self {
+        self.state.settle_on = Some(Arc::new(cost));
+        self
+    }
+
+    /// Tells the upstream of a request that is over a limit and passed on, in shadow mode or as an
+    /// unenforced key, by the header `x-ratelimit-exceeded: 1`.
+    ///
+    /// That header of a client is removed from each request.
+    pub fn tell_upstream(mut self) -> Self {
+        self.state.tells_upstream = true;
+        self
+    }
+
+    /// Lets scripts of other origins read the fields that report the limits, by
+    /// `Access-Control-Expose-Headers` in responses to requests with an `Origin`
+    /// (<https://fetch.spec.whatwg.org/#http-access-control-expose-headers>).
+    pub fn expose_headers(mut self) -> Self {
+        self.state.exposes = true;
+        self
+    }
+
+    /// Sets shadow mode, a dry run: each request is passed on, and no headers are added.
+    ///
+    /// A request within its limits takes tokens as usual. A request over a limit takes none, and
+    /// counts as `shadow_refused`. A request that would be rejected for want of a key takes none,
+    /// and counts as `skipped`. By default the mode is off.
+    pub fn shadow(self, shadow: bool) -> Self {
+        LayerBuilder { shadow, ..self }
+    }
+
+    /// Enforces refusals for `percent` hundredths of the first limit's keys, always the same ones.
+    ///
+    /// All other keys are in [shadow mode](LayerBuilder::shadow). 100 and above is all keys.
+    pub fn enforce_percent(mut self, percent: u8) -> Self {
+        self.state.enforced = ALL_KEYS * u64::from(percent.min(100)) / 100;
+        self
+    }
+
+    /// Gives the tokens back by the response's status, as for a successful login or a server error.
+    ///
+    /// The tokens stay taken until then, so concurrent requests may be refused that would be
+    /// granted one after the other. A request that is dropped, or ends in an error of the inner
+    /// service, gives nothing back.
+    pub fn refund_on(mut self, refund: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.state.refund_on = Some(Arc::new(refund));
+        self
+    }
+
+    /// Turns off the report of a fault of the setup. May be called for several faults.
+    ///
+    /// # Examples
+    ///
+    /// Clients in the same private network, some of which send `X-Forwarded-For`:
+    ///
+    /// ```
+    /// use tollgate::http::{Check, ClientIp};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(100)))
+    ///     .key(ClientIp::peer())
+    ///     .silence(Check::PeerIsProxy)
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn silence(self, check: Check) -> Self {
+        self.state.said.mark(check);
+        self
+    }
+
+    /// Sets the headers of responses.
+    pub fn headers(self, form: Headers) -> Self {
+        self.with_policy(|policy| policy.form(form))
+    }
+
+    /// Sets the unit of `X-RateLimit-Reset`.
+    pub fn reset_format(self, reset: ResetFormat) -> Self {
+        self.with_policy(|policy| policy.reset_format(reset))
+    }
+
+    /// Works as [`Policy::only_below`], for all limits.
+    pub fn only_below(self, percent: u8) -> Self {
+        self.with_policy(|policy| policy.only_below(percent))
+    }
+
+    /// Works as [`Policy::longest_wait`], for all limits.
+    pub fn longest_wait(self, longest: Duration) -> Self {
+        self.with_policy(|policy| policy.longest_wait(longest))
+    }
+
+    /// Works as [`Policy::spread_retries`], for all limits.
+    pub fn spread_retries(self, most: Duration) -> Self {
+        self.with_policy(|policy| policy.spread_retries(most))
+    }
+
+    fn with_policy(self, set: impl FnOnce(Policy) -> Policy) -> Self {
+        self.with_first(|first| first.with_policy(set))
+    }
+
+    /// Calls a hook with each decision, before the request is passed on or refused.
+    pub fn on_decision(self, hook: impl Fn(Head<'_>, &Decision) + Send + Sync + 'static) -> Self {
+        self.with_hook(move |head, decision, _, _| hook(head, decision))
+    }
+
+    pub(super) fn with_first(self, set: impl FnOnce(LimitBy<K>) -> LimitBy<K>) -> Self {
+        LayerBuilder { first: set(self.first), ..self }
+    }
+
+    pub(super) fn with_hook(
+        mut self,
+        hook: impl Fn(Head<'_>, &Decision, &Policy, Ban) + Send + Sync + 'static,
+    ) -> Self {
+        self.state.hooks.push(Box::new(hook));
+        self
+    }
+
+    /// Makes the responses to refused requests by a closure. By default they are empty.
+    ///
+    /// The body is anything that becomes [`Bytes`], such as a `&'static str` or a `String`. The
+    /// headers that report the limit are added. For gRPC the closure begins with
+    /// [`grpc_response`](Refusal::grpc_response).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1)))
+    ///     .shared()
+    ///     .reject_with(|refusal| refusal.response(format!("the limit is {}\n", refusal.policy().rule())))
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn reject_with<T: Into<Bytes>>(
+        self,
+        respond: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
+    ) -> Self {
+        self.reject_as(move |refusal: &Refusal<'_>| respond(refusal).map(Into::into))
+    }
+
+    /// Makes the responses to refused requests by a [`Reject`], such as a
+    /// [`Problem`](crate::http::Problem).
+    pub fn reject_as(mut self, reject: impl Reject<Bytes> + 'static) -> Self {
+        self.state.reject = Box::new(reject);
+        self
+    }
+}
+
+impl<K> From<LimitBy<K>> for LayerBuilder<K> {
+    fn from(first: LimitBy<K>) -> LayerBuilder<K> {
+        let state = LayerState {
+            limits: Box::default(),
+            ids: Vec::new().into(),
+            cost: None,
+            skip: None,
+            exempt: Vec::new(),
+            hooks: Vec::new(),
+            refund_on: None,
+            settle_on: None,
+            line: None,
+            searches: false,
+            tells_upstream: false,
+            exposes: false,
+            enforced: ALL_KEYS,
+            reject: Box::new(Bare),
+            counters: Default::default(),
+            said: Said::default(),
+        };
+        LayerBuilder { first, others: Vec::new(), shadow: false, state }
+    }
+}
+
+impl<K> fmt::Debug for LayerBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LayerBuilder").field("policy", &self.first.policy).finish_non_exhaustive()
+    }
+}

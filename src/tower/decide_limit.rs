@@ -1,0 +1,305 @@
+//! The decision of one limit of a layer.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::chain::{Adjust, Ban, Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Pass, next};
+use super::key_future::KeyFuture;
+use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
+use super::limiter::LimiterRequest;
+use super::said::Said;
+use super::stats::{LimitStats, count};
+use crate::http::{Head, Policy};
+use crate::word::decision::{Denied, Granted};
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
+    fn decide<'a>(
+        &'a self,
+        asked: &mut LayerRequest<'a>,
+        rest: &'a [Arc<dyn DynLimit>],
+        chain: Option<&LimitChain<'_>>,
+    ) -> LimitOutcome {
+        if !self.applies.as_ref().is_none_or(|applies| applies(asked.head)) {
+            return next(asked, rest, chain);
+        }
+        let key = self.key.key_from(asked.head);
+        // The first limit's key is sampled, even if only other limits apply.
+        if let Some(key) = &key
+            && asked.sampled
+            && rest.len() + 1 == asked.limits
+        {
+            asked.hash = self.limiter.hash(key);
+        }
+        if asked.counted.iter().any(|id| *id == self.limiter.id()) {
+            return next(asked, rest, chain);
+        }
+        let index = chain.map_or(0, |chain| chain.index + 1);
+        if key.is_none() {
+            self.count_keyless(asked);
+            match self.missing {
+                OnMissingKey::Share => {}
+                OnMissingKey::Allow => return next(asked, rest, chain),
+                OnMissingKey::Reject => return self.no_key(asked),
+            }
+        }
+        let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
+        let request = LimiterRequest { key, plan, n: asked.cost };
+        if self.is_shadow_for(request.key.as_ref()) {
+            return self.decide_in_shadow(asked, rest, chain, request);
+        }
+        if let Some(denied) = self.check_ban(request.key.as_ref()) {
+            return self.refuse_by_ban(asked, &request, index, denied);
+        }
+        if matches!(asked.pass, Pass::InLine { .. }) {
+            return self.decide_in_line(asked, rest, chain, request, index);
+        }
+        let mut outcome = if rest.is_empty() && chain.is_none() {
+            LimitOutcome::Decided(self.limiter.try_acquire(&request), index)
+        } else {
+            let mut outcome = LimitOutcome::Free;
+            self.limiter.with(&request, &mut |limit| {
+                outcome = next(asked, rest, Some(&LimitChain { limit, before: chain, index }));
+            });
+            outcome
+        };
+        self.finish(asked, request, index, &mut outcome);
+        outcome
+    }
+
+    fn id(&self) -> u64 {
+        self.limiter.id()
+    }
+
+    fn searches(&self) -> bool {
+        self.find_key.is_some()
+    }
+
+    fn find_key(&self, head: Head<'_>) -> Option<KeyFuture> {
+        // A limit that does not apply needs no key.
+        let applies = self.applies.as_ref().is_none_or(|applies| applies(head));
+        self.find_key.as_ref().filter(|_| applies).map(|find| find(head))
+    }
+
+    fn examine(&self, head: Option<Head<'_>>, said: &Said) {
+        if let Some(check) = self.key.check(head) {
+            said.say(self.policy.name(), check);
+        }
+    }
+
+    fn stats(&self) -> LimitStats {
+        let limiter = self.limiter.stats();
+        let mut stats = LimitStats {
+            policy: self.policy.name().to_owned(),
+            keys: limiter.keys,
+            evicted: limiter.evicted,
+            without_room: limiter.shared + limiter.refused_full + limiter.allowed_full,
+            ..LimitStats::of(&self.counters)
+        };
+        if let Some(bans) = &self.bans {
+            bans.add_to(&mut stats);
+        }
+        stats
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    #[cold]
+    fn no_key<'a>(&'a self, asked: &mut LayerRequest<'a>) -> LimitOutcome {
+        asked.decider = Some(self.decider(self.policy.clone()));
+        LimitOutcome::NoKey { check: self.key.check(Some(asked.head)) }
+    }
+
+    /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for faults.
+    #[cold]
+    fn count_keyless(&self, asked: &LayerRequest<'_>) {
+        let again = matches!(asked.pass, Pass::InLine { .. });
+        if !again && count(&self.counters.keyless).is_power_of_two() {
+            self.examine(Some(asked.head), asked.said);
+        }
+    }
+
+    fn decider(&self, policy: Arc<Policy>) -> Decider<'_> {
+        Decider { policy, counters: &self.counters, ban: Ban::None }
+    }
+
+    /// Returns whether this limit is in shadow mode for a key.
+    #[inline]
+    fn is_shadow_for(&self, key: Option<&K>) -> bool {
+        // The upper half, since the map's buckets have the same hash.
+        self.enforced != ALL_KEYS && key.map_or(0, |key| self.limiter.hash(key)) >> 32 >= self.enforced
+    }
+
+    /// Returns the refusal of a banned key.
+    #[inline]
+    fn check_ban(&self, key: Option<&K>) -> Option<Denied> {
+        self.bans.as_ref()?.check(key?)
+    }
+
+    /// Notes the decision at this limit, and at all limits if it is the decider.
+    #[inline]
+    fn finish<'a>(
+        &'a self,
+        asked: &mut LayerRequest<'a>,
+        request: LimiterRequest<K>,
+        index: usize,
+        outcome: &mut LimitOutcome,
+    ) {
+        let LimitOutcome::Decided(result, which) = outcome else { return };
+        let decided = *which == index;
+        let mut policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
+        match (&mut *result, decided) {
+            (_, false) => asked.also.push(policy),
+            (Ok(_), true) => asked.decider = Some(self.decider(policy)),
+            (Err(denied), true) => {
+                if let (Some(key), 1..) = (&request.key, policy.spread) {
+                    policy = Arc::new(policy.for_key(self.limiter.hash(key)));
+                }
+                let mut decider = self.decider(policy);
+                if let Some(key) = &request.key
+                    && asked.pass.is_final()
+                {
+                    self.note_refused(key, &mut decider, denied);
+                }
+                asked.decider = Some(decider);
+            }
+        }
+        if let (Some(adjusts), Ok(_)) = (&mut asked.adjusts, result) {
+            adjusts.push(self.adjust(request, decided));
+        }
+    }
+
+    /// Counts a refused key for the sketch and for a ban, which makes its wait longer.
+    #[inline]
+    fn note_refused(&self, key: &K, decider: &mut Decider<'_>, denied: &mut Denied) {
+        self.top.note(key);
+        if let (Some(bans), Ban::None) = (&self.bans, decider.ban)
+            && let Some(banned) = bans.strike(key)
+        {
+            *denied = banned;
+            decider.ban = Ban::Begins;
+        }
+        if let Some(see) = &self.see_refusal {
+            see(key, &decider.policy, denied, decider.ban);
+        }
+    }
+
+    /// Refuses a request whose key is banned.
+    #[cold]
+    fn refuse_by_ban<'a>(
+        &'a self,
+        asked: &mut LayerRequest<'a>,
+        request: &LimiterRequest<K>,
+        index: usize,
+        mut denied: Denied,
+    ) -> LimitOutcome {
+        let policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
+        let mut decider = Decider { ban: Ban::Refuses, ..self.decider(policy) };
+        if let Some(key) = &request.key
+            && asked.pass.is_final()
+        {
+            self.note_refused(key, &mut decider, &mut denied);
+        }
+        asked.decider = Some(decider);
+        LimitOutcome::Decided(Err(denied), index)
+    }
+
+    /// Decides by the rest of the limits, then tries this one, whose refusal is not enforced.
+    #[cold]
+    fn decide_in_shadow<'a>(
+        &'a self,
+        asked: &mut LayerRequest<'a>,
+        rest: &'a [Arc<dyn DynLimit>],
+        chain: Option<&LimitChain<'_>>,
+        request: LimiterRequest<K>,
+    ) -> LimitOutcome {
+        let outcome = next(asked, rest, chain);
+        match &outcome {
+            LimitOutcome::Decided(Ok(_), _) | LimitOutcome::Free => {}
+            LimitOutcome::Decided(Err(_), _) if asked.silent => {}
+            _ => return outcome,
+        }
+        // No limit decided that is enforced, so this one stands for the layer.
+        let alone = matches!(outcome, LimitOutcome::Free) && chain.is_none();
+        let mut result = match self.check_ban(request.key.as_ref()) {
+            Some(denied) => Err(denied),
+            None => self.limiter.try_acquire(&request),
+        };
+        let mut decider = self.decider(self.policy_of(self.limiter.rule(request.plan.as_ref())));
+        match &mut result {
+            Ok(_) => {
+                if let Some(adjusts) = &mut asked.adjusts {
+                    adjusts.push(self.adjust(request, alone));
+                }
+            }
+            Err(denied) => {
+                if let Some(key) = &request.key {
+                    self.note_refused(key, &mut decider, denied);
+                }
+                if !alone && asked.over.is_none() {
+                    asked.over = Some((*denied, &self.counters));
+                }
+            }
+        }
+        if !alone {
+            return outcome;
+        }
+        asked.silent = true;
+        asked.decider = Some(decider);
+        // No link of the chain has this number.
+        LimitOutcome::Decided(result, usize::MAX)
+    }
+
+    /// Decides at this limit and the rest by places in line.
+    #[cold]
+    fn decide_in_line<'a>(
+        &'a self,
+        asked: &mut LayerRequest<'a>,
+        rest: &'a [Arc<dyn DynLimit>],
+        chain: Option<&LimitChain<'_>>,
+        request: LimiterRequest<K>,
+        index: usize,
+    ) -> LimitOutcome {
+        let Pass::InLine { max_wait, places } = &mut asked.pass else { return LimitOutcome::Free };
+        let mut outcome = match self.limiter.place(&request, *max_wait) {
+            Err(denied) => LimitOutcome::Decided(Err(denied), index),
+            Ok((granted, place)) => {
+                places.push(place);
+                let mut others = LimitOutcome::Free;
+                self.limiter.with(&request, &mut |limit| {
+                    others = next(asked, rest, Some(&LimitChain { limit, before: chain, index }));
+                });
+                self.tighter(asked, granted, others, index)
+            }
+        };
+        self.finish(asked, request, index, &mut outcome);
+        outcome
+    }
+
+    /// Returns the outcome of the other limits, or of this one if it has fewer tokens left.
+    fn tighter<'a>(
+        &'a self,
+        asked: &mut LayerRequest<'a>,
+        granted: Granted,
+        others: LimitOutcome,
+        index: usize,
+    ) -> LimitOutcome {
+        match others {
+            LimitOutcome::Decided(Ok(other), _) if other.remaining() >= granted.remaining() => {
+                asked.also.extend(asked.decider.take().map(|decider| decider.policy));
+                LimitOutcome::Decided(Ok(granted), index)
+            }
+            LimitOutcome::Free => LimitOutcome::Decided(Ok(granted), index),
+            others => others,
+        }
+    }
+
+    /// Returns the way to change the take of a granted request.
+    #[cold]
+    fn adjust(&self, request: LimiterRequest<K>, decided: bool) -> Adjust {
+        let limiter = self.limiter.clone();
+        Box::new(move |adjustment| {
+            limiter.adjust(&request, adjustment);
+            decided.then(|| limiter.peek(&request))
+        })
+    }
+}
