@@ -139,3 +139,8 @@ pub mod _guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/from-governor.md")]
 mod from_governor {}
+
+/// The programs for users of tower_governor run as tests.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../docs/from-tower-governor.md")]
+mod from_tower_governor {}

@@ -20,8 +20,6 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 pub(super) struct Notice {
     pub(super) policy: Arc<Policy>,
     pub(super) also: Vec<Arc<Policy>>,
-    /// Whether a script of another origin may read the fields.
-    pub(super) exposed: bool,
 }
 
 impl Notice {
@@ -30,21 +28,22 @@ impl Notice {
         !matches!(self.policy.form, Headers::None | Headers::RetryAfterOnly)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&self, headers: &mut HeaderMap, fields: Fields) {
         for policy in self.also.iter().rev() {
             policy.append_to(headers);
         }
         fields.append_to(headers);
-        if self.exposed {
-            headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed_by(self.policy.form));
-        }
+    }
+
+    /// Names the fields, as a browser hides all but a few from scripts.
+    #[cold]
+    pub(super) fn expose(&self, headers: &mut HeaderMap) {
+        headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, names_of(self.policy.form));
     }
 }
 
-/// Returns the names of the fields of a form. A browser hides others than a few from scripts.
-#[cold]
-fn exposed_by(form: Headers) -> HeaderValue {
+fn names_of(form: Headers) -> HeaderValue {
     const IETF: &str = "retry-after, ratelimit-policy, ratelimit, server-timing";
     const LEGACY: &str =
         "retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, server-timing";
@@ -70,39 +69,51 @@ impl After {
 
     /// Settles the cost, and adds the headers. Returns the meter of the body, if the cost depends on
     /// it.
+    #[inline]
     pub(super) fn act<B>(&mut self, response: &mut Response<B>) -> Option<Box<Meter>> {
-        // All limits settle before the response reports the tokens that are left.
-        let (delay, left, meter) = match self.later.take() {
-            None => (Duration::ZERO, None, None),
-            Some(later) => later.act(response),
-        };
-        let status = response.status();
-        let headers = response.headers_mut();
+        if let Some(later) = self.later.take() {
+            return self.act_later(*later, response);
+        }
+        self.add_notice(None, response.status(), response.headers_mut());
+        None
+    }
+
+    #[inline]
+    fn add_notice(&self, left: Option<&Granted>, status: StatusCode, headers: &mut HeaderMap) {
         if let Some((notice, granted)) = &self.notice {
-            let granted = left.as_ref().unwrap_or(granted);
+            let granted = left.unwrap_or(granted);
             let fields = granted.headers(&notice.policy);
             // A client that has to wait would wait before it follows the redirection.
             let waits = status.is_redirection() && granted.remaining() == 0;
             notice.add(headers, if waits { fields.without_rest() } else { fields });
         }
+    }
+
+    #[cold]
+    fn act_later<B>(&self, later: Later, response: &mut Response<B>) -> Option<Box<Meter>> {
+        let (delay, exposed) = (later.delay, later.exposed);
+        // All limits settle before the response reports the tokens that are left.
+        let (left, meter) = later.settle(response);
+        let status = response.status();
+        let headers = response.headers_mut();
+        self.add_notice(left.as_ref(), status, headers);
+        if let (true, Some((notice, _))) = (exposed, &self.notice) {
+            notice.expose(headers);
+        }
         if !delay.is_zero() {
-            add_delay(headers, delay);
+            let value = HeaderValue::try_from(format!("ratelimit;dur={}", delay.as_millis()));
+            headers.append(SERVER_TIMING, value.expect("digits are a value"));
         }
         meter
     }
-}
-
-/// Reports the time that a request waited for its turn.
-#[cold]
-fn add_delay(headers: &mut HeaderMap, delay: Duration) {
-    let value = HeaderValue::try_from(format!("ratelimit;dur={}", delay.as_millis()));
-    headers.append(SERVER_TIMING, value.expect("digits are a value"));
 }
 
 /// The parts of the work that few layers have.
 pub(super) struct Later {
     /// The time that the request waited for its turn.
     pub(super) delay: Duration,
+    /// Whether a script of another origin may read the fields.
+    pub(super) exposed: bool,
     pub(super) charged: Charged,
     pub(super) refund_on: Option<RefundOn>,
     pub(super) settle_on: Option<SettleOn>,
@@ -110,19 +121,17 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// Returns the delay, the tokens left at the limit that decided if they changed, and the meter
-    /// of the body.
-    #[cold]
-    fn act<B>(self: Box<Self>, response: &Response<B>) -> (Duration, Option<Granted>, Option<Box<Meter>>) {
-        let Later { delay, mut charged, refund_on, settle_on, counters } = *self;
+    /// Returns the tokens left at the limit that decided, if they changed, and the meter of the
+    /// body.
+    fn settle<B>(self, response: &Response<B>) -> (Option<Granted>, Option<Box<Meter>>) {
+        let Later { mut charged, refund_on, settle_on, counters, .. } = self;
         let status = response.status();
         if refund_on.is_some_and(|on| on(status)) {
             count(&counters.refunded);
-            return (delay, charged.settle(0), None);
+            return (charged.settle(0), None);
         }
-        let Some(settle_on) = settle_on else { return (delay, None, None) };
+        let Some(settle_on) = settle_on else { return (None, None) };
         let answer = Answer { status, headers: response.headers(), extensions: response.extensions() };
-        let (left, meter) = charged.settle_by(settle_on(answer));
-        (delay, left, meter)
+        charged.settle_by(settle_on(answer))
     }
 }

@@ -340,6 +340,7 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
             settle_on: None,
             line: None,
             searches: false,
+            is_plain: false,
             tells_upstream: false,
             exposes: false,
             enforced: ALL_KEYS,

@@ -35,7 +35,7 @@ pub(crate) struct LayerRequest<'a> {
     /// The way to change the takes of the limits later, if that may be needed.
     pub(crate) adjusts: Option<Vec<Adjust>>,
     /// The refusal of a limit in shadow mode.
-    pub(crate) over: Option<(Denied, &'a LimitCounters)>,
+    pub(crate) over: Option<Box<(Denied, &'a LimitCounters)>>,
     /// Whether the limit that decided is in shadow mode, since no other one applies.
     pub(crate) silent: bool,
     pub(crate) pass: Pass,
@@ -47,8 +47,14 @@ pub(crate) enum Pass {
     Only,
     /// The same. After a refusal another pass decides.
     First,
-    /// Each by a place in line, at most `max_wait` nanoseconds from its turn.
-    InLine { max_wait: u64, places: Vec<Place> },
+    /// Each by a place in line.
+    InLine(Box<Places>),
+}
+
+/// The places of a request at the limits so far, each at most `max_wait` nanoseconds from its turn.
+pub(crate) struct Places {
+    pub(crate) max_wait: u64,
+    pub(crate) places: Vec<Place>,
 }
 
 impl Pass {
@@ -124,6 +130,9 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     ) -> LimitOutcome;
     /// Returns the id of the limiter.
     fn id(&self) -> u64;
+    /// Returns whether the limit enforces its refusals for all keys, applies to all requests and has
+    /// no bans.
+    fn is_plain(&self) -> bool;
     /// Returns whether the limit has to search for the keys of requests.
     fn searches(&self) -> bool;
     /// Returns the search for the key of a request.
@@ -134,6 +143,7 @@ pub(crate) trait DynLimit: Any + Send + Sync {
 }
 
 /// Decides at the rest of the limits; after the last, takes from the whole chain.
+#[inline(always)]
 pub(crate) fn next<'a>(
     asked: &mut LayerRequest<'a>,
     rest: &'a [Arc<dyn DynLimit>],
@@ -143,7 +153,7 @@ pub(crate) fn next<'a>(
         (Some((limit, rest)), chain) => limit.decide(asked, rest, chain),
         (None, None) => LimitOutcome::Free,
         // Each limit of the chain has its place already.
-        (None, Some(_)) if matches!(asked.pass, Pass::InLine { .. }) => LimitOutcome::Free,
+        (None, Some(_)) if matches!(asked.pass, Pass::InLine(_)) => LimitOutcome::Free,
         (None, Some(all)) => match take_all(all) {
             Ok((granted, which)) => LimitOutcome::Decided(Ok(granted), which),
             Err(denied) => LimitOutcome::Decided(Err(denied.denied()), denied.which()),

@@ -10,7 +10,7 @@ use http::Response;
 use http::header::ORIGIN;
 
 use super::after::{After, Later, Notice, RefundOn};
-use super::chain::{Ban, Decider, DynLimit, LayerRequest, LimitOutcome, Pass, next};
+use super::chain::{Ban, Decider, DynLimit, LayerRequest, LimitOutcome, Pass, Places, next};
 use super::decision::{Decision, LimiterIds};
 use super::key_future::KeyFuture;
 use super::limit_by::ALL_KEYS;
@@ -20,6 +20,7 @@ use super::settle::{Charged, SettleOn};
 use super::stats::count;
 use crate::http::{Exempt, Head, Headers, Policy, Refusal, Reject};
 use crate::limiter::place::Place;
+use crate::time::clock::nanos_of;
 use crate::word::decision::Denied;
 
 pub(super) type CostOf = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
@@ -40,6 +41,8 @@ pub(crate) struct LayerState {
     pub(crate) line: Option<WaitingLine>,
     /// Whether a limit has to search for its key.
     pub(crate) searches: bool,
+    /// Whether the layer has no part that `decide_by` leaves out.
+    pub(crate) is_plain: bool,
     /// Whether a request tells the upstream that it is over a limit.
     pub(crate) tells_upstream: bool,
     /// Whether scripts of other origins may read the fields.
@@ -75,7 +78,7 @@ pub(super) enum Action {
 pub(super) struct Delay {
     pub(super) decision: Decision,
     pub(super) after: After,
-    pub(super) turn: Turn,
+    pub(super) turn: Box<Turn>,
 }
 
 impl LayerState {
@@ -95,30 +98,49 @@ impl LayerState {
     }
 
     /// Decides on a request whose keys are at hand.
+    #[inline]
     pub(super) fn rule(&self, head: Head<'_>) -> Action {
-        self.pass_unlimited(head).unwrap_or_else(|| self.decide(head))
+        match self.unlimited(head) {
+            None => self.decide(head),
+            Some(counter) => LayerState::pass(counter),
+        }
     }
 
     /// Returns the searches for the keys of a request, unless it is passed on without them.
     #[cold]
     pub(super) fn search(&self, head: Head<'_>) -> Result<Vec<KeyFuture>, Action> {
-        match self.pass_unlimited(head) {
+        match self.unlimited(head) {
             None => Ok(self.limits.iter().filter_map(|limit| limit.find_key(head)).collect()),
-            Some(action) => Err(action),
+            Some(counter) => Err(LayerState::pass(counter)),
         }
     }
 
-    /// Passes a request on to which no limit applies.
+    /// Returns the counter of a request to which no limit applies.
     #[inline]
-    fn pass_unlimited(&self, head: Head<'_>) -> Option<Action> {
+    fn unlimited(&self, head: Head<'_>) -> Option<&AtomicU64> {
         if self.exempt.iter().any(|exempt| exempt.applies(head)) {
-            count(&self.counters.exempt);
-            return Some(Action::Pass(None, After::NOTHING));
+            return Some(&self.counters.exempt);
         }
-        self.skip.as_ref().is_some_and(|skip| skip.applies(head)).then(|| self.skipped())
+        self.skip.as_ref().filter(|skip| skip.applies(head)).map(|_| &self.counters.skipped)
     }
 
+    #[cold]
+    fn pass(counter: &AtomicU64) -> Action {
+        count(counter);
+        Action::Pass(None, After::NOTHING)
+    }
+
+    #[inline]
     pub(super) fn decide(&self, head: Head<'_>) -> Action {
+        if self.is_plain { self.decide_by::<true>(head) } else { self.decide_by::<false>(head) }
+    }
+
+    /// Decides by the limits.
+    ///
+    /// In a plain layer no request waits, and no limit is in shadow mode by itself: the code for
+    /// these is left out, as each request would pay for it.
+    #[inline(never)]
+    fn decide_by<const PLAIN: bool>(&self, head: Head<'_>) -> Action {
         let before =
             head.extensions.get::<Decision>().map_or(&[][..], |decision| decision.counted.as_slice());
         let mut asked = LayerRequest {
@@ -131,19 +153,22 @@ impl LayerState {
             hash: 0,
             decider: None,
             also: Vec::new(),
-            adjusts: (self.refund_on.is_some() || self.settle_on.is_some()).then(Vec::new),
+            adjusts: (!PLAIN && (self.refund_on.is_some() || self.settle_on.is_some())).then(Vec::new),
             over: None,
             silent: false,
-            pass: if self.line.is_some() { Pass::First } else { Pass::Only },
+            pass: if !PLAIN && self.line.is_some() { Pass::First } else { Pass::Only },
         };
         let mut outcome = next(&mut asked, &self.limits, None);
         let mut turn = None;
-        if let (Some(line), LimitOutcome::Decided(Err(_), _), false) = (&self.line, &outcome, asked.silent) {
+        if let (false, Some(line), LimitOutcome::Decided(Err(_), _)) = (PLAIN, &self.line, &outcome)
+            && !asked.silent
+        {
             (outcome, turn) = self.stand_in_line(line, &mut asked);
         }
         let Some(Decider { policy, counters, ban }) = asked.decider else { return self.skipped() };
+        let over = if PLAIN { None } else { asked.over };
         // The upper half, since the map's buckets have the same hash.
-        let enforced = asked.hash >> 32 < self.enforced && !asked.silent;
+        let enforced = asked.hash >> 32 < self.enforced && (PLAIN || !asked.silent);
         let result = match outcome {
             LimitOutcome::Decided(result, _) => result,
             LimitOutcome::NoKey { check } if enforced => {
@@ -157,32 +182,33 @@ impl LayerState {
             [] => self.ids.clone(),
             _ => [before, self.ids.as_slice()].concat().into(),
         };
-        let delay = turn.as_ref().map_or(Duration::ZERO, Turn::delay);
+        let delay = turn.as_ref().map_or(0, |turn: &Box<Turn>| nanos_of(turn.delay()));
         // A limit in shadow mode refuses what the others grant.
-        let refused = asked.over.map(|(denied, _)| Err(denied));
-        let decision = Decision { result: refused.unwrap_or(result), cost: asked.cost, counted, delay };
+        let shown = over.as_ref().map_or(result, |over| Err(over.0));
+        let decision = Decision { result: shown, cost: asked.cost, counted, delay };
         for hook in &self.hooks {
             hook(head, &decision, &policy, ban);
         }
-        let exposed = self.exposes && head.headers.contains_key(ORIGIN);
-        let notice = Notice { policy, also: asked.also, exposed };
+        let notice = Notice { policy, also: asked.also };
         match (result, enforced) {
             (Ok(granted), _) => {
-                match asked.over {
-                    Some((_, over)) => count(&over.shadow_refused),
-                    None => count(&counters.granted),
+                count(over.map_or(&counters.granted, |over| &over.1.shadow_refused));
+                let exposed = !PLAIN && self.is_exposed_to(head);
+                let later = match (asked.adjusts, &turn) {
+                    (None, None) if !exposed => None,
+                    (adjusts, _) => {
+                        let told = notice.policy.form != Headers::None;
+                        let charged = Charged::new(adjusts.unwrap_or_default(), asked.cost);
+                        Some(Box::new(Later {
+                            delay: Duration::from_nanos(if told { delay } else { 0 }),
+                            exposed,
+                            charged,
+                            refund_on: self.refund_on.clone(),
+                            settle_on: self.settle_on.clone(),
+                            counters: counters.clone(),
+                        }))
+                    }
                 };
-                let charged = asked.adjusts.map(|adjusts| Charged::new(adjusts, asked.cost));
-                let later = (charged.is_some() || turn.is_some()).then(|| {
-                    let told = notice.policy.form != Headers::None;
-                    Box::new(Later {
-                        delay: if told { delay } else { Duration::ZERO },
-                        charged: charged.unwrap_or_default(),
-                        refund_on: self.refund_on.clone(),
-                        settle_on: self.settle_on.clone(),
-                        counters: counters.clone(),
-                    })
-                });
                 let notice = (enforced && notice.has_grants()).then_some((notice, granted));
                 let after = After { notice, later };
                 match turn {
@@ -195,7 +221,8 @@ impl LayerState {
                     Ban::Refuses => _ = count(&counters.banned),
                     Ban::None | Ban::Begins => self.suspect(&counters.refused, head),
                 }
-                let refusal = Refusal::new(head, Some(&denied), &notice.policy).with_ban(ban != Ban::None);
+                let mut refusal = Refusal::new(head, Some(&denied), &notice.policy);
+                refusal.ban = ban != Ban::None;
                 Action::Refuse(self.refuse(&refusal, &notice, denied))
             }
             (Err(_), false) => {
@@ -205,31 +232,37 @@ impl LayerState {
         }
     }
 
+    /// Returns whether the response names its fields for a script of another origin.
+    fn is_exposed_to(&self, head: Head<'_>) -> bool {
+        self.exposes && head.headers.contains_key(ORIGIN)
+    }
+
     /// Decides again on a refused request, by its place in line. Returns its turn if it has to wait.
     #[cold]
     fn stand_in_line<'a>(
         &'a self,
         line: &WaitingLine,
         asked: &mut LayerRequest<'a>,
-    ) -> (LimitOutcome, Option<Turn>) {
+    ) -> (LimitOutcome, Option<Box<Turn>>) {
         // In shadow mode no request waits.
         let enforced = asked.hash >> 32 < self.enforced;
         let in_line = if enforced { line.enter() } else { None };
         let max_wait = if in_line.is_some() { line.max_wait() } else { 0 };
         asked.decider = None;
         asked.also.clear();
-        asked.pass = Pass::InLine { max_wait, places: Vec::new() };
+        asked.pass = Pass::InLine(Box::new(Places { max_wait, places: Vec::new() }));
         let outcome = next(asked, &self.limits, None);
-        let Pass::InLine { places, .. } = std::mem::replace(&mut asked.pass, Pass::Only) else {
+        let Pass::InLine(line_of) = std::mem::replace(&mut asked.pass, Pass::Only) else {
             return (outcome, None);
         };
+        let places = line_of.places;
         if !matches!(outcome, LimitOutcome::Decided(Ok(_), _)) {
             // The places are given back.
             return (outcome, None);
         }
         let turn = match in_line {
             Some(in_line) if places.iter().any(|place| !place.delay().is_zero()) => {
-                Some(line.wait(in_line, places))
+                Some(Box::new(line.wait(in_line, places)))
             }
             _ => {
                 places.into_iter().for_each(Place::commit);
@@ -240,20 +273,23 @@ impl LayerState {
     }
 
     #[cold]
-    fn delayed(&self, decision: Decision, after: After, turn: Turn) -> Action {
+    fn delayed(&self, decision: Decision, after: After, turn: Box<Turn>) -> Action {
         count(&self.counters.delayed);
         Action::Delay(Box::new(Delay { decision, after, turn }))
     }
 
     fn skipped(&self) -> Action {
-        count(&self.counters.skipped);
-        Action::Pass(None, After::NOTHING)
+        LayerState::pass(&self.counters.skipped)
     }
 
+    #[inline(always)]
     fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
         let mut response = self.reject.reject(refusal);
         if !refusal.is_grpc() && notice.policy.form != Headers::None {
             notice.add(response.headers_mut(), denied.headers(&notice.policy));
+            if self.is_exposed_to(refusal.head()) {
+                notice.expose(response.headers_mut());
+            }
         }
         response
     }

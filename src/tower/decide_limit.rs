@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::chain::{Adjust, Ban, Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Pass, next};
 use super::key_future::KeyFuture;
-use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
+use super::limit_by::{LimitBy, OnMissingKey};
 use super::limiter::LimiterRequest;
 use super::said::Said;
 use super::stats::{LimitStats, count};
@@ -19,7 +19,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         rest: &'a [Arc<dyn DynLimit>],
         chain: Option<&LimitChain<'_>>,
     ) -> LimitOutcome {
-        if !self.applies.as_ref().is_none_or(|applies| applies(asked.head)) {
+        if !self.plain && !self.applies_to(asked.head) {
             return next(asked, rest, chain);
         }
         let key = self.key.key_from(asked.head);
@@ -44,13 +44,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         }
         let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
         let request = LimiterRequest { key, plan, n: asked.cost };
-        if self.is_shadow_for(request.key.as_ref()) {
-            return self.decide_in_shadow(asked, rest, chain, request);
+        if !self.plain {
+            if self.is_shadow_for(request.key.as_ref()) {
+                return self.decide_in_shadow(asked, rest, chain, request);
+            }
+            if let Some(denied) = self.check_ban(request.key.as_ref()) {
+                return self.refuse_by_ban(asked, &request, index, denied);
+            }
         }
-        if let Some(denied) = self.check_ban(request.key.as_ref()) {
-            return self.refuse_by_ban(asked, &request, index, denied);
-        }
-        if matches!(asked.pass, Pass::InLine { .. }) {
+        if matches!(asked.pass, Pass::InLine(_)) {
             return self.decide_in_line(asked, rest, chain, request, index);
         }
         let mut outcome = if rest.is_empty() && chain.is_none() {
@@ -70,14 +72,17 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         self.limiter.id()
     }
 
+    fn is_plain(&self) -> bool {
+        self.plain
+    }
+
     fn searches(&self) -> bool {
         self.find_key.is_some()
     }
 
     fn find_key(&self, head: Head<'_>) -> Option<KeyFuture> {
         // A limit that does not apply needs no key.
-        let applies = self.applies.as_ref().is_none_or(|applies| applies(head));
-        self.find_key.as_ref().filter(|_| applies).map(|find| find(head))
+        self.find_key.as_ref().filter(|_| self.applies_to(head)).map(|find| find(head))
     }
 
     fn examine(&self, head: Option<Head<'_>>, said: &Said) {
@@ -112,7 +117,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for faults.
     #[cold]
     fn count_keyless(&self, asked: &LayerRequest<'_>) {
-        let again = matches!(asked.pass, Pass::InLine { .. });
+        let again = matches!(asked.pass, Pass::InLine(_));
         if !again && count(&self.counters.keyless).is_power_of_two() {
             self.examine(Some(asked.head), asked.said);
         }
@@ -122,11 +127,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         Decider { policy, counters: &self.counters, ban: Ban::None }
     }
 
+    #[cold]
+    fn applies_to(&self, head: Head<'_>) -> bool {
+        self.applies.as_ref().is_none_or(|applies| applies(head))
+    }
+
     /// Returns whether this limit is in shadow mode for a key.
-    #[inline]
     fn is_shadow_for(&self, key: Option<&K>) -> bool {
         // The upper half, since the map's buckets have the same hash.
-        self.enforced != ALL_KEYS && key.map_or(0, |key| self.limiter.hash(key)) >> 32 >= self.enforced
+        key.map_or(0, |key| self.limiter.hash(key)) >> 32 >= self.enforced
     }
 
     /// Returns the refusal of a banned key.
@@ -136,7 +145,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Notes the decision at this limit, and at all limits if it is the decider.
-    #[inline]
+    #[inline(always)]
     fn finish<'a>(
         &'a self,
         asked: &mut LayerRequest<'a>,
@@ -146,40 +155,54 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     ) {
         let LimitOutcome::Decided(result, which) = outcome else { return };
         let decided = *which == index;
-        let mut policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
+        let policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
         match (&mut *result, decided) {
             (_, false) => asked.also.push(policy),
             (Ok(_), true) => asked.decider = Some(self.decider(policy)),
-            (Err(denied), true) => {
-                if let (Some(key), 1..) = (&request.key, policy.spread) {
-                    policy = Arc::new(policy.for_key(self.limiter.hash(key)));
-                }
-                let mut decider = self.decider(policy);
-                if let Some(key) = &request.key
-                    && asked.pass.is_final()
-                {
-                    self.note_refused(key, &mut decider, denied);
-                }
-                asked.decider = Some(decider);
-            }
+            (Err(denied), true) => asked.decider = Some(self.refused(asked, &request, policy, denied)),
         }
         if let (Some(adjusts), Ok(_)) = (&mut asked.adjusts, result) {
             adjusts.push(self.adjust(request, decided));
         }
     }
 
-    /// Counts a refused key for the sketch and for a ban, which makes its wait longer.
-    #[inline]
-    fn note_refused(&self, key: &K, decider: &mut Decider<'_>, denied: &mut Denied) {
-        self.top.note(key);
-        if let (Some(bans), Ban::None) = (&self.bans, decider.ban)
-            && let Some(banned) = bans.strike(key)
-        {
-            *denied = banned;
-            decider.ban = Ban::Begins;
+    /// Returns this limit as the one that refused.
+    #[inline(always)]
+    fn refused(
+        &self,
+        asked: &LayerRequest<'_>,
+        request: &LimiterRequest<K>,
+        mut policy: Arc<Policy>,
+        denied: &mut Denied,
+    ) -> Decider<'_> {
+        let mut ban = Ban::None;
+        if let Some(key) = &request.key {
+            if policy.spread > 0 {
+                policy = Arc::new(policy.for_key(self.limiter.hash(key)));
+            }
+            if asked.pass.is_final() {
+                self.top.note(key);
+                if self.bans.is_some() || self.see_refusal.is_some() {
+                    ban = self.strike(key, &policy, denied);
+                }
+            }
         }
+        Decider { ban, ..self.decider(policy) }
+    }
+
+    /// Counts a refused key for a ban, which makes its wait longer, and shows it.
+    #[cold]
+    fn strike(&self, key: &K, policy: &Policy, denied: &mut Denied) -> Ban {
+        let banned = self.bans.as_ref().and_then(|bans| bans.strike(key));
+        let ban = if banned.is_some() { Ban::Begins } else { Ban::None };
+        *denied = banned.unwrap_or(*denied);
+        self.show_refused(key, policy, denied, ban);
+        ban
+    }
+
+    fn show_refused(&self, key: &K, policy: &Policy, denied: &Denied, ban: Ban) {
         if let Some(see) = &self.see_refusal {
-            see(key, &decider.policy, denied, decider.ban);
+            see(key, policy, denied, ban);
         }
     }
 
@@ -190,16 +213,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         asked: &mut LayerRequest<'a>,
         request: &LimiterRequest<K>,
         index: usize,
-        mut denied: Denied,
+        denied: Denied,
     ) -> LimitOutcome {
         let policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
-        let mut decider = Decider { ban: Ban::Refuses, ..self.decider(policy) };
         if let Some(key) = &request.key
             && asked.pass.is_final()
         {
-            self.note_refused(key, &mut decider, &mut denied);
+            self.top.note(key);
+            self.show_refused(key, &policy, &denied, Ban::Refuses);
         }
-        asked.decider = Some(decider);
+        asked.decider = Some(Decider { ban: Ban::Refuses, ..self.decider(policy) });
         LimitOutcome::Decided(Err(denied), index)
     }
 
@@ -233,10 +256,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             }
             Err(denied) => {
                 if let Some(key) = &request.key {
-                    self.note_refused(key, &mut decider, denied);
+                    self.top.note(key);
+                    decider.ban = self.strike(key, &decider.policy, denied);
                 }
                 if !alone && asked.over.is_none() {
-                    asked.over = Some((*denied, &self.counters));
+                    asked.over = Some(Box::new((*denied, &self.counters)));
                 }
             }
         }
@@ -259,11 +283,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         request: LimiterRequest<K>,
         index: usize,
     ) -> LimitOutcome {
-        let Pass::InLine { max_wait, places } = &mut asked.pass else { return LimitOutcome::Free };
-        let mut outcome = match self.limiter.place(&request, *max_wait) {
+        let Pass::InLine(line) = &mut asked.pass else { return LimitOutcome::Free };
+        let mut outcome = match self.limiter.place(&request, line.max_wait) {
             Err(denied) => LimitOutcome::Decided(Err(denied), index),
             Ok((granted, place)) => {
-                places.push(place);
+                line.places.push(place);
                 let mut others = LimitOutcome::Free;
                 self.limiter.with(&request, &mut |limit| {
                     others = next(asked, rest, Some(&LimitChain { limit, before: chain, index }));

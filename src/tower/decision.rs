@@ -27,7 +27,8 @@ pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
     pub(crate) counted: LimiterIds,
-    pub(crate) delay: Duration,
+    /// In nanoseconds: a longer one than 584 years is cut.
+    pub(crate) delay: u64,
 }
 
 /// The limiters that have counted a request.
@@ -80,6 +81,6 @@ impl Decision {
     /// [`delay_up_to`](super::LayerBuilder::delay_up_to); zero if it did not wait.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        self.delay
+        Duration::from_nanos(self.delay)
     }
 }

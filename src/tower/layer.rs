@@ -77,6 +77,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
         state.ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<u64>>().into();
         state.searches = state.limits.iter().any(|limit| limit.searches());
+        let of_some = state.line.is_some() || state.refund_on.is_some() || state.settle_on.is_some();
+        state.is_plain = !of_some && !state.exposes && state.limits.iter().all(|limit| limit.is_plain());
         if shadow {
             state.enforced = 0;
         }

@@ -74,6 +74,8 @@ pub struct LimitBy<K> {
     pub(super) see_refusal: Option<Box<SeeRefusal<K>>>,
     /// The share of keys whose refusals this limit enforces, in units of 2^-32.
     pub(super) enforced: u64,
+    /// Whether it is for all keys and all requests, and there are no bans.
+    pub(super) plain: bool,
     pub(super) counters: Arc<LimitCounters>,
 }
 
@@ -193,6 +195,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             bans: None,
             see_refusal: None,
             enforced: ALL_KEYS,
+            plain: true,
             counters,
         }
     }
@@ -233,7 +236,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             None => Box::new(applies),
             Some(before) => Box::new(move |head| before(head) && applies(head)),
         };
-        LimitBy { applies: Some(applies), ..self }
+        LimitBy { applies: Some(applies), plain: false, ..self }
     }
 
     /// Bans a key that is refused `refusals` times within `window`. The duration comes next, by
@@ -278,7 +281,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     pub(super) fn with_bans(self, rule: &BanRule) -> Result<Self, InvalidBan> {
         let bans = Some(Bans::new(rule, self.limiter.clock())?);
-        Ok(LimitBy { bans, ..self })
+        Ok(LimitBy { bans, plain: false, ..self })
     }
 
     /// Sets shadow mode of this limit: it refuses no request, and reports none to its client.
@@ -287,7 +290,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// the request is passed on and counts as `shadow_refused`. By default the mode is off.
     #[must_use]
     pub fn shadow(self, shadow: bool) -> Self {
-        LimitBy { enforced: if shadow { 0 } else { ALL_KEYS }, ..self }
+        LimitBy { enforced: if shadow { 0 } else { ALL_KEYS }, plain: false, ..self }
     }
 
     /// Enforces refusals for `percent` hundredths of this limit's keys, always the same ones.
@@ -295,7 +298,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all keys.
     #[must_use]
     pub fn enforce_percent(self, percent: u8) -> Self {
-        LimitBy { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, ..self }
+        LimitBy { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, plain: false, ..self }
     }
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own

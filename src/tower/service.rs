@@ -75,7 +75,7 @@ where
         let (decision, after) = match self.state.rule(Head::from(&request)) {
             Action::Pass(decision, after) => (decision, after),
             Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
-            Action::Delay(delay) => return self.delay(request, *delay),
+            Action::Delay(delay) => return self.delay(request, delay),
         };
         self.state.note(&mut request, decision);
         // No task waits: the future polls a service again that is not ready.
@@ -130,11 +130,11 @@ impl<T: Clone> RateLimit<T> {
 
     /// Waits for the turn of a request.
     #[cold]
-    fn delay<A>(&mut self, mut request: Request<A>, delay: Delay) -> ResponseFuture<T, A>
+    fn delay<A>(&mut self, mut request: Request<A>, delay: Box<Delay>) -> ResponseFuture<T, A>
     where
         T: Service<Request<A>>,
     {
-        let Delay { decision, after, turn } = delay;
+        let Delay { decision, after, turn } = *delay;
         self.state.note(&mut request, Some(decision));
         self.wait(request, Stage::InLine(turn, after))
     }
@@ -169,7 +169,7 @@ enum Stage {
     /// For nothing: the decision is there.
     Ruled(Option<Action>),
     /// For its turn.
-    InLine(Turn, After),
+    InLine(Box<Turn>, After),
     /// For the inner service.
     Ready(After),
 }
