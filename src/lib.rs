@@ -45,9 +45,9 @@
 //! None is on by default. `serde`: a [`Quota`] or a [`Window`] in its text form. `tokio`: waiting
 //! in tasks, and a stream. `http`: keys from requests, and headers of responses. `ipnet`: trusted
 //! proxies by network. `tower`: a layer over HTTP and gRPC. `metrics`: the layer's statistics
-//! through the facade of that name. `tracing`: faults of a layer's setup as events; without it they
-//! are lines on stderr. `huge-pages`: huge pages for a large table of [`Builder::inline`], where
-//! Linux has them.
+//! through the facade of that name. `tracing`: refusals, and faults of a layer's setup, as events;
+//! without it the faults are lines on stderr. `huge-pages`: huge pages for a large table of
+//! [`Builder::inline`], where Linux has them.
 //!
 //! # The law
 //!

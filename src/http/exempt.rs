@@ -57,7 +57,8 @@ impl Exempt {
     ///
     /// # Errors
     ///
-    /// [`InvalidPath`] if a path does not begin with `/`, or has a `*` that is not its last segment.
+    /// [`InvalidPath`] if a path does not begin with `/`, or has a `*` that is not its last
+    /// segment.
     pub fn paths<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Result<Exempt, InvalidPath> {
         let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
         for path in paths {
@@ -77,11 +78,12 @@ impl Exempt {
         }))
     }
 
-    /// Exempts the preflight requests of CORS (<https://fetch.spec.whatwg.org/#cors-preflight-request>):
-    /// method OPTIONS, with `Origin` and `Access-Control-Request-Method`.
+    /// Exempts the preflight requests of CORS.
     ///
-    /// A browser sends one before many requests to another origin, and shows its page an error if it
-    /// is refused.
+    /// These have method OPTIONS, an `Origin` and an `Access-Control-Request-Method`
+    /// (<https://fetch.spec.whatwg.org/#cors-preflight-request>).
+    /// A browser sends one before many requests to another origin, and shows its page an error if
+    /// it is refused.
     #[must_use]
     pub fn preflights() -> Exempt {
         Exempt::when(|head| {

@@ -67,8 +67,8 @@ pub(super) struct After {
 impl After {
     pub(super) const NOTHING: After = After { notice: None, later: None };
 
-    /// Settles the cost, and adds the headers. Returns the meter of the body, if the cost depends on
-    /// it.
+    /// Settles the cost, and adds the headers. Returns the meter of the body, if the cost depends
+    /// on it.
     #[inline]
     pub(super) fn act<B>(&mut self, response: &mut Response<B>) -> Option<Box<Meter>> {
         if let Some(later) = self.later.take() {

@@ -24,7 +24,7 @@ use crate::word::plan::Plan;
 /// Completes a limit by the first limit's policy, which says how to report it.
 pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit>>;
 
-/// The builder of a [`RateLimitLayer`].
+/// The builder of a [`RateLimitLayer`](super::RateLimitLayer).
 #[must_use]
 pub struct LayerBuilder<K> {
     pub(super) first: LimitBy<K>,
@@ -82,8 +82,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Exempts requests from all limits and bans: by the client's network, the path, the method, or
-    /// a closure. Called again, it adds to the list.
+    /// Exempts requests from all limits and bans.
+    ///
+    /// They are exempt by the client's network, the path, the method or a closure: see [`Exempt`].
+    /// Called again, this adds to the list.
     ///
     /// # Examples
     ///
@@ -119,10 +121,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to: self }
     }
 
-    /// Lets a request over its limits wait for its turn, for up to `max_delay`, by a timer.
+    /// Lets a request over its limits wait for its turn, for up to `max_delay`, by a given timer.
     ///
-    /// [`delay_up_to`](LayerBuilder::delay_up_to) of feature `tokio` has tokio's timer, and says how
-    /// requests wait.
+    /// [`delay_up_to`](LayerBuilder::delay_up_to) of feature `tokio` has tokio's timer, and says
+    /// how requests wait.
     pub fn delay_with<F>(
         mut self,
         max_delay: Duration,
@@ -138,7 +140,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Sets the most requests of the layer that wait for their turn at a time: 1,024 by default.
     ///
-    /// Without [`delay_with`](LayerBuilder::delay_with) or `delay_up_to` before it, nothing changes.
+    /// Without [`delay_with`](LayerBuilder::delay_with) or `delay_up_to` before it, nothing
+    /// changes.
     pub fn max_waiting(mut self, max_waiting: usize) -> Self {
         if let Some(line) = &mut self.state.line {
             line.max_waiting = max_waiting;
@@ -146,8 +149,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Settles the cost of a request by its response, such as the bytes of its body, or the tokens
-    /// of a model.
+    /// Settles the cost of a request by its response: the bytes of its body, or the tokens of a
+    /// model.
     ///
     /// The request takes the tokens of [`cost`](LayerBuilder::cost) as an estimate. A lower
     /// [`Cost`] is refunded. A higher one is taken on credit, up to the bound on
@@ -157,8 +160,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///
     /// A request costs its estimate if it is dropped before its response, or if the inner service
     /// fails. The closure sees the responses whose status does not refund the tokens by
-    /// [`refund_on`](LayerBuilder::refund_on). The tokens are settled with the key's bucket in which
-    /// they were taken or, where the key was forgotten meanwhile, with its next one.
+    /// [`refund_on`](LayerBuilder::refund_on). The tokens are settled with the bucket that the
+    /// key has then.
     ///
     /// # Examples
     ///
@@ -182,17 +185,18 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Tells the upstream of a request that is over a limit and passed on, in shadow mode or as an
-    /// unenforced key, by the header `x-ratelimit-exceeded: 1`.
+    /// Notes in a request that it is over a limit and passed on, for the upstream.
     ///
-    /// That header of a client is removed from each request.
+    /// A limit passes it on in shadow mode, or since its key is not enforced. The header is
+    /// `x-ratelimit-exceeded: 1`. A client's own header of this name is removed from each request.
     pub fn tell_upstream(mut self) -> Self {
         self.state.tells_upstream = true;
         self
     }
 
-    /// Lets scripts of other origins read the fields that report the limits, by
-    /// `Access-Control-Expose-Headers` in responses to requests with an `Origin`
+    /// Lets scripts of other origins read the fields that report the limits.
+    ///
+    /// Responses to requests with an `Origin` name the fields in `Access-Control-Expose-Headers`
     /// (<https://fetch.spec.whatwg.org/#http-access-control-expose-headers>).
     pub fn expose_headers(mut self) -> Self {
         self.state.exposes = true;

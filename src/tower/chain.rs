@@ -130,8 +130,8 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     ) -> LimitOutcome;
     /// Returns the id of the limiter.
     fn id(&self) -> u64;
-    /// Returns whether the limit enforces its refusals for all keys, applies to all requests and has
-    /// no bans.
+    /// Returns whether the limit enforces its refusals for all keys, applies to all requests and
+    /// has no bans.
     fn is_plain(&self) -> bool;
     /// Returns whether the limit has to search for the keys of requests.
     fn searches(&self) -> bool;

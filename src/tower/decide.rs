@@ -237,7 +237,8 @@ impl LayerState {
         self.exposes && head.headers.contains_key(ORIGIN)
     }
 
-    /// Decides again on a refused request, by its place in line. Returns its turn if it has to wait.
+    /// Decides again on a refused request, by its place in line. Returns its turn if it has to
+    /// wait.
     #[cold]
     fn stand_in_line<'a>(
         &'a self,

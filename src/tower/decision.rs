@@ -66,7 +66,8 @@ impl Decision {
     ///
     /// A limit refused the request. In the request's extensions this means that the layer passed it
     /// on: by shadow mode of the layer or of that limit, or because
-    /// [`enforce_percent`](super::LayerBuilder::enforce_percent) spares its key. A hook sees the other refusals as well.
+    /// [`enforce_percent`](super::LayerBuilder::enforce_percent) spares its key. A hook sees the
+    /// other refusals as well.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }

@@ -94,7 +94,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// | `ratelimit.policy` | the name of the limit that decided |
     /// | `ratelimit.outcome` | `granted`, `delayed`, `refused` or `banned` |
     /// | `ratelimit.remaining` | the tokens left |
-    /// | `ratelimit.wait_ms` | the wait of a delayed or refused request, in milliseconds, rounded up |
+    /// | `ratelimit.wait_ms` | the wait of a delayed or refused request in milliseconds, at least |
     ///
     /// A span declares a field as `tracing::field::Empty`. The layer goes inside of the one that
     /// makes the span, such as tower-http's `TraceLayer`.

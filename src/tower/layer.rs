@@ -168,8 +168,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
         self.first.unban(key)
     }
 
-    /// Works as [`unban`](RateLimitLayer::unban), for the limit of this name. `None` if no limit has
-    /// this name and keys of type `L`.
+    /// Works as [`unban`](RateLimitLayer::unban), for the limit of this name. `None` if no limit
+    /// has this name and keys of type `L`.
     pub fn unban_of<L: Hash + Eq + Clone + Send + Sync + 'static>(
         &self,
         limit: &str,

@@ -126,9 +126,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
     /// Limits each key by itself, where the key takes time to find, as by a look at a database.
     ///
     /// The closure takes from the head of the request what the search needs. The future returns
-    /// `None` if the request has no key. The request waits for it before any limit is asked, with no
-    /// bound on the time and the number of such searches: a `Timeout` and a `ConcurrencyLimit` go
-    /// outside of the layer. Requests that are [exempt](super::LayerBuilder::exempt) are not
+    /// `None` if the request has no key. The request waits for it before any limit is asked, with
+    /// no bound on the time and the number of such searches: a `Timeout` and a `ConcurrencyLimit`
+    /// go outside of the layer. Requests that are [exempt](super::LayerBuilder::exempt) are not
     /// searched for.
     ///
     /// # Examples
@@ -242,16 +242,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Bans a key that is refused `refusals` times within `window`. The duration comes next, by
     /// [`for_`](BanAfter::for_).
     ///
-    /// The law: each refusal of a key by this limit that is its `refusals`-th within `window` begins
-    /// a ban, the key is refused until the ban's duration has passed, and no refusal by a ban
-    /// counts. `Retry-After` is the rest of the ban.
+    /// The law: each refusal of a key by this limit that is its `refusals`-th within `window`
+    /// begins a ban, the key is refused until the ban's duration has passed, and no refusal by a
+    /// ban counts. `Retry-After` is the rest of the ban.
     ///
     /// * A refusal counts for `window` and for up to one of its sub-windows longer, by
     ///   [`Window::sliding`](crate::Window::sliding).
     /// * Exempt requests, and those without a key, are neither refused nor counted.
-    /// * The refusals and the bans are in two limiters of this limit, each with a bound on its keys:
-    ///   see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a ban, and no key is
-    ///   banned for the refusals of another one.
+    /// * The refusals and the bans are in two limiters of this limit, each with a bound on its
+    ///   keys: see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a ban, and no key
+    ///   is banned for the refusals of another one.
     ///
     /// # Examples
     ///
@@ -295,7 +295,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Enforces refusals for `percent` hundredths of this limit's keys, always the same ones.
     ///
-    /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all keys.
+    /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all
+    /// keys.
     #[must_use]
     pub fn enforce_percent(self, percent: u8) -> Self {
         LimitBy { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, plain: false, ..self }

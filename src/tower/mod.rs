@@ -56,9 +56,20 @@
 //!
 //! # What happens when
 //!
-//! The service decides at once when it is called, before it passes the request on. A request that
-//! is passed on has a [`Decision`] among its extensions. A limiter that an outer layer has already
-//! asked does not count the request again.
+//! The service decides at once when it is called, before it passes the request on, unless it has to
+//! search for a [key](NeedsKey::key_async). A request that is passed on has a [`Decision`] among
+//! its extensions. A limiter that an outer layer has already asked does not count the request
+//! again.
+//!
+//! | step | by |
+//! |---|---|
+//! | an exempt request passes | [`exempt`](LayerBuilder::exempt), [`skip`](LayerBuilder::skip) |
+//! | the keys are searched for | [`key_async`](NeedsKey::key_async) |
+//! | limits that do not apply are left out | [`when`](LimitBy::when) |
+//! | the request of a banned key is refused | [`ban_after`](LimitBy::ban_after) |
+//! | all limits grant, or one refuses | [`and`](LayerBuilder::and), [`shadow`](LimitBy::shadow) |
+//! | a refused request waits for its turn | [`delay_with`](LayerBuilder::delay_with) |
+//! | a response settles the cost | [`settle_on`](LayerBuilder::settle_on) |
 //!
 //! A refusal takes no resource of the inner service: no permit of a `ConcurrencyLimit`, no place in
 //! a `Buffer`. So `poll_ready` is always ready, and only a granted request polls the inner service

@@ -83,8 +83,8 @@ impl Cost {
 
     /// Costs the number that a closure finds in the last `keep` bytes of the body.
     ///
-    /// These are the whole body if it is no longer. They are copied as they pass, and the closure is
-    /// called once, when the body ends or is cut. If it returns `None`, the request costs the
+    /// These are the whole body if it is no longer. They are copied as they pass, and the closure
+    /// is called once, when the body ends or is cut. If it returns `None`, the request costs the
     /// estimate.
     ///
     /// # Examples

@@ -31,8 +31,8 @@ pub(crate) fn count(counter: &AtomicU64) -> u64 {
 /// The limit that decided counts the request: the one that refused it, or else the one with the
 /// fewest tokens left. A limit in shadow mode counts the requests that it would have refused, and
 /// no other limit counts these. The layer counts a skipped or exempt request. So the sum of
-/// `granted`, `refused`, `banned`, `shadow_refused`, `skipped`, `exempt` and `rejected` is the number
-/// of requests.
+/// `granted`, `refused`, `banned`, `shadow_refused`, `skipped`, `exempt` and `rejected` is the
+/// number of requests.
 ///
 /// All counts but `skipped`, `exempt`, `delayed` and `waiting` are sums over the limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Lets a request over its limits wait for its turn, for up to `max_delay`, instead of refusing
     /// it.
     ///
-    /// Each waiting request has a [reservation](crate::RateLimiter::reserve) at each limit: requests
-    /// of a key are passed on in the order in which they came, at the limit's rate. Tokens may be
-    /// owed up to the bound on [debt](crate::Builder::max_debt), a burst by default. A window has no
-    /// reservations: a request over a window is refused.
+    /// Each waiting request has a [reservation](crate::RateLimiter::reserve) at each limit:
+    /// requests of a key are passed on in the order in which they came, at the limit's rate. Tokens
+    /// may be owed up to the bound on [debt](crate::Builder::max_debt), a burst by default. A
+    /// window has no reservations: a request over a window is refused.
     ///
     /// * A request that would wait longer is refused at once, with the `Retry-After` of its longest
     ///   wait.
