@@ -22,7 +22,7 @@ use crate::limiter::window_key::Cap;
 use crate::word::plan::Plan;
 
 /// Completes a limit by the first limit's policy, which says how to report it.
-pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit>>;
+pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit> + Send + Sync>;
 
 /// The builder of a [`RateLimitLayer`](super::RateLimitLayer).
 #[must_use]
