@@ -16,6 +16,8 @@ mod hand;
 mod headers;
 mod hot;
 mod inline;
+#[cfg(feature = "tower")]
+mod limits;
 mod map;
 mod published;
 mod quota;
