@@ -39,6 +39,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
             match self.missing {
                 OnMissingKey::Share => {}
                 OnMissingKey::Allow => return next(asked, rest, chain),
+                // In shadow mode the limit refuses no request.
+                OnMissingKey::Reject if self.enforced == 0 => return next(asked, rest, chain),
                 OnMissingKey::Reject => return self.no_key(asked),
             }
         }

@@ -287,7 +287,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Sets shadow mode of this limit: it refuses no request, and reports none to its client.
     ///
     /// A request that the other limits grant takes tokens of this limit if they are there. If not,
-    /// the request is passed on and counts as `shadow_refused`. By default the mode is off.
+    /// the request is passed on and counts as `shadow_refused`. A request without a key is not
+    /// rejected. By default the mode is off.
     #[must_use]
     pub fn shadow(self, shadow: bool) -> Self {
         LimitBy { enforced: if shadow { 0 } else { ALL_KEYS }, plain: false, ..self }

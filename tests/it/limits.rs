@@ -498,6 +498,24 @@ fn a_request_is_refused_exactly_if_an_enforced_limit_refuses() {
     assert_eq!(refused + over + granted + skipped, 8_000);
 }
 
+#[test]
+fn a_limit_in_shadow_mode_rejects_no_request_without_a_key() {
+    let limit = |shadow| LimitBy::new(hourly(1)).key(by("k")).shadow(shadow);
+    for (shadow, expected) in [(true, (200, 1, 0)), (false, (400, 0, 1))] {
+        let layer = LayerBuilder::from(limit(shadow)).build();
+        let response = call(&mut layer.layer(Upstream::default()), asks("/", &[]));
+        let stats = layer.stats();
+        assert_eq!((status(&response), stats.skipped, stats.rejected), expected);
+        assert_eq!((response.headers().len(), stats.keyless), (0, 1));
+    }
+    // The other limit decides.
+    let other = hourly(1);
+    let layer = LayerBuilder::from(limit(true)).and(LimitBy::new(other).key(by("other"))).build();
+    let mut service = layer.layer(Upstream::default());
+    let other = [(); 2].map(|()| status(&call(&mut service, asks("/", &[("other", "1")]))));
+    assert_eq!((other, requests(&layer.stats())), ([200, 429], 2));
+}
+
 const EXCEEDED: &str = "x-ratelimit-exceeded";
 
 #[test]
