@@ -34,8 +34,8 @@ pub(crate) struct LayerRequest<'a> {
     pub(crate) also: Vec<Arc<Policy>>,
     /// The way to change the takes of the limits later, if that may be needed.
     pub(crate) adjusts: Option<Vec<Adjust>>,
-    /// The refusal of a limit in shadow mode.
-    pub(crate) over: Option<Box<(Denied, &'a LimitCounters)>>,
+    /// The refusal of a limit in shadow mode, beside the grant of the other limits.
+    pub(crate) over: Option<Box<(Denied, Decider<'a>)>>,
     /// Whether the limit that decided is in shadow mode, since no other one applies.
     pub(crate) silent: bool,
     pub(crate) pass: Pass,

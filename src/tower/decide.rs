@@ -184,15 +184,18 @@ impl LayerState {
         };
         let delay = turn.as_ref().map_or(0, |turn: &Box<Turn>| nanos_of(turn.delay()));
         // A limit in shadow mode refuses what the others grant.
-        let shown = over.as_ref().map_or(result, |over| Err(over.0));
+        let (shown, by, by_ban) = match &over {
+            None => (result, &policy, ban),
+            Some(over) => (Err(over.0), &over.1.policy, over.1.ban),
+        };
         let decision = Decision { result: shown, cost: asked.cost, counted, delay };
         for hook in &self.hooks {
-            hook(head, &decision, &policy, ban);
+            hook(head, &decision, by, by_ban);
         }
         let notice = Notice { policy, also: asked.also };
         match (result, enforced) {
             (Ok(granted), _) => {
-                count(over.map_or(&counters.granted, |over| &over.1.shadow_refused));
+                count(over.as_ref().map_or(&counters.granted, |over| &over.1.counters.shadow_refused));
                 let exposed = !PLAIN && self.is_exposed_to(head);
                 let later = match (asked.adjusts, &turn) {
                     (None, None) if !exposed => None,

@@ -188,6 +188,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
                     ban = self.strike(key, &policy, denied);
                 }
             }
+        } else if self.see_refusal.is_some() && asked.pass.is_final() {
+            self.show_refused(None, &policy, denied, Ban::None);
         }
         Decider { ban, ..self.decider(policy) }
     }
@@ -198,11 +200,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         let banned = self.bans.as_ref().and_then(|bans| bans.strike(key));
         let ban = if banned.is_some() { Ban::Begins } else { Ban::None };
         *denied = banned.unwrap_or(*denied);
-        self.show_refused(key, policy, denied, ban);
+        self.show_refused(Some(key), policy, denied, ban);
         ban
     }
 
-    fn show_refused(&self, key: &K, policy: &Policy, denied: &Denied, ban: Ban) {
+    #[cold]
+    fn show_refused(&self, key: Option<&K>, policy: &Policy, denied: &Denied, ban: Ban) {
         if let Some(see) = &self.see_refusal {
             see(key, policy, denied, ban);
         }
@@ -222,7 +225,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             && asked.pass.is_final()
         {
             self.top.note(key);
-            self.show_refused(key, &policy, &denied, Ban::Refuses);
+            self.show_refused(Some(key), &policy, &denied, Ban::Refuses);
         }
         asked.decider = Some(Decider { ban: Ban::Refuses, ..self.decider(policy) });
         LimitOutcome::Decided(Err(denied), index)
@@ -245,7 +248,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         }
         // No limit decided that is enforced, so this one stands for the layer.
         let alone = matches!(outcome, LimitOutcome::Free) && chain.is_none();
-        let mut result = match self.check_ban(request.key.as_ref()) {
+        let banned = self.check_ban(request.key.as_ref());
+        let mut result = match banned {
             Some(denied) => Err(denied),
             None => self.limiter.try_acquire(&request),
         };
@@ -257,12 +261,25 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
                 }
             }
             Err(denied) => {
+                decider.ban = match (&request.key, banned) {
+                    // A refusal by a ban does not count for the next one.
+                    (key, Some(_)) => {
+                        self.show_refused(key.as_ref(), &decider.policy, denied, Ban::Refuses);
+                        Ban::Refuses
+                    }
+                    (Some(key), None) => self.strike(key, &decider.policy, denied),
+                    (None, None) => {
+                        self.show_refused(None, &decider.policy, denied, Ban::None);
+                        Ban::None
+                    }
+                };
                 if let Some(key) = &request.key {
                     self.top.note(key);
-                    decider.ban = self.strike(key, &decider.policy, denied);
                 }
-                if !alone && asked.over.is_none() {
-                    asked.over = Some(Box::new((*denied, &self.counters)));
+                // One refusal in shadow mode stands for the request.
+                if !alone && asked.over.is_none() && matches!(outcome, LimitOutcome::Decided(Ok(_), _)) {
+                    asked.over = Some(Box::new((*denied, decider)));
+                    return outcome;
                 }
             }
         }

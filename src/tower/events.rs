@@ -13,14 +13,14 @@ use crate::word::decision::Denied;
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Emits an event for each request that this limit refuses, with a digest of its key; at most
-    /// as many events as `quota` grants.
+    /// as many events as `quota` grants, on the limiter's clock.
     ///
     /// The event has level `INFO`, target `tollgate`, and these fields:
     ///
     /// | field | value |
     /// |---|---|
     /// | `policy` | the name of the limit |
-    /// | `key` | 16 hexadecimal digits, the same for a key as long as the process runs |
+    /// | `key` | 16 hexadecimal digits, the same for a key in one process; absent without a key |
     /// | `retry_after_ms` | the wait in milliseconds, rounded up; absent if no wait helps |
     /// | `banned` | whether the key is banned |
     /// | `suppressed` | the refusals without an event since the last one |
@@ -52,8 +52,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// A key may be a secret or an address that a log must not have.
     #[must_use]
     pub fn log_refusals_by(self, quota: Quota, text: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
-        let (events, suppressed) = (TokenBucket::new(quota), AtomicU64::new(0));
-        let see = move |key: &K, policy: &Policy, denied: &Denied, ban: Ban| {
+        let events = TokenBucket::builder(quota).clock(self.limiter.clock()).build();
+        let suppressed = AtomicU64::new(0);
+        let see = move |key: Option<&K>, policy: &Policy, denied: &Denied, ban: Ban| {
             if !tracing::enabled!(target: "tollgate", tracing::Level::INFO) {
                 return;
             }
@@ -65,7 +66,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             tracing::info!(
                 target: "tollgate",
                 policy = policy.name(),
-                key = text(key),
+                key = key.map(&text),
                 retry_after_ms = wait,
                 banned = ban != Ban::None,
                 suppressed = suppressed.swap(0, Ordering::Relaxed),

@@ -36,8 +36,8 @@ pub enum OnMissingKey {
 }
 
 type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
-/// A function that sees a refused key, its policy, and whether the key is banned.
-pub(crate) type SeeRefusal<K> = dyn Fn(&K, &Policy, &Denied, Ban) + Send + Sync;
+/// A function that sees the key of a refused request, its policy, and whether the key is banned.
+pub(crate) type SeeRefusal<K> = dyn Fn(Option<&K>, &Policy, &Denied, Ban) + Send + Sync;
 
 /// The share of keys whose refusals are enforced, in units of 2^-32: all of them.
 pub(crate) const ALL_KEYS: u64 = 1 << 32;

@@ -516,6 +516,36 @@ fn a_limit_in_shadow_mode_rejects_no_request_without_a_key() {
     assert_eq!((other, requests(&layer.stats())), ([200, 429], 2));
 }
 
+#[test]
+fn refusals_by_a_ban_of_a_limit_in_shadow_mode_do_not_count() {
+    let (clock, mock) = Clock::mock();
+    let bans = |shadow| {
+        let limit = LimitBy::new(buckets(Quota::per_hour(1), &clock)).key(by("k")).shadow(shadow);
+        let limit = limit.ban_after(3, Duration::from_secs(10)).for_(Duration::from_secs(100)).unwrap();
+        LayerBuilder::from(limit).build()
+    };
+    let layers = [bans(true), bans(false)];
+    let mut services = layers.each_ref().map(|layer| layer.layer(Upstream::default()));
+    let mut ask = || services.each_mut().map(|service| status(&call(service, asks("/", &[("k", "1")]))));
+    let rest = |at: usize| layers[at].banned(&1).map(|rest| rest.as_secs());
+    // The third refusal bans for 100 s.
+    assert_eq!(ask(), [200, 200]);
+    (0..3).for_each(|_| assert_eq!(ask(), [200, 429]));
+    assert_eq!([rest(0), rest(1)], [Some(100), Some(100)]);
+    // None of these counts for the next ban, though the first refusals are long past.
+    mock.advance(Duration::from_secs(95));
+    (0..9).for_each(|_| assert_eq!(ask(), [200, 429]));
+    assert_eq!([rest(0), rest(1)], [Some(5), Some(5)]);
+    mock.advance(Duration::from_secs(5));
+    for _ in 0..2 {
+        assert_eq!(ask(), [200, 429]);
+        assert_eq!([rest(0), rest(1)], [None, None]);
+    }
+    ask();
+    assert_eq!([rest(0), rest(1)], [Some(100), Some(100)]);
+    assert_eq!(layers.map(|layer| layer.stats().bans), [2, 2]);
+}
+
 const EXCEEDED: &str = "x-ratelimit-exceeded";
 
 #[test]
