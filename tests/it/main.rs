@@ -37,5 +37,7 @@ mod strategies;
 mod support;
 #[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]
 mod table;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod telemetry;
 mod unborn;
 mod windows;
