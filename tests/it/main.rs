@@ -9,6 +9,8 @@ mod client;
 mod client_ip;
 #[cfg(feature = "tower")]
 mod counted;
+#[cfg(feature = "tower")]
+mod exempt;
 #[cfg(feature = "tokio")]
 mod futures;
 mod hand;
@@ -30,6 +32,8 @@ mod reference;
 mod scene;
 #[cfg(feature = "serde")]
 mod serde;
+#[cfg(feature = "tower")]
+mod serving;
 mod spread;
 mod store;
 #[path = "../reference/strategies.rs"]

@@ -1,0 +1,571 @@
+// promise: layer
+//! Exempt requests: exactly those on the list, in no spelling more, and untouched by the layer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::{Method, Request, Response};
+use tollgate::http::{ClientIp, Exempt, Head, HeaderKey};
+use tollgate::tower::{LayerBuilder, LayerStats, LimitBy, RateLimitLayer, prometheus};
+use tollgate::{Clock, Quota, RateLimiter, Window, WindowLimiter};
+use tower_layer::Layer;
+
+use crate::serving::{A, B, Echo, Noted, call, from, ip, noted, says, status};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const ONE: Quota = Quota::per_hour(1);
+
+fn limiter<K: std::hash::Hash + Eq>(quota: Quota) -> Arc<RateLimiter<K>> {
+    Arc::new(RateLimiter::builder(quota).clock(Clock::mock().0).build())
+}
+
+/// Returns a layer of one request an hour for each peer, before its allow list.
+fn one_an_hour() -> LayerBuilder<IpAddr> {
+    RateLimitLayer::builder(limiter(ONE)).key(ClientIp::peer())
+}
+
+fn requests(stats: &LayerStats) -> u64 {
+    let LayerStats { granted, refused, banned, shadow_refused, skipped, exempt, rejected, .. } = stats;
+    granted + refused + banned + shadow_refused + skipped + exempt + rejected
+}
+
+/// The paths under `/health` and `/static/*`, as clients spell them.
+const EXEMPT: [&str; 13] = [
+    "/health",
+    "/health?a=/../b",
+    "/static/",
+    "/static/a",
+    "/static/a/b.css",
+    "/static/a/",
+    "/static/..a",
+    "/static/a..",
+    "/static/.hidden/a",
+    "/static/a:b@c,d!$&'()*+=~_-.",
+    "/static/a?/../login",
+    "/static/a?b=%2e%2e;//",
+    "http://example.com/static/a",
+];
+
+/// Paths that some server reads as another one, and paths that are not on the list.
+const NOT_EXEMPT: [&str; 66] = [
+    "/static/../login",
+    "/static/a/../../login",
+    "/static/./../login",
+    "/static/./a",
+    "/static/.",
+    "/static/..",
+    "/static/a/.",
+    "/static/a/..",
+    "/static/../static/a",
+    "/static/%2e%2e/login",
+    "/static/%2E%2E/login",
+    "/static/.%2e/login",
+    "/static/%2e./login",
+    "/static/%2e",
+    "/static/%252e%252e/login",
+    "/static/%c0%ae%c0%ae/login",
+    "/static/%u002e%u002e/login",
+    "/static/..%2flogin",
+    "/static/..%2Flogin",
+    "/static/..%5clogin",
+    "/static/a%2f..%2f..%2flogin",
+    "/static/%00",
+    "/static/a%0d%0a",
+    "/static/a%20b",
+    "/static/%",
+    "/static\\..\\login",
+    "/static/..\\login",
+    "/static/\\..\\login",
+    "/static/a\\..\\..\\login",
+    "/static\\a",
+    "/static\\..",
+    "/static/a\\",
+    "/static//a",
+    "/static//",
+    "/static/a//",
+    "/static/a//b",
+    "/static/a//../../login",
+    "//static/a",
+    "///static/a",
+    "//example.com/static/a",
+    "/./static/a",
+    "/a/../static/a",
+    "/static;x/a",
+    "/static/;/../login",
+    "/static/..;/login",
+    "/static/..;x=1/login",
+    "/static/a;jsessionid=1",
+    "/static/;",
+    "/STATIC/a",
+    "/Static/a",
+    "/statiC/a",
+    "/%73tatic/a",
+    "/static%2fa",
+    "/static%2f..%2flogin",
+    "/static",
+    "/statics/a",
+    "/static?/a",
+    "/login/static/a",
+    "/login?/static/a",
+    "/login?/health",
+    "/health/",
+    "/health/a",
+    "/HEALTH",
+    "/health;x",
+    "//health",
+    "http://example.com/static/../login",
+];
+
+#[test]
+fn a_path_is_exempt_in_its_own_spelling_alone() {
+    let paths = || Exempt::paths(["/health", "/static/*"]).unwrap();
+    let layer = one_an_hour().exempt(paths()).build();
+    let mut service = layer.layer(Echo::default());
+    assert_eq!(status(&call(&mut service, from(A, "/"))), 200);
+    for path in EXEMPT {
+        let request = from(A, path);
+        assert!(paths().applies(Head::from(&request)), "{path}");
+        assert_eq!(status(&call(&mut service, request)), 200, "{path}");
+    }
+    for path in NOT_EXEMPT {
+        let request = from(A, path);
+        // The path arrives as it was sent.
+        let sent = path.trim_start_matches("http://example.com").split('?').next();
+        assert_eq!(Some(request.uri().path()), sent);
+        assert!(!paths().applies(Head::from(&request)), "{path}");
+        assert_eq!(status(&call(&mut service, request)), 429, "{path}");
+    }
+    let stats = layer.stats();
+    assert_eq!((stats.exempt, stats.granted, stats.refused), (13, 1, 66));
+    // Targets without a path of their own.
+    for target in ["*", "example.com:443", "http://example.com", "/", "/?/static/a"] {
+        let request = Request::options(target).body(()).unwrap();
+        assert!(!paths().applies(Head::from(&request)), "{target}");
+    }
+}
+
+#[test]
+fn a_prefix_of_all_paths_exempts_all_plain_ones() {
+    let all = Exempt::paths(["/*"]).unwrap();
+    let applies = |path: &str| all.applies(Head::from(&Request::get(path).body(()).unwrap()));
+    for path in ["/", "/a", "/a/b/", "/?x=.."] {
+        assert!(applies(path), "{path}");
+    }
+    for path in ["//a", "/..", "/a/../b", "/a%2fb", "/a;b", "/a\\b", "*"] {
+        assert!(!applies(path), "{path}");
+    }
+}
+
+#[test]
+fn a_path_that_cannot_be_read_is_named() {
+    for path in ["", "health", "*", "static/*", "/static*", "/a/*/b", "/a/**", "/*/*", "*/a", "https://a/b"] {
+        let error = Exempt::paths(["/health", path]).unwrap_err();
+        let text = "is no exempt path: a path begins with `/`, and a `*` is its last segment";
+        assert_eq!(error.to_string(), format!("{path:?} {text}"));
+    }
+    assert!(Exempt::paths([""; 0]).is_ok_and(|none| !none.applies(Head::from(&from(A, "/")))));
+    assert!(Exempt::paths(["/", "/*", "/a/*"].map(String::from)).is_ok());
+}
+
+#[test]
+fn methods_and_closures_exempt_their_requests_alone() {
+    let layer = one_an_hour()
+        .exempt(Exempt::methods([Method::OPTIONS, Method::from_bytes(b"PURGE").unwrap()]))
+        .exempt(Exempt::when(|head| head.headers.get("x-api-key").is_some_and(|key| key == "ours")))
+        .build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |method: &str, key: Option<&'static str>| {
+        let mut request = from(A, "/");
+        *request.method_mut() = method.parse().unwrap();
+        if let Some(key) = key {
+            request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        }
+        status(&call(&mut service, request))
+    };
+    assert_eq!(asks("GET", None), 200);
+    for (method, key, expected) in [
+        ("OPTIONS", None, 200),
+        ("PURGE", None, 200),
+        ("GET", Some("ours"), 200),
+        ("OPTIONS", Some("ours"), 200),
+        ("options", None, 429),
+        ("Purge", None, 429),
+        ("GET", None, 429),
+        ("HEAD", None, 429),
+        ("GET", Some("theirs"), 429),
+        ("GET", Some("ours "), 429),
+        ("GET", Some("Ours"), 429),
+    ] {
+        assert_eq!(asks(method, key), expected, "{method} {key:?}");
+    }
+    let stats = layer.stats();
+    assert_eq!((stats.exempt, stats.refused, stats.granted), (4, 7, 1));
+}
+
+#[test]
+fn a_list_that_is_given_in_parts_is_one_list() {
+    let layer = one_an_hour()
+        .exempt(Exempt::paths(["/a"]).unwrap())
+        .exempt(Exempt::paths(["/b"]).unwrap())
+        .exempt(Exempt::methods([Method::HEAD]))
+        .build();
+    let mut service = layer.layer(Echo::default());
+    let mut head = from(A, "/c");
+    *head.method_mut() = Method::HEAD;
+    for request in [from(A, "/a"), from(A, "/b"), head] {
+        assert_eq!(noted(&call(&mut service, request)).map(|noted| noted.granted), Some(None));
+    }
+    assert_eq!([(); 2].map(|()| status(&call(&mut service, from(A, "/c")))), [200, 429]);
+    assert_eq!((layer.stats().exempt, requests(&layer.stats())), (3, 5));
+}
+
+#[test]
+fn an_exempt_request_is_untouched_whatever_the_layer_has() {
+    let by_peer = || limiter::<IpAddr>(ONE);
+    let windows =
+        || WindowLimiter::<IpAddr>::builder(Window::per_hour(1).sliding()).clock(Clock::mock().0).build();
+    let key = || HeaderKey::new("x-api-key").unwrap();
+    let kinds: [(&str, LayerBuilder<IpAddr>); 11] = [
+        ("one limit", one_an_hour()),
+        ("a window", RateLimitLayer::builder(windows()).key(ClientIp::peer())),
+        ("two limits", RateLimitLayer::by_address_and_key(by_peer(), ClientIp::peer(), limiter(ONE), key())),
+        ("a bucket and a window", one_an_hour().and(LimitBy::new(windows()).key(ClientIp::peer()))),
+        ("one bucket for all", RateLimitLayer::builder(by_peer()).shared()),
+        ("shadow mode", one_an_hour().shadow(true)),
+        (
+            "a limit in shadow mode",
+            one_an_hour().and(LimitBy::new(by_peer()).key(ClientIp::peer()).shadow(true)),
+        ),
+        ("bans", one_an_hour().ban_after(1, HOUR).for_(HOUR).unwrap()),
+        ("a line", one_an_hour().delay_with(HOUR, |_| std::future::pending())),
+        ("refunds", one_an_hour().refund_on(|_| true).expose_headers()),
+        ("a search", RateLimitLayer::builder(by_peer()).key_async(|_| std::future::ready(Some(ip(A))))),
+    ];
+    for (kind, builder) in kinds {
+        let decisions = Arc::new(AtomicU64::new(0));
+        let layer = builder
+            .exempt(Exempt::paths(["/health"]).unwrap())
+            .on_decision({
+                let decisions = decisions.clone();
+                move |_, _| _ = decisions.fetch_add(1, Relaxed)
+            })
+            .tell_upstream()
+            .build();
+        let echo = Echo::default();
+        let mut service = layer.layer(echo.clone());
+        for n in 1..=5 {
+            let mut request = from(A, "/health");
+            request.headers_mut().insert("origin", "https://example.com".parse().unwrap());
+            request.headers_mut().insert("x-ratelimit-exceeded", 1.into());
+            let response = call(&mut service, request);
+            assert_eq!((status(&response), response.headers().len()), (200, 0), "{kind}");
+            assert_eq!(noted(&response), Some(Noted { granted: None, exceeded: false }), "{kind}");
+            let stats = layer.stats();
+            assert_eq!((stats.exempt, requests(&stats), echo.calls.load(Relaxed)), (n, n, n), "{kind}");
+            assert_eq!(
+                (stats.keys, stats.keyless, stats.without_room, stats.ban_keys),
+                (0, 0, 0, 0),
+                "{kind}"
+            );
+        }
+        assert_eq!(decisions.load(Relaxed), 0, "{kind}");
+        // No token is gone: the one of the hour is there.
+        let response = call(&mut service, from(A, "/"));
+        assert_eq!(noted(&response).map(|noted| noted.granted), Some(Some(true)), "{kind}");
+        assert_eq!((layer.stats().granted, decisions.load(Relaxed)), (1, 1), "{kind}");
+    }
+}
+
+#[test]
+fn exempt_requests_are_counted_apart_under_the_name_of_the_first_limit() {
+    let (first, second) = (limiter::<IpAddr>(ONE), limiter::<IpAddr>(Quota::per_hour(9)));
+    let layer = RateLimitLayer::builder(first)
+        .key(ClientIp::peer())
+        .name("first")
+        .unwrap()
+        .and(LimitBy::new(second).key(ClientIp::peer()).name("second").unwrap())
+        .skip(|head| matches!(head.uri.path(), "/internal" | "/both"))
+        .exempt(Exempt::paths(["/health", "/both"]).unwrap())
+        .build();
+    let mut service = layer.layer(Echo::default());
+    // A request that is skipped, too, is exempt.
+    for path in ["/health", "/both", "/health", "/internal", "/", "/"] {
+        call(&mut service, from(A, path));
+    }
+    let stats = layer.stats();
+    assert_eq!((stats.exempt, stats.skipped, stats.granted, stats.refused), (3, 1, 1, 1));
+    assert_eq!(requests(&stats), 6);
+    let text = prometheus(&[layer.stats()]);
+    let told: Vec<_> = text.lines().filter(|line| line.contains("exempt")).collect();
+    assert_eq!(told, [r#"tollgate_decisions_total{policy="first",result="exempt"} 3"#]);
+    let skipped: Vec<_> = text.lines().filter(|line| line.contains("skipped")).collect();
+    assert_eq!(skipped, [r#"tollgate_decisions_total{policy="first",result="skipped"} 1"#]);
+    assert_eq!(layer.boxed().stats(), layer.stats());
+}
+
+#[test]
+fn an_exempt_request_is_not_searched_for() {
+    let searches = Arc::new(AtomicU64::new(0));
+    let layer = RateLimitLayer::builder(limiter::<u64>(ONE))
+        .key_async({
+            let searches = searches.clone();
+            move |_| {
+                searches.fetch_add(1, Relaxed);
+                std::future::pending()
+            }
+        })
+        .exempt(Exempt::paths(["/health"]).unwrap())
+        .build();
+    let mut service = layer.layer(Echo::default());
+    // A search does not end: `call` panics if one begins.
+    for n in 1..=3 {
+        assert_eq!(status(&call(&mut service, from(A, "/health"))), 200);
+        assert_eq!((searches.load(Relaxed), layer.stats().exempt), (0, n));
+    }
+    let search = tower_service::Service::call(&mut service, from(A, "/"));
+    assert_eq!(searches.load(Relaxed), 1);
+    drop(search);
+    assert_eq!((layer.stats().exempt, requests(&layer.stats())), (3, 3));
+}
+
+#[test]
+fn an_exempt_request_is_neither_banned_nor_counted_for_a_ban() {
+    let layer = one_an_hour()
+        .exempt(Exempt::paths(["/health"]).unwrap())
+        .ban_after(2, HOUR)
+        .for_(HOUR)
+        .unwrap()
+        .build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |path| status(&call(&mut service, from(A, path)));
+    assert_eq!(asks("/"), 200);
+    for _ in 0..5 {
+        assert_eq!(asks("/health"), 200);
+    }
+    assert_eq!((asks("/"), layer.stats().bans), (429, 0));
+    for _ in 0..5 {
+        assert_eq!(asks("/health"), 200);
+    }
+    assert_eq!((layer.banned(&ip(A)), layer.stats().bans), (None, 0));
+    assert_eq!((asks("/"), layer.stats().bans), (429, 1));
+    for _ in 0..5 {
+        assert_eq!(asks("/health"), 200);
+        assert_eq!(layer.banned(&ip(A)), Some(HOUR));
+    }
+    assert_eq!((asks("/"), asks("/health/")), (429, 429));
+    let stats = layer.stats();
+    assert_eq!((stats.granted, stats.refused, stats.banned, stats.exempt), (1, 2, 2, 15));
+    assert_eq!(requests(&stats), 20);
+}
+
+#[test]
+fn preflights_have_the_method_and_both_headers() {
+    let layer = one_an_hour().exempt(Exempt::preflights()).build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |method: Method, headers: &[&'static str]| -> Response<()> {
+        let mut request = from(A, "/");
+        *request.method_mut() = method;
+        for name in headers {
+            request.headers_mut().insert(*name, "POST".parse().unwrap());
+        }
+        call(&mut service, request)
+    };
+    assert_eq!(status(&asks(Method::POST, &["origin"])), 200);
+    const BOTH: &[&str] = &["origin", "access-control-request-method"];
+    for (method, headers, exempt) in [
+        (Method::OPTIONS, BOTH, true),
+        (
+            Method::OPTIONS,
+            &["origin", "access-control-request-method", "access-control-request-headers"],
+            true,
+        ),
+        (Method::OPTIONS, &["origin"], false),
+        (Method::OPTIONS, &["access-control-request-method"], false),
+        (Method::OPTIONS, &["origin", "access-control-request-headers"], false),
+        (Method::OPTIONS, &[], false),
+        (Method::GET, BOTH, false),
+        (Method::POST, BOTH, false),
+        (Method::HEAD, BOTH, false),
+    ] {
+        let response = asks(method.clone(), headers);
+        assert_eq!(status(&response), if exempt { 200 } else { 429 }, "{method} {headers:?}");
+        assert_eq!(says(&response, "ratelimit").is_none(), exempt, "{method} {headers:?}");
+    }
+    assert_eq!((layer.stats().exempt, layer.stats().refused), (2, 7));
+}
+
+#[test]
+fn another_peer_is_not_exempt_for_the_first_ones_sake() {
+    let ours = Exempt::when(|head| head.extensions.get() == Some(&ip(A)));
+    let layer = one_an_hour().exempt(ours).build();
+    let mut service = layer.layer(Echo::default());
+    let mut asks = |peer| status(&call(&mut service, from(peer, "/")));
+    assert_eq!([A, A, B, B, A].map(&mut asks), [200, 200, 200, 429, 200]);
+    assert_eq!((layer.stats().exempt, layer.stats().keys), (3, 1));
+}
+
+#[cfg(feature = "ipnet")]
+mod networks {
+    use super::*;
+    use crate::random::Random;
+
+    fn nets(texts: &[&str]) -> Vec<ipnet::IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_network_exempts_its_addresses_in_either_form() {
+        let exempt = || {
+            let networks = nets(&["10.0.0.0/8", "192.0.2.7/32", "2001:db8:1::/48", "fd00::/8"]);
+            Exempt::networks(ClientIp::peer(), networks)
+        };
+        for (peer, expected) in [
+            ("10.0.0.0", true),
+            ("10.255.255.255", true),
+            ("::ffff:10.1.2.3", true),
+            ("192.0.2.7", true),
+            ("::ffff:192.0.2.7", true),
+            ("2001:db8:1::", true),
+            ("2001:db8:1:ffff:ffff:ffff:ffff:ffff", true),
+            ("fd12::1", true),
+            ("9.255.255.255", false),
+            ("11.0.0.0", false),
+            ("192.0.2.6", false),
+            ("192.0.2.8", false),
+            ("::ffff:11.0.0.1", false),
+            ("::10.1.2.3", false),
+            ("64:ff9b::10.1.2.3", false),
+            ("2002:a01:203::1", false),
+            ("::ffff:0:10.1.2.3", false),
+            ("2001:db8::1", false),
+            ("2001:db8:2::1", false),
+            ("fe80::1", false),
+            ("::1", false),
+            ("127.0.0.1", false),
+        ] {
+            assert_eq!(exempt().applies(Head::from(&from(peer, "/"))), expected, "{peer}");
+            let layer = one_an_hour().exempt(exempt()).build();
+            let mut service = layer.layer(Echo::default());
+            let twice = [(); 2].map(|()| status(&call(&mut service, from(peer, "/"))));
+            assert_eq!(twice, [200, if expected { 200 } else { 429 }], "{peer}");
+            assert_eq!(layer.stats().exempt, if expected { 2 } else { 0 }, "{peer}");
+        }
+        // A socket's address is one, too. Without an address no network is that of the client.
+        let mut request = Request::new(());
+        assert!(!exempt().applies(Head::from(&request)));
+        request.extensions_mut().insert("[::ffff:10.1.2.3]:443".parse::<std::net::SocketAddr>().unwrap());
+        assert!(exempt().applies(Head::from(&request)));
+    }
+
+    #[test]
+    fn all_networks_exempt_no_request_without_an_address() {
+        let all = Exempt::networks(ClientIp::peer(), nets(&["0.0.0.0/0", "::/0"]));
+        assert!(!all.applies(Head::from(&Request::new(()))));
+        assert!(all.applies(Head::from(&from(A, "/"))) && all.applies(Head::from(&from("::1", "/"))));
+        let header = ClientIp::peer().header(http::HeaderName::from_static("cf-connecting-ip"));
+        let all = Exempt::networks(header, nets(&["0.0.0.0/0", "::/0"]));
+        assert!(!all.applies(Head::from(&from(A, "/"))));
+    }
+
+    /// Elements that a client outside may send to a proxy that appends the client's address.
+    const FORGED: [&str; 18] = [
+        "10.1.2.3",
+        "10.0.0.1",
+        "::ffff:10.1.2.3",
+        "[::ffff:10.1.2.3]:80",
+        "127.0.0.1",
+        "unknown",
+        "_hidden",
+        "",
+        " ",
+        ",",
+        ", ,10.1.2.3",
+        "\"",
+        "\"10.1.2.3",
+        "10.1.2.3\"",
+        "for=10.1.2.3",
+        "for=\"10.1.2.3",
+        "\\\"",
+        "203.0.113.9",
+    ];
+
+    /// Returns some lines of a client.
+    fn forged(random: &mut Random) -> Vec<String> {
+        let pick = |random: &mut Random| FORGED[random.below(FORGED.len() as u64) as usize];
+        let line = |random: &mut Random| -> String {
+            let elements: Vec<_> = (0..random.below(4)).map(|_| pick(random)).collect();
+            elements.join(if random.below(2) == 0 { ", " } else { "," })
+        };
+        (0..random.below(3)).map(|_| line(random)).collect()
+    }
+
+    #[test]
+    fn no_header_of_a_client_outside_exempts_it() {
+        let (proxies, office) = (["10.0.0.0/16"], ["10.1.0.0/16", "10.0.0.0/16"]);
+        let mut random = Random(22);
+        for (name, wrapped) in [("x-forwarded-for", false), ("forwarded", true)] {
+            let by = |name: &str| match name {
+                "forwarded" => ClientIp::peer().forwarded_trusted(nets(&proxies)),
+                _ => ClientIp::peer().xff_trusted(nets(&proxies)),
+            };
+            let limiter = limiter::<IpAddr>(Quota::per_hour(1_000_000));
+            let exempt = Exempt::networks(by(name), nets(&office));
+            let layer = RateLimitLayer::builder(limiter).key(by(name)).exempt(exempt).build();
+            let mut service = layer.layer(Echo::default());
+            let (mut inside, mut outside) = (0, 0);
+            for _ in 0..4_000 {
+                let lines = forged(&mut random);
+                let client = ["203.0.113.9", "2001:db8::9", "10.1.2.3"][random.below(3) as usize];
+                let is_inside = client == "10.1.2.3";
+                // Directly, or by one or two proxies that append in the same line or in a new one.
+                let proxies = random.below(3);
+                let (mut peer, mut lines) = (client.to_owned(), lines);
+                for proxy in 0..proxies {
+                    let node = match (wrapped, peer.contains(':')) {
+                        (false, _) => peer.clone(),
+                        (true, false) => format!("for={peer}"),
+                        (true, true) => format!("for=\"[{peer}]\""),
+                    };
+                    match lines.last_mut() {
+                        Some(last) if random.below(2) == 0 => *last = format!("{last}, {node}"),
+                        _ => lines.push(node),
+                    }
+                    peer = format!("10.0.0.{}", proxy + 1);
+                }
+                let mut request = from(&peer, "/");
+                for line in &lines {
+                    request.headers_mut().append(name, line.parse().unwrap());
+                }
+                // Headers that this layer does not read.
+                for other in ["x-real-ip", "client-ip", "x-client-ip", "true-client-ip", "via"] {
+                    request.headers_mut().insert(other, "10.1.2.3".parse().unwrap());
+                }
+                let before = layer.stats().exempt;
+                let response = call(&mut service, request);
+                let exempt = noted(&response) == Some(Noted { granted: None, exceeded: false });
+                assert_eq!(exempt, is_inside, "{client} by {proxies} proxies: {lines:?}");
+                assert_eq!(layer.stats().exempt - before, u64::from(is_inside), "{client}: {lines:?}");
+                inside += u32::from(is_inside);
+                outside += u32::from(!is_inside);
+            }
+            assert!(inside > 1_000 && outside > 2_000, "{inside} {outside}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_an_exempt_client_is_not_cut_to_a_prefix() {
+        // A key is the /64, an exempt address is one.
+        let one = Exempt::networks(ClientIp::peer(), nets(&["2001:db8::7/128"]));
+        let layer = one_an_hour().exempt(one).build();
+        let mut service = layer.layer(Echo::default());
+        let mut asks = |peer| status(&call(&mut service, from(peer, "/")));
+        assert_eq!(
+            ["2001:db8::7", "2001:db8::7", "2001:db8::8", "2001:db8::9"].map(&mut asks),
+            [200, 200, 200, 429]
+        );
+        assert_eq!(asks("2001:db8::7"), 200);
+        assert_eq!(layer.stats().exempt, 3);
+    }
+}

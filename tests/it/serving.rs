@@ -1,0 +1,88 @@
+//! A service behind a layer, and calls of it that are ready at once.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use http::{Request, Response};
+use tollgate::tower::Decision;
+use tower_service::Service;
+
+/// A service that counts its calls, and notes in its response what the request had.
+#[derive(Clone, Default)]
+pub(crate) struct Echo {
+    pub(crate) calls: Arc<AtomicU64>,
+}
+
+/// The notes of an [`Echo`], an extension of its responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Whether the decision in the request's extensions is a grant, if there is one.
+    pub(crate) granted: Option<bool>,
+    /// Whether the request says that it is over a limit.
+    pub(crate) exceeded: bool,
+}
+
+impl Service<Request<()>> for Echo {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        self.calls.fetch_add(1, Relaxed);
+        let decision = request.extensions().get::<Decision>();
+        let granted = decision.map(|decision| decision.result().is_ok());
+        let exceeded = request.headers().contains_key("x-ratelimit-exceeded");
+        let mut response = Response::new(());
+        response.extensions_mut().insert(Noted { granted, exceeded });
+        ready(Ok(response))
+    }
+}
+
+/// Returns the response, which is ready at once.
+pub(crate) fn call<S, B>(service: &mut S, request: Request<()>) -> Response<()>
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(service.poll_ready(&mut context).is_ready());
+    match pin!(service.call(request)).poll(&mut context) {
+        Poll::Ready(response) => response.unwrap().map(drop),
+        Poll::Pending => panic!("the response is not ready"),
+    }
+}
+
+/// Returns the notes of the service, unless the request was refused before it.
+pub(crate) fn noted(response: &Response<()>) -> Option<Noted> {
+    response.extensions().get().copied()
+}
+
+pub(crate) fn status(response: &Response<()>) -> u16 {
+    response.status().as_u16()
+}
+
+pub(crate) fn says<'a>(response: &'a Response<()>, name: &str) -> Option<&'a str> {
+    response.headers().get(name).map(|value| value.to_str().unwrap())
+}
+
+pub(crate) const A: &str = "192.0.2.1";
+pub(crate) const B: &str = "192.0.2.2";
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Returns a GET request of a peer.
+pub(crate) fn from(peer: &str, path: &str) -> Request<()> {
+    let mut request = Request::get(path).body(()).unwrap();
+    request.extensions_mut().insert(ip(peer));
+    request
+}
