@@ -52,8 +52,9 @@ impl Exempt {
     /// `/static/`.
     ///
     /// A path is compared byte by byte, without its query. Servers read some spellings of a path as
-    /// another path. So a request is under a prefix only if the rest of its path has no `%`, `\`,
-    /// `;` or `//`, and no segment `.` or `..`: otherwise `/static/../login` would be exempt.
+    /// another path. So a request is under a prefix only if the rest of its path is ASCII, has no
+    /// `%`, `\`, `;` or `//`, and no segment `.` or `..`: otherwise `/static/../login` would be
+    /// exempt.
     ///
     /// # Errors
     ///
@@ -101,7 +102,8 @@ impl Exempt {
 
 /// Returns whether every server reads the rest of a path as it is spelled.
 fn is_plain(rest: &str) -> bool {
-    !rest.contains(['%', '\\', ';'])
+    rest.is_ascii()
+        && !rest.contains(['%', '\\', ';'])
         && rest.split('/').rev().skip(1).all(|segment| !segment.is_empty())
         && rest.split('/').all(|segment| segment != "." && segment != "..")
 }

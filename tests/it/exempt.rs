@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use tollgate::http::{ClientIp, Exempt, Head, HeaderKey};
 use tollgate::tower::{LayerBuilder, LayerStats, LimitBy, RateLimitLayer, prometheus};
 use tollgate::{Clock, Quota, RateLimiter, Window, WindowLimiter};
@@ -143,6 +143,21 @@ fn a_path_is_exempt_in_its_own_spelling_alone() {
     for target in ["*", "example.com:443", "http://example.com", "/", "/?/static/a"] {
         let request = Request::options(target).body(()).unwrap();
         assert!(!paths().applies(Head::from(&request)), "{target}");
+    }
+}
+
+#[test]
+fn no_text_outside_of_ascii_is_under_a_prefix() {
+    let paths = Exempt::paths(["/static/*"]).unwrap();
+    // Two full stops of full width, a slash of full width, a soft hyphen, and a zero-width joiner.
+    for path in
+        ["/static/\u{ff0e}\u{ff0e}/a", "/static/..\u{ff0f}a", "/static/.\u{ad}./a", "/static/.\u{200d}./a"]
+    {
+        // Some versions of the crate `http` refuse such a target themselves.
+        if let Ok(uri) = Uri::try_from(path) {
+            let request = Request::get(uri).body(()).unwrap();
+            assert!(!paths.applies(Head::from(&request)), "{path}");
+        }
     }
 }
 
