@@ -3,6 +3,8 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod api;
+#[cfg(feature = "tower")]
+mod ban;
 #[cfg(feature = "tokio")]
 mod client;
 #[cfg(feature = "http")]
