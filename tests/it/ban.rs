@@ -536,6 +536,43 @@ fn a_ban_in_shadow_mode_refuses_none_and_is_that_of_enforcement() {
 }
 
 #[test]
+fn a_ban_of_a_limit_in_shadow_mode_is_that_of_enforcement() {
+    let rule = |limit: LimitBy<IpAddr>| limit.ban_after(3, 10 * SECOND).for_(MINUTE).unwrap();
+    let walked = |shadow: bool, beside: bool| {
+        let (clock, mock) = Clock::mock();
+        let quota = Quota::try_per(3, 10 * SECOND, 3).unwrap();
+        let limiter = RateLimiter::<IpAddr>::builder(quota).clock(clock.clone()).build();
+        let limit = rule(LimitBy::new(limiter).key(ClientIp::peer())).shadow(shadow).name("bans").unwrap();
+        let plenty = RateLimiter::<IpAddr>::builder(Quota::per_second(1_000)).clock(clock).build();
+        let layer = RateLimitLayer::builder(plenty).key(ClientIp::peer()).when(move |_| beside).and(limit);
+        let layer = layer.build();
+        let mut service = layer.layer(Echo::default());
+        let (mut random, mut banned) = (Random(7), Vec::new());
+        for _ in 0..3_000 {
+            mock.advance(Duration::from_millis(random.below(1_500)));
+            let peer = if random.below(3) == 0 { A } else { B };
+            let response = call(&mut service, from(peer, "/"));
+            assert!(!shadow || status(&response) == 200);
+            banned.push(layer.boxed().banned_of("bans", &ip(peer)).unwrap());
+        }
+        let stats = layer.stats();
+        assert_eq!(requests(&stats), 3_000);
+        (stats, banned)
+    };
+    let (enforced, bans) = walked(false, false);
+    assert!(enforced.bans > 10 && enforced.banned > 500 && enforced.granted > 400, "{enforced:?}");
+    for beside in [false, true] {
+        let (shadow, in_shadow) = walked(true, beside);
+        for (step, (one, other)) in in_shadow.iter().zip(&bans).enumerate() {
+            assert_eq!(one, other, "step {step}, with another limit: {beside}");
+        }
+        assert_eq!((shadow.refused, shadow.banned, shadow.bans), (0, 0, enforced.bans));
+        assert_eq!(shadow.shadow_refused, enforced.refused + enforced.banned);
+        assert_eq!(shadow.granted, enforced.granted);
+    }
+}
+
+#[test]
 fn an_unban_ends_the_ban_and_forgets_the_refusals() {
     let (limiter, mock) = limiter::<IpAddr>(Quota::per_second(1));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
