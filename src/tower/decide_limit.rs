@@ -179,9 +179,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     ) -> Decider<'_> {
         let mut ban = Ban::None;
         if let Some(key) = &request.key {
-            if policy.spread > 0 {
-                policy = Arc::new(policy.for_key(self.limiter.hash(key)));
-            }
+            policy = self.spread_over(key, policy);
             if asked.pass.is_final() {
                 self.top.note(key);
                 if self.bans.is_some() || self.see_refusal.is_some() {
@@ -192,6 +190,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             self.show_refused(None, &policy, denied, Ban::None);
         }
         Decider { ban, ..self.decider(policy) }
+    }
+
+    /// Returns the policy for a refusal of a key.
+    #[inline(always)]
+    fn spread_over(&self, key: &K, policy: Arc<Policy>) -> Arc<Policy> {
+        if policy.spread == 0 { policy } else { Arc::new(policy.for_key(self.limiter.hash(key))) }
     }
 
     /// Counts a refused key for a ban, which makes its wait longer, and shows it.
@@ -220,12 +224,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         index: usize,
         denied: Denied,
     ) -> LimitOutcome {
-        let policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
-        if let Some(key) = &request.key
-            && asked.pass.is_final()
-        {
-            self.top.note(key);
-            self.show_refused(Some(key), &policy, &denied, Ban::Refuses);
+        let mut policy = self.policy_of(self.limiter.rule(request.plan.as_ref()));
+        if let Some(key) = &request.key {
+            policy = self.spread_over(key, policy);
+            if asked.pass.is_final() {
+                self.top.note(key);
+                self.show_refused(Some(key), &policy, &denied, Ban::Refuses);
+            }
         }
         asked.decider = Some(Decider { ban: Ban::Refuses, ..self.decider(policy) });
         LimitOutcome::Decided(Err(denied), index)

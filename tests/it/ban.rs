@@ -740,6 +740,33 @@ fn requests_without_a_key_are_not_banned() {
 }
 
 #[test]
+fn a_bans_wait_is_spread_as_the_other_waits_are() {
+    let (limiter, mock) = limiter::<IpAddr>(Quota::per_hour(1));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
+    let layer = layer.spread_retries(100 * SECOND).ban_after(2, MINUTE).for_(2 * HOUR).unwrap().build();
+    let mut service = layer.layer(Echo::default());
+    let mut shares = Vec::new();
+    for n in 0..50 {
+        let peer = format!("198.51.100.{n}");
+        let mut wait = || -> Option<u64> {
+            says(&call(&mut service, from(&peer, "/")), "retry-after").map(|wait| wait.parse().unwrap())
+        };
+        assert_eq!(wait(), None);
+        let share = wait().unwrap() - 3_600;
+        assert!(share <= 100, "{share}");
+        assert_eq!([wait(), wait()], [Some(7_200 + share); 2], "the share of a key is one");
+        assert_eq!(layer.banned(&ip(&peer)), Some(2 * HOUR));
+        shares.push(share);
+    }
+    assert_eq!((layer.stats().bans, layer.stats().banned), (50, 50));
+    shares.sort_unstable();
+    shares.dedup();
+    assert!(shares.len() > 20, "{shares:?}");
+    mock.advance(2 * HOUR);
+    assert_eq!(layer.banned(&ip("198.51.100.7")), None);
+}
+
+#[test]
 fn a_response_can_tell_a_ban_from_another_refusal() {
     let (builder, _mock) = one_an_hour();
     let reject = |refusal: &Refusal<'_>| -> Response<Bytes> {
