@@ -109,6 +109,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
         if self.begun.load(Ordering::Relaxed) == 0 {
             return None;
         }
+        self.look(key)
+    }
+
+    fn look(&self, key: &K) -> Option<Denied> {
         let denied = sealed::Limit::look(&self.banned.key(key), self.banned.now()).err()?;
         (denied.reason() == Reason::Empty).then_some(denied)
     }
@@ -124,7 +128,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
         if self.banned.try_acquire(key).is_ok() {
             count(&self.begun);
         }
-        self.check(key)
+        // Not `check`: the thread that begins the first ban may still have to count it.
+        self.look(key)
     }
 
     /// Ends the ban of a key, and forgets its refusals. Returns whether the key was banned.
