@@ -22,6 +22,8 @@ mod plans;
 mod refund;
 mod reserve;
 mod set_quota;
+#[cfg(feature = "tower")]
+mod settle;
 mod shadow;
 mod small;
 #[cfg(feature = "tokio")]
