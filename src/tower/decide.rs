@@ -17,7 +17,7 @@ use super::limit_by::ALL_KEYS;
 use super::line::{Turn, WaitingLine};
 use super::said::Said;
 use super::settle::{Charged, SettleOn};
-use super::stats::count;
+use super::stats::{LimitCounters, count};
 use crate::http::{Exempt, Head, Headers, Policy, Refusal, Reject};
 use crate::limiter::place::Place;
 use crate::time::clock::nanos_of;
@@ -202,14 +202,8 @@ impl LayerState {
                     (adjusts, _) => {
                         let told = notice.policy.form != Headers::None;
                         let charged = Charged::new(adjusts.unwrap_or_default(), asked.cost);
-                        Some(Box::new(Later {
-                            delay: Duration::from_nanos(if told { delay } else { 0 }),
-                            exposed,
-                            charged,
-                            refund_on: self.refund_on.clone(),
-                            settle_on: self.settle_on.clone(),
-                            counters: counters.clone(),
-                        }))
+                        let delay = Duration::from_nanos(if told { delay } else { 0 });
+                        Some(Box::new(Later { delay, exposed, ..self.later(charged, counters) }))
                     }
                 };
                 let notice = (enforced && notice.has_grants()).then_some((notice, granted));
@@ -230,8 +224,25 @@ impl LayerState {
             }
             (Err(_), false) => {
                 self.suspect(&counters.shadow_refused, head);
-                Action::Pass(Some(decision), After::NOTHING)
+                // Another limit in shadow mode may have given its tokens.
+                let given = asked.adjusts.filter(|adjusts| !PLAIN && !adjusts.is_empty());
+                let later =
+                    given.map(|adjusts| Box::new(self.later(Charged::new(adjusts, asked.cost), counters)));
+                Action::Pass(Some(decision), After { notice: None, later })
             }
+        }
+    }
+
+    /// Returns the work on a response that settles the tokens, and adds no header.
+    #[cold]
+    fn later(&self, charged: Charged, counters: &Arc<LimitCounters>) -> Later {
+        Later {
+            delay: Duration::ZERO,
+            exposed: false,
+            charged,
+            refund_on: self.refund_on.clone(),
+            settle_on: self.settle_on.clone(),
+            counters: counters.clone(),
         }
     }
 

@@ -687,6 +687,28 @@ fn a_limit_in_shadow_mode_settles_the_tokens_that_it_gave() {
 }
 
 #[test]
+fn a_limit_settles_its_tokens_beside_another_one_that_is_over() {
+    // No limit that is enforced applies. One in shadow mode is over, and the other one gave tokens.
+    for swap in [false, true] {
+        let (clock, mock) = Clock::mock();
+        let (small, by_small) = shared(Quota::per_second(10), &clock);
+        let (large, by_large) = shared(Quota::per_second(1_000), &clock);
+        let limiter = RateLimiter::stored(BYTES).clock(clock).build();
+        let [one, two] = if swap { [by_large, by_small] } else { [by_small, by_large] };
+        let (one, two) = (one.shadow(true), two.shadow(true));
+        let mut scene =
+            Scene::of(limiter, mock, |layer| layer.when(|_| false).and(one).and(two).settle_on(of_header));
+        let response = scene.ask(costs(300));
+        assert!(!response.headers().contains_key("ratelimit"));
+        let left = [scene.left(), small.peek(&0).remaining(), large.peek(&0).remaining()];
+        assert_eq!(left, [1_000, 10, 700], "{swap}");
+        scene.ask(costs(0));
+        assert_eq!(large.peek(&0).remaining(), 700, "{swap}");
+        assert_eq!(scene.layer.stats().shadow_refused, 2);
+    }
+}
+
+#[test]
 fn a_layer_in_shadow_mode_settles_the_requests_within_its_limits() {
     let mut scene = Scene::with(BYTES, |layer| layer.shadow(true).settle_on(of_header));
     scene.ask(costs(300));
