@@ -8,6 +8,8 @@ mod all_of;
 mod batch;
 mod between;
 mod conformance;
+#[cfg(feature = "tower")]
+mod delay;
 mod dropped;
 mod edges;
 mod eviction;
