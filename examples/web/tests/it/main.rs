@@ -4,6 +4,7 @@ mod axum;
 mod compose;
 mod examples;
 mod grpc;
+mod leaks;
 mod readme;
 mod ready;
 mod support;
