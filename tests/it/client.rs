@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
+
+use crate::basic::run_example;
 
 /// Tokens a second of the quota that these tests wait for, and its burst.
 const RATE: f64 = 50.0;
@@ -91,19 +92,9 @@ fn counts(output: &Output) -> (u64, u64) {
     (number("sent "), number("refused "))
 }
 
-/// Runs the example to its end. `target/<profile>/deps/it-<hash>` is this process, and
-/// `target/<profile>/examples/client` is the example.
+/// Runs the example to its end.
 fn run(args: &[&str]) -> Output {
-    let mut path: PathBuf = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    path.extend(["examples", &format!("client{}", std::env::consts::EXE_SUFFIX)]);
-    assert!(
-        path.exists(),
-        "{path:?} is missing: `cargo test --all-features` builds it, and so does \
-         `cargo build --features tokio --example client`"
-    );
-    Command::new(path).args(args).stdin(Stdio::null()).output().expect("it starts")
+    run_example("client", args)
 }
 
 /// A server that answers every request, and counts them.

@@ -5,6 +5,7 @@
 mod api;
 #[cfg(feature = "tower")]
 mod ban;
+mod basic;
 #[cfg(feature = "tokio")]
 mod client;
 #[cfg(feature = "http")]
