@@ -1,27 +1,69 @@
-//! A server of axum with a limit for each client address.
+//! A page in a browser that tries a layer: exempt paths, refusals in the log, a ban, a download
+//! that costs its bytes, and a request that waits for its turn.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin axum
-//! curl -i http://127.0.0.1:8080/
+//! chromium http://127.0.0.1:8080/
 //! ```
 
+use std::error::Error;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use axum::response::Html;
 use axum::routing::get;
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
+use tollgate::http::{ClientIp, Exempt, Problem};
+use tollgate::tower::{Cost, RateLimitLayer, prometheus};
 use tollgate::{Quota, RateLimiter};
 use tollgate_web_examples::{listen, stop};
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
-    let limiter = RateLimiter::new(Quota::per_second(1_000));
-    let peer = ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let peer = || ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+
+    // 1. The page, the probes and the files take no tokens.
+    // 2. Each refusal is a line in the log: at most five lines a second.
+    // 3. A client that is refused five times in half a minute is banned for ten seconds.
+    let requests = RateLimitLayer::builder(RateLimiter::new(Quota::every(Duration::from_secs(2)).burst(3)))
+        .key(peer())
+        .name("requests")?
+        .exempt(Exempt::paths(["/", "/health", "/stats", "/static/*"])?)
+        .log_refusals(Quota::per_second(5))
+        .ban_after(5, Duration::from_secs(30))
+        .for_(Duration::from_secs(10))?
+        .reject_as(Problem::QUOTA_EXCEEDED)
+        .build();
+
+    // 4. A download costs its bytes, of which a client has 1,000 a second. The next one is refused
+    //    until the bytes of the last one are earned.
+    let bytes = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(1_000).burst(5_000)))
+        .key(peer())
+        .name("bytes")?
+        .settle_on(|_| Cost::bytes())
+        .build();
+
+    // 5. A request over its limit waits for up to one second.
+    let line = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2)))
+        .key(peer())
+        .name("line")?
+        .delay_up_to(Duration::from_secs(1))
+        .max_waiting(100)
+        .build();
+
+    let layers = (requests.clone(), bytes.clone(), line.clone());
+    let stats = async move || prometheus(&[layers.0.stats(), layers.1.stats(), layers.2.stats()]);
     let app = Router::new()
-        .route("/", get(|| async { "hello\n" }))
-        .layer(RateLimitLayer::builder(limiter).key(peer).build());
+        .route("/", get(|| async { Html(include_str!("axum.html")) }))
+        .route("/health", get(|| async { "healthy\n" }))
+        .route("/static/logo.txt", get(|| async { "tollgate\n" }))
+        .route("/stats", get(stats))
+        .route("/hello", get(|| async { "hello\n" }))
+        .layer(requests)
+        .route("/download", get(|| async { vec![b'x'; 4_000] }).layer(bytes))
+        .route("/slow", get(|| async { "your turn\n" }).layer(line));
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listen().await?, service).with_graceful_shutdown(stop()).await
+    Ok(axum::serve(listen().await?, service).with_graceful_shutdown(stop()).await?)
 }

@@ -2,9 +2,11 @@
 
 mod axum;
 mod compose;
+mod cors;
 mod examples;
 mod grpc;
 mod leaks;
-mod readme;
+mod prelude;
 mod ready;
 mod support;
+mod telemetry;

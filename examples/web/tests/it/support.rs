@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Longer than anything takes that is not stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -97,14 +97,7 @@ impl Client {
         Client::over(TcpStream::connect(address).await.unwrap()).await
     }
 
-    /// From another address of this host, as `127.0.0.2`.
-    pub(crate) async fn connect_from(from: &str, address: &str) -> Client {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
-        Client::over(socket.connect(address.parse().unwrap()).await.unwrap()).await
-    }
-
-    async fn over(stream: TcpStream) -> Client {
+    pub(crate) async fn over(stream: TcpStream) -> Client {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         Client(sender)

@@ -1,22 +1,31 @@
 // promise: layer
 //! The program of README.md, as it is there: it limits each client by itself, and says so if it
-//! cannot.
+//! cannot. With feature `tracing` it would say so by an event.
+
+#![cfg(not(feature = "tracing"))]
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use http::Request;
-// Beside the crates `http` and `tower`: the prelude has no modules of their names.
-use tollgate::prelude::*;
-use tower::{Layer, Service, ServiceExt, service_fn};
+use support::{Client, Server, says, status};
+use tokio::net::TcpSocket;
 
-use crate::support::{Client, Server, says, status};
+#[path = "../it/support.rs"]
+#[expect(dead_code, reason = "the other tests need the rest")]
+mod support;
+
+/// Connects from another address of this host, as `127.0.0.2`.
+async fn connect_from(from: &str, address: &str) -> Client {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+    Client::over(socket.connect(address.parse().unwrap()).await.unwrap()).await
+}
 
 #[tokio::test]
 async fn two_clients_of_the_readmes_program_are_limited_each_by_itself() {
     let server = Server::start(env!("CARGO_BIN_EXE_readme"));
     for client in ["127.0.0.1", "127.0.0.2"] {
-        let mut client = Client::connect_from(client, &server.address).await;
+        let mut client = connect_from(client, &server.address).await;
         // Requests until one is refused. The first two are granted, and more if tokens come back
         // meanwhile.
         let mut granted = 0;
@@ -38,7 +47,7 @@ async fn without_connect_info_each_request_is_answered_with_500_and_stderr_says_
     let program = env!("CARGO_BIN_EXE_readme_without_connect_info");
     let (server, mut stderr) = Server::start_with_stderr(program);
     for client in ["127.0.0.1", "127.0.0.2"] {
-        let mut client = Client::connect_from(client, &server.address).await;
+        let mut client = connect_from(client, &server.address).await;
         for _ in 0..4 {
             assert_eq!(status(&client.get("/").await), 500);
         }
@@ -62,21 +71,8 @@ fn a_closed_stderr_fails_no_request() {
     drop(process.stderr.take());
     let server = Server::of(process);
     let client = async {
-        let mut client = Client::connect_from("127.0.0.1", &server.address).await;
+        let mut client = connect_from("127.0.0.1", &server.address).await;
         [status(&client.get("/").await), status(&client.get("/").await)]
     };
     assert_eq!(tokio::runtime::Runtime::new().unwrap().block_on(client), [500, 500]);
-}
-
-#[tokio::test]
-async fn the_prelude_goes_with_the_crates_http_and_tower() {
-    let limiter = RateLimiter::new(Quota::per_hour(1));
-    let layer = RateLimitLayer::builder(limiter).key(key_fn(|head| Some(head.uri.path().to_owned()))).build();
-    let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(http::Response::new(String::new())));
-    let mut service = layer.layer(inner);
-    let mut ask = async || {
-        let service = ServiceExt::<Request<()>>::ready(&mut service).await.unwrap();
-        service.call(Request::get("/a").body(()).unwrap()).await.unwrap().status().as_u16()
-    };
-    assert_eq!([ask().await, ask().await], [200, 429]);
 }
