@@ -14,14 +14,14 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
 use ipnet::IpNet;
-use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom, Refusal};
+use tollgate::http::{ClientIp, ClientIpStats, Digest, Exempt, Head, HeaderKey, KeyFrom, Refusal};
 use tollgate::tower::{AnyLimiter, Decision, LayerStats, RateLimitLayer};
 use tollgate::{Quota, RateLimiter, Rule, Window, WindowLimiter};
 use tower::{Layer, Service};
 
 use super::counters::{Counters, Event};
 use super::paths::Prefixes;
-use super::settings::{Route, Settings};
+use super::settings::{Exemptions, Route, Settings};
 
 /// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
 /// it.
@@ -58,6 +58,7 @@ pub(crate) struct Client {
 struct Asked {
     key: Key,
     at: Instant,
+    exempt: bool,
 }
 
 /// How the key of a request is found.
@@ -103,6 +104,7 @@ impl Keys {
 pub(crate) struct Tally {
     granted: AtomicU64,
     refused: AtomicU64,
+    exempt: AtomicU64,
     nanos: AtomicU64,
 }
 
@@ -121,6 +123,8 @@ impl Tally {
 pub(crate) struct Sums {
     pub(crate) granted: u64,
     pub(crate) refused: u64,
+    /// The requests on the allow list that a limit is there for.
+    pub(crate) exempt: u64,
     nanos: u64,
 }
 
@@ -129,6 +133,7 @@ impl Sums {
         Sums {
             granted: self.granted - before.granted,
             refused: self.refused - before.refused,
+            exempt: self.exempt - before.exempt,
             nanos: self.nanos - before.nanos,
         }
     }
@@ -244,6 +249,7 @@ impl Limit {
             .name(name)
             .expect("it was checked when the file was read")
             .cost(move |_| costs.load(Relaxed))
+            .exempt(Exempt::when(|head| head.extensions.get().is_some_and(|asked: &Asked| asked.exempt)))
             .shadow(shadow)
             .on_decision(move |head: Head<'_>, decision: &Decision| tally.note(head, decision))
             .reject_with(refuse)
@@ -306,6 +312,8 @@ pub(crate) struct Routed {
 /// The limits in force.
 pub(crate) struct InForce {
     keys: Keys,
+    exempt: Exemptions,
+    tally: Arc<Tally>,
     prefixes: Prefixes,
     /// For requests that are under no route.
     pub(crate) everywhere_else: Option<Arc<Limit>>,
@@ -345,15 +353,18 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(settings: &Settings, counters: Arc<Counters>) -> Limits {
+        let tally = Arc::<Tally>::default();
         let nothing = InForce {
             keys: Keys::new(settings),
+            exempt: Exemptions::default(),
+            tally: tally.clone(),
             prefixes: Prefixes::new(&[], None, true),
             everywhere_else: None,
             routes: Vec::new(),
             shadow: settings.shadow,
         };
         let in_force = RwLock::new(Arc::new(nothing));
-        let limits = Limits { tally: Arc::default(), counters, in_force, changing: Mutex::default() };
+        let limits = Limits { tally, counters, in_force, changing: Mutex::default() };
         limits.put_in_force(settings);
         limits
     }
@@ -363,8 +374,10 @@ impl Limits {
     }
 
     pub(crate) fn sums(&self) -> Sums {
-        let Tally { granted, refused, nanos } = &*self.tally;
-        Sums { granted: granted.load(Relaxed), refused: refused.load(Relaxed), nanos: nanos.load(Relaxed) }
+        let Tally { granted, refused, exempt, nanos } = &*self.tally;
+        let [granted, refused, exempt, nanos] =
+            [granted, refused, exempt, nanos].map(|sum| sum.load(Relaxed));
+        Sums { granted, refused, exempt, nanos }
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
@@ -408,6 +421,8 @@ impl Limits {
         }
         let in_force = InForce {
             keys: Keys::new(settings),
+            exempt: settings.exempt.clone(),
+            tally: self.tally.clone(),
             prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
             everywhere_else,
             routes,
@@ -452,8 +467,10 @@ impl Limits {
     pub(crate) fn ask(&self, peer: IpAddr, request: &mut Request<Incoming>) -> Asking {
         let (at, in_force) = (Instant::now(), self.in_force());
         request.extensions_mut().insert(peer);
-        let client = in_force.keys.client(peer, Head::from(&*request));
-        Asking { in_force, client, at }
+        let head = Head::from(&*request);
+        let client = in_force.keys.client(peer, head);
+        let exempt = in_force.exempt.applies(client.address, head);
+        Asking { in_force, client, at, exempt }
     }
 }
 
@@ -462,6 +479,8 @@ pub(crate) struct Asking {
     in_force: Arc<InForce>,
     pub(crate) client: Client,
     at: Instant,
+    /// Whether the request is on the allow list.
+    exempt: bool,
 }
 
 impl Asking {
@@ -474,11 +493,14 @@ impl Asking {
     where
         F: Future<Output = Response<Body>>,
     {
-        let Asking { in_force, client, at } = self;
+        let Asking { in_force, client, at, exempt } = self;
         let Some(limit) = in_force.limit_of(request.uri().path()) else {
             return forward(client, request).await;
         };
-        request.extensions_mut().insert(Asked { key: client.key, at });
+        if exempt {
+            in_force.tally.exempt.fetch_add(1, Relaxed);
+        }
+        request.extensions_mut().insert(Asked { key: client.key, at, exempt });
         let answer = limit.layer.layer(Passed { client, forward }).call(request);
         let Ok(response) = answer.await;
         response.map(|body| body.into_inner_or_else(Body::from))

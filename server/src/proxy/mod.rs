@@ -31,6 +31,7 @@ mod config;
 mod connect;
 mod counters;
 mod demo;
+mod exempt;
 mod forward;
 mod forwarded;
 mod introduce;

@@ -127,6 +127,18 @@ fn is_under(reading: &[u8], prefix: &[u8], same: fn(&[u8], &[u8]) -> bool) -> bo
     prefix.is_empty() || (matches!(rest.first(), None | Some(b'/')) && same(start, prefix))
 }
 
+/// Returns whether every server reads a path as it is spelled. Escapes, backslashes, parameters,
+/// empty segments, dot segments and bytes beyond ASCII are read in different ways.
+pub(crate) fn is_plain(path: &str) -> bool {
+    marks(path.as_bytes()) == 0
+}
+
+/// Returns whether every server reads a path as it is spelled, but for escapes of bytes that have
+/// no other spelling.
+pub(crate) fn has_one_reading(path: &str) -> bool {
+    readings(path.as_bytes()).is_some_and(|readings| readings.len() == 1)
+}
+
 /// Returns the marks of a path: one for each construct that servers read in different ways.
 fn marks(path: &[u8]) -> u8 {
     let mut marks = 0;
@@ -356,6 +368,7 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
+    use crate::proxy::settings::ExemptPath;
 
     fn route(prefix: &str, quota: &str, cost: u64) -> Route {
         let rule = quota.parse().expect("a quota");
@@ -788,6 +801,20 @@ mod tests {
             let prefixes = prefixes(&[("/login", "2/s"), ("/tighter", "1/s")], Some("3/s"));
             let expected = if texts(&path).is_some() { Some(0) } else { Some(1) };
             prop_assert_eq!(prefixes.find(&path), expected, "{} is {}", path, read);
+        }
+
+        #[test]
+        fn a_path_under_an_exempt_prefix_is_there_for_every_server(
+            start in noise(),
+            name in select(vec!["login", "LOGIN", "%6cogin", "..", "a"]),
+            end in noise(),
+            (before, decoding, after) in (0..16_u8, 0..4_u8, 0..32_u8),
+        ) {
+            let path = format!("/static/{start}{name}{end}");
+            prop_assume!(ExemptPath::Under("/static/".to_owned()).has(&path));
+            prop_assert!(has_one_reading(&path), "{}", path);
+            let read = read_by_server(&path, before, decoding, after);
+            prop_assert!(read.starts_with("/static/"), "{} is {}", path, read);
         }
     }
 }

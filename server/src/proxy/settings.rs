@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hyper::Method;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
@@ -38,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) routes: Vec<Route>,
     /// `/LOGIN` is not under the route `/login`.
     pub(crate) case_sensitive: bool,
+    /// Requests that no limit applies to.
+    pub(crate) exempt: Exemptions,
     /// Decisions are counted, and no request is refused.
     pub(crate) shadow: bool,
     pub(crate) admin: Option<Admin>,
@@ -56,6 +59,25 @@ pub(crate) struct Route {
     pub(crate) rule: Rule,
     /// Tokens of one request, at least 1 and at most the burst, or the limit of a window.
     pub(crate) cost: u64,
+}
+
+/// The allow list. A request is exempt if one of these names it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Exemptions {
+    /// Networks of clients.
+    pub(crate) networks: Vec<IpNet>,
+    pub(crate) paths: Vec<ExemptPath>,
+    pub(crate) methods: Vec<Method>,
+    /// The preflight requests of CORS.
+    pub(crate) preflights: bool,
+}
+
+/// A path as clients send it, which every server reads as it is spelled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ExemptPath {
+    Exact(String),
+    /// The paths under a prefix, which ends with `/`. Its text is `/static/*`.
+    Under(String),
 }
 
 /// The admin listener. A change of `at` needs a restart.
@@ -155,6 +177,15 @@ impl fmt::Display for Upstream {
     }
 }
 
+impl fmt::Display for ExemptPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExemptPath::Exact(path) => path.fmt(f),
+            ExemptPath::Under(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
+
 impl Settings {
     /// Whether the forwarding headers of this peer are believed.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
@@ -178,6 +209,7 @@ impl Default for Settings {
             ipv6_prefix: 64,
             routes: Vec::new(),
             case_sensitive: false,
+            exempt: Exemptions::default(),
             shadow: false,
             admin: None,
             bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 64 },

@@ -280,7 +280,7 @@ fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
         let (limit, stats) = (&route.limit, route.limit.stats());
         json!({
             "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused,
+            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused, "exempt": stats.exempt,
         })
     });
     let mut top: Vec<(u64, Value)> = Vec::new();
@@ -301,6 +301,7 @@ fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
         "seconds": time.as_secs_f64(),
         "granted": sums.granted,
         "refused": sums.refused,
+        "exempt": sums.exempt,
         "nanos": sums.mean_nanos(),
         "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,

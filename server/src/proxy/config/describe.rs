@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::Rule;
 
 use super::values::timeouts;
-use crate::proxy::settings::{LogFormat, Settings};
+use crate::proxy::settings::{ExemptPath, LogFormat, Settings};
 
 const LEADING_BITS: &str = "leading bits of an address that are one client";
 
@@ -94,6 +94,15 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             "/LOGIN is not under a route /login",
             "/LOGIN is under a route /login",
         ),
+        entry("exempt.networks", list(&settings.exempt.networks), "clients that no limit applies to"),
+        entry("exempt.paths", list(&settings.exempt.paths), "as they are sent, under no limit"),
+        entry("exempt.methods", list(&settings.exempt.methods), "under no limit"),
+        switch(
+            "exempt.preflights",
+            settings.exempt.preflights,
+            "preflight requests of CORS are under no limit",
+            "preflight requests of CORS are limited",
+        ),
         switch(
             "shadow",
             settings.shadow,
@@ -167,6 +176,19 @@ fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     for network in settings.trust_proxy.iter().filter(|network| network.prefix_len() == 0) {
         warnings.push(format!("trust_proxy {network} is every peer: a client chooses its own address"));
+    }
+    for network in settings.exempt.networks.iter().filter(|network| network.prefix_len() == 0) {
+        warnings.push(format!("exempt.networks {network} is every client: none is limited"));
+    }
+    for path in &settings.exempt.paths {
+        if *path == ExemptPath::Under("/".to_owned()) {
+            warnings.push(format!("exempt.paths {path} is every path that is spelled plainly"));
+            continue;
+        }
+        for route in settings.routes.iter().filter(|route| path.takes(&route.prefix)) {
+            let (name, prefix) = (&route.name, &route.prefix);
+            warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
+        }
     }
     let Some(default) = settings.limit else {
         if settings.routes.is_empty() {

@@ -10,9 +10,12 @@ use tollgate::Rule;
 use tollgate::http::Policy;
 
 use super::values::{
-    AdminAddress, Host, Key, Limit, Network, Number, Placed, Prefix, Time, Timeout, Token, set_timeout,
+    AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, Placed, Prefix, Time, Timeout, Token,
+    set_timeout,
 };
-use crate::proxy::settings::{Address, Admin, Certificate, LogFormat, Route, Settings, Upstream};
+use crate::proxy::settings::{
+    Address, Admin, Certificate, ExemptPath, Exemptions, LogFormat, Route, Settings, Upstream,
+};
 
 /// A sentence, and the byte of the file that it is about, if it is about the file.
 #[derive(Debug)]
@@ -67,6 +70,8 @@ pub(super) struct Given {
     /// /LOGIN is not under the route /login
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     case_sensitive: Option<bool>,
+    #[command(flatten)]
+    exempt: ExemptTable,
     /// Count decisions, and refuse no request
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     shadow: Option<bool>,
@@ -104,6 +109,25 @@ struct Tls {
     /// The private key of TLS, a PEM file
     #[arg(long = "tls-key", id = "tls-key", value_name = "FILE", required = false, requires = "tls-cert")]
     key: PathBuf,
+}
+
+/// The allow list.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ExemptTable {
+    /// A network of clients that are not limited; may be given more than once
+    #[arg(long = "exempt-network", id = "exempt-network", value_name = "CIDR|IP")]
+    networks: Option<Vec<Placed<Network>>>,
+    /// A path that is not limited, or with /* all under it; may be given more than once
+    #[arg(long = "exempt-path", id = "exempt-path", value_name = "PATH|PATH/*")]
+    paths: Option<Vec<Placed<ExemptPath>>>,
+    /// A method that is not limited; may be given more than once
+    #[arg(long = "exempt-method", id = "exempt-method", value_name = "METHOD")]
+    methods: Option<Vec<Placed<ExemptMethod>>>,
+    /// The preflight requests of CORS are not limited
+    #[arg(long = "exempt-preflights", id = "exempt-preflights", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    preflights: Option<bool>,
 }
 
 /// The admin listener. In the file, the table alone is enough.
@@ -208,6 +232,7 @@ impl Given {
         to.ipv4_prefix = self.ipv4_prefix.as_ref().map_or(to.ipv4_prefix, |bits| bits.value.0 as u8);
         to.ipv6_prefix = self.ipv6_prefix.as_ref().map_or(to.ipv6_prefix, |bits| bits.value.0 as u8);
         to.case_sensitive = self.case_sensitive.unwrap_or(to.case_sensitive);
+        self.exempt.apply(&mut to.exempt);
         to.shadow = self.shadow.unwrap_or(to.shadow);
         if let Some(admin) = &self.admin {
             admin.apply(to);
@@ -290,6 +315,21 @@ impl RouteTable {
             None => routes.push(route),
         }
         Ok(())
+    }
+}
+
+impl ExemptTable {
+    fn apply(&self, to: &mut Exemptions) {
+        if let Some(networks) = &self.networks {
+            to.networks = networks.iter().map(|network| network.value.0).collect();
+        }
+        if let Some(paths) = &self.paths {
+            to.paths = paths.iter().map(|path| path.value.clone()).collect();
+        }
+        if let Some(methods) = &self.methods {
+            to.methods = methods.iter().map(|method| method.value.0.clone()).collect();
+        }
+        to.preflights = self.preflights.unwrap_or(to.preflights);
     }
 }
 

@@ -21,6 +21,12 @@
 //! cert = "chain.pem"
 //! key = "key.pem"
 //!
+//! [exempt]                            # requests that no limit applies to
+//! networks = ["10.0.0.0/8"]           # of clients
+//! paths = ["/health", "/static/*"]    # as they are sent
+//! methods = ["OPTIONS"]
+//! preflights = true                   # of CORS
+//!
 //! [admin]
 //! listen = "127.0.0.1:8081"
 //! public = false

@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::describe::entries;
 use super::{Options, describe, load, reload, sentence};
-use crate::proxy::settings::{Address, Admin, Certificate, LogFormat, Route, Settings, Upstream};
+use crate::proxy::settings::{Address, Admin, Certificate, ExemptPath, LogFormat, Route, Settings, Upstream};
 
 #[derive(Debug, Parser)]
 struct Command {
@@ -93,6 +93,12 @@ remove_routes = ["old"]
 cert = "pem/chain.pem"
 key = "/etc/key.pem"
 
+[exempt]
+networks = ["172.16.0.0/12", "192.0.2.7"]
+paths = ["/health", "/static/*"]
+methods = ["OPTIONS", "M-SEARCH"]
+preflights = true
+
 [admin]
 listen = "0.0.0.0:9000"
 public = true
@@ -144,6 +150,11 @@ ipv6_prefix = 48
 shadow = false
 case_sensitive = false
 drain = "25s"
+[exempt]
+networks = ["198.51.100.0/24"]
+paths = ["/ready"]
+methods = []
+preflights = false
 [bounds]
 connections_per_address = 25
 in_flight_per_key = 12
@@ -209,6 +220,11 @@ fn every_setting_can_be_in_the_file() {
             route("/plain", "/plain", "5/m", 1),
         ]
     );
+    assert_eq!(list(&settings.exempt.networks), ["172.16.0.0/12", "192.0.2.7/32"]);
+    let paths = [ExemptPath::Exact("/health".to_owned()), ExemptPath::Under("/static/".to_owned())];
+    assert_eq!(settings.exempt.paths, paths);
+    assert_eq!(list(&settings.exempt.methods), ["OPTIONS", "M-SEARCH"]);
+    assert!(settings.exempt.preflights);
     let admin = Admin {
         at: "0.0.0.0:9000".parse().expect("an address"),
         hosts: vec!["admin.example.org".to_owned()],
@@ -249,6 +265,7 @@ fn every_option_overrides_the_file() {
     let args = "--listen unix:/run/t.sock --tls-cert c.pem --tls-key k.pem --proxy-protocol=false \
         --upstream http://a --upstream unix:/run/b.sock --preserve-host=false --via other --limit none \
         --key peer --trust-proxy ::1 --ipv4-prefix 8 --ipv6-prefix 32 --case-sensitive=false \
+        --exempt-network ::1 --exempt-path /a --exempt-path /b/* --exempt-method GET --exempt-preflights=false \
         --shadow=false --admin --admin-host other --connections-per-address 2 --in-flight 20 \
         --in-flight-per-key 10 --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
         --timeout connect=1s --timeout response_head=1s --timeout response_body=1s \
@@ -262,13 +279,16 @@ fn every_option_overrides_the_file() {
     assert_eq!(settings.tls, Some(Certificate { chain: "c.pem".into(), key: "k.pem".into() }));
     assert_eq!(settings.upstreams[1], Upstream::Unix("/run/b.sock".into()));
     assert_eq!(settings.limit, None);
+    assert_eq!(list(&settings.exempt.networks), ["::1/128"]);
+    assert_eq!(list(&settings.exempt.paths), ["/a", "/b/*"]);
+    assert_eq!((list(&settings.exempt.methods), settings.exempt.preflights), (vec!["GET".to_owned()], false));
     assert_eq!(settings.admin.map(|admin| admin.at.to_string()), Some("127.0.0.1:8081".to_owned()));
     assert_eq!(settings.timeouts.tunnel, seconds(1));
-    let flags =
-        "--proxy-protocol --preserve-host --case-sensitive --shadow --access-log --admin --admin-public";
-    let settings = by_options(&flags.split(' ').collect::<Vec<_>>()).expect("the options are valid");
+    let flags = "--proxy-protocol --preserve-host --case-sensitive --exempt-preflights --shadow --access-log --admin \
+         --admin-public";
+    let settings = by_options(&flags.split_whitespace().collect::<Vec<_>>()).expect("the options are valid");
     assert!(settings.proxy_protocol && settings.preserve_host && settings.case_sensitive && settings.shadow);
-    assert!(settings.log.access);
+    assert!(settings.log.access && settings.exempt.preflights);
 }
 
 #[test]
@@ -316,6 +336,24 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ),
         ("[log]\nformat = \"xml\"\n", "2:10: \"xml\": expected `text` or `json`".to_owned()),
         ("[log]\nlevel = 1\n", "2:1: unknown field `level`, expected `format` or `access`".to_owned()),
+        ("[exempt]\nnetworks = [\"::1\", \"x\"]\n", format!("2:20: \"x\": {networks}")),
+        (
+            "[exempt]\nmethods = [\"options\"]\n",
+            "2:12: \"options\": expected a method in capitals such as OPTIONS".to_owned(),
+        ),
+        (
+            "[exempt]\npaths = [\n  \"/a\",\n  \"b\"]\n",
+            "4:3: \"b\": an exempt path begins with `/`".to_owned(),
+        ),
+        (
+            "[exempt]\npath = [\"/a\"]\n",
+            "2:1: unknown field `path`, expected one of `networks`, `paths`, `methods`, `preflights`"
+                .to_owned(),
+        ),
+        (
+            "[exempt]\npreflights = \"yes\"\n",
+            "2:14: invalid type: string \"yes\", expected a boolean".to_owned(),
+        ),
         ("[tls]\ncert = \"a\"\n", "1:1: missing field `key`".to_owned()),
         ("[tls]\n", "1:1: missing field `cert`".to_owned()),
         (
@@ -423,6 +461,26 @@ fn an_error_of_the_options_is_one_sentence() {
             upstreams are not supported, only http"
             ),
         ),
+        (
+            "--exempt-network 10.0.0.0/33",
+            format!(
+                "{value} '10.0.0.0/33' for '--exempt-network <CIDR|IP>': expected a network such as \
+                 10.0.0.0/8, or an address"
+            ),
+        ),
+        (
+            "--exempt-path /a*",
+            format!(
+                "{value} '/a*' for '--exempt-path <PATH|PATH/*>': the `*` of an exempt path is its last \
+                 segment, as in /static/*"
+            ),
+        ),
+        (
+            "--exempt-method get",
+            format!(
+                "{value} 'get' for '--exempt-method <METHOD>': expected a method in capitals such as OPTIONS"
+            ),
+        ),
         ("--nothing", "unexpected argument '--nothing' found".to_owned()),
         (
             "--config /no/such/file",
@@ -447,6 +505,76 @@ fn an_error_of_the_options_is_one_sentence() {
     assert!("http://[::1]:80/".parse::<Upstream>().is_ok() && "unix:".parse::<Upstream>().is_err());
     assert!(by_options(&["--admin", "[::ffff:127.0.0.1]:1"]).is_ok());
     assert!(by_options(&["--admin", "0.0.0.0:1", "--admin-public"]).is_ok());
+}
+
+#[test]
+fn an_exempt_path_is_one_that_every_server_reads_as_it_is_spelled() {
+    for path in
+        ["/", "/health", "/health/", "/a.b/.c/..d", "/caf%C3%A9", "/a%20b/*", "/*", "/x/y/*", "/a,b:c@d"]
+    {
+        assert_eq!(path.parse::<ExemptPath>().map(|path| path.to_string()), Ok(path.to_owned()));
+    }
+    let cases = [
+        ("begins with `/`", &["", "*", "health", "http://a/b", "?"][..]),
+        ("is its last segment", &["/*/a", "/a*", "/a/*b", "/**", "/a/**", "/*/*"]),
+        ("as clients send it", &["/a b", "/caf\u{e9}", "/a?b", "/a?b/*", "/a#b", "/a\tb", "/a\0"]),
+        (
+            "in several ways",
+            &[
+                "//",
+                "//*",
+                "/a//b",
+                "/a//*",
+                "/.",
+                "/..",
+                "/a/..",
+                "/a/../*",
+                "/./a",
+                "/a/./*",
+                "/a;b",
+                "/a;x/*",
+                "/a\\b",
+                "/%61",
+                "/%61/*",
+                "/a%2fb",
+                "/a%2Fb/*",
+                "/a%5cb",
+                "/a%3bb",
+                "/%2e%2e/a",
+                "/a%23b",
+                "/a%3Fb",
+                "/a%00",
+                "/a%25b",
+                "/a%ffb",
+            ],
+        ),
+    ];
+    for (part, paths) in cases {
+        for path in paths {
+            let error = path.parse::<ExemptPath>().expect_err(path);
+            assert!(error.contains(part), "{path}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_reload_replaces_the_exempt_lists_that_it_names() {
+    let file = TempFile::new(RICH);
+    let before = file.load(&[]).expect("the file is valid");
+    file.write("[exempt]\npaths = [\"/ready\"]\nnetworks = []\n");
+    let (after, lines) = file.reload(&before).expect("the file is valid");
+    let mut expected = before.clone();
+    (expected.exempt.networks, expected.exempt.paths) =
+        (vec![], vec![ExemptPath::Exact("/ready".to_owned())]);
+    assert_eq!(after, expected);
+    for line in [
+        "exempt.networks: none, was 172.16.0.0/12, 192.0.2.7/32",
+        "exempt.paths: /ready, was /health, /static/*",
+        "exempt.methods: stays OPTIONS, M-SEARCH; a restart makes it none",
+        "exempt.preflights: stays on; a restart makes it off",
+    ] {
+        assert!(lines.iter().any(|known| known == line), "{line} is missing in {lines:#?}");
+    }
 }
 
 /// The other settings are as before: a file that was cut removes and loosens nothing.
@@ -666,6 +794,23 @@ fn a_description_has_every_setting_and_warnings() {
         warnings("trust_proxy = [\"0.0.0.0/0\", \"10.0.0.0/8\"]\n"),
         ["trust_proxy 0.0.0.0/0 is every peer: a client chooses its own address"]
     );
+    let exempt = |networks: &str, paths: &str| {
+        let routes = "[[route]]\nname = \"login\"\nprefix = \"/login/\"\nlimit = \"1/h\"\n";
+        warnings(&format!("[exempt]\nnetworks = [{networks}]\npaths = [{paths}]\n{routes}"))
+    };
+    assert_eq!(exempt("\"10.0.0.0/8\"", "\"/health\", \"/login/static/*\", \"/logins\", \"/l/*\""), [""; 0]);
+    assert_eq!(
+        exempt("\"0.0.0.0/0\", \"::/0\"", "\"/*\""),
+        [
+            "exempt.networks 0.0.0.0/0 is every client: none is limited",
+            "exempt.networks ::/0 is every client: none is limited",
+            "exempt.paths /* is every path that is spelled plainly",
+        ]
+    );
+    for path in ["/login", "/login/", "/login/*"] {
+        let warning = format!("exempt.paths {path} takes /login/ out of the limit of route login");
+        assert_eq!(exempt("", &format!("\"{path}\"")), [warning]);
+    }
     let route = |limit: &str, cost: u64| {
         warnings(&format!(
             "limit = \"10/s burst 20\"\n[[route]]\nprefix = \"/a\"\nlimit = \"{limit}\"\ncost = {cost}\n"

@@ -7,15 +7,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hyper::Uri;
 use hyper::header::HeaderName;
 use hyper::http::uri::{Authority, Scheme};
+use hyper::{Method, Uri};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use tollgate::{InvalidRule, Rule};
 use toml::Spanned;
 
-use crate::proxy::settings::{Address, LogFormat, Timeouts, Upstream};
+use crate::proxy::paths::has_one_reading;
+use crate::proxy::settings::{Address, ExemptPath, LogFormat, Timeouts, Upstream};
 
 /// A value, and the byte of the file where it begins. Values of options have no place.
 #[derive(Clone, Debug)]
@@ -308,6 +309,50 @@ impl FromStr for Prefix {
             return Err("a prefix is a path, without `?`, `#` and control characters");
         }
         Ok(Prefix(text.to_owned()))
+    }
+}
+
+impl FromStr for ExemptPath {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ExemptPath, &'static str> {
+        let (path, is_prefix) = match text.strip_suffix("/*") {
+            Some(prefix) => (&text[..=prefix.len()], true),
+            None => (text, false),
+        };
+        if !path.starts_with('/') {
+            return Err("an exempt path begins with `/`");
+        }
+        if path.contains('*') {
+            return Err("the `*` of an exempt path is its last segment, as in /static/*");
+        }
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) {
+            return Err(
+                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`",
+            );
+        }
+        if !has_one_reading(path) {
+            return Err(
+                "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
+                        `;` or escape that can be avoided",
+            );
+        }
+        let to = if is_prefix { ExemptPath::Under } else { ExemptPath::Exact };
+        Ok(to(path.to_owned()))
+    }
+}
+
+/// A method of requests that are not limited.
+#[derive(Clone, Debug)]
+pub(super) struct ExemptMethod(pub(super) Method);
+
+impl FromStr for ExemptMethod {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ExemptMethod, &'static str> {
+        // Methods are case-sensitive (RFC 9110, 9.1): `options` would never be sent.
+        let method = text.parse().ok().filter(|_| !text.contains(|c: char| c.is_ascii_lowercase()));
+        method.map(ExemptMethod).ok_or("expected a method in capitals such as OPTIONS")
     }
 }
 
