@@ -7,6 +7,7 @@
 
 #![cfg(unix)]
 
+mod exempt;
 mod forwarding;
 mod http2;
 mod log;

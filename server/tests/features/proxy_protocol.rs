@@ -8,7 +8,7 @@ use super::support::{await_count, connect_from, count};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 
-fn v1(source: &str) -> Vec<u8> {
+pub(super) fn v1(source: &str) -> Vec<u8> {
     let family = if source.contains(':') { "TCP6" } else { "TCP4" };
     let to = if source.contains(':') { "2001:db8::ffff" } else { "192.0.2.1" };
     format!("PROXY {family} {source} {to} 4711 80\r\n").into_bytes()
@@ -30,7 +30,7 @@ fn v2_of_ipv6(source: Ipv6Addr) -> Vec<u8> {
 }
 
 /// Sends a header and a request in one segment, and returns the response.
-fn ask(mut client: Client, header: &[u8]) -> super::process::Message {
+pub(super) fn ask(mut client: Client, header: &[u8]) -> super::process::Message {
     client.0.get_mut().write_all(&[header, REQUEST].concat()).expect("the proxy reads");
     client.read()
 }

@@ -16,14 +16,25 @@ fn check_prints_the_meaning_or_the_first_mistake() {
     let good = folder.write(
         "good.toml",
         "limit = \"7/h burst 9\"\n[[route]]\nprefix = \"/login\"\nlimit = \"5/m burst 5\"\n\
-         [[route]]\nprefix = \"/sold\"\nlimit = \"1000/d fixed utc\"\n",
+         [[route]]\nprefix = \"/sold\"\nlimit = \"1000/d fixed utc\"\n\
+         [exempt]\nnetworks = [\"10.0.0.0/8\"]\npaths = [\"/login/*\"]\nmethods = [\"TRACE\"]\n\
+         preflights = true\n",
     );
     let output = tollgate(&["check", "--config", &good]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
-    for part in
-        ["7/h burst 9", "route /login", "5/m burst 5, cost 1", "1000/d fixed utc, cost 1", "timeouts.connect"]
-    {
+    for part in [
+        "7/h burst 9",
+        "route /login",
+        "5/m burst 5, cost 1",
+        "1000/d fixed utc, cost 1",
+        "timeouts.connect",
+        "exempt.networks                 10.0.0.0/8 ",
+        "exempt.paths                    /login/* ",
+        "exempt.methods                  TRACE ",
+        "exempt.preflights               on ",
+        "warning: exempt.paths /login/* takes /login out of the limit of route /login\n",
+    ] {
         assert!(stdout.contains(part), "{part} in {stdout}");
     }
     for (text, place, part) in [
@@ -33,6 +44,10 @@ fn check_prints_the_meaning_or_the_first_mistake() {
         ("limit = \"5000/h sliding\"\n", ":1:9: ", "3 sub-windows"),
         ("key = \"peer\"\n[timeouts]\nconnekt = \"5s\"\n", ":3:", "connekt"),
         ("[[route]]\nprefix = \"/a\"\n", ":1:1: ", "limit"),
+        ("[exempt]\npaths = [\"/a\", \"/b/../c\"]\n", ":2:16: ", "/b/../c"),
+        ("[exempt]\nnetworks = [\"ten\"]\n", ":2:13: ", "ten"),
+        ("[exempt]\nmethods = [\"GET\", \"get\"]\n", ":2:19: ", "get"),
+        ("[exempt]\npreflight = true\n", ":2:1: ", "preflights"),
         ("upstream = [\"http://a\", \"ftp://b\"]\n", ":1:25: ", "ftp"),
         ("limit = \"5/s", ":1:", ""),
         ("shadow = true", ":1:14: ", "newline"),

@@ -68,6 +68,27 @@ fn events_tell_what_was_decided_since_the_last() {
 }
 
 #[test]
+fn events_tell_of_exempt_requests_apart() {
+    let proxy = start(&["--limit", "3/h burst 3", "--exempt-path", "/health"]);
+    let mut admin = proxy.admin();
+    admin.write(&format!("GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin));
+    Message::read_head(&mut admin.0).expect("a response");
+    assert_eq!(read_event(&mut admin)["exempt"], 0);
+    let mut client = proxy.connect();
+    (0..4).for_each(|_| assert_eq!(client.get("/health").status, 200));
+    (0..2).for_each(|_| assert_eq!(client.get("/").status, 200));
+    let (mut granted, mut exempt) = (0, 0);
+    while (granted, exempt) != (2, 4) {
+        let event = read_event(&mut admin);
+        granted += event["granted"].as_u64().expect("a number");
+        exempt += event["exempt"].as_u64().expect("a number");
+        assert!(granted <= 2 && exempt <= 4 && event["refused"] == 0, "{event}");
+    }
+    let page = proxy.ask_admin("GET", "/", "").body;
+    assert!(page.contains("id=\"exempt\"") && page.contains("event.exempt") && page.contains("route.exempt"));
+}
+
+#[test]
 fn a_limit_that_is_changed_live_leaves_tokens_as_they_are() {
     let proxy = start(&["--limit", "5/h burst 5"]);
     let mut client = proxy.connect();
