@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tollgate::{
     Builder, Clock, Denied, Equivalent, Granted, InvalidQuota, Janitor, MockClock, Pinned, Quota,
-    RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, all_of,
+    RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window, WindowLimiter, all_of,
 };
 
 /// A hasher that a user has written.
@@ -82,6 +82,12 @@ fn a_limiter_is_built_in_each_form() {
 fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
     let hashes = Counted::default();
     let limiter = RateLimiter::<u64, Counted>::builder(Quota::per_hour(9)).hasher(hashes.clone()).build();
+    for decision in 1..9 {
+        assert!(limiter.try_acquire(&(decision % 3)).is_ok());
+        assert_eq!(hashes.0.load(Relaxed), decision);
+    }
+    let hashes = Counted::default();
+    let limiter = WindowLimiter::<u64, Counted>::builder(Window::per_hour(9)).hasher(hashes.clone()).build();
     for decision in 1..9 {
         assert!(limiter.try_acquire(&(decision % 3)).is_ok());
         assert_eq!(hashes.0.load(Relaxed), decision);

@@ -1,11 +1,15 @@
 // promise: law, never-late
 //! Windows: their text, their edges, and keys that come and go.
 
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::{Clock, WhenFull, Window, WindowCounter, WindowLimiter};
+use tollgate::{
+    Clock, Denied, Granted, Moment, PinnedWindows, Reason, Snapshot, WhenFull, Window, WindowCounter,
+    WindowKey, WindowLimiter, all_of,
+};
 
 #[test]
 fn the_text_of_a_window_is_read_as_it_is_written() {
@@ -231,5 +235,256 @@ fn a_limiter_of_windows_has_shadow_mode_hooks_and_a_janitor() {
     {
         println!("{text}");
         assert!(text.contains("Window"));
+    }
+}
+
+/// A window by one of its handles, with 10 tokens.
+trait Handle {
+    fn take(&self) -> Result<Granted, Denied>;
+    fn take_n(&self, n: u64) -> Result<Granted, Denied>;
+    fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied>;
+    fn take_up_to(&self, n: u64) -> Granted;
+    fn give(&self, n: u64);
+    fn look(&self) -> Snapshot;
+}
+
+macro_rules! handle {
+    ($handle:ty, $window:ident $(, $key:expr)?) => {
+        impl Handle for $handle {
+            fn take(&self) -> Result<Granted, Denied> {
+                self.$window.try_acquire($($key)?)
+            }
+
+            fn take_n(&self, n: u64) -> Result<Granted, Denied> {
+                self.$window.try_acquire_n($($key,)? n)
+            }
+
+            fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
+                self.$window.try_acquire_at(now, $($key,)? n)
+            }
+
+            fn take_up_to(&self, n: u64) -> Granted {
+                self.$window.acquire_up_to($($key,)? n)
+            }
+
+            fn give(&self, n: u64) {
+                self.$window.refund($($key,)? n);
+            }
+
+            fn look(&self) -> Snapshot {
+                self.$window.peek($($key)?)
+            }
+        }
+    };
+}
+
+struct Counter {
+    window: WindowCounter,
+}
+
+struct Keys {
+    window: WindowLimiter<u64>,
+}
+
+struct Pinned<'a> {
+    window: PinnedWindows<'a, u64>,
+}
+
+struct Request<'a> {
+    window: WindowKey<'a, u64, u64, RandomState>,
+}
+
+handle!(Counter, window);
+handle!(Keys, window, &1);
+handle!(Pinned<'_>, window, &2);
+
+impl Handle for Request<'_> {
+    fn take(&self) -> Result<Granted, Denied> {
+        self.window.try_acquire()
+    }
+
+    fn take_n(&self, n: u64) -> Result<Granted, Denied> {
+        self.window.n(n).try_acquire()
+    }
+
+    fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
+        self.window.n(n).try_acquire_at(now)
+    }
+
+    fn take_up_to(&self, n: u64) -> Granted {
+        self.window.n(n).acquire_up_to()
+    }
+
+    fn give(&self, n: u64) {
+        self.window.n(n).refund();
+    }
+
+    fn look(&self) -> Snapshot {
+        self.window.peek()
+    }
+}
+
+fn each_verb(handle: &dyn Handle, earlier: Moment, now: Moment) {
+    let left = || handle.look().remaining();
+    let remaining = |decision: Result<Granted, Denied>| decision.map(|granted| granted.remaining());
+    assert_eq!((left(), remaining(handle.take()), left()), (10, Ok(9), 9));
+    assert_eq!((remaining(handle.take_n(3)), left()), (Ok(6), 6));
+    assert_eq!((remaining(handle.take_at(now, 2)), left()), (Ok(4), 4));
+    assert_eq!((handle.take_up_to(3).tokens(), left()), (3, 1));
+    handle.give(4);
+    assert_eq!(left(), 5);
+    let denied = handle.take_n(6).unwrap_err();
+    assert_eq!((denied.reason(), denied.remaining(), left()), (Reason::Empty, 5, 5));
+    assert_eq!(handle.take_n(11).unwrap_err().reason(), Reason::TooMany);
+    // A wait counts from the reading.
+    let wait = |decision: Result<Granted, Denied>| decision.unwrap_err().retry_after().unwrap();
+    assert_eq!(wait(handle.take_at(earlier, 6)), wait(handle.take_at(now, 6)) + now.since(earlier));
+    assert_eq!(wait(handle.take_at(now, 6)), wait(handle.take_n(6)));
+    assert_eq!((handle.take_up_to(9).tokens(), left()), (5, 0));
+    assert!(handle.take().is_err() && handle.take_n(0).is_ok());
+    handle.give(1);
+    assert_eq!((remaining(handle.take()), left()), (Ok(0), 0));
+}
+
+/// Each verb does the same by each handle, in windows of each kind and in either store.
+#[test]
+fn every_handle_of_a_window_takes_and_gives() {
+    for text in KINDS {
+        let window: Window = text.parse().unwrap();
+        let (clock, mock) = Clock::mock();
+        mock.advance(Duration::from_secs(1_795_500_000));
+        let counter = Counter { window: WindowCounter::with_clock(window, clock.clone()) };
+        assert!(counter.window.try_acquire_n(0).is_ok());
+        let earlier = counter.window.now();
+        mock.advance(Duration::from_secs(1));
+        each_verb(&counter, earlier, counter.window.now());
+        for inline in [false, true] {
+            let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
+            let limiter = if inline { builder.inline(8) } else { builder }.build();
+            let earlier = limiter.now();
+            mock.advance(Duration::from_secs(1));
+            let now = limiter.now();
+            assert!(limiter.is_empty() && limiter.len() == 0);
+            let keys = Keys { window: limiter.clone() };
+            each_verb(&keys, earlier, now);
+            assert!(!limiter.is_empty() && limiter.len() == 1);
+            each_verb(&Pinned { window: limiter.pin() }, earlier, now);
+            each_verb(&Request { window: limiter.key(&3) }, earlier, now);
+            assert_eq!(limiter.len(), 3);
+        }
+    }
+}
+
+const KINDS: [&str; 5] =
+    ["10/h fixed", "10/d fixed utc", "10/month fixed utc", "10/15m sliding", "10/h weighted"];
+
+/// A removed key has all tokens again. In a table its entry stays until the window is over.
+#[test]
+fn a_removal_forgets_the_tokens_by_every_handle() {
+    for (inline, stays) in [(false, false), (true, true)] {
+        let builder = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(Clock::mock().0);
+        let limiter = if inline { builder.inline(8) } else { builder }.build();
+        let remove: [&dyn Fn(&u64) -> bool; 2] =
+            [&|key| limiter.remove(key), &|key| limiter.pin().remove(key)];
+        for (key, remove) in (0..).zip(remove) {
+            assert!(!remove(&key), "it is unknown");
+            assert!(limiter.try_acquire_n(&key, 4).is_ok());
+            assert!(remove(&key));
+            assert_eq!(limiter.peek(&key).remaining(), 10);
+            assert_eq!(remove(&key), stays);
+        }
+    }
+}
+
+/// A hold takes its estimate, and gives back the tokens above the cost.
+#[test]
+fn every_handle_of_a_window_holds_an_estimate() {
+    let (window, clock) = (Window::per_hour(10), Clock::mock().0);
+    let counter = WindowCounter::with_clock(window, clock.clone());
+    let limiter = WindowLimiter::<u64>::builder(window).clock(clock).build();
+    let left = || [counter.peek(), limiter.peek(&1), limiter.peek(&2)].map(|peek| peek.remaining());
+    let holds = [counter.hold(4), limiter.hold(&1, 4), limiter.key(&2).n(4).hold()].map(Result::unwrap);
+    assert_eq!(left(), [6; 3]);
+    assert_eq!(holds.map(|hold| hold.settle(1)), [0; 3], "all of the cost is counted");
+    assert_eq!(left(), [9; 3]);
+}
+
+/// A week begins on Monday at midnight of its offset.
+#[test]
+fn a_week_begins_on_monday() {
+    let (hour, week) = (3_600, 7 * 86_400);
+    // 2026-11-23 00:00:00 UTC.
+    let monday = 1_795_392_000;
+    for offset in [0, 2, -5] {
+        let (clock, mock) = Clock::mock();
+        let window = Window::per(5, Duration::from_secs(week)).utc_offset(offset);
+        let counter = WindowCounter::with_clock(window, clock);
+        let edge = (monday as i64 - i64::from(offset) * hour) as u64;
+        mock.advance(Duration::from_secs(edge) - Duration::from_nanos(1));
+        assert!(counter.try_acquire_n(5).is_ok());
+        assert_eq!(counter.try_acquire().unwrap_err().retry_after(), Some(Duration::from_nanos(1)));
+        mock.advance(Duration::from_nanos(1));
+        assert!(counter.try_acquire_n(5).is_ok());
+        assert_eq!(counter.peek().reset_after(), Duration::from_secs(week), "utc{offset:+}");
+    }
+}
+
+/// A window is taken together with other limits, or nothing is taken of any.
+#[test]
+fn a_window_is_taken_with_other_limits_or_not_at_all() {
+    let (clock, _mock) = Clock::mock();
+    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
+    let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock.clone());
+    let full = full.max_keys(0).when_full(WhenFull::Deny).build();
+    let counter = WindowCounter::with_clock(Window::per_minute(5), clock);
+    let left = || (limiter.peek(&1).remaining(), counter.peek().remaining());
+    let (three, two) = (limiter.key(&1).n(3), counter.n(2));
+    assert_eq!(all_of((three, two)).try_acquire().map(|granted| granted.remaining()), Ok(3));
+    assert_eq!(left(), (7, 3));
+    // No look shows that a limiter has no room. Only its take does.
+    assert_eq!(all_of((three, two, full.key(&1))).try_acquire().unwrap_err().which(), 2);
+    assert_eq!(left(), (7, 3));
+    let denied = all_of((counter.n(4), limiter.key(&1).n(8))).try_acquire().unwrap_err();
+    assert_eq!((denied.which(), left()), (1, (7, 3)), "the wait of an hour is the longer one");
+}
+
+#[test]
+fn a_window_with_headroom_has_room_for_higher_limits() {
+    let window = Window::per_hour(5);
+    let counter = WindowCounter::builder(window).headroom(100).unwrap().build();
+    let limiter = WindowLimiter::<u64>::builder(window).headroom(100).unwrap().build();
+    let limits = || [counter.limit(), limiter.limit()];
+    assert_eq!(limits(), [5; 2]);
+    assert_eq!(
+        [counter.window(), limiter.window()].map(|window| (window.limit(), window.period())),
+        [(5, window.period()); 2]
+    );
+    assert_eq!(limiter.cap(90).map(|cap| cap.limit()), Ok(90));
+    assert!(counter.set_limit(80).is_ok() && limiter.set_limit(80).is_ok());
+    assert_eq!(limits(), [80; 2]);
+    assert!(counter.try_acquire_n(80).is_ok() && limiter.try_acquire_n(&1, 80).is_ok());
+    assert!(counter.try_acquire().is_err() && limiter.try_acquire(&1).is_err());
+}
+
+#[test]
+fn a_window_in_shadow_mode_counts_its_refusals() {
+    let builder = WindowCounter::builder(Window::per_hour(2)).clock(Clock::mock().0).shadow(true);
+    assert!(format!("{builder:?}").contains("2/h fixed"));
+    let counter = builder.build();
+    assert!((0..5).all(|_| counter.try_acquire().is_ok()));
+    assert_eq!((counter.overruled(), counter.peek().remaining()), (3, 0));
+    let text = format!("{counter:?}");
+    assert!(text.contains("2/h fixed") && text.contains("remaining: 0"), "{text}");
+    let limiter = WindowLimiter::<u64>::new(Window::per_hour(2));
+    assert_eq!(format!("{:?}", limiter.cap(2).unwrap()), "Cap(2)");
+    assert!(format!("{limiter:?}").contains("limit: 2"));
+}
+
+#[test]
+fn a_builder_of_windows_keeps_its_settings() {
+    let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).presize(17);
+    let text = format!("{:?}", builder.max_keys(19).inline(23).when_full(WhenFull::Allow));
+    for part in ["2/h fixed", "presize: 17", "max_keys: 19", "inline: Some(23)", "when_full: Allow"] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
