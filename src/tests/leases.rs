@@ -45,6 +45,17 @@ fn a_lease_doubles_halves_and_ends_with_demand() {
     }
     assert_eq!((after(QUICK, 1_000), after(QUICK, 1_000)), (2, 4));
     assert_eq!((after(IDLE, 1_000), after(IDLE + 1, 1_000)), (2, 1));
+    // Before the first lease, one slow take is enough.
+    for slow in [QUICK + 1, SLOW + 1] {
+        for _ in 1..WARM_UP {
+            assert_eq!(after(QUICK, 1_000), 1);
+        }
+        assert_eq!(after(slow, 1_000), 1);
+        for _ in 1..WARM_UP {
+            assert_eq!(after(QUICK, 1_000), 1);
+        }
+        assert_eq!((after(QUICK, 1_000), after(IDLE + 1, 1_000)), (2, 1));
+    }
 }
 
 #[test]
@@ -181,6 +192,17 @@ fn a_token_of_another_cell_is_taken_and_the_lease_stays() {
     assert!(leased.take(1, 1));
     assert_eq!((leased.cells.of(0).lease_size(), leased.spread().at_hand()), (size, left - 1));
     assert!(leased.take(1, left - 1) && !leased.take(1, 1));
+}
+
+/// A grant of a lease says when the word is full, as of the lease's beginning.
+#[test]
+fn a_grant_of_a_lease_tells_the_reset_of_the_word() {
+    let leased = Leased::new();
+    let cell = leased.cells.of(0);
+    let granted = cell.take(Generation::ONLY, 1).expect("it has tokens");
+    // The clock stands still. The word earns a token a millisecond.
+    assert_eq!(granted.reset_after(), Duration::from_millis(1_000 - cell.rest()));
+    assert_eq!(granted.remaining(), cell.rest() + cell.lease(Generation::ONLY).left());
 }
 
 /// The spent tokens of a lease make room for a refund once the lease has ended.

@@ -34,6 +34,8 @@ mod plans;
 #[cfg(not(any(loom, shuttle)))]
 mod properties;
 #[cfg(not(any(loom, shuttle)))]
+mod races;
+#[cfg(not(any(loom, shuttle)))]
 #[path = "../../tests/windows/random.rs"]
 mod random;
 #[cfg(not(any(loom, shuttle)))]
