@@ -2,9 +2,11 @@
 //! Plans: their earnings over many takes, compared with exact fractions; their waits; and their
 //! errors.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use super::reference::Asked;
 use super::reference::answers::answer;
@@ -182,20 +184,26 @@ pub(super) fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
     prop_oneof![6 => near, 2 => listed, 1 => own]
 }
 
+#[test]
+fn the_wait_of_a_plan_is_exact_both_ways() {
+    let (cases, waits) = (Cell::new(0), Cell::new(0));
+    let times = prop_oneof![0..1_u64 << 40, 0..1_u64 << 58];
+    let all = (any_pair(), times, 0.0..1.0_f64, 0.0..1.0_f64);
+    let found = TestRunner::new(super::short_cases(20_000)).run(&all, |((own, asked), now, share, taken)| {
+        cases.set(cases.get() + 1);
+        if let Ok(pair) = Pair::new(own, asked, None)
+            && waits_are_least(pair, now, share, taken)?
+        {
+            waits.set(waits.get() + 1);
+        }
+        Ok(())
+    });
+    assert!(found.is_ok(), "{found:?}");
+    assert!(waits.get() > cases.get() / 8, "{} waits in {} cases", waits.get(), cases.get());
+}
+
 proptest! {
     #![proptest_config(super::short_cases(20_000))]
-
-    #[test]
-    fn the_wait_of_a_plan_is_exact_both_ways(
-        (own, asked) in any_pair(),
-        now in prop_oneof![0..1_u64 << 40, 0..1_u64 << 58],
-        share in 0.0..1.0_f64,
-        taken in 0.0..1.0_f64,
-    ) {
-        if let Ok(pair) = Pair::new(own, asked, None) {
-            waits_are_least(pair, now, share, taken)?;
-        }
-    }
 
     /// An accepted plan keeps its documented bounds: the burst fits, a tick earns at most 1/128 of
     /// it, and the bucket fills in a 64th of the range. A refused plan is over the bound that its

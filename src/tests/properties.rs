@@ -5,6 +5,7 @@
 //! `CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true PROPTEST_CASES=1000000 cargo test --release --lib
 //! properties`
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::hint::black_box;
 
@@ -233,15 +234,6 @@ proptest! {
         }
     }
 
-    #[test]
-    fn retry_after_is_exact(scene in scenes()) {
-        let Scene { n, max_wait, .. } = scene;
-        let n = 1 + n % scene.burst();
-        exact(scene, Take::Exactly(n))?;
-        exact(scene, Take::UpTo(n))?;
-        exact(scene, Take::Reserve { n, max_wait })?;
-    }
-
     /// Nothing overflows, for any request and any word. A build with overflow checks panics if it
     /// does.
     #[test]
@@ -268,23 +260,42 @@ proptest! {
     }
 }
 
+#[test]
+fn retry_after_is_exact() {
+    let (cases, waits) = (Cell::new(0), [0; 3].map(Cell::new));
+    let config = Config { max_local_rejects: u32::MAX, ..super::short_cases(20_000) };
+    let found = TestRunner::new(config).run(&scenes(), |scene| {
+        cases.set(cases.get() + 1);
+        let Scene { n, max_wait, .. } = scene;
+        let n = 1 + n % scene.burst();
+        let takes = [Take::Exactly(n), Take::UpTo(n), Take::Reserve { n, max_wait }];
+        for (take, waits) in takes.into_iter().zip(&waits) {
+            waits.set(waits.get() + u32::from(is_exact(scene, take)?));
+        }
+        Ok(())
+    });
+    assert!(found.is_ok(), "{found:?}");
+    // Of each verb many takes were refused, with a wait that could be checked.
+    assert!(waits.iter().all(|waits| waits.get() > cases.get() / 20), "{waits:?} waits in {cases:?} cases");
+}
+
 /// Checks that a refused take is granted at the time that the refusal names, and not a nanosecond
-/// before.
-fn exact(scene: Scene, step: Take) -> Result<(), TestCaseError> {
+/// before. Returns whether there was such a time.
+fn is_exact(scene: Scene, step: Take) -> Result<bool, TestCaseError> {
     let (outcome, next) = scene.run(step);
-    let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(()) };
+    let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(false) };
     let wait = super::reference::time::nanos(denied.retry_after().expect("no more than the burst"));
     prop_assert!(wait > 0, "it is refused, and due at once");
     let then = Scene { state: next.unwrap_or(scene.state), ..scene };
     let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.at + nanos);
     // Longer waits are left out: the clock has ended, the stamp wraps, or the ticks of a plan do.
     if wait >= MAX_NANOS - scene.reading.at || !then.counts(wait) || ticks(wait) >> 62 != 0 {
-        return Ok(());
+        return Ok(false);
     }
     let granted = |nanos: u64| then.after(nanos).run(step).0.granted;
     prop_assert!(granted(wait), "{} ns", wait);
     prop_assert!(!granted(wait - 1), "{} ns less one", wait);
-    Ok(())
+    Ok(true)
 }
 
 /// This run checks for overflow. `nothing_overflows` proves nothing in a run that does not.

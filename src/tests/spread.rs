@@ -374,7 +374,7 @@ fn the_size_of_a_lease_follows_the_time_between_fills() {
 fn a_lease_is_a_small_part_of_the_bucket() {
     for (burst, cells) in [(1_000, 1), (1_000, 2), (5_000, 4), (300, 8)] {
         let hot = Hot::new(Quota::per_second(1).burst(burst), cells);
-        let (mut left, mut last, mut largest) = (burst, 0, 0);
+        let (mut left, mut last, mut largest, mut leases) = (burst, 0, 0, [0; 2]);
         while left > 0 {
             let size = hot.refill(0);
             left = left - last - 1;
@@ -386,10 +386,12 @@ fn a_lease_is_a_small_part_of_the_bucket() {
                     largest.min(part) * u64::from(part > 1),
                     "{left} tokens left, {cells} cells"
                 );
+                leases[usize::from(size < largest)] += 1;
             }
             (last, largest) = (size, largest.max(size));
         }
         assert!(hot.take(0, 1).is_err());
+        assert!(leases.into_iter().all(|leases| leases > 1), "{leases:?} of the largest size, and smaller");
     }
 }
 

@@ -2,6 +2,7 @@
 //! The calendar, the shift to the wall clock, the layouts of windows, and windows beside windows
 //! that are spelled out.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::random::Random;
@@ -66,23 +67,35 @@ fn a_month_begins_on_the_first_at_midnight() {
 }
 
 /// The shift follows a wall clock that is set while the process runs, beside a monotonic clock that
-/// drifts.
+/// drifts. It is looked up once a second.
 #[test]
 fn the_shift_follows_the_wall_clock_within_a_second() {
-    let shift = WallShift::new();
-    let (start, mut wall_set) = (1_795_478_400 * SECOND, 0_i64);
+    let (shift, looks) = (WallShift::new(), Cell::new(0));
+    let (start, mut wall_set, mut set_at) = (1_795_478_400 * SECOND, 0_i64, 0);
+    let (mut followed, mut late) = (0, 0);
     for step in 0..100_000_u64 {
-        // The monotonic clock is 200 ppm fast. The wall clock is set by hours at times.
-        let real = step * SECOND / 3;
+        // The monotonic clock is 200 ppm fast. The wall clock is set by hours at times, at each phase
+        // between two looks.
+        let real = step * SECOND / 7;
         let now = real + real / 5_000;
-        if step % 10_000 == 9_999 {
-            wall_set += [3_600, -7_200, 18_000][(step / 10_000) as usize % 3] * SECOND as i64;
+        if step % 1_003 == 1_002 {
+            wall_set += [3_600, -7_200, 18_000][(step / 1_003) as usize % 3] * SECOND as i64;
+            set_at = now;
         }
         let wall = (start + real).wrapping_add_signed(wall_set);
-        let unix = shift.unix_at(now, || wall);
-        let set_just_now = step % 10_000 < 3 || step % 10_000 == 9_999;
-        assert!(set_just_now || unix.abs_diff(wall) < SECOND / 1_000, "{step}: {unix} {wall}");
+        let unix = shift.unix_at(now, || {
+            looks.set(looks.get() + 1);
+            wall
+        });
+        let right = unix.abs_diff(wall) < SECOND / 1_000;
+        assert!(right || set_at > 0 && now - set_at < SECOND, "{step}: {unix} {wall}");
+        followed += u64::from(right);
+        late += u64::from(!right);
     }
+    // Of seven readings after the clock was set, three come before the next look, on average.
+    assert!(followed > 99_000 && late > 200, "{followed} {late}");
+    let seconds = 100_000 / 7;
+    assert!((seconds - seconds / 10..=seconds + seconds / 100).contains(&looks.get()), "{}", looks.get());
 }
 
 #[test]

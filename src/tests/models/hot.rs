@@ -7,6 +7,7 @@
 //! Two models are left out of the runs in which each load may return older values as well: they
 //! have too many interleavings there.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -579,7 +580,10 @@ fn a_slot_that_is_spread_is_not_given_away() {
 #[test]
 #[cfg(any(shuttle, rmw_loads))]
 fn a_slot_that_is_spread_late_serves_nobody_else() {
-    explore("a promoter that takes, a key that gets the slot", || {
+    // Executions in which the other key got the slot.
+    let others = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&others);
+    explore("a promoter that takes, a key that gets the slot", move || {
         let world = World::<Inline>::new();
         world.mock.advance(LONG);
         world.run(&[
@@ -595,8 +599,10 @@ fn a_slot_that_is_spread_late_serves_nobody_else() {
         if world.store.of(OTHER).is_some() {
             let took = |own| world.take_of_other(own) == Some(true);
             assert_eq!(1 + (0..20).filter(|_| took(0) || took(1)).count() as u64, BURST);
+            count.fetch_add(1, Relaxed);
         }
     });
+    assert!(others.load(Relaxed) > 0, "the other key never got the slot");
 }
 
 /// A thread that found a key spread may be stopped until another key has the cells. It then takes
