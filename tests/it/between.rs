@@ -235,3 +235,20 @@ fn what_is_settled_on_a_bucket_that_goes_is_nobodys() {
     scene.is_over();
     assert_eq!(scene.limiter.peek(&1).remaining(), 9);
 }
+
+/// Another caller takes a token at each reading. A loop would lose a race at each of them.
+#[test]
+fn a_take_that_lost_a_race_reads_the_clock_once_more() {
+    let scene = a_scene(Quota::per_hour(100), WITH_ONE, WhenFull::Deny);
+    takes(&scene.limiter);
+    let played = Arc::new(AtomicU64::new(0));
+    for reading in 1..=10 {
+        let played = Arc::clone(&played);
+        scene.at(reading, move |limiter| {
+            played.fetch_add(1, Ordering::Relaxed);
+            takes(limiter);
+        });
+    }
+    takes(&scene.limiter);
+    assert_eq!(played.load(Ordering::Relaxed), 2);
+}

@@ -369,3 +369,15 @@ fn a_limiter_made_large_ahead_holds_no_more_than_its_bound() {
         assert_eq!((granted, limiter.len()), (room.min(1_000), room.min(1_000)));
     }
 }
+
+/// The hand rests until a key can be due. A sweep that evicts none does not change that time.
+#[test]
+fn a_sweep_that_evicts_no_key_leaves_the_hand_at_rest() {
+    let (limiter, _time) = drained(200);
+    assert!(limiter.try_acquire_n(&3, 5).is_ok());
+    rest(&limiter);
+    let wait = no_room(limiter.try_acquire(&5_000).unwrap_err());
+    assert!(wait >= HOUR, "{wait}");
+    assert_eq!(limiter.evict_idle(), 0);
+    assert_eq!(no_room(limiter.try_acquire(&5_000).unwrap_err()), wait);
+}

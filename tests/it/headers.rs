@@ -70,6 +70,30 @@ fn the_span_of_some_windows() {
     }
 }
 
+/// A refusal's reset is its wait where all tokens of the window come back at one moment. Of other
+/// windows it is the whole span.
+#[test]
+fn the_reset_of_a_refusal_is_its_wait_where_all_tokens_come_back_at_once() {
+    for (text, edges) in [("5/h fixed", true), ("5/d fixed utc", true), ("5/month fixed utc", true)]
+        .into_iter()
+        .chain([("5/h sliding", false), ("5/h weighted", false), ("5/h sliding 20m", false)])
+    {
+        let (clock, mock) = Clock::mock();
+        let window: Window = text.parse().unwrap();
+        let policy = Policy::new("default", window).unwrap().form(Headers::Both);
+        let counter = WindowCounter::with_clock(window, clock);
+        assert!(counter.try_acquire_n(5).is_ok());
+        mock.advance(Duration::from_secs(600));
+        let denied = counter.try_acquire().unwrap_err();
+        let wait = denied.retry_after().unwrap().as_nanos().div_ceil(1_000_000_000) as u64;
+        let (headers, span) = (told(denied.headers(&policy)), number_of(&policy, "w"));
+        assert!(wait < span, "{text}");
+        assert_eq!(number(&headers, "ratelimit", "t"), wait, "{text}");
+        let reset = if edges { wait } else { span };
+        assert_eq!(headers["x-ratelimit-reset"], *reset.to_string(), "{text}");
+    }
+}
+
 /// A client that spends at most `q` in any `w` is never refused. Nor is a client that spends at
 /// most `r` within `t` of each response, and nothing before `t` where `r` is 0.
 #[test]

@@ -5,6 +5,8 @@ mod hashes;
 mod odds;
 mod settled;
 
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
 use tollgate::{Denied, Quota, RateLimiter, Reason, Stats, WhenFull};
 
 use crate::support::{DAY, HOUR, Random, SECOND, Time, fill, nanos, ns, ticks};
@@ -265,4 +267,52 @@ fn a_new_key_of_a_table_starts_with_what_was_said() {
         assert_eq!(limiter.acquire_up_to(&100, 99).tokens(), starts);
         assert_eq!((limiter.len(), limiter.stats().evicted), (8, 1));
     }
+}
+
+/// Hashes that are the same in each run.
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+/// A newcomer looks in the line that it prefers first. There it takes an empty place before that of
+/// an idle key.
+#[test]
+fn a_newcomer_takes_an_empty_place_before_that_of_an_idle_key() {
+    let mut evicted = 0;
+    for (idle, gone) in (0..PLACES).flat_map(|idle| (0..PLACES).map(move |gone| (idle, gone))) {
+        let (clock, mut time) = Time::new();
+        let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_second(1).burst(100)).clock(clock);
+        let limiter = builder.inline(1).when_full(WhenFull::Deny).build();
+        for key in 0..PLACES {
+            let taken = if key == gone {
+                1
+            } else if key == idle {
+                6
+            } else {
+                100
+            };
+            assert!(limiter.try_acquire_n(&key, taken).is_ok());
+        }
+        time.set(4 * SECOND);
+        assert_eq!((limiter.evict_idle(), limiter.len()), (1, 7));
+        time.set(9 * SECOND);
+        assert!(limiter.try_acquire(&100).is_ok());
+        let now = limiter.stats().evicted - 1;
+        assert_eq!(limiter.len() as u64, 8 - now);
+        if idle == gone {
+            assert_eq!(now, 0);
+        }
+        evicted += now;
+    }
+    // The four keys of the preferred line, where the empty place is one of the four in the other.
+    assert_eq!(evicted, 16);
+}
+
+/// A key goes to the emptier one of two sets. So hardly any set is full while others have room.
+#[test]
+fn nearly_all_keys_that_a_table_is_made_for_have_room() {
+    let (clock, _time) = Time::new();
+    let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).inline(12_000);
+    let limiter = builder.when_full(WhenFull::Deny).build();
+    let refused = (0..12_000).filter(|key| limiter.try_acquire(key).is_err()).count();
+    println!("{refused} of 12,000 found no room");
+    assert!(refused <= 8, "{refused}");
 }

@@ -226,3 +226,14 @@ fn a_panic_says_the_bound() {
         assert!(text.contains(bound), "{bound:?} is not in {text:?}");
     }
 }
+
+/// Of two equal rates the error names the quota, not its headroom.
+#[test]
+fn a_headroom_of_the_same_rate_is_refused_by_the_name_of_the_quota() {
+    let own = Quota::per_second(1_000_000_000).burst(1_000);
+    for head in [Quota::every(ns(1)), Quota::per_minute(60_000_000_000), own] {
+        let refused = TokenBucket::builder(own).headroom(head.burst(1 << 40)).unwrap_err().to_string();
+        let named = "a burst of 1099511627776 at 1000000000 tokens every 1000000000 ns leaves one word";
+        assert!(refused.starts_with(named), "{refused}");
+    }
+}

@@ -60,6 +60,7 @@ fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
             "1099511627777/h fixed",
             "a limit of 1099511627777 is over the bound of 2^40 = 1099511627776 tokens".into(),
         ),
+        ("1/nss fixed", "\"nss\" is not a unit: ns, us, ms, s, m, h, d or its word".into()),
         ("1/999us fixed", "a window of 999000 ns is under the bound of 1 ms".into()),
         ("1/60000d fixed", "a window of 5184000000000000000 ns is over the bound of 2^62 ns (146 years)".into()),
         ("1/99999999999w fixed", "a window of 60479999999395200000000000 ns is over the bound of 2^62 ns (146 years)".into()),
@@ -409,15 +410,17 @@ fn every_handle_of_a_window_holds_an_estimate() {
     assert_eq!(left(), [9; 3]);
 }
 
-/// A week begins on Monday at midnight of its offset.
+/// A day begins at midnight of its offset, and a week at midnight before Monday.
 #[test]
-fn a_week_begins_on_monday() {
-    let (hour, week) = (3_600, 7 * 86_400);
+fn a_day_begins_at_midnight_and_a_week_on_monday() {
+    let hour = 3_600;
     // 2026-11-23 00:00:00 UTC.
     let monday = 1_795_392_000;
-    for offset in [0, 2, -5] {
+    for (days, offset) in [1, 7].into_iter().flat_map(|days| [0, 2, 14, -5, -12].map(|offset| (days, offset)))
+    {
         let (clock, mock) = Clock::mock();
-        let window = Window::per(5, Duration::from_secs(week)).utc_offset(offset);
+        let period = Duration::from_secs(days * 86_400);
+        let window = Window::per(5, period).utc_offset(offset);
         let counter = WindowCounter::with_clock(window, clock);
         let edge = (monday as i64 - i64::from(offset) * hour) as u64;
         mock.advance(Duration::from_secs(edge) - Duration::from_nanos(1));
@@ -425,7 +428,7 @@ fn a_week_begins_on_monday() {
         assert_eq!(counter.try_acquire().unwrap_err().retry_after(), Some(Duration::from_nanos(1)));
         mock.advance(Duration::from_nanos(1));
         assert!(counter.try_acquire_n(5).is_ok());
-        assert_eq!(counter.peek().reset_after(), Duration::from_secs(week), "utc{offset:+}");
+        assert_eq!(counter.peek().reset_after(), period, "utc{offset:+}");
     }
 }
 
