@@ -322,7 +322,8 @@ impl LiveTerms {
     }
 
     /// Returns whether the raw tick scale of the latest version matches its tick scale.
-    #[cfg(all(test, any(loom, shuttle)))]
+    #[cfg(test)]
+    #[cfg(any(loom, shuttle))]
     pub(crate) fn counts_as_it_ticks(&self, clock: &Clock) -> bool {
         let slot = self.slot(self.published_version.load(Ordering::SeqCst));
         let (whole, multiplier_low) = clock.nanos_per_raw();

@@ -177,7 +177,8 @@ impl Cell {
         Lease(self.lease.load(Ordering::Acquire) ^ generation.0)
     }
 
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(test)]
+    #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn lease_size(&self) -> u64 {
         self.lease(Generation::ONLY).size()
     }

@@ -84,7 +84,8 @@ impl Table {
         Choice { set: &self.sets[(product >> 32) as usize], preferred: line as usize }
     }
 
-    #[cfg(all(test, any(loom, shuttle)))]
+    #[cfg(test)]
+    #[cfg(any(loom, shuttle))]
     pub(crate) fn has_sets(&self, hash: u64, [primary, secondary]: [usize; 2]) -> bool {
         let [first, second] = self.choices(hash);
         std::ptr::eq(first.set, &self.sets[primary]) && std::ptr::eq(second.set, &self.sets[secondary])
