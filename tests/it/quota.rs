@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::{InvalidQuota, Quota, TokenBucket};
 
-use crate::support::{DAY, HOUR, SECOND, Time, cases, ns, quotas};
+use crate::support::{DAY, HOUR, SECOND, Time, cases, ns, panic_of, quotas};
 
 proptest! {
     #![proptest_config(cases(4_000))]
@@ -208,10 +208,6 @@ fn a_constant_is_checked_as_it_is_made() {
 /// The panics of the constructors name the bound, too.
 #[test]
 fn a_panic_says_the_bound() {
-    let said = |make: fn() -> Quota| {
-        let panic = std::panic::catch_unwind(make).expect_err("it cannot be held");
-        panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-    };
     for (make, bound) in [
         ((|| Quota::per_second(0)) as fn() -> Quota, "the least is 1"),
         (|| Quota::per_second(1).burst(0), "the least is 1"),
@@ -222,7 +218,7 @@ fn a_panic_says_the_bound() {
         (|| Quota::per_day(1).burst(1 << 40), "2^62 ns"),
         (|| Quota::per(1_000, ns(1)).burst((1 << 39) - 1), "one word"),
     ] {
-        let text = said(make).expect("a panic has a text");
+        let text = panic_of(make);
         assert!(text.contains(bound), "{bound:?} is not in {text:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::{UnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -132,4 +133,13 @@ pub(crate) fn quotas() -> impl Strategy<Value = Quota> {
         Quota::try_per(tokens, ns(nanos), burst).expect("it can be held")
     });
     prop_oneof![any_quota, listed]
+}
+
+/// Returns the text of the panic that `build` ends in.
+pub(crate) fn panic_of<T>(build: impl FnOnce() -> T + UnwindSafe) -> String {
+    let panic = catch_unwind(build).err().expect("it panics");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => (*panic.downcast::<&str>().expect("a panic has a text")).to_owned(),
+    }
 }

@@ -11,6 +11,8 @@ use tollgate::{
     WindowKey, WindowLimiter, all_of,
 };
 
+use crate::support::panic_of;
+
 #[test]
 fn the_text_of_a_window_is_read_as_it_is_written() {
     let minutes = |count: u64| Duration::from_secs(60 * count);
@@ -489,5 +491,26 @@ fn a_builder_of_windows_keeps_its_settings() {
     let text = format!("{:?}", builder.max_keys(19).inline(23).when_full(WhenFull::Allow));
     for part in ["2/h fixed", "presize: 17", "max_keys: 19", "inline: Some(23)", "when_full: Allow"] {
         assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// A constant cannot print a number, so its panic is a sentence without one.
+#[test]
+fn a_window_out_of_bounds_is_one_sentence_in_a_constant() {
+    let builds: [(fn() -> Window, &str); 8] = [
+        (|| Window::per_hour(0), "a limit of 0 tokens grants nothing: the least is 1"),
+        (|| Window::per_hour((1 << 40) + 1), "a limit is at most 2^40 tokens"),
+        (|| Window::per(1, Duration::from_micros(999)), "a window is at least 1 ms long"),
+        (|| Window::per(1, Duration::MAX), "a window is at most 2^62 ns (146 years) long"),
+        (|| Window::per_month(5).sliding(), "a civil month is a fixed window by the calendar: say utc"),
+        (|| Window::per_day(1).utc_offset(15), "an offset is from -12 to 14 hours"),
+        (|| Window::per_day(1).utc_offset(-13), "an offset is from -12 to 14 hours"),
+        (
+            || Window::per_second(100_000).sliding(),
+            "this limit leaves fewer than 4 sub-windows: say granularity, or take Quota::at_most",
+        ),
+    ];
+    for (build, sentence) in builds {
+        assert_eq!(panic_of(build), sentence);
     }
 }
