@@ -74,8 +74,8 @@ fn the_shift_follows_the_wall_clock_within_a_second() {
     let (start, mut wall_set, mut set_at) = (1_795_478_400 * SECOND, 0_i64, 0);
     let (mut followed, mut late) = (0, 0);
     for step in 0..100_000_u64 {
-        // The monotonic clock is 200 ppm fast. The wall clock is set by hours at times, at each phase
-        // between two looks.
+        // The monotonic clock is 200 ppm fast. The wall clock is set by hours at times, at each
+        // phase between two looks.
         let real = step * SECOND / 7;
         let now = real + real / 5_000;
         if step % 1_003 == 1_002 {
