@@ -66,6 +66,18 @@ impl Lease {
         Lease(size << SIZE_AT | size)
     }
 
+    /// Returns the lease in a cell's word, as a thread of this generation reads it.
+    #[inline(always)]
+    fn from_word(word: u64, generation: Generation) -> Lease {
+        Lease(word ^ generation.0)
+    }
+
+    /// Returns the word of a cell with this lease.
+    #[inline(always)]
+    fn word(self, generation: Generation) -> u64 {
+        self.0 ^ generation.0
+    }
+
     pub(crate) fn size(self) -> u64 {
         (self.0 & SIZE) >> SIZE_AT
     }
@@ -158,10 +170,10 @@ impl Cell {
                 self.put(generation, next);
                 return Some(self.granted(n, next.left()));
             }
-            let (from, to) = (lease.0 ^ generation.0, next.0 ^ generation.0);
+            let (from, to) = (lease.word(generation), next.word(generation));
             match self.lease.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(self.granted(n, next.left())),
-                Err(word) => lease = Lease(word ^ generation.0),
+                Err(word) => lease = Lease::from_word(word, generation),
             }
         }
     }
@@ -174,7 +186,7 @@ impl Cell {
 
     #[inline(always)]
     pub(crate) fn lease(&self, generation: Generation) -> Lease {
-        Lease(self.lease.load(Ordering::Acquire) ^ generation.0)
+        Lease::from_word(self.lease.load(Ordering::Acquire), generation)
     }
 
     #[cfg(test)]
@@ -187,18 +199,19 @@ impl Cell {
     ///
     /// A thread that claims the cell later synchronizes with this one.
     pub(crate) fn latest(&self, generation: Generation) -> Lease {
-        Lease(self.lease.fetch_add(0, Ordering::AcqRel) ^ generation.0)
+        Lease::from_word(self.lease.fetch_add(0, Ordering::AcqRel), generation)
     }
 
     /// Claims the cell, if it still has `lease`. The tokens left in it are then the thread's.
     pub(crate) fn claim(&self, generation: Generation, lease: Lease) -> bool {
-        let (from, to) = (lease.0 ^ generation.0, (CLAIMED | (lease.0 & !LEFT)) ^ generation.0);
+        let claimed = Lease(CLAIMED | (lease.0 & !LEFT));
+        let (from, to) = (lease.word(generation), claimed.word(generation));
         self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a claim and stores `lease`.
     pub(crate) fn put(&self, generation: Generation, lease: Lease) {
-        self.lease.store(lease.0 ^ generation.0, Ordering::Release);
+        self.lease.store(lease.word(generation), Ordering::Release);
     }
 
     /// Ends the caller's claim, and closes the cell for this generation.
@@ -211,7 +224,7 @@ impl Cell {
 
     /// Opens a closed cell, if it is still of that generation: the next may have begun.
     pub(crate) fn reopen(&self, generation: Generation) {
-        let (from, to) = (CLOSED ^ generation.0, Lease::of(0).0 ^ generation.0);
+        let (from, to) = (Lease(CLOSED).word(generation), Lease::of(0).word(generation));
         if injected(Fault::ReopenedAnyway) {
             self.put(generation, Lease::of(0));
         }
@@ -222,7 +235,7 @@ impl Cell {
     ///
     /// The tokens left are dropped: their bucket is gone.
     pub(crate) fn claim_anew(&self, generation: Generation) -> bool {
-        let anew = |word| (word & CLAIMED == 0).then_some(CLAIMED ^ generation.0);
+        let anew = |word| (word & CLAIMED == 0).then_some(Lease(CLAIMED).word(generation));
         self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
     }
 
