@@ -30,6 +30,8 @@ mod next_token;
 #[cfg(all(feature = "tower", not(any(loom, shuttle))))]
 mod no_key;
 #[cfg(not(any(loom, shuttle)))]
+mod places;
+#[cfg(not(any(loom, shuttle)))]
 mod plans;
 #[cfg(not(any(loom, shuttle)))]
 mod properties;
