@@ -282,7 +282,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
                     self.top.note(key);
                 }
                 // One refusal in shadow mode stands for the request.
-                if !alone && asked.over.is_none() && matches!(outcome, LimitOutcome::Decided(Ok(_), _)) {
+                if !alone && asked.over.is_none() && !matches!(outcome, LimitOutcome::Decided(Err(_), _)) {
                     asked.over = Some(Box::new((*denied, decider)));
                     return outcome;
                 }

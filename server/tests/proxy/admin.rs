@@ -1,7 +1,7 @@
 //! The admin pages: metrics, events, the page, and the change of a limit.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -78,7 +78,9 @@ fn events_tell_of_exempt_requests_apart() {
     (0..4).for_each(|_| assert_eq!(client.get("/health").status, 200));
     (0..2).for_each(|_| assert_eq!(client.get("/").status, 200));
     let (mut granted, mut exempt) = (0, 0);
+    let begin = Instant::now();
     while (granted, exempt) != (2, 4) {
+        assert!(begin.elapsed() < super::PATIENCE, "{granted} granted, {exempt} exempt");
         let event = read_event(&mut admin);
         granted += event["granted"].as_u64().expect("a number");
         exempt += event["exempt"].as_u64().expect("a number");

@@ -2,7 +2,8 @@
 //!
 //! `accepted.txt` has the spellings of a search, beside the name of the server that accepts each.
 //! The tests here repeat the search, so the list has all of them and no others. A test of
-//! `paths.rs` reads the same list, and checks that the proxy finds the route of each.
+//! `paths.rs` reads the same list, and checks that the proxy finds the route of each. Tests of
+//! `features/exempt.rs` read it, and check that the allow list takes none for another.
 
 mod client;
 #[path = "../proxy/process.rs"]
