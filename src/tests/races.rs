@@ -3,6 +3,7 @@
 //! it is read.
 
 use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Order, ReadClock};
@@ -11,6 +12,7 @@ use crate::bucket::lease::{Generation, LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::hot::{Guarded, HotKeys};
 use crate::keyed::id::{BucketId, EntryId};
+use crate::keyed::removals::Shard;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Granted;
@@ -178,6 +180,14 @@ fn a_refusal_counts_only_while_the_bucket_has_the_state_that_it_saw() {
     assert!(moved.attempts(1, world.now(), 2_000, std::convert::identity).is_none());
     assert!(moved.attempts(1, world.now(), 2_000, std::convert::identity).is_some());
     assert_eq!(asked.get(), 3);
+    // A receipt asks as well, except where its key was removed.
+    asked.set(0);
+    let latest = AtomicU64::new(0);
+    let receipt = Shard { latest: &latest, hash: 7 }.since(0, moved);
+    let state = receipt.state();
+    assert_eq!([(); 3].map(|()| receipt.still_has(state)), [false, false, true]);
+    asked.set(0);
+    assert!(receipt.still_has(State::SEALED) && asked.get() == 0);
 }
 
 /// The lease begins between the load of the word and the look at the cells.

@@ -963,10 +963,13 @@ fn threads_that_refuse_one_key_at_once_begin_one_ban() {
         let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
         let layer = layer.ban_after(refusals, MINUTE).for_(HOUR).unwrap().reject_with(reject).build();
         let barrier = Barrier::new(THREADS);
-        let unlike = AtomicU64::new(0);
+        let (refused, by_limit) = (AtomicU64::new(0), AtomicU64::new(0));
+        // A panic between two barriers would leave the other threads there.
+        let rounds = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (layer, barrier, unlike) = (&layer, &barrier, &unlike);
+                let (layer, barrier, rounds) = (&layer, &barrier, &rounds);
+                let (refused, by_limit) = (&refused, &by_limit);
                 scope.spawn(move || {
                     let mut service = layer.layer(Echo::default());
                     for round in 0..ROUNDS {
@@ -974,22 +977,26 @@ fn threads_that_refuse_one_key_at_once_begin_one_ban() {
                         let request = from(&peer.to_string(), "/");
                         barrier.wait();
                         let response = call(&mut service, request);
-                        assert_eq!(status(&response), 429);
-                        unlike.fetch_add(u64::from(is_ban(&response) == Some(false)), Relaxed);
+                        refused.fetch_add(u64::from(status(&response) == 429), Relaxed);
+                        by_limit.fetch_add(u64::from(is_ban(&response) == Some(false)), Relaxed);
                         barrier.wait();
                         if thread == 0 {
-                            let (rounds, stats) = (u64::from(round) + 1, layer.stats());
-                            assert_eq!(stats.bans, rounds, "round {round}");
-                            assert_eq!(stats.refused + stats.banned, 8 * rounds, "round {round}");
-                            assert_eq!(layer.banned(&peer), Some(HOUR), "round {round}");
-                            // All refusals but the first few are told as those of a ban.
-                            assert_eq!(unlike.load(Relaxed), (refusals - 1) * rounds, "round {round}");
+                            let counts = [refused, by_limit].map(|count| count.load(Relaxed));
+                            rounds.lock().unwrap().push((layer.stats(), counts, layer.banned(&peer)));
                         }
                         barrier.wait();
                     }
                 });
             }
         });
+        let rounds = rounds.into_inner().unwrap();
+        assert_eq!(rounds.len(), ROUNDS as usize);
+        for (n, (stats, [refused, by_limit], banned)) in (1..).zip(rounds) {
+            assert_eq!((stats.bans, banned), (n, Some(HOUR)), "round {n}");
+            assert_eq!((stats.refused + stats.banned, refused), (8 * n, 8 * n), "round {n}");
+            // All refusals but the first few are told as those of a ban.
+            assert_eq!(by_limit, (refusals - 1) * n, "round {n}");
+        }
         assert_eq!((layer.stats().bans, layer.stats().unbanned_full), (u64::from(ROUNDS), 0));
     }
 }

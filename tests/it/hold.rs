@@ -183,3 +183,23 @@ fn without_room_the_policy_says_what_is_settled() {
         assert_eq!(allow.hold(&1, estimate).unwrap().granted().remaining(), 1_000 - estimate);
     }
 }
+
+/// Nothing was counted for it, so the key's later bucket gets nothing of it.
+#[test]
+fn a_hold_that_was_allowed_for_want_of_room_gives_nothing_back() {
+    let (clock, mut time) = Time::new();
+    let builder = RateLimiter::<u64>::stored(Quota::per_hour(10)).clock(clock).when_full(WhenFull::Allow);
+    let limiter = builder.with_places(1);
+    assert!(limiter.try_acquire_n(&1, 10).is_ok());
+    let holds = [0, 1].map(|_| limiter.hold(&2, 4).unwrap());
+    let reservation = limiter.reserve(&2, 4).unwrap();
+    assert_eq!(limiter.stats().allowed_full, 3);
+    assert!(limiter.remove(&1));
+    time.advance(3 * SECOND);
+    assert!(limiter.try_acquire_n(&2, 10).is_ok());
+    assert_eq!(limiter.stats().allowed_full, 3, "it has a bucket now");
+    let [dropped, settled] = holds;
+    drop((dropped, reservation));
+    let _ = settled.settle(0);
+    assert_eq!(limiter.peek(&2).remaining(), 0);
+}

@@ -263,6 +263,19 @@ fn a_key_that_is_idle_is_spread_no_more_and_then_evicted() {
     }
 }
 
+/// A key that was spread, and never had a lease, is evicted by the first sweep.
+#[test]
+fn a_spread_key_without_a_lease_is_evicted_at_once() {
+    for inline in STORES {
+        let world = Contended::new(inline, QUOTA);
+        world.contend(1, 40);
+        assert_eq!(world.spread(), 1);
+        world.pass(60 * SECOND);
+        assert_eq!((world.keys().evict_idle(), world.spread()), (1, 0));
+        assert!(world.keys().is_empty());
+    }
+}
+
 #[test]
 fn a_key_that_is_used_at_leisure_is_spread_no_more() {
     for inline in STORES {

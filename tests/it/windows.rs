@@ -25,6 +25,7 @@ fn the_text_of_a_window_is_read_as_it_is_written() {
         (Window::per_month(50_000).utc_offset(-3), "50000/month fixed utc-3"),
         (Window::per(5, minutes(15)).sliding(), "5/15m sliding"),
         (Window::per_minute(1_000).granularity(minutes(1) / 3).unwrap(), "1000/m sliding 20s"),
+        (Window::per_minute(1_000).granularity(minutes(1) / 4).unwrap(), "1000/m sliding 15s"),
         (Window::per_minute(100).weighted(), "100/m weighted"),
         (Window::per(7, Duration::from_millis(1)), "7/ms fixed"),
     ];
@@ -67,6 +68,10 @@ fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
         ("1/60000d fixed", "a window of 5184000000000000000 ns is over the bound of 2^62 ns (146 years)".into()),
         ("1/99999999999w fixed", "a window of 60479999999395200000000000 ns is over the bound of 2^62 ns (146 years)".into()),
         ("1/d fixed utc+15", "an offset of 15 hours is out of the bounds from -12 to 14".into()),
+        (
+            "1000/m sliding 14s",
+            "a limit of 1000 leaves 4 sub-windows of 15s, over the bound of 14s: take Quota::at_most(1000, 1m)".into(),
+        ),
         ("1/month sliding", "a civil month is a fixed window by the calendar: say utc".into()),
         (
             "10000000/s weighted",

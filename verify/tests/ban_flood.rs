@@ -1,7 +1,7 @@
 // promise: flood
 //! Ten million requests, nearly each of another address, against a layer with bans and an allow
-//! list. Memory stays that of the keys with room. Each ban lasts to its end, no key is banned for
-//! the refusals of others, and no request is exempt that is not on the list.
+//! list. Memory stays that of the keys with room. Each ban lasts to its end, no key is banned for the
+//! refusals of others, and no request is exempt that is not on the list.
 //!
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
@@ -190,7 +190,7 @@ fn run(flood: Flood) {
         assert!(stats.bans > BANS as u64 / 2 && stats.bans <= BANS as u64, "{stats:?}");
         assert_eq!(stats.refused + stats.banned, u64::from(REQUESTS) + 2 * first + by_ban - let_through);
     }
-    assert!(stats.unbanned_full > 1_000_000, "{stats:?}");
+    assert!(stats.unbanned_full > 100_000, "{stats:?}");
     assert_eq!(stats.granted, 1 + asked + after_end + let_through);
     assert!(let_through > ROOM as u64, "{let_through}");
     assert!(stats.keys > ROOM / 2 || stats.evicted > 1_000_000, "{stats:?}");
