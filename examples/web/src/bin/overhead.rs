@@ -181,9 +181,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "ban-counted" => behind(none, StatusCode::TOO_MANY_REQUESTS, |layer| ban(layer, 2 * REQUESTS)),
         "banned" => behind(none, StatusCode::TOO_MANY_REQUESTS, |layer| ban(layer, 1)),
         "settle-head" => granted(|layer| layer.settle_on(|_| Cost::tokens(2))),
-        "bare-body" => requests(&mut Frame, StatusCode::OK, all::<Full<Bytes>>),
-        "granted-body" => with_bodies(plenty, |layer| layer),
-        "settle-bytes" => with_bodies(plenty, |layer| layer.settle_on(|_| Cost::bytes())),
         "delay-none" => granted(|layer| layer.delay_with(MINUTE, |_| ready(()))),
         "async-key" => with_a_search(plenty),
         "when" => granted(|layer| layer.when(|_| true)),
@@ -198,6 +195,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let quota = if kind == "log-written" { plenty } else { none };
             behind(none, StatusCode::TOO_MANY_REQUESTS, |layer| layer.log_refusals(quota))
         }
+        // The kinds after a bare one are compared with it.
+        "bare-body" => requests(&mut Frame, StatusCode::OK, all::<Full<Bytes>>),
+        "granted-body" => with_bodies(plenty, |layer| layer),
+        "settle-bytes" => with_bodies(plenty, |layer| layer.settle_on(|_| Cost::bytes())),
         _ => panic!("no such kind: {kind}"),
     };
     assert_eq!(right, REQUESTS, "each is as its kind says");
