@@ -71,6 +71,23 @@ fn a_ring_relies_on_looks_once_it_found_no_room() {
     assert!(!ring.relies_on_looks());
 }
 
+/// An entry that the hand has passed in this turn becomes due earlier. The rest after the turn ends
+/// then.
+#[test]
+fn a_turn_of_the_hand_ends_with_the_earliest_time() {
+    for (due, told) in [(20, 20), (50, 50), (80, 50)] {
+        let ring = ClockRing::new(100);
+        for hash in 10..110 {
+            let Ok(mut ticket) = ring.admit(0, |_| Probe::Gone) else { panic!("a ticket is free") };
+            ticket.admits(hash);
+        }
+        let stays = || ring.admit(5, |_| Probe::Stays { due: 50 }).err();
+        assert_eq!(stays(), Some(Some(5)), "before a whole turn the time is not known");
+        ring.reset_rest(due);
+        assert_eq!(stays(), Some(Some(told)));
+    }
+}
+
 #[test]
 fn a_hot_slot_has_one_bucket_at_a_time() {
     let hot = HotKeys::new();

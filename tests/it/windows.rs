@@ -372,10 +372,10 @@ fn every_handle_of_a_window_takes_and_gives() {
             let earlier = limiter.now();
             mock.advance(Duration::from_secs(1));
             let now = limiter.now();
-            assert!(limiter.is_empty() && limiter.len() == 0);
+            assert_eq!((limiter.is_empty(), limiter.len()), (true, 0));
             let keys = Keys { window: limiter.clone() };
             each_verb(&keys, earlier, now);
-            assert!(!limiter.is_empty() && limiter.len() == 1);
+            assert_eq!((limiter.is_empty(), limiter.len()), (false, 1));
             each_verb(&Pinned { window: limiter.pin() }, earlier, now);
             each_verb(&Request { window: limiter.key(&3) }, earlier, now);
             assert_eq!(limiter.len(), 3);
@@ -502,7 +502,8 @@ fn a_builder_of_windows_keeps_its_settings() {
 /// A constant cannot print a number, so its panic is a sentence without one.
 #[test]
 fn a_window_out_of_bounds_is_one_sentence_in_a_constant() {
-    let builds: [(fn() -> Window, &str); 8] = [
+    type Build = fn() -> Window;
+    let builds: [(Build, &str); 8] = [
         (|| Window::per_hour(0), "a limit of 0 tokens grants nothing: the least is 1"),
         (|| Window::per_hour((1 << 40) + 1), "a limit is at most 2^40 tokens"),
         (|| Window::per(1, Duration::from_micros(999)), "a window is at least 1 ms long"),

@@ -140,7 +140,7 @@ fn run(flood: Flood) {
             let client = IpAddr::from((client_number | 1 << 31).to_be_bytes());
             let path = &paths[client_number as usize / 2 % paths.len()];
             // Half of the addresses take a place in the limiter, if there is one.
-            let method = if client_number % 2 == 0 { Method::GET } else { Method::POST };
+            let method = if client_number.is_multiple_of(2) { Method::GET } else { Method::POST };
             let (is_post, answer) = (method == Method::POST, status(client, method, path));
             assert!(!is_post || answer == 429, "{client} {path}");
             let_through += u64::from(answer == 200);
