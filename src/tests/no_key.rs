@@ -32,3 +32,56 @@ fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
         assert!(limiter.no_key(3).take().is_ok());
     }
 }
+
+/// Tokens of a key and of no key that come after a delay, and tokens of a key that are there.
+#[test]
+fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
+    let second = 1_000_000_000;
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
+    assert!(limiter.try_acquire_n(&1, 10).is_ok() && limiter.no_key(10).take().is_ok());
+    let waits = || {
+        let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.no_key(1).take().unwrap_err()];
+        denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis()))
+    };
+    let places = || [limiter.place(&1, None, 5, second), limiter.place_without_key(5, second)];
+    for used in [false, true] {
+        assert_eq!(waits(), [Some(100); 2]);
+        for (granted, place) in places().map(Result::unwrap) {
+            assert_eq!((granted.tokens(), place.delay().as_millis()), (5, 500));
+            assert!(format!("{place:?}").contains("delay: 500ms"));
+            if used { place.commit() } else { drop(place) }
+        }
+    }
+    assert_eq!(waits(), [Some(600); 2]);
+    // Five more come in a second. A nanosecond later they come within the longest wait.
+    for refused in [limiter.place(&1, None, 5, second - 1), limiter.place_without_key(5, second - 1)] {
+        assert_eq!(refused.unwrap_err().retry_after().map(|wait| wait.as_nanos()), Some(1));
+    }
+    for (used, left) in [(false, 10), (true, 6)] {
+        let (granted, place) = limiter.place_now(&2, None, 4).unwrap();
+        assert_eq!((granted.remaining(), place.delay().as_nanos()), (6, 0));
+        if used {
+            place.commit()
+        } else {
+            drop(place)
+        }
+        assert_eq!(limiter.peek(&2).remaining(), left);
+    }
+    assert!(limiter.place_now(&2, None, 7).is_err());
+}
+
+#[test]
+fn tokens_of_no_key_are_given_back_and_charged_on_credit() {
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
+    let left = || limiter.no_key(0).peek().remaining();
+    assert!(limiter.no_key(10).take().is_ok());
+    limiter.no_key(4).refund();
+    assert_eq!(left(), 4);
+    limiter.no_key(6).charge();
+    let denied = limiter.no_key(1).take().unwrap_err();
+    assert_eq!((left(), denied.retry_after().map(|wait| wait.as_millis())), (0, Some(300)));
+    // An unused bucket is charged as well.
+    let unused = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
+    unused.no_key(3).charge();
+    assert_eq!(unused.no_key(0).peek().remaining(), 7);
+}

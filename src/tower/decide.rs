@@ -108,10 +108,10 @@ impl LayerState {
 
     /// Returns the searches for the keys of a request, unless it is passed on without them.
     #[cold]
-    pub(super) fn search(&self, head: Head<'_>) -> Result<Vec<KeyFuture>, Action> {
+    pub(super) fn search(&self, head: Head<'_>) -> Result<Vec<KeyFuture>, Box<Action>> {
         match self.unlimited(head) {
             None => Ok(self.limits.iter().filter_map(|limit| limit.find_key(head)).collect()),
-            Some(counter) => Err(LayerState::pass(counter)),
+            Some(counter) => Err(Box::new(LayerState::pass(counter))),
         }
     }
 
@@ -182,7 +182,7 @@ impl LayerState {
             [] => self.ids.clone(),
             _ => [before, self.ids.as_slice()].concat().into(),
         };
-        let delay = turn.as_ref().map_or(0, |turn: &Box<Turn>| nanos_of(turn.delay()));
+        let delay = turn.as_deref().map_or(0, |turn: &Turn| nanos_of(turn.delay()));
         // A limit in shadow mode refuses what the others grant.
         let (shown, by, by_ban) = match &over {
             None => (result, &policy, ban),

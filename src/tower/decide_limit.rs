@@ -10,7 +10,7 @@ use super::limiter::LimiterRequest;
 use super::said::Said;
 use super::stats::{LimitStats, count};
 use crate::http::{Head, Policy};
-use crate::word::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted, Reason};
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn decide<'a>(
@@ -201,7 +201,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Counts a refused key for a ban, which makes its wait longer, and shows it.
     #[cold]
     fn strike(&self, key: &K, policy: &Policy, denied: &mut Denied) -> Ban {
-        let banned = self.bans.as_ref().and_then(|bans| bans.strike(key));
+        let counts = match denied.reason() {
+            Reason::TooMany => true,
+            Reason::Full => false,
+            // A key without an entry was refused by a bucket that other keys emptied.
+            _ => self.limiter.holds(key),
+        };
+        let banned = self.bans.as_ref().filter(|_| counts).and_then(|bans| bans.strike(key));
         let ban = if banned.is_some() { Ban::Begins } else { Ban::None };
         *denied = banned.unwrap_or(*denied);
         self.show_refused(Some(key), policy, denied, ban);

@@ -35,6 +35,7 @@ pub enum OnMissingKey {
     Reject,
 }
 
+type Applies = dyn Fn(Head<'_>) -> bool + Send + Sync;
 type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
 /// A function that sees the key of a refused request, its policy, and whether the key is banned.
 pub(crate) type SeeRefusal<K> = dyn Fn(Option<&K>, &Policy, &Denied, Ban) + Send + Sync;
@@ -63,7 +64,7 @@ pub struct LimitBy<K> {
     pub(super) key: Box<dyn KeyFrom<Key = K>>,
     pub(super) find_key: Option<FindKey>,
     /// Whether the limit applies to a request: to all by default.
-    pub(super) applies: Option<Box<dyn Fn(Head<'_>) -> bool + Send + Sync>>,
+    pub(super) applies: Option<Box<Applies>>,
     pub(super) plan: Option<Box<ChoosePlan>>,
     pub(super) missing: OnMissingKey,
     pub(crate) policy: Arc<Policy>,
@@ -232,7 +233,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// ```
     #[must_use]
     pub fn when(self, applies: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        let applies: Box<dyn Fn(Head<'_>) -> bool + Send + Sync> = match self.applies {
+        let applies: Box<Applies> = match self.applies {
             None => Box::new(applies),
             Some(before) => Box::new(move |head| before(head) && applies(head)),
         };
@@ -249,6 +250,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// * A refusal counts for `window` and for up to one of its sub-windows longer, by
     ///   [`Window::sliding`](crate::Window::sliding).
     /// * A refusal that begins a ban does not count for the next ban.
+    /// * A refusal for want of room, by [`WhenFull`](crate::WhenFull), does not count: other keys
+    ///   took the tokens.
     /// * A ban ends up to 2^-16 of its duration early, by the tick in which it began, and never
     ///   late. `Retry-After` is the rest of the ban to that end.
     /// * Exempt requests, and those without a key, are neither refused nor counted.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::chain::Adjustment;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::all_of::sealed;
+use crate::limiter::key_call::CallOptions;
 use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::window_limiter::WindowLimiter;
@@ -31,6 +32,8 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     fn rule(&self, plan: Option<&Plan>) -> Rule;
     fn stats(&self) -> Stats;
     fn clock(&self) -> Clock;
+    /// Returns whether the key has a bucket of its own.
+    fn holds(&self, key: &K) -> bool;
     /// Returns the hash of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
     fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
@@ -112,6 +115,11 @@ where
 
     fn clock(&self) -> Clock {
         self.buckets.inner.keyspace.engine.clock.clone()
+    }
+
+    fn holds(&self, key: &K) -> bool {
+        let pin = self.buckets.inner.keyspace.store.pin();
+        self.buckets.inner.call(&pin, key, CallOptions::NOW).is_held()
     }
 
     fn hash(&self, key: &K) -> u64 {

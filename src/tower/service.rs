@@ -75,7 +75,7 @@ where
         let (decision, after) = match self.state.rule(Head::from(&request)) {
             Action::Pass(decision, after) => (decision, after),
             Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
-            Action::Delay(delay) => return self.delay(request, delay),
+            Action::Delay(delay) => return self.delay(request, *delay),
         };
         self.state.note(&mut request, decision);
         // No task waits: the future polls a service again that is not ready.
@@ -130,11 +130,11 @@ impl<T: Clone> RateLimit<T> {
 
     /// Waits for the turn of a request.
     #[cold]
-    fn delay<A>(&mut self, mut request: Request<A>, delay: Box<Delay>) -> ResponseFuture<T, A>
+    fn delay<A>(&mut self, mut request: Request<A>, delay: Delay) -> ResponseFuture<T, A>
     where
         T: Service<Request<A>>,
     {
-        let Delay { decision, after, turn } = *delay;
+        let Delay { decision, after, turn } = delay;
         self.state.note(&mut request, Some(decision));
         self.wait(request, Stage::InLine(turn, after))
     }
@@ -147,11 +147,14 @@ impl<T: Clone> RateLimit<T> {
     {
         let stage = match self.state.search(Head::from(&request)) {
             Ok(searches) => Stage::Searching(searches),
-            Err(action) => Stage::Ruled(Some(action)),
+            Err(action) => Stage::Ruled(Some(*action)),
         };
         self.wait(request, stage)
     }
 }
+
+/// The end of a request that is not passed on.
+type Answered<E> = Result<Response<Bytes>, E>;
 
 /// A request that is not passed on yet.
 struct Waiting<T, A> {
@@ -176,7 +179,7 @@ enum Stage {
 
 impl<T: Service<Request<A>>, A> Waiting<T, A> {
     /// Waits until the inner service takes the request, or the request is refused.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Result<Response<Bytes>, T::Error>>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Answered<T::Error>>> {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         loop {
             match stage {

@@ -140,7 +140,8 @@ impl Charged {
             None => Adjustment::Refund(self.tokens - tokens),
         };
         self.tokens = tokens;
-        self.adjusts.iter().filter_map(|adjust| adjust(adjustment)).last()
+        // Each limit is adjusted, and one of them decided.
+        self.adjusts.iter().fold(None, |left, adjust| adjust(adjustment).or(left))
     }
 
     /// Settles by a cost that is known, or returns a meter for the body.

@@ -16,7 +16,9 @@ use tollgate::http::{ClientIp, Digest, HeaderKey, Problem, Refusal, Reject};
 use tollgate::tower::{
     Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer, prometheus,
 };
-use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, Reason, Window, WindowLimiter};
+use tollgate::{
+    Clock, Denied, Granted, MockClock, Quota, RateLimiter, Reason, WhenFull, Window, WindowLimiter,
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -707,6 +709,25 @@ fn without_room_no_key_is_banned_for_another_and_bans_stay() {
     assert_whole(layer.banned(&b), HOUR, "there is room for it");
     assert_eq!((layer.banned(&a), layer.stats().bans, full(), layer.stats().ban_keys), (None, 2, 20, 2));
     assert_eq!(requests(&layer.stats()), 29);
+}
+
+#[test]
+fn a_refusal_for_want_of_room_begins_no_ban() {
+    for when_full in [WhenFull::Share, WhenFull::Deny] {
+        let builder = RateLimiter::<IpAddr>::builder(Quota::per_hour(1)).clock(Clock::mock().0);
+        let limiter = builder.max_keys(1).when_full(when_full).build();
+        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
+        let layer = layer.ban_after(1, MINUTE).for_(HOUR).unwrap().build();
+        let mut service = layer.layer(Echo::default());
+        let mut asks = |peer: &str| status(&call(&mut service, from(peer, "/")));
+        // The only place is A's. Of the other keys, a few empty the buckets that all share.
+        assert_eq!(asks(A), 200);
+        let others: Vec<String> = (0..4_000_u32).map(|n| IpAddr::from(n.to_be_bytes()).to_string()).collect();
+        let refused = others.iter().filter(|peer| asks(peer) == 429).count();
+        assert!(refused > 2_000, "{refused}");
+        assert!(others.iter().all(|peer| layer.banned(&ip(peer)).is_none()));
+        assert_eq!((layer.stats().bans, asks(A), layer.stats().bans), (0, 429, 1));
+    }
 }
 
 #[test]

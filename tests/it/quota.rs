@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::{InvalidQuota, Quota, TokenBucket};
+use tollgate::{InvalidQuota, InvalidRule, Quota, Rule, TokenBucket, Window};
 
 use crate::support::{DAY, HOUR, SECOND, Time, cases, ns, panic_of, quotas};
 
@@ -231,5 +231,25 @@ fn a_headroom_of_the_same_rate_is_refused_by_the_name_of_the_quota() {
         let refused = TokenBucket::builder(own).headroom(head.burst(1 << 40)).unwrap_err().to_string();
         let named = "a burst of 1099511627776 at 1000000000 tokens every 1000000000 ns leaves one word";
         assert!(refused.starts_with(named), "{refused}");
+    }
+}
+
+/// A rule is a quota, or a window by the word that says so.
+#[test]
+fn a_rule_is_read_as_what_it_says() {
+    let second = Duration::from_secs(1);
+    for (text, rule, numbers) in [
+        ("100/s burst 200", Rule::from(Quota::per_second(100).burst(200)), (100, second, 200)),
+        ("100/m fixed", Rule::from(Window::per_minute(100)), (100, 60 * second, 100)),
+        ("7/m sliding", Rule::from(Window::per_minute(7).sliding()), (7, 60 * second, 7)),
+        ("7/h weighted", Rule::from(Window::per_hour(7).weighted()), (7, 3_600 * second, 7)),
+    ] {
+        assert_eq!((text.parse(), rule.to_string()), (Ok(rule), text.to_owned()));
+        assert_eq!((rule.tokens(), rule.period(), rule.capacity()), numbers);
+    }
+    for text in ["0/s", "0/s fixed"] {
+        let refused = text.parse::<Rule>().unwrap_err();
+        assert_eq!(matches!(refused, InvalidRule::Window(_)), text.ends_with("fixed"));
+        assert!(refused.to_string().ends_with("of 0 tokens grants nothing: the least is 1"), "{refused}");
     }
 }

@@ -491,6 +491,18 @@ fn a_window_in_shadow_mode_counts_its_refusals() {
 }
 
 #[test]
+fn another_limit_of_a_window_is_checked() {
+    let window = Window::per_minute(10).sliding();
+    assert_eq!(window.with_limit(20).map(|window| window.to_string()), Ok("20/m sliding".into()));
+    assert_eq!(window.with_limit(0), "0/m sliding".parse());
+    assert_eq!(
+        window.with_limit(1_000_000).unwrap_err().to_string(),
+        "a limit of 1000000 leaves 1 sub-windows of 1m, under the bound of 4: tokens would come back up to 1m late. \
+         Say granularity 1m if that is meant, or take Quota::at_most(1000000, 1m)"
+    );
+}
+
+#[test]
 fn a_builder_of_windows_keeps_its_settings() {
     let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).presize(17);
     let text = format!("{:?}", builder.max_keys(19).inline(23).when_full(WhenFull::Allow));

@@ -1,7 +1,7 @@
 // promise: flood
 //! Ten million requests, nearly each of another address, against a layer with bans and an allow
-//! list. Memory stays that of the keys with room. Each ban lasts to its end, no key is banned for the
-//! refusals of others, and no request is exempt that is not on the list.
+//! list. Memory stays that of the keys with room. Each ban lasts to its end. No key is banned for
+//! the refusals of others, and no request is exempt that is not on the list.
 //!
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
