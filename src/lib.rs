@@ -84,6 +84,7 @@ mod bucket;
 mod fault;
 #[cfg(feature = "http")]
 pub mod http;
+mod inflight;
 mod keyed;
 mod limiter;
 pub mod prelude;
@@ -98,6 +99,12 @@ mod word;
 
 pub use bucket::reservation::{Hold, Reservation};
 pub use equivalent::Equivalent;
+pub use inflight::builder::InflightBuilder;
+pub use inflight::controller::{Controller, Share, Verdict};
+pub use inflight::gate::{Flight, Inflight, Overloaded, OwnedFlight};
+pub use inflight::invalid_limit::InvalidLimit;
+pub use inflight::priority::Priority;
+pub use inflight::seen::Seen;
 pub use keyed::key::ToKey;
 pub use keyed::keyspace::Stats;
 pub use keyed::overflow::WhenFull;

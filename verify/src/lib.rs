@@ -12,3 +12,5 @@
 pub mod scenarios;
 
 pub use scenarios::{random, skewed, watchdog};
+
+pub mod closed_loop;

@@ -1,0 +1,195 @@
+//! A limit that adapts: its signals, its controller, and the thread that runs it.
+
+use std::sync::atomic::AtomicU64 as Count;
+use std::time::Duration;
+
+use super::atomic_word::AtomicFlightWord;
+use super::controller::{AnyController, Bounds, Move, PLACE};
+use super::invalid_limit::InvalidLimit;
+use super::seen::Seen;
+use super::signals::{Answered, Baseline, Signals};
+use crate::fault::{Fault, injected};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::time::clock::Clock;
+
+/// The parts of an [`Inflight`] that follows its answers.
+///
+/// No thread waits: a thread that enters or leaves after `next` wins a compare-and-swap on it, and
+/// runs the controller if no other thread still does.
+pub(crate) struct Adapt {
+    pub(crate) clock: Clock,
+    pub(crate) signals: Signals,
+    /// The reading from which on the controller is due, in nanoseconds.
+    next: AtomicU64,
+    control: Mutex<Control>,
+    bounds: Bounds,
+    interval: u64,
+    /// A request that its caller gives up after this time counts as overloaded.
+    target: u64,
+    only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    pub(crate) changes: Changes,
+}
+
+/// Counts of the changes of a limit, by their reason. Relaxed: for people and dashboards.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) rose: Count,
+    pub(crate) fell: Count,
+    pub(crate) in_vain: Count,
+    pub(crate) stalled: Count,
+}
+
+struct Control {
+    controller: AnyController,
+    /// The limit in sixteenths.
+    exact: u64,
+    since: Baseline,
+}
+
+/// The numbers of an [`Adapt`].
+pub(crate) struct AdaptOptions {
+    pub(crate) clock: Clock,
+    pub(crate) controller: AnyController,
+    pub(crate) floor: u32,
+    pub(crate) ceiling: u32,
+    pub(crate) start: u32,
+    pub(crate) interval: u64,
+    pub(crate) target: u64,
+    pub(crate) only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl Adapt {
+    pub(crate) fn new(options: AdaptOptions) -> Adapt {
+        let AdaptOptions { clock, controller, floor, ceiling, start, interval, target, only_while } = options;
+        let now = clock.nanos();
+        let signals = Signals::new(now);
+        let since = signals.baseline(now);
+        let places = |limit: u32| u64::from(limit) * PLACE;
+        Adapt {
+            clock,
+            signals,
+            next: AtomicU64::new(now.saturating_add(interval)),
+            control: Mutex::new(Control { controller, exact: places(start), since }),
+            bounds: Bounds { floor: places(floor), ceiling: places(ceiling) },
+            interval,
+            target,
+            only_while,
+            changes: Changes::default(),
+        }
+    }
+
+    /// Reads the clock, and runs the controller if it is due.
+    #[inline]
+    pub(crate) fn tick(&self, word: &AtomicFlightWord) -> u64 {
+        let now = self.clock.nanos();
+        if now >= self.next.load(Ordering::Relaxed) {
+            self.run(word, now);
+        }
+        now
+    }
+
+    /// Notes the outcome of a request that was admitted at a reading.
+    #[inline]
+    pub(crate) fn note(&self, word: &AtomicFlightWord, start: u64, answer: Option<Answered>) {
+        let now = self.tick(word);
+        let latency = now.saturating_sub(start);
+        let is_sample = self.signals.is_sample(start) || injected(Fault::OldSamples);
+        match answer {
+            Some(Answered::InTime) if is_sample => self.signals.latencies.note(latency),
+            Some(Answered::Overloaded) if is_sample => add(&self.signals.overloaded),
+            Some(Answered::Failed) => add(&self.signals.failed),
+            None if is_sample && latency > self.target => add(&self.signals.overloaded),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn run(&self, word: &AtomicFlightWord, now: u64) {
+        let due = self.next.load(Ordering::Relaxed);
+        if injected(Fault::TwoControllers) {
+            if let Ok(mut control) = self.control.lock() {
+                self.decide(word, &mut control, now);
+            }
+            self.next.store(now.saturating_add(self.interval), Ordering::Relaxed);
+            return;
+        }
+        let after = now.saturating_add(self.interval);
+        let won = now >= due
+            && self.next.compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if won && let Ok(mut control) = self.control.try_lock() {
+            let waits = self.decide(word, &mut control, now);
+            if waits {
+                // The window goes on: look again soon.
+                self.next.store(now.saturating_add(self.interval / 8), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Runs the controller on the window. Returns whether the window goes on.
+    fn decide(&self, word: &AtomicFlightWord, control: &mut Control, now: u64) -> bool {
+        let Control { controller, exact, since } = control;
+        let seen = self.signals.seen(since, now);
+        let before = *exact;
+        let next = match controller.next(&seen, before, self.bounds) {
+            Move::Wait => return true,
+            Move::Stay => before,
+            Move::To(wanted) => self.bounds.next(before, wanted),
+            Move::Back(to) => {
+                add_to(&self.changes.in_vain);
+                to.clamp(self.bounds.floor, self.bounds.ceiling)
+            }
+        };
+        let vetoed = next < before && self.only_while.as_ref().is_some_and(|holds| !holds());
+        if next == before || vetoed {
+            *since = self.signals.begin(now, word.load().count());
+            return false;
+        }
+        self.count(&seen, before, next);
+        self.put(word, control, next);
+        false
+    }
+
+    fn count(&self, seen: &Seen, before: u64, next: u64) {
+        add_to(match (next > before, seen.samples()) {
+            (true, _) => &self.changes.rose,
+            (false, 0) => &self.changes.stalled,
+            (false, _) => &self.changes.fell,
+        });
+    }
+
+    /// Puts a limit in force, and begins a window of the requests that it admits.
+    fn put(&self, word: &AtomicFlightWord, control: &mut Control, exact: u64) {
+        control.exact = exact;
+        // At most the ceiling, a `u32`.
+        word.put_limit((exact / PLACE) as u32);
+        let now = self.clock.nanos();
+        self.signals.changed.store(now, Ordering::Relaxed);
+        control.since = self.signals.begin(now, word.load().count());
+    }
+
+    pub(crate) fn set(&self, word: &AtomicFlightWord, limit: u32) -> Result<(), InvalidLimit> {
+        let Bounds { floor, ceiling } = self.bounds;
+        InvalidLimit::check("a limit", limit, ((floor / PLACE).into(), (ceiling / PLACE).into()))?;
+        if let Ok(mut control) = self.control.lock() {
+            self.put(word, &mut control, u64::from(limit) * PLACE);
+        }
+        Ok(())
+    }
+
+    /// Returns the target in force.
+    pub(crate) fn target(&self) -> Duration {
+        let of = |control: &Control| match &control.controller {
+            AnyController::Target(target) => target.target,
+            AnyController::Custom { .. } => self.target,
+        };
+        Duration::from_nanos(self.control.lock().map_or(self.target, |control| of(&control)))
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn add_to(counter: &Count) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,167 @@
+//! The builder of a limit that adapts.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::adapt::{Adapt, AdaptOptions};
+use super::atomic_word::AtomicFlightWord;
+use super::controller::{AnyController, Controller, TargetController, TargetRule};
+use super::gate::Inflight;
+use super::invalid_limit::InvalidLimit;
+use crate::time::clock::{Clock, nanos_of};
+
+/// A builder of an [`Inflight`] that adapts, from [`Inflight::adaptive`].
+#[must_use = "a builder is no limit: `.build()` makes one"]
+pub struct InflightBuilder {
+    target: Duration,
+    ceiling: u32,
+    floor: u32,
+    start: Option<u32>,
+    interval: Duration,
+    permille: u16,
+    slack: u64,
+    clock: Clock,
+    controller: Option<Box<dyn Controller>>,
+    only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl Inflight {
+    /// Begins a limit that follows the latency of the answers: nine tenths are answered within
+    /// `target`.
+    ///
+    /// A good target is two to three times the slow tenth of a calm server. The limit is never above
+    /// `ceiling`. It is decided four times a second, by a thread that enters or leaves.
+    ///
+    /// * Slower than the target: the limit becomes the requests in flight times `target / slow`
+    ///   (Little's law, J. D. C. Little, 1961, <https://doi.org/10.1287/opre.9.3.383>), between a
+    ///   half and 7/8 of them.
+    /// * In time, and requests were refused, or four fifths of the limit were used: it rises by up
+    ///   to an eighth, and one.
+    /// * A quarter as many in flight, and no faster: it goes back, and a longer target is in force
+    ///   for a while, as requests in flight are not what makes it slow.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Inflight;
+    ///
+    /// let upstream = Inflight::adaptive(Duration::from_millis(300), 1_000).build()?;
+    /// if let Ok(flight) = upstream.try_enter() {
+    ///     // Send the request, and wait for its answer.
+    ///     flight.answered();
+    /// }
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn adaptive(target: Duration, ceiling: u32) -> InflightBuilder {
+        InflightBuilder {
+            target,
+            ceiling,
+            floor: 1,
+            start: None,
+            interval: Duration::from_millis(250),
+            permille: 900,
+            slack: 2,
+            clock: Clock::default(),
+            controller: None,
+            only_while: None,
+        }
+    }
+
+    /// Returns the target in force: the one that was asked for, or a longer one for a while. `None`
+    /// if the limit is fixed.
+    #[must_use]
+    pub fn target(&self) -> Option<Duration> {
+        self.adapt.as_ref().map(|adapt| adapt.target())
+    }
+}
+
+impl InflightBuilder {
+    /// Sets the least limit, 1 by default.
+    pub fn floor(self, floor: u32) -> Self {
+        InflightBuilder { floor, ..self }
+    }
+
+    /// Sets the first limit: by default 20, within the bounds.
+    pub fn start(self, start: u32) -> Self {
+        InflightBuilder { start: Some(start), ..self }
+    }
+
+    /// Sets the time between two decisions, 250 ms by default.
+    pub fn interval(self, interval: Duration) -> Self {
+        InflightBuilder { interval, ..self }
+    }
+
+    /// Sets the share of the answers that the target is for, in thousandths: 900 by default.
+    pub fn permille(self, permille: u16) -> Self {
+        InflightBuilder { permille, ..self }
+    }
+
+    /// Sets the longest target that may come in force, in multiples of the target: 2 by default.
+    pub fn slack(self, slack: u32) -> Self {
+        InflightBuilder { slack: slack.into(), ..self }
+    }
+
+    /// Sets the clock; by default the [processor's counter](Clock::new).
+    pub fn clock(self, clock: Clock) -> Self {
+        InflightBuilder { clock, ..self }
+    }
+
+    /// Decides by another controller. The target then tells only which requests that are given up
+    /// count as overloaded.
+    pub fn controller(self, controller: impl Controller + 'static) -> Self {
+        InflightBuilder { controller: Some(Box::new(controller)), ..self }
+    }
+
+    /// Lets the limit fall only while a condition holds, such as that the processor is busy. It is
+    /// asked before a fall, at most once an interval.
+    pub fn only_while(self, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        InflightBuilder { only_while: Some(Box::new(holds)), ..self }
+    }
+
+    /// Builds the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] names the number that is out of its bounds.
+    pub fn build(self) -> Result<Inflight, InvalidLimit> {
+        let InflightBuilder { target, ceiling, floor, start, interval, permille, slack, .. } = self;
+        let most = u128::from(u32::MAX);
+        InvalidLimit::check("a ceiling", ceiling, (1, most))?;
+        InvalidLimit::check("a floor", floor, (1, ceiling.into()))?;
+        let start = start.unwrap_or(20.clamp(floor, ceiling));
+        InvalidLimit::check("a first limit", start, (floor.into(), ceiling.into()))?;
+        // A minute in nanoseconds: the histogram's last bucket ends above.
+        const MINUTE: u128 = 60_000_000_000;
+        InvalidLimit::check("a target in ns", target.as_nanos(), (1_000, MINUTE))?;
+        InvalidLimit::check("an interval in ns", interval.as_nanos(), (1_000_000, MINUTE))?;
+        InvalidLimit::check("a share in thousandths", permille, (1, 999))?;
+        InvalidLimit::check("a slack", slack, (1, 1_000))?;
+        let (target, interval) = (nanos_of(target), nanos_of(interval));
+        let rule = TargetRule { target, interval, permille, slack };
+        let controller = match self.controller {
+            Some(controller) => AnyController::Custom { controller, before: 0 },
+            None => AnyController::Target(TargetController::new(rule)),
+        };
+        let adapt = Adapt::new(AdaptOptions {
+            clock: self.clock,
+            controller,
+            floor,
+            ceiling,
+            start,
+            interval,
+            target,
+            only_while: self.only_while,
+        });
+        Ok(Inflight { word: AtomicFlightWord::new(start), adapt: Some(Box::new(adapt)) })
+    }
+}
+
+impl fmt::Debug for InflightBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InflightBuilder")
+            .field("target", &self.target)
+            .field("ceiling", &self.ceiling)
+            .finish_non_exhaustive()
+    }
+}

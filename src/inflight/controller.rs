@@ -1,0 +1,270 @@
+//! Controllers: the next limit from a window of requests. Pure, in integers.
+
+use std::fmt;
+
+use super::seen::Seen;
+
+/// A share of a ceiling, in units of 2^-32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(pub(crate) u64);
+
+impl Share {
+    /// All of the ceiling.
+    pub const ALL: Share = Share(1 << 32);
+    /// Half of it.
+    pub const HALF: Share = Share(1 << 31);
+    /// A quarter of it.
+    pub const QUARTER: Share = Share(1 << 30);
+
+    /// Returns `of` parts of `all`, rounded down; all of the ceiling if `of` is larger.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `all` is 0.
+    #[must_use]
+    pub const fn new(of: u32, all: u32) -> Share {
+        assert!(all > 0, "a share of 0 parts");
+        if of >= all { Share::ALL } else { Share(((of as u64) << 32) / all as u64) }
+    }
+
+    /// Returns this share of a number, rounded down.
+    #[must_use]
+    pub const fn of(self, ceiling: u64) -> u64 {
+        // The share is at most 2^32 / 2^32, so the result is at most the ceiling.
+        ((ceiling as u128 * self.0 as u128) >> 32) as u64
+    }
+}
+
+/// The decision of a [`Controller`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There are too few samples: the window goes on.
+    Wait,
+    /// The limit stays, and the next window begins.
+    Stay,
+    /// The limit changes.
+    Set(Share),
+    /// The limit goes back to that before the latest falls, which did not help.
+    Return,
+}
+
+/// A rule for a limit: decides on the limit once an interval.
+///
+/// Whatever it decides, the limit stays within its floor and its ceiling. In an interval it falls by
+/// half at most, and rises by an eighth and one at most, but for [`Verdict::Return`].
+///
+/// # Examples
+///
+/// A quarter of the ceiling while more than 5 in 100 requests fail, or one in 100 takes longer than
+/// two seconds:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Controller, Seen, Share, Verdict};
+///
+/// struct Steps;
+///
+/// impl Controller for Steps {
+///     fn next(&mut self, seen: &Seen, _: Share) -> Verdict {
+///         let Some(slow) = seen.quantile(990) else { return Verdict::Wait };
+///         let many = |permille| seen.failed() * 1_000 > (seen.samples() + seen.failed()) * permille;
+///         Verdict::Set(if many(50) || slow > Duration::from_secs(2) {
+///             Share::QUARTER
+///         } else if many(10) || slow > Duration::from_millis(500) {
+///             Share::HALF
+///         } else {
+///             Share::ALL
+///         })
+///     }
+/// }
+///
+/// assert_eq!(Steps.next(&Seen::nothing(), Share::ALL), Verdict::Wait);
+/// ```
+pub trait Controller: Send {
+    /// Returns the decision after a window, under the limit `now`.
+    fn next(&mut self, seen: &Seen, now: Share) -> Verdict;
+}
+
+/// The next limit in sixteenths, or none: the form in which the harness sees all controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    Wait,
+    Stay,
+    To(u64),
+    /// Back to a limit from which falling did not help.
+    Back(u64),
+}
+
+/// Sixteenths of a place: a small limit moves by less than one.
+pub(crate) const PLACE: u64 = 16;
+
+/// Floor and ceiling of a limit, in sixteenths.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) floor: u64,
+    pub(crate) ceiling: u64,
+}
+
+impl Bounds {
+    fn clamp(self, limit: u64) -> u64 {
+        limit.clamp(self.floor, self.ceiling)
+    }
+
+    /// Returns the limit that follows `now`: the promise that no controller can break.
+    pub(crate) fn next(self, now: u64, wanted: u64) -> u64 {
+        let (least, most) = (now.div_ceil(2), now + now / 8 + PLACE);
+        self.clamp(wanted.clamp(least, most))
+    }
+}
+
+/// The objective of the controller of an [`Inflight`](super::Inflight), and its state: the slow
+/// tenth of the samples is answered within the target.
+#[derive(Clone, Debug)]
+pub(crate) struct TargetController {
+    pub(crate) rule: TargetRule,
+    /// The target in force, in nanoseconds: the one that was asked for, or a longer one for a while.
+    pub(crate) target: u64,
+    /// The time for which the next longer target holds, and the time at which this one ends.
+    hold: u64,
+    until: u64,
+    /// The limit and the slow tenth at the first of the falls that follow each other.
+    fall: Option<(u64, u64)>,
+}
+
+/// The numbers of a [`TargetController`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TargetRule {
+    /// Nanoseconds.
+    pub(crate) target: u64,
+    pub(crate) interval: u64,
+    /// The share of the samples that the target is for, in thousandths.
+    pub(crate) permille: u16,
+    /// The longest target that may come in force, in multiples of the one that was asked for.
+    pub(crate) slack: u64,
+}
+
+/// The samples that a decision needs, and those that are enough if more than half are slow.
+const SAMPLES: u64 = 32;
+const EARLY_SAMPLES: u64 = 4;
+const SECOND: u64 = 1_000_000_000;
+const MIN_HOLD: u64 = 15 * SECOND;
+const MAX_HOLD: u64 = 240 * SECOND;
+
+impl TargetController {
+    pub(crate) fn new(rule: TargetRule) -> TargetController {
+        TargetController { rule, target: rule.target, hold: MIN_HOLD, until: u64::MAX, fall: None }
+    }
+
+    /// Returns the decision on a limit in sixteenths.
+    pub(crate) fn next(&mut self, seen: &Seen, limit: u64, bounds: Bounds) -> Move {
+        let TargetRule { target: asked, interval, permille, slack } = self.rule;
+        if seen.now >= self.until {
+            // One more try for the target that was asked for.
+            (self.target, self.until) = (asked, u64::MAX);
+        }
+        let (samples, slower) = (seen.samples(), seen.slower_than(self.target));
+        if samples < SAMPLES && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
+            // Full, and not one answer for four targets: that is a breach.
+            let patience = self.target.saturating_mul(4).saturating_add(interval);
+            let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
+            return if stalled { Move::To(limit / 2) } else { Move::Wait };
+        }
+        let Some(slow) = seen.nanos_at(permille) else { return Move::Wait };
+        if slow <= self.target {
+            self.rise(seen, limit, slow, asked)
+        } else {
+            self.lower(seen, limit, slow, asked, slack, bounds)
+        }
+    }
+
+    fn rise(&mut self, seen: &Seen, limit: u64, slow: u64, asked: u64) -> Move {
+        if self.fall.is_some_and(|(from, _)| limit >= from) {
+            self.fall = None;
+        }
+        if u128::from(slow) * 4 <= u128::from(asked) * 3 {
+            (self.target, self.hold, self.until) = (asked, MIN_HOLD, u64::MAX);
+        }
+        // Four fifths of the limit.
+        let near = u64::from(seen.peak) * PLACE * 5 >= limit * 4;
+        if !seen.refused && !near {
+            return Move::Stay;
+        }
+        Move::To(scaled(limit, ratio(self.target, slow).min(256 * 9 / 8)) + PLACE)
+    }
+
+    fn lower(&mut self, seen: &Seen, limit: u64, slow: u64, asked: u64, slack: u64, bounds: Bounds) -> Move {
+        let was = limit.min(u64::from(seen.peak.max(1)) * PLACE);
+        match self.fall {
+            None => self.fall = Some((was, slow)),
+            Some((from, at)) if was * 4 <= from || limit <= bounds.floor => {
+                if slow < u64::MAX && u128::from(slow) * 4 >= u128::from(at) * 3 {
+                    // A quarter as many in flight, and no faster: the fall was in vain.
+                    let most = asked.saturating_mul(slack);
+                    self.target = slow.saturating_add(slow / 4).min(most);
+                    self.until = seen.now.saturating_add(self.hold);
+                    self.hold = (self.hold * 2).min(MAX_HOLD);
+                    self.fall = None;
+                    return Move::Back(from + PLACE);
+                }
+                self.fall = Some((was, slow));
+            }
+            Some(_) => {}
+        }
+        Move::To(scaled(was, ratio(self.target, slow).clamp(128, 224)))
+    }
+}
+
+/// Returns `target / slow` in 256ths.
+fn ratio(target: u64, slow: u64) -> u64 {
+    // At most 2^64 / 1 * 2^8.
+    u64::try_from(u128::from(target) * 256 / u128::from(slow.max(1))).unwrap_or(u64::MAX)
+}
+
+/// Returns a limit times a ratio in 256ths, at most 288. A limit is below 2^36.
+fn scaled(limit: u64, ratio: u64) -> u64 {
+    limit * ratio / 256
+}
+
+/// The controller of a limit.
+pub(crate) enum AnyController {
+    Target(TargetController),
+    Custom {
+        controller: Box<dyn Controller>,
+        /// The limit before the latest falls.
+        before: u64,
+    },
+}
+
+impl AnyController {
+    pub(crate) fn next(&mut self, seen: &Seen, limit: u64, bounds: Bounds) -> Move {
+        match self {
+            AnyController::Target(target) => target.next(seen, limit, bounds),
+            AnyController::Custom { controller, before } => {
+                // At most 2^32, as a limit is at most the ceiling.
+                let share = (u128::from(limit) << 32).div_ceil(u128::from(bounds.ceiling)) as u64;
+                *before = limit.max(*before);
+                match controller.next(seen, Share(share)) {
+                    Verdict::Wait => Move::Wait,
+                    Verdict::Stay => Move::Stay,
+                    Verdict::Return => Move::Back(*before),
+                    Verdict::Set(share) => {
+                        let wanted = share.of(bounds.ceiling);
+                        if wanted > limit {
+                            *before = 0;
+                        }
+                        Move::To(wanted)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for AnyController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnyController::Target(target) => target.fmt(f),
+            AnyController::Custom { .. } => f.write_str("a controller"),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The limit on requests in flight: its word, and the requests that hold a place.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use super::adapt::Adapt;
+use super::atomic_word::AtomicFlightWord;
+use super::invalid_limit::InvalidLimit;
+use super::priority::Priority;
+use super::signals::Answered;
+use crate::fault::{Fault, injected};
+use crate::sync::const_fn;
+
+/// A limit on the requests in flight: fixed, or one that follows the latency of the answers.
+///
+/// The limit and the count are one atomic word. A request takes a place by one compare-and-swap,
+/// holds it as a [`Flight`], and leaves when that is dropped. A refusal changes no count.
+///
+/// **The law.** At each admission the count is at most the limit, both as of that instant. A lower
+/// limit ends no request: the count falls as requests leave.
+///
+/// A limit is [`fixed`](Inflight::fixed), or [adapts](Inflight::adaptive) to a target: nine tenths
+/// of the requests are answered within it.
+///
+/// # Orderings
+///
+/// A request that takes a place sees all that a request did before it left (`Acquire` of the
+/// compare-and-swap, `Release` of the subtraction on the same word; checked by
+/// `a_place_hands_over_its_work` in `src/tests/models/inflight.rs`). The signals of the controller
+/// are relaxed.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Inflight;
+///
+/// static UPLOADS: Inflight = Inflight::fixed(2);
+///
+/// let first = UPLOADS.try_enter().unwrap();
+/// let second = UPLOADS.try_enter().unwrap();
+/// assert_eq!(UPLOADS.try_enter().unwrap_err().to_string(), "2 requests are in flight, and the limit is 2");
+/// drop(first);
+/// assert!(UPLOADS.try_enter().is_ok());
+/// # drop(second);
+/// ```
+pub struct Inflight {
+    pub(crate) word: AtomicFlightWord,
+    pub(crate) adapt: Option<Box<Adapt>>,
+}
+
+impl Inflight {
+    const_fn! {
+        /// Returns a limit that stays until it is [set](Inflight::set_limit).
+        ///
+        /// # Panics
+        ///
+        /// Panics if the limit is 0; in a constant that is an error at compile time.
+        #[must_use]
+        pub const fn fixed(limit: u32) -> Inflight {
+            assert!(limit > 0, "a limit of 0 requests in flight admits none");
+            Inflight { word: AtomicFlightWord::new(limit), adapt: None }
+        }
+    }
+
+    /// Takes a place for a request of [`Priority::Default`].
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if its share of the limit is used up.
+    #[inline]
+    pub fn try_enter(&self) -> Result<Flight<'_>, Overloaded> {
+        self.try_enter_as(Priority::Default)
+    }
+
+    /// Takes a place for a request of a priority.
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if its share of the limit is used up.
+    #[inline]
+    pub fn try_enter_as(&self, priority: Priority) -> Result<Flight<'_>, Overloaded> {
+        self.admit(priority).map(|start| Flight { inflight: self, start, answer: None })
+    }
+
+    /// Takes a place that a task can own.
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if its share of the limit is used up.
+    pub fn try_enter_owned(self: &Arc<Self>, priority: Priority) -> Result<OwnedFlight, Overloaded> {
+        let start = self.admit(priority)?;
+        Ok(OwnedFlight { inflight: self.clone(), start, answer: None })
+    }
+
+    /// Takes a place, and returns the reading of the clock, or 0 where the limit is fixed.
+    #[inline]
+    fn admit(&self, priority: Priority) -> Result<u64, Overloaded> {
+        let start = match &self.adapt {
+            None => 0,
+            Some(adapt) => adapt.tick(&self.word),
+        };
+        match self.word.enter(priority.share()) {
+            Ok(count) => {
+                if let Some(adapt) = &self.adapt {
+                    adapt.signals.note_peak(count);
+                }
+                Ok(start)
+            }
+            Err(word) => {
+                if let Some(adapt) = &self.adapt {
+                    adapt.signals.note_refused();
+                }
+                Err(Overloaded { limit: word.limit(), in_flight: word.count() })
+            }
+        }
+    }
+
+    #[inline]
+    fn leave(&self, start: u64, answer: Option<Answered>) {
+        if !injected(Fault::LeakOnDrop) || answer.is_some() {
+            self.word.leave();
+        }
+        if let Some(adapt) = &self.adapt {
+            adapt.note(&self.word, start, answer);
+        }
+    }
+
+    /// Sets the limit, within the bounds of a limit that adapts. Requests in flight stay.
+    ///
+    /// A limit that adapts goes on from there.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the limit is 0, or outside of the bounds.
+    pub fn set_limit(&self, limit: u32) -> Result<(), InvalidLimit> {
+        match &self.adapt {
+            None => {
+                InvalidLimit::check("a limit", limit, (1, u32::MAX.into()))?;
+                self.word.put_limit(limit);
+                Ok(())
+            }
+            Some(adapt) => adapt.set(&self.word, limit),
+        }
+    }
+
+    /// Returns the limit.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.word.load().limit()
+    }
+
+    /// Returns the number of requests in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.word.load().count()
+    }
+}
+
+impl fmt::Debug for Inflight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word.load();
+        f.debug_struct("Inflight")
+            .field("limit", &word.limit())
+            .field("in_flight", &word.count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Declares a place: a guard that leaves when it is dropped.
+macro_rules! flight {
+    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)?, $inflight:ty) => {
+        $(#[$doc])*
+        #[must_use = "a flight that is dropped leaves"]
+        pub struct $name $(<$life>)? {
+            inflight: $inflight,
+            start: u64,
+            answer: Option<Answered>,
+        }
+
+        impl $(<$life>)? $name $(<$life>)? {
+            /// Leaves after an answer: its latency is a sample.
+            pub fn answered(mut self) {
+                self.answer = Some(Answered::InTime);
+            }
+
+            /// Leaves after a failure for want of capacity, such as a timeout, a refused connection,
+            /// or 503: a sample that is as slow as can be.
+            pub fn overloaded(mut self) {
+                self.answer = Some(Answered::Overloaded);
+            }
+
+            /// Leaves after another failure, such as 500, which is no sample: a fast error does not
+            /// raise the limit.
+            pub fn failed(mut self) {
+                self.answer = Some(Answered::Failed);
+            }
+        }
+
+        impl $(<$life>)? Drop for $name $(<$life>)? {
+            fn drop(&mut self) {
+                self.inflight.leave(self.start, self.answer);
+            }
+        }
+
+        impl $(<$life>)? fmt::Debug for $name $(<$life>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+flight! {
+    /// The place of a request in flight, from [`Inflight::try_enter`].
+    ///
+    /// Dropped without a word, it leaves as a request that its caller gave up: as
+    /// [`overloaded`](Flight::overloaded) if it took longer than the target, else as no sample. A
+    /// place that is forgotten by [`mem::forget`](std::mem::forget) is never free again.
+    Flight<'a>, &'a Inflight
+}
+
+flight! {
+    /// A [`Flight`] that owns its limit, for a task; from [`Inflight::try_enter_owned`].
+    OwnedFlight, Arc<Inflight>
+}
+
+/// A request that found no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Overloaded {
+    limit: u32,
+    in_flight: u32,
+}
+
+impl Overloaded {
+    /// Returns the limit, of which the request's priority has a share.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns the number of requests in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+}
+
+impl Error for Overloaded {}
+
+impl fmt::Display for Overloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} requests are in flight, and the limit is {}", self.in_flight, self.limit)
+    }
+}

@@ -1,0 +1,136 @@
+//! A histogram of latencies that threads add to without a lock.
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// Buckets to an octave, as a power of two: the width of a bucket is 1/8 of its octave.
+const SUB_BITS: u32 = 3;
+/// The shortest latency of a bucket of its own is 2^10 ns, about a microsecond.
+const FIRST_BIT: u32 = 10;
+/// Octaves from 2^10 to 2^36 ns, about 69 s. A longer latency is in the last bucket.
+const OCTAVES: u32 = 26;
+pub(crate) const BUCKETS: usize = (OCTAVES << SUB_BITS) as usize;
+
+/// LatencyCounts of latencies by bucket. They only grow: a window is the difference of two looks, so none
+/// is lost between them, and several readers need no agreement.
+///
+/// Relaxed: a count alone has a meaning, and it orders no other memory.
+pub(crate) struct Histogram {
+    counts: [AtomicU32; BUCKETS],
+}
+
+/// The counts of a histogram at a moment, modulo 2^32, or their growth.
+#[derive(Clone)]
+pub(crate) struct LatencyCounts(pub(crate) [u32; BUCKETS]);
+
+impl Histogram {
+    pub(crate) fn new() -> Histogram {
+        Histogram { counts: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+
+    /// LatencyCounts a latency.
+    #[inline]
+    pub(crate) fn note(&self, nanos: u64) {
+        self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn look(&self) -> LatencyCounts {
+        LatencyCounts(std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed)))
+    }
+}
+
+#[inline]
+fn bucket_of(nanos: u64) -> usize {
+    let nanos = nanos.clamp(1 << FIRST_BIT, (1 << (FIRST_BIT + OCTAVES)) - 1);
+    let octave = nanos.ilog2();
+    let sub = (nanos >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
+    // Below `BUCKETS`, by the clamp.
+    (((octave - FIRST_BIT) << SUB_BITS) + sub as u32) as usize
+}
+
+/// Returns the shortest latency of a bucket, in nanoseconds. That of `BUCKETS` is the end.
+pub(crate) const fn begin_of(bucket: usize) -> u64 {
+    let (octave, sub) = ((bucket >> SUB_BITS) as u32, (bucket & ((1 << SUB_BITS) - 1)) as u64);
+    (sub + (1 << SUB_BITS)) << (octave + FIRST_BIT - SUB_BITS)
+}
+
+impl LatencyCounts {
+    pub(crate) const NONE: LatencyCounts = LatencyCounts([0; BUCKETS]);
+
+    /// Returns the growth since an earlier look.
+    pub(crate) fn since(&self, before: &LatencyCounts) -> LatencyCounts {
+        LatencyCounts(std::array::from_fn(|bucket| self.0[bucket].wrapping_sub(before.0[bucket])))
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// Returns the latency that `rank` of the counted ones do not exceed, interpolated in its
+    /// bucket; `None` if there are fewer.
+    pub(crate) fn at_rank(&self, rank: u64) -> Option<u64> {
+        let mut before = 0;
+        for (bucket, count) in self.0.iter().enumerate() {
+            let count = u64::from(*count);
+            if before + count >= rank.max(1) {
+                let (begin, width) = (begin_of(bucket), begin_of(bucket + 1) - begin_of(bucket));
+                // At most the width times the count: below 2^34 * 2^32, so a u128.
+                let part = u128::from(width) * u128::from(rank.max(1) - before) / u128::from(count);
+                return Some(begin + part as u64);
+            }
+            before += count;
+        }
+        None
+    }
+
+    /// Returns the number of latencies in the buckets above `nanos`.
+    pub(crate) fn above(&self, nanos: u64) -> u64 {
+        self.0[bucket_of(nanos) + 1..].iter().map(|count| u64::from(*count)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        for bucket in 0..BUCKETS {
+            let (begin, end) = (begin_of(bucket), begin_of(bucket + 1));
+            assert_eq!((bucket_of(begin), bucket_of(end - 1)), (bucket, bucket));
+            assert!((end - begin) * 8 <= begin, "{bucket}: {begin} to {end}");
+        }
+        assert_eq!(begin_of(0), 1 << 10);
+        assert_eq!(begin_of(BUCKETS), 1 << 36);
+        assert_eq!((bucket_of(0), bucket_of(u64::MAX)), (0, BUCKETS - 1));
+    }
+
+    #[test]
+    fn a_quantile_is_off_by_an_eighth_at_most() {
+        let (histogram, mut all) = (Histogram::new(), Vec::new());
+        let mut random = 1_u64;
+        for _ in 0..10_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let nanos = (1 << 10) + (random >> 30);
+            histogram.note(nanos);
+            all.push(nanos);
+        }
+        all.sort_unstable();
+        let counts = histogram.look();
+        assert_eq!(counts.total(), 10_000);
+        for rank in [1, 10, 500, 5_000, 9_000, 9_900, 10_000] {
+            let (exact, read) = (all[rank - 1], counts.at_rank(rank as u64).unwrap());
+            assert!(exact.abs_diff(read) * 8 <= exact, "{rank}: {exact} {read}");
+        }
+        assert_eq!(counts.at_rank(10_001), None);
+        assert_eq!(counts.since(&counts).total(), 0);
+    }
+
+    #[test]
+    fn a_window_is_a_difference_also_where_a_count_wraps() {
+        let mut before = LatencyCounts::NONE;
+        before.0[7] = u32::MAX - 1;
+        let mut now = before.clone();
+        now.0[7] = now.0[7].wrapping_add(5);
+        assert_eq!(now.since(&before).total(), 5);
+    }
+}

@@ -1,0 +1,13 @@
+//! A limit on the requests in flight, which may follow the latency of the answers.
+
+mod adapt;
+mod atomic_word;
+pub(crate) mod builder;
+pub(crate) mod controller;
+pub(crate) mod gate;
+mod histogram;
+pub(crate) mod invalid_limit;
+pub(crate) mod priority;
+pub(crate) mod seen;
+mod signals;
+mod word;

@@ -1,0 +1,104 @@
+//! The view of a controller: a window of requests.
+
+use std::time::Duration;
+
+use super::histogram::LatencyCounts;
+
+/// The requests of a window, for a [`Controller`](super::Controller).
+///
+/// A request is a sample if it was admitted since the limit last changed: a request that was
+/// admitted under an earlier limit says nothing about the present one.
+#[derive(Clone)]
+pub struct Seen {
+    /// Latencies of the answered samples.
+    pub(crate) answered: LatencyCounts,
+    pub(crate) overloaded: u64,
+    pub(crate) failed: u64,
+    pub(crate) refused: bool,
+    pub(crate) peak: u32,
+    /// Nanoseconds since the window began, and since the limit last changed.
+    pub(crate) window: u64,
+    pub(crate) unchanged: u64,
+    /// The reading of the clock, in nanoseconds.
+    pub(crate) now: u64,
+}
+
+impl Seen {
+    /// A window without requests, for tests of controllers.
+    #[must_use]
+    pub fn nothing() -> Seen {
+        Seen {
+            answered: LatencyCounts::NONE,
+            overloaded: 0,
+            failed: 0,
+            refused: false,
+            peak: 0,
+            window: 0,
+            unchanged: 0,
+            now: 0,
+        }
+    }
+
+    /// Returns the number of samples: answered requests, and those that were overloaded.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.answered() + self.overloaded
+    }
+
+    /// Returns the number of samples that were answered.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        self.answered.total()
+    }
+
+    /// Returns the number of samples that failed for want of capacity: these are as slow as can be.
+    #[must_use]
+    pub fn overloaded(&self) -> u64 {
+        self.overloaded
+    }
+
+    /// Returns the number of requests that failed for another reason. They are no samples.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// Returns whether a request was refused.
+    #[must_use]
+    pub fn refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Returns the most requests in flight at a time.
+    #[must_use]
+    pub fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Returns the length of the window.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        Duration::from_nanos(self.window)
+    }
+
+    /// Returns the latency that a share of the samples, in thousandths, does not exceed.
+    ///
+    /// It is off by an eighth at most, and [`Duration::MAX`] where the share reaches into the
+    /// overloaded samples. `None` without samples.
+    #[must_use]
+    pub fn quantile(&self, permille: u16) -> Option<Duration> {
+        let slow = self.nanos_at(permille)?;
+        Some(if slow == u64::MAX { Duration::MAX } else { Duration::from_nanos(slow) })
+    }
+
+    pub(crate) fn nanos_at(&self, permille: u16) -> Option<u64> {
+        let samples = self.samples();
+        let rank = (u128::from(samples) * u128::from(permille.min(1_000)) / 1_000) as u64 + 1;
+        (samples > 0).then(|| self.answered.at_rank(rank.min(samples)).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the samples that took longer than a time, up to an eighth of it.
+    pub(crate) fn slower_than(&self, nanos: u64) -> u64 {
+        self.answered.above(nanos) + self.overloaded
+    }
+}

@@ -1,0 +1,435 @@
+//! A proxy with a limit in front of a server that queues, simulated on the mock clock over the
+//! crate's own [`Inflight`].
+//!
+//! The server has workers and one queue in order of arrival. A request holds a worker for its
+//! service time, which is log-normal with a mean of 50 ms, and then takes some time more on its way
+//! back. A user gives up after a second. The server does not know of that, and does the work all the
+//! same. An answer within that second is good. Between 60 s and 120 s something is different.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::{Clock, Inflight, InflightBuilder, MockClock, OwnedFlight, Priority};
+
+const SECOND: u64 = 1_000_000_000;
+const DEADLINE: u64 = SECOND;
+const WORKERS: f64 = 32.0;
+const MEAN: f64 = 0.050;
+const SIGMA: f64 = 0.5;
+/// Requests a second that the server can answer.
+const CAPACITY: f64 = WORKERS / MEAN;
+const END: u64 = 180;
+/// Places of the server's queue.
+const QUEUE: usize = 10_000;
+
+/// A disturbance between 60 s and `until`.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// The name.
+    pub name: &'static str,
+    /// The load before and after, as a share of the capacity.
+    pub load: f64,
+    /// The load during the disturbance.
+    pub during: f64,
+    /// The share of the workers that are left.
+    pub workers: f64,
+    /// The factor by which service is slower.
+    pub slow: f64,
+    /// Seconds that an answer takes more on its way.
+    pub extra: f64,
+    /// The share of answers that are errors.
+    pub errors: f64,
+    /// Retries of a refused or late request.
+    pub retries: u32,
+    /// The end of the disturbance.
+    pub until: u64,
+    /// The size of the server, as a share of 32 workers.
+    pub scale: f64,
+    /// Whether one request in twenty takes ten times as long.
+    pub bimodal: bool,
+}
+
+const CALM: Scenario = Scenario {
+    name: "calm",
+    load: 0.7,
+    during: 0.7,
+    workers: 1.0,
+    slow: 1.0,
+    extra: 0.0,
+    errors: 0.0,
+    retries: 0,
+    until: 120,
+    scale: 1.0,
+    bimodal: false,
+};
+
+/// The scenarios.
+pub const SCENARIOS: [Scenario; 11] = [
+    CALM,
+    Scenario { name: "overload", during: 1.5, ..CALM },
+    Scenario { name: "flood", during: 5.0, ..CALM },
+    Scenario { name: "capacity", workers: 0.5, ..CALM },
+    Scenario { name: "slow", slow: 3.0, ..CALM },
+    Scenario { name: "latency", extra: 0.080, ..CALM },
+    Scenario { name: "far", extra: 0.300, ..CALM },
+    Scenario { name: "storm", load: 0.8, during: 0.8, workers: 0.25, retries: 3, until: 70, ..CALM },
+    Scenario { name: "errors", errors: 0.2, ..CALM },
+    Scenario { name: "few", workers: 0.5, scale: 1.0 / 32.0, ..CALM },
+    Scenario { name: "bimodal", load: 0.6, during: 1.3, bimodal: true, ..CALM },
+];
+
+impl Scenario {
+    fn inside(&self, second: f64) -> bool {
+        (60.0..self.until as f64).contains(&second)
+    }
+
+    fn rate(&self, second: f64) -> f64 {
+        (if self.inside(second) { self.during } else { self.load }) * CAPACITY * self.scale
+    }
+
+    fn capacity(&self, second: f64) -> f64 {
+        let share = if self.inside(second) { self.workers / self.slow } else { 1.0 };
+        CAPACITY * self.scale * share
+    }
+
+    /// The answers a second that are possible.
+    fn ideal(&self, second: u64) -> f64 {
+        let at = second as f64 + 0.5;
+        let errors = if self.inside(at) { self.errors } else { 0.0 };
+        self.rate(at).min(self.capacity(at)) * (1.0 - errors)
+    }
+}
+
+/// The limits of one or several proxies over the server, whose requests choose one at random.
+pub struct Fleet {
+    limits: Vec<Arc<Inflight>>,
+    mock: MockClock,
+    /// Whether classes are priorities.
+    priorities: bool,
+}
+
+impl Fleet {
+    /// Makes `n` limits on a clock of the simulation.
+    pub fn new(n: usize, priorities: bool, limit: impl Fn(Clock) -> Inflight) -> Fleet {
+        let (clock, mock) = Clock::mock();
+        Fleet { limits: (0..n).map(|_| Arc::new(limit(clock.clone()))).collect(), mock, priorities }
+    }
+
+    /// Makes `n` limits that adapt.
+    pub fn adaptive(n: usize, priorities: bool, builder: impl Fn() -> InflightBuilder) -> Fleet {
+        Fleet::new(n, priorities, |clock| builder().clock(clock).build().expect("the numbers are in bounds"))
+    }
+
+    fn limit(&self) -> u64 {
+        self.limits.iter().map(|limit| u64::from(limit.limit())).sum()
+    }
+}
+
+/// The results of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Good answers during the disturbance, as a share of the possible ones.
+    pub goodput: f64,
+    /// The slow tenth of the last 30 s of the disturbance, in seconds.
+    pub slow_tenth: f64,
+    /// The median of these 30 s, in seconds.
+    pub median: f64,
+    /// The refused share of the attempts during the disturbance.
+    pub refused: f64,
+    /// The coefficient of variation of the limit in these 30 s.
+    pub variation: f64,
+    /// Seconds from the end of the disturbance to five seconds in a row with nine tenths of the
+    /// possible answers.
+    pub back: f64,
+    /// Served shares of the classes in these 30 s: a fifth, three fifths and a fifth of the load.
+    pub classes: [f64; 3],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrive,
+    Retry(usize),
+    Served(usize),
+    Answer(usize),
+    GiveUp(usize),
+    Look,
+}
+
+struct Call {
+    class: usize,
+    tries: u32,
+    /// The second of the user's first attempt.
+    first: usize,
+    start: u64,
+    flight: Option<OwnedFlight>,
+}
+
+/// A generator of random numbers: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, rate: f64) -> f64 {
+        -(1.0 - self.unit()).ln() / rate
+    }
+
+    fn log_normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        let normal = radius * (2.0 * std::f64::consts::PI * self.unit()).cos();
+        (MEAN.ln() - SIGMA * SIGMA / 2.0 + SIGMA * normal).exp()
+    }
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+struct Run<'a> {
+    scenario: Scenario,
+    fleet: &'a Fleet,
+    random: Random,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    number: u64,
+    calls: Vec<Call>,
+    queue: VecDeque<usize>,
+    busy: f64,
+    offered: Vec<f64>,
+    good: Vec<f64>,
+    late: Vec<f64>,
+    refused: Vec<f64>,
+    attempts: Vec<f64>,
+    latencies: Vec<Vec<u64>>,
+    by_class: Vec<[[f64; 2]; 3]>,
+    limits: Vec<(u64, f64)>,
+}
+
+impl Run<'_> {
+    fn push(&mut self, at: u64, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((at, self.number, event)));
+    }
+
+    fn second(&self) -> usize {
+        ((self.now / SECOND) as usize).min(END as usize - 1)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.now as f64 / 1e9
+    }
+
+    fn workers(&self) -> f64 {
+        let base = (WORKERS * self.scenario.scale).round().max(1.0);
+        if self.scenario.inside(self.seconds()) { (base * self.scenario.workers).round().max(1.0) } else { base }
+    }
+
+    fn service(&mut self) -> u64 {
+        let mut seconds = self.random.log_normal();
+        if self.scenario.bimodal {
+            seconds *= if self.random.unit() < 0.05 { 10.0 } else { 0.5 / 0.95 };
+        }
+        if self.scenario.inside(self.seconds()) {
+            seconds *= self.scenario.slow;
+            // One worker cannot be halved: it takes twice as long.
+            if WORKERS * self.scenario.scale <= 1.0 {
+                seconds /= self.scenario.workers;
+            }
+        }
+        nanos(seconds)
+    }
+
+    fn start_next(&mut self) {
+        while self.busy < self.workers() {
+            let Some(call) = self.queue.pop_front() else { return };
+            self.busy += 1.0;
+            let at = self.now + self.service();
+            self.push(at, Event::Served(call));
+        }
+    }
+
+    fn attempt(&mut self, class: usize, tries: u32, first: usize) {
+        let second = self.second();
+        self.attempts[second] += 1.0;
+        let which = (self.random.unit() * self.fleet.limits.len() as f64) as usize;
+        let priority = match class {
+            _ if !self.fleet.priorities => Priority::Critical,
+            0 => Priority::Critical,
+            1 => Priority::Default,
+            _ => Priority::Sheddable,
+        };
+        let call = Call { class, tries, first, start: self.now, flight: None };
+        match self.fleet.limits[which].try_enter_owned(priority) {
+            Err(_) => {
+                self.refused[second] += 1.0;
+                self.again(call);
+            }
+            Ok(flight) if self.queue.len() >= QUEUE => {
+                flight.overloaded();
+                self.again(call);
+            }
+            Ok(flight) => {
+                self.calls.push(Call { flight: Some(flight), ..call });
+                let number = self.calls.len() - 1;
+                self.queue.push_back(number);
+                self.push(self.now + DEADLINE, Event::GiveUp(number));
+                self.start_next();
+            }
+        }
+    }
+
+    /// The user tries again after a random time.
+    fn again(&mut self, call: Call) {
+        if call.tries < self.scenario.retries {
+            let most = 0.1 * f64::from(2_u32 << call.tries);
+            let at = self.now + nanos(self.random.unit() * most);
+            self.calls.push(Call { tries: call.tries + 1, flight: None, ..call });
+            self.push(at, Event::Retry(self.calls.len() - 1));
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        match event {
+            Event::Arrive => {
+                let rate = self.scenario.rate(self.seconds());
+                let at = self.now + nanos(self.random.exponential(rate));
+                self.push(at, Event::Arrive);
+                let class = match self.random.unit() {
+                    unit if unit < 0.2 => 0,
+                    unit if unit < 0.8 => 1,
+                    _ => 2,
+                };
+                let second = self.second();
+                self.offered[second] += 1.0;
+                self.by_class[second][class][0] += 1.0;
+                self.attempt(class, 0, second);
+            }
+            Event::Retry(call) => {
+                let Call { class, tries, first, .. } = self.calls[call];
+                self.attempt(class, tries, first);
+            }
+            Event::Served(call) => {
+                self.busy -= 1.0;
+                self.start_next();
+                let extra = if self.scenario.inside(self.seconds()) { self.scenario.extra } else { 0.0 };
+                self.push(self.now + nanos(extra), Event::Answer(call));
+            }
+            Event::Answer(number) => {
+                let Some(flight) = self.calls[number].flight.take() else { return };
+                let errors = if self.scenario.inside(self.seconds()) { self.scenario.errors } else { 0.0 };
+                if errors > 0.0 && self.random.unit() < errors {
+                    flight.failed();
+                    return;
+                }
+                flight.answered();
+                let second = self.second();
+                let Call { class, first, start, .. } = self.calls[number];
+                self.good[second] += 1.0;
+                self.by_class[first][class][1] += 1.0;
+                self.latencies[second].push(self.now - start);
+            }
+            Event::GiveUp(number) => {
+                // The proxy's own time-out.
+                let Some(flight) = self.calls[number].flight.take() else { return };
+                flight.overloaded();
+                let second = self.second();
+                self.late[second] += 1.0;
+                let Call { class, tries, first, start, .. } = self.calls[number];
+                self.again(Call { class, tries, first, start, flight: None });
+            }
+            Event::Look => {
+                self.limits.push((self.now, self.fleet.limit() as f64));
+                self.push(self.now + SECOND / 4, Event::Look);
+                // Workers that came back.
+                self.start_next();
+            }
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let until = self.scenario.until as usize;
+        let steady = until.saturating_sub(30).max(60)..until;
+        let sum = |of: &[f64], range: std::ops::Range<usize>| of[range].iter().sum::<f64>();
+        let ideal = |range: std::ops::Range<usize>| {
+            range.map(|second| self.scenario.ideal(second as u64)).sum::<f64>()
+        };
+        let mut slow: Vec<u64> = self.latencies[steady.clone()].iter().flatten().copied().collect();
+        slow.sort_unstable();
+        let at = |share: f64| match slow.get((share * slow.len() as f64) as usize) {
+            Some(latency) => *latency as f64 / 1e9,
+            None => f64::INFINITY,
+        };
+        let span = (steady.start as u64 * SECOND)..(steady.end as u64 * SECOND);
+        let limits: Vec<f64> =
+            self.limits.iter().filter(|(at, _)| span.contains(at)).map(|(_, limit)| *limit).collect();
+        let mean = limits.iter().sum::<f64>() / limits.len() as f64;
+        let variance = limits.iter().map(|limit| (limit - mean).powi(2)).sum::<f64>() / limits.len() as f64;
+        let recovered = |second: usize| {
+            let range = second..second + 5;
+            let admitted =
+                (sum(&self.attempts, range.clone()) - sum(&self.refused, range.clone())).max(1.0);
+            sum(&self.good, range.clone()) >= 0.9 * ideal(range.clone())
+                && sum(&self.late, range) <= 0.02 * admitted
+        };
+        let back = (until..END as usize - 5).find(|second| recovered(*second));
+        let classes = std::array::from_fn(|class| {
+            let of = |which: usize| {
+                self.by_class[steady.clone()].iter().map(|second| second[class][which]).sum::<f64>()
+            };
+            of(1) / of(0).max(1.0)
+        });
+        Outcome {
+            goodput: sum(&self.good, 60..until) / ideal(60..until),
+            slow_tenth: at(0.9),
+            median: at(0.5),
+            refused: sum(&self.refused, 60..until) / sum(&self.attempts, 60..until).max(1.0),
+            variation: variance.sqrt() / mean,
+            back: back.map_or(f64::INFINITY, |second| (second - until) as f64),
+            classes,
+        }
+    }
+}
+
+/// Runs a scenario of three minutes.
+#[must_use]
+pub fn run(scenario: Scenario, fleet: &Fleet, seed: u64) -> Outcome {
+    let seconds = END as usize;
+    let mut run = Run {
+        scenario,
+        fleet,
+        random: Random(seed),
+        now: 0,
+        events: BinaryHeap::new(),
+        number: 0,
+        calls: Vec::new(),
+        queue: VecDeque::new(),
+        busy: 0.0,
+        offered: vec![0.0; seconds],
+        good: vec![0.0; seconds],
+        late: vec![0.0; seconds],
+        refused: vec![0.0; seconds],
+        attempts: vec![0.0; seconds],
+        latencies: vec![Vec::new(); seconds],
+        by_class: vec![[[0.0; 2]; 3]; seconds],
+        limits: Vec::new(),
+    };
+    run.push(0, Event::Arrive);
+    run.push(0, Event::Look);
+    while let Some(Reverse((at, _, event))) = run.events.pop() {
+        if at >= END * SECOND {
+            break;
+        }
+        fleet.mock.advance(Duration::from_nanos(at - run.now));
+        run.now = at;
+        run.step(event);
+    }
+    run.outcome()
+}
