@@ -20,6 +20,7 @@ pub struct InflightBuilder {
     interval: Duration,
     permille: u16,
     slack: u64,
+    samples: u64,
     clock: Clock,
     controller: Option<Box<dyn Controller>>,
     only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
@@ -62,6 +63,7 @@ impl Inflight {
             interval: Duration::from_millis(250),
             permille: 900,
             slack: 2,
+            samples: 32,
             clock: Clock::default(),
             controller: None,
             only_while: None,
@@ -102,6 +104,12 @@ impl InflightBuilder {
         InflightBuilder { slack: slack.into(), ..self }
     }
 
+    /// Sets the samples that a decision needs, 32 by default. Four are enough if more than half are
+    /// slow.
+    pub fn samples(self, samples: u32) -> Self {
+        InflightBuilder { samples: samples.into(), ..self }
+    }
+
     /// Sets the clock; by default the [processor's counter](Clock::new).
     pub fn clock(self, clock: Clock) -> Self {
         InflightBuilder { clock, ..self }
@@ -125,7 +133,7 @@ impl InflightBuilder {
     ///
     /// [`InvalidLimit`] names the number that is out of its bounds.
     pub fn build(self) -> Result<Inflight, InvalidLimit> {
-        let InflightBuilder { target, ceiling, floor, start, interval, permille, slack, .. } = self;
+        let InflightBuilder { target, ceiling, floor, start, interval, permille, slack, samples, .. } = self;
         let most = u128::from(u32::MAX);
         InvalidLimit::check("a ceiling", ceiling, (1, most))?;
         InvalidLimit::check("a floor", floor, (1, ceiling.into()))?;
@@ -137,8 +145,9 @@ impl InflightBuilder {
         InvalidLimit::check("an interval in ns", interval.as_nanos(), (1_000_000, MINUTE))?;
         InvalidLimit::check("a share in thousandths", permille, (1, 999))?;
         InvalidLimit::check("a slack", slack, (1, 1_000))?;
+        InvalidLimit::check("a number of samples", samples, (1, most))?;
         let (target, interval) = (nanos_of(target), nanos_of(interval));
-        let rule = TargetRule { target, interval, permille, slack };
+        let rule = TargetRule { target, interval, permille, slack, samples };
         let controller = match self.controller {
             Some(controller) => AnyController::Custom { controller, before: 0 },
             None => AnyController::Target(TargetController::new(rule)),

@@ -141,10 +141,11 @@ pub(crate) struct TargetRule {
     pub(crate) permille: u16,
     /// The longest target that may come in force, in multiples of the one that was asked for.
     pub(crate) slack: u64,
+    /// The samples that a decision needs.
+    pub(crate) samples: u64,
 }
 
-/// The samples that a decision needs, and those that are enough if more than half are slow.
-const SAMPLES: u64 = 32;
+/// The slow samples that are enough for a decision if they are more than half.
 const EARLY_SAMPLES: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
 const MIN_HOLD: u64 = 15 * SECOND;
@@ -157,13 +158,13 @@ impl TargetController {
 
     /// Returns the decision on a limit in sixteenths.
     pub(crate) fn next(&mut self, seen: &Seen, limit: u64, bounds: Bounds) -> Move {
-        let TargetRule { target: asked, interval, permille, slack } = self.rule;
+        let TargetRule { target: asked, interval, permille, slack, .. } = self.rule;
         if seen.now >= self.until {
             // One more try for the target that was asked for.
             (self.target, self.until) = (asked, u64::MAX);
         }
         let (samples, slower) = (seen.samples(), seen.slower_than(self.target));
-        if samples < SAMPLES && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
+        if samples < self.rule.samples && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
             // Full, and not one answer for four targets: that is a breach.
             let patience = self.target.saturating_mul(4).saturating_add(interval);
             let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
@@ -189,7 +190,7 @@ impl TargetController {
         if !seen.refused && !near {
             return Move::Stay;
         }
-        Move::To(scaled(limit, ratio(self.target, slow).min(256 * 9 / 8)) + PLACE)
+        Move::To(scaled(limit, ratio(self.target - self.target / 4, slow).clamp(256, 256 * 9 / 8)) + PLACE)
     }
 
     fn lower(&mut self, seen: &Seen, limit: u64, slow: u64, asked: u64, slack: u64, bounds: Bounds) -> Move {
@@ -200,7 +201,7 @@ impl TargetController {
                 if slow < u64::MAX && u128::from(slow) * 4 >= u128::from(at) * 3 {
                     // A quarter as many in flight, and no faster: the fall was in vain.
                     let most = asked.saturating_mul(slack);
-                    self.target = slow.saturating_add(slow / 4).min(most);
+                    self.target = slow.saturating_add(slow / 4 * 3).min(most);
                     self.until = seen.now.saturating_add(self.hold);
                     self.hold = (self.hold * 2).min(MAX_HOLD);
                     self.fall = None;

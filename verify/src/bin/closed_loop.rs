@@ -17,10 +17,14 @@ fn main() {
         ("fixed 64", || Fleet::new(1, false, |_| Inflight::fixed(64))),
         ("ours", || Fleet::adaptive(1, false, ours)),
         ("ours, never in vain", || Fleet::adaptive(1, false, || ours().slack(1))),
-        ("ours, 8 proxies", || Fleet::adaptive(8, false, || Inflight::adaptive(TARGET, 250).start(8))),
+        ("ours, 8 proxies", || Fleet::adaptive(8, false, || Inflight::adaptive(TARGET, 250).start(8).samples(16))),
         ("ours, priorities", || Fleet::adaptive(1, true, ours)),
     ];
+    let only: Vec<String> = std::env::args().skip(1).collect();
     for (name, make) in limits {
+        if !only.is_empty() && !only.iter().any(|o| o == name) {
+            continue;
+        }
         println!("== {name}");
         for scenario in SCENARIOS {
             let outcomes: Vec<Outcome> = (0..3).map(|seed| run(scenario, &make(), seed)).collect();
