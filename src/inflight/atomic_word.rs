@@ -27,22 +27,22 @@ impl AtomicFlightWord {
         FlightWord(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes a place of a share of the limit, and returns the count. A refusal writes nothing, and
-    /// returns the word that refused.
+    /// Takes a place of a share of the limit, and returns the word with it. A refusal writes nothing,
+    /// and returns the word that refused.
     #[inline]
-    pub(crate) fn enter(&self, share: u16) -> Result<u32, FlightWord> {
+    pub(crate) fn enter(&self, share: u16) -> Result<FlightWord, FlightWord> {
         let mut word = self.load();
         let limit = word.limit();
         loop {
             let seen = if injected(Fault::LimitApart) { word.with_limit(limit) } else { word };
             let Some(next) = seen.entered(share) else { return Err(word) };
             if injected(Fault::CheckThenCount) {
-                return Ok(FlightWord(self.0.fetch_add(1, Ordering::Acquire)).count() + 1);
+                return Ok(FlightWord(self.0.fetch_add(1, Ordering::Acquire) + 1));
             }
             // The limit in force stays, whatever was seen.
             let next = if injected(Fault::LimitApart) { next.with_limit(word.limit()) } else { next };
             match self.0.compare_exchange_weak(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Ok(next.count()),
+                Ok(_) => return Ok(next),
                 Err(now) => word = FlightWord(now),
             }
         }

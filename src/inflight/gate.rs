@@ -101,9 +101,9 @@ impl Inflight {
             Some(adapt) => adapt.tick(&self.word),
         };
         match self.word.enter(priority.share()) {
-            Ok(count) => {
+            Ok(word) => {
                 if let Some(adapt) = &self.adapt {
-                    adapt.signals.note_peak(count);
+                    adapt.signals.note_peak(word.count());
                 }
                 Ok(start)
             }

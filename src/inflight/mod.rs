@@ -1,7 +1,7 @@
 //! A limit on the requests in flight, which may follow the latency of the answers.
 
 mod adapt;
-mod atomic_word;
+pub(crate) mod atomic_word;
 pub(crate) mod builder;
 pub(crate) mod controller;
 pub(crate) mod gate;

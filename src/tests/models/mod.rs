@@ -11,6 +11,7 @@ mod bucket;
 #[cfg_attr(shuttle, path = "shuttle.rs")]
 mod checker;
 mod hot;
+mod inflight;
 mod map;
 mod regime;
 mod ring;
