@@ -126,7 +126,7 @@ pub(crate) struct TargetController {
     pub(crate) target: u64,
     /// The time for which the next longer target holds, and the time at which this one ends.
     hold: u64,
-    until: u64,
+    pub(crate) until: u64,
     /// The limit and the slow tenth at the first of the falls that follow each other.
     fall: Option<(u64, u64)>,
 }

@@ -56,6 +56,13 @@ pub(crate) const fn begin_of(bucket: usize) -> u64 {
 impl LatencyCounts {
     pub(crate) const NONE: LatencyCounts = LatencyCounts([0; BUCKETS]);
 
+    /// Adds latencies, for tests of controllers.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, nanos: u64, count: u32) {
+        let of = &mut self.0[bucket_of(nanos)];
+        *of = of.saturating_add(count);
+    }
+
     /// Returns the growth since an earlier look.
     pub(crate) fn since(&self, before: &LatencyCounts) -> LatencyCounts {
         LatencyCounts(std::array::from_fn(|bucket| self.0[bucket].wrapping_sub(before.0[bucket])))

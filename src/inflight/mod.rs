@@ -5,7 +5,7 @@ pub(crate) mod atomic_word;
 pub(crate) mod builder;
 pub(crate) mod controller;
 pub(crate) mod gate;
-mod histogram;
+pub(crate) mod histogram;
 pub(crate) mod invalid_limit;
 pub(crate) mod priority;
 pub(crate) mod seen;

@@ -1,5 +1,6 @@
 //! The view of a controller: a window of requests.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::histogram::LatencyCounts;
@@ -100,5 +101,18 @@ impl Seen {
     /// Returns the samples that took longer than a time, up to an eighth of it.
     pub(crate) fn slower_than(&self, nanos: u64) -> u64 {
         self.answered.above(nanos) + self.overloaded
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen")
+            .field("samples", &self.samples())
+            .field("slow_tenth", &self.quantile(900))
+            .field("overloaded", &self.overloaded)
+            .field("failed", &self.failed)
+            .field("refused", &self.refused)
+            .field("peak", &self.peak)
+            .finish_non_exhaustive()
     }
 }

@@ -31,8 +31,8 @@ impl FlightWord {
     #[inline]
     pub(crate) fn entered(self, share: u16) -> Option<FlightWord> {
         let most = (u64::from(self.limit()) * u64::from(share)) >> 8;
-        // The count stays below 2^32, as it is below a limit before.
-        (u64::from(self.count()) < most.max(1)).then_some(FlightWord(self.0 + 1))
+        // The count is below a limit, so it does not carry.
+        (u64::from(self.count()) < most.max(1)).then(|| FlightWord(self.0 + 1))
     }
 
     /// Returns the state with another limit. The requests in flight stay.
