@@ -23,7 +23,7 @@ use std::convert::identity;
 
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
-use crate::word::state::{Outcome, Reading, Refill, State};
+use crate::word::state::{Reading, Refill, State, TakeOutcome};
 
 // The readings are types: a closure cannot be told to be inlined, and as a function it passes its
 // reading through memory, which is 30 instructions more.
@@ -91,7 +91,7 @@ pub(crate) trait BucketRef: Copy {
     /// Nearly every decision is an attempt. With no loop, few values are kept over the call of the
     /// clock: that saves 6 ns.
     #[inline(always)]
-    fn attempt(self, first: Order, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+    fn attempt(self, first: Order, read: impl ReadClock, n: u64) -> Result<(TakeOutcome, Reading), Miss> {
         self.attempt_by(first, read, n, identity)
     }
 
@@ -104,7 +104,7 @@ pub(crate) trait BucketRef: Copy {
         read: impl ReadClock,
         n: u64,
         by: impl Fn(Reading) -> Reading<P>,
-    ) -> Result<(Outcome, Reading), Miss> {
+    ) -> Result<(TakeOutcome, Reading), Miss> {
         let early = if first == Order::ClockFirst { read.raw() } else { 0 };
         let state = self.state();
         let raw = if first == Order::ClockFirst { early } else { read.raw() };
@@ -138,7 +138,7 @@ pub(crate) trait BucketRef: Copy {
         read: impl ReadClock,
         n: u64,
         by: impl Fn(Reading) -> Reading<P>,
-    ) -> Option<(Outcome, Reading)> {
+    ) -> Option<(TakeOutcome, Reading)> {
         let raw = read.raw();
         let mut state = self.state();
         for _ in 0..attempts {

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
-use crate::word::state::{Outcome, Reading, Refill, State};
+use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, by_refill};
 
 /// The source of a new reading each time.
@@ -65,15 +65,15 @@ const MAX_ATTEMPTS: usize = if MODEL { 1 } else { 16 };
 /// A call that was decided by a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: TakeOutcome,
     /// The reading that counted.
     pub(crate) reading: Reading,
     /// Tokens that were out on lease beside the bucket's own.
     pub(crate) leased: u64,
 }
 
-impl From<(Outcome, Reading)> for Done {
-    fn from((outcome, reading): (Outcome, Reading)) -> Done {
+impl From<(TakeOutcome, Reading)> for Done {
+    fn from((outcome, reading): (TakeOutcome, Reading)) -> Done {
         Done { outcome, reading, leased: 0 }
     }
 }
@@ -161,7 +161,7 @@ impl Engine {
         bucket: impl BucketRef,
         read: impl ReadClock,
         n: u64,
-    ) -> Option<(Outcome, Reading)> {
+    ) -> Option<(TakeOutcome, Reading)> {
         self.attempt_again_by(bucket, read, n, identity)
     }
 
@@ -173,7 +173,7 @@ impl Engine {
         read: impl ReadClock,
         n: u64,
         by: impl Fn(Reading) -> Reading<P> + Copy,
-    ) -> Option<(Outcome, Reading)> {
+    ) -> Option<(TakeOutcome, Reading)> {
         // A bucket that was idle for long admits only a reading that is taken after its word.
         let again = bucket.attempts(MAX_ATTEMPTS, read, n, by);
         again.or_else(|| bucket.attempt_by(Order::WordFirst, read, n, by).ok())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::time::clock::Moment;
 use crate::word::decision::Wait;
 use crate::word::plan::Plan;
-use crate::word::state::{Left, Origin, Outcome, Reading, Refill, State};
+use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Give, Take, by_refill};
 
 /// A record of one take: the units, and the bucket before and after it.
@@ -28,8 +28,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(outcome: Outcome, reading: &Reading, plan: Option<Plan>) -> Receipt {
-        let Outcome { taken, level, lag, origin, .. } = outcome;
+    pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<Plan>) -> Receipt {
+        let TakeOutcome { taken, level, lag, origin, .. } = outcome;
         let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
         // A take of 0 is due immediately, even if the bucket is in debt.
         let due = if taken > 0 { terms.empty_level } else { 0 };

@@ -20,7 +20,7 @@ use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
 use crate::word::plan::Plan;
-use crate::word::state::{Origin, Outcome, Reading, State};
+use crate::word::state::{Origin, Reading, State, TakeOutcome};
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::Call;
 
@@ -226,7 +226,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
                 counters.allowed_full.fetch_add(1, Ordering::Relaxed);
                 // The outcome on a full bucket.
                 let (outcome, _) = call.apply(State::FULL, &reading);
-                Some(Ok((Outcome { origin: Origin::Nowhere, ..outcome }, reading).into()))
+                Some(Ok((TakeOutcome { origin: Origin::Nowhere, ..outcome }, reading).into()))
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::quota::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, exactly};
-use crate::word::state::{Outcome, Reading, Refill};
+use crate::word::state::{Reading, Refill, TakeOutcome};
 use crate::word::window::{FIRST_USE, SUB_WINDOWS, WEIGHTED, WindowTerms};
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
@@ -65,7 +65,11 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 
 /// Attempts once to take `n` tokens from a known key's bucket.
 #[inline(always)]
-fn attempt(found: Option<impl BucketRef>, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+fn attempt(
+    found: Option<impl BucketRef>,
+    read: impl ReadClock,
+    n: u64,
+) -> Result<(TakeOutcome, Reading), Miss> {
     attempt_by(found, read, n, identity)
 }
 
@@ -76,7 +80,7 @@ fn attempt_by<P: Refill>(
     read: impl ReadClock,
     n: u64,
     by: impl Fn(Reading) -> Reading<P>,
-) -> Result<(Outcome, Reading), Miss> {
+) -> Result<(TakeOutcome, Reading), Miss> {
     // Not a closure, which has no `inline` attribute: out of line, a decision took a quarter
     // longer.
     match found {
@@ -160,7 +164,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         found: Option<W>,
         id: fn(W) -> BucketId,
         n: u64,
-    ) -> Result<(Outcome, Reading), Miss> {
+    ) -> Result<(TakeOutcome, Reading), Miss> {
         let read = Now(&self.keyspace.engine);
         match (hot, found) {
             // A spread key takes of its lease, without a reading of the clock.
@@ -213,7 +217,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: KeyQuery<'_, Q>,
         read: impl ReadClock,
         n: u64,
-    ) -> Result<(Outcome, Reading), Miss> {
+    ) -> Result<(TakeOutcome, Reading), Miss> {
         if self.fast_path != Some(Counting::Bucket) {
             return Err(Miss::StaleReading);
         }

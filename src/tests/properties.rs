@@ -18,11 +18,11 @@ use super::terms::{numbers, quotas};
 use super::tiny::Either;
 use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
-use crate::word::state::{Left, Outcome, Reading, Refill, State};
+use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 
-type Came = (Outcome, Option<State>);
+type Came = (TakeOutcome, Option<State>);
 
 /// A word, a reading, the tokens asked for, and the longest wait.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use super::reference::answers::answer;
 use super::reference::{Answer, Asked};
 use super::terms::{EXTREMES, TABLE, compile};
-use crate::word::state::{Outcome, Reading, State};
+use crate::word::state::{Reading, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 
@@ -194,7 +194,7 @@ fn a_take_just_after_a_commit_is_one_at_its_stamp() {
                     let (outcome, next) = bucket.state.take_just_after(&before, n);
                     let (same, committed) = bucket.state.take_ahead(&at, n);
                     assert_eq!(next, committed, "{quota:?} {taken} {n} {back}");
-                    let numbers = |outcome: Outcome| (outcome.granted, outcome.taken, outcome.level);
+                    let numbers = |outcome: TakeOutcome| (outcome.granted, outcome.taken, outcome.level);
                     assert_eq!(numbers(outcome), numbers(same));
                     assert_eq!(outcome.lag, at.tick - before.tick);
                     lags += u64::from(outcome.lag > 0);

@@ -14,7 +14,7 @@ use crate::quota::counts::CountWidths;
 use crate::quota::layout::{Layout, RawQuota, Widths};
 use crate::quota::rate::Quota;
 use crate::word::plan::{Plan, PlanStart, Planned};
-use crate::word::state::{Left, Origin, Outcome, Reading, Refill, State};
+use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 
@@ -57,8 +57,8 @@ impl Refill for Either {
     }
 }
 
-fn came((outcome, next): (Outcome, Option<State>)) -> Came {
-    let Outcome { granted, taken, level, lag, origin } = outcome;
+fn came((outcome, next): (TakeOutcome, Option<State>)) -> Came {
+    let TakeOutcome { granted, taken, level, lag, origin } = outcome;
     assert_eq!(origin, Origin::Own);
     (granted, taken, level, lag, next.map(State::word))
 }

@@ -8,7 +8,7 @@
 use super::random::Random;
 use crate::quota::counts::{CountWidths, Counting};
 use crate::quota::layout::{Layout, RawQuota, Widths};
-use crate::word::state::{Left, Outcome, Reading, Refill, State};
+use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 use crate::word::window::{ANY, WindowTerms};
@@ -254,7 +254,7 @@ fn least(found: u64, holds: impl Fn(i64) -> bool, context: impl Fn() -> String) 
     assert!(!earlier.into_iter().any(holds), "{found} is too late: {}", context());
 }
 
-fn came((outcome, next): (Outcome, Option<State>)) -> (bool, u64, u64, u64, Option<u64>) {
+fn came((outcome, next): (TakeOutcome, Option<State>)) -> (bool, u64, u64, u64, Option<u64>) {
     (outcome.granted, outcome.taken, outcome.level, outcome.lag, next.map(State::word))
 }
 
@@ -277,7 +277,7 @@ fn try_word(tiny: &Tiny, word: u64, now: i64, part: i64) -> u64 {
         let ours = Take::Exactly(n as u64).apply(state, &reading);
         assert_eq!(came(ours), spelled.takes(taken), "{n}: {}", context());
         if taken == 0 && n <= limit {
-            let Outcome { level, lag, .. } = ours.0;
+            let TakeOutcome { level, lag, .. } = ours.0;
             let (wait, _) = reading.refill.wait(now as u64, n as u64, level, lag);
             assert!(wait > 0, "{n}: {}", context());
             least(wait, |by| spelled.later(committed, by).fits(n), || format!("{n}: {}", context()));

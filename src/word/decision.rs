@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::time::tsc::raw_to_nanos;
-use crate::word::state::{Outcome, Reading, Refill};
+use crate::word::state::{Reading, Refill, TakeOutcome};
 use crate::word::tick::TickScale;
 
 /// The wait until some units are earned, from a clock reading on.
@@ -70,8 +70,8 @@ pub struct Granted {
 
 impl Granted {
     #[inline]
-    pub(crate) fn new<P: Refill>(outcome: Outcome, reading: &Reading<P>) -> Granted {
-        let Outcome { taken, level, lag, .. } = outcome;
+    pub(crate) fn new<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>) -> Granted {
+        let TakeOutcome { taken, level, lag, .. } = outcome;
         let terms = reading.refill.terms();
         let (units, clock) = reading.refill.reset(reading.tick, level, lag);
         let reset = Wait { units, from: reading.at, clock };
@@ -206,7 +206,7 @@ pub enum Reason {
 #[inline(always)]
 pub(crate) fn exactly<P: Refill>(
     n: u64,
-    (outcome, reading): (Outcome, Reading<P>),
+    (outcome, reading): (TakeOutcome, Reading<P>),
 ) -> Result<Granted, Denied> {
     match outcome.granted {
         true => Ok(Granted::new(outcome, &reading)),
@@ -216,7 +216,7 @@ pub(crate) fn exactly<P: Refill>(
 
 impl Denied {
     #[inline(always)]
-    pub(crate) fn exactly<P: Refill>(n: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+    pub(crate) fn exactly<P: Refill>(n: u64, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
         match reading.refill.is_over_the_burst(n) {
             true => Denied::too_many(n, outcome, reading),
             false => Denied::empty(n, outcome, &reading),
@@ -224,7 +224,7 @@ impl Denied {
     }
 
     #[inline]
-    pub(crate) fn empty<P: Refill>(asked: u64, outcome: Outcome, reading: &Reading<P>) -> Denied {
+    pub(crate) fn empty<P: Refill>(asked: u64, outcome: TakeOutcome, reading: &Reading<P>) -> Denied {
         let terms = reading.refill.terms();
         let need = terms.units(asked) + terms.empty_level;
         let retry = Some(Wait::until(need, outcome.level, outcome.lag, reading));
@@ -237,7 +237,7 @@ impl Denied {
     }
 
     #[cold]
-    pub(crate) fn too_many<P: Refill>(asked: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+    pub(crate) fn too_many<P: Refill>(asked: u64, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
         let remaining = reading.refill.available(outcome.level, outcome.lag);
         Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }
@@ -247,7 +247,7 @@ impl Denied {
     pub(crate) fn in_debt<P: Refill>(
         n: u64,
         max_wait: u64,
-        outcome: Outcome,
+        outcome: TakeOutcome,
         reading: &Reading<P>,
     ) -> Denied {
         let terms = reading.refill.terms();

@@ -60,7 +60,7 @@ pub(crate) struct Left {
 ///
 /// In a look the fields say what the take would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct TakeOutcome {
     pub(crate) granted: bool,
     /// Units that the take removes; 0 in a refusal.
     pub(crate) taken: u64,
@@ -90,8 +90,8 @@ pub(crate) enum Origin {
 impl Balance {
     /// Returns the outcome of a take of 0 tokens, which is always granted.
     #[inline]
-    pub(crate) fn untouched(self) -> Outcome {
-        Outcome { granted: true, taken: 0, level: self.level, lag: self.lag, origin: Origin::Own }
+    pub(crate) fn untouched(self) -> TakeOutcome {
+        TakeOutcome { granted: true, taken: 0, level: self.level, lag: self.lag, origin: Origin::Own }
     }
 
     /// Packs this balance as the first committed state of a bucket.

@@ -1,25 +1,25 @@
 //! The steps on a word. Pure: no atomics, no clock.
 
 use crate::fault::{Fault, injected};
-use crate::word::state::{Balance, Left, Origin, Outcome, Reading, Refill, State, ticks_until};
+use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome, ticks_until};
 use crate::word::terms::Terms;
 
 impl Balance {
     #[inline(always)]
-    fn take(self, refill: &impl Refill, need: u64) -> (Outcome, Option<State>) {
+    fn take(self, refill: &impl Refill, need: u64) -> (TakeOutcome, Option<State>) {
         if refill.has(&self, need) { self.took(refill, need) } else { self.refused(refill) }
     }
 
     #[inline]
-    fn took(self, refill: &impl Refill, units: u64) -> (Outcome, Option<State>) {
+    fn took(self, refill: &impl Refill, units: u64) -> (TakeOutcome, Option<State>) {
         let level = refill.after_take(self.level, units);
-        let outcome = Outcome { granted: true, taken: units, level, lag: self.lag, origin: Origin::Own };
+        let outcome = TakeOutcome { granted: true, taken: units, level, lag: self.lag, origin: Origin::Own };
         (outcome, Some(State::pack(refill.terms(), level, self.stamp)))
     }
 
     #[inline]
-    fn refused(self, refill: &impl Refill) -> (Outcome, Option<State>) {
-        let outcome = Outcome { granted: false, ..self.untouched() };
+    fn refused(self, refill: &impl Refill) -> (TakeOutcome, Option<State>) {
+        let outcome = TakeOutcome { granted: false, ..self.untouched() };
         (outcome, self.adopt.then(|| State::pack(refill.terms(), self.level, self.stamp)))
     }
 }
@@ -65,7 +65,11 @@ impl State {
     /// Takes `n` tokens right after the commit of this state, at a reading from
     /// [just before](State::is_just_after) it.
     #[inline]
-    pub(crate) fn take_just_after<P: Refill>(self, reading: &Reading<P>, n: u64) -> (Outcome, Option<State>) {
+    pub(crate) fn take_just_after<P: Refill>(
+        self,
+        reading: &Reading<P>,
+        n: u64,
+    ) -> (TakeOutcome, Option<State>) {
         let (refill, terms) = (&reading.refill, reading.refill.terms());
         let mut balance = refill.view_at_stamp(self, self.lag(reading));
         if injected(Fault::StampMovesBack) {
@@ -89,14 +93,14 @@ impl State {
 
     /// Takes `need` units, above 0, if they are there.
     #[inline(always)]
-    pub(crate) fn take(self, refill: &impl Refill, now: u64, need: u64) -> (Outcome, Option<State>) {
+    pub(crate) fn take(self, refill: &impl Refill, now: u64, need: u64) -> (TakeOutcome, Option<State>) {
         self.at(refill, now).take(refill, need)
     }
 
     /// Takes `n` tokens as [`Take`](crate::word::verb::Take) does, at a reading that
     /// [`accepts_fresh`](State::accepts_fresh).
     #[inline(always)]
-    pub(crate) fn take_ahead<P: Refill>(self, reading: &Reading<P>, n: u64) -> (Outcome, Option<State>) {
+    pub(crate) fn take_ahead<P: Refill>(self, reading: &Reading<P>, n: u64) -> (TakeOutcome, Option<State>) {
         let (refill, view) = (&reading.refill, reading.refill.view_ahead(self, reading.tick));
         match n {
             0 => (view.untouched(), None),
@@ -112,7 +116,7 @@ impl State {
         now: u64,
         need: u64,
         size: impl Fn(u64) -> u64,
-    ) -> ((Outcome, u64), Option<State>) {
+    ) -> ((TakeOutcome, u64), Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         let Some(spare) = view.level.checked_sub(need + terms.empty_level) else {
             let (outcome, next) = view.refused(refill);
@@ -137,7 +141,12 @@ impl State {
     }
 
     /// Takes the whole tokens that are there, up to `most` units.
-    pub(crate) fn take_up_to(self, refill: &impl Refill, now: u64, most: u64) -> (Outcome, Option<State>) {
+    pub(crate) fn take_up_to(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        most: u64,
+    ) -> (TakeOutcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         match terms.units(refill.available(view.level, view.lag)).min(most) {
             0 => view.refused(refill),
@@ -146,7 +155,12 @@ impl State {
     }
 
     /// Takes up to `most` units in whole tokens, on credit as far as the debt allows.
-    pub(crate) fn charge_up_to(self, refill: &impl Refill, now: u64, most: u64) -> (Outcome, Option<State>) {
+    pub(crate) fn charge_up_to(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        most: u64,
+    ) -> (TakeOutcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         let left = terms.units(terms.tokens(refill.credit(&view)));
         match left.min(most) {
@@ -163,7 +177,7 @@ impl State {
         now: u64,
         need: u64,
         patient: impl Fn(u64) -> bool,
-    ) -> (Outcome, Option<State>) {
+    ) -> (TakeOutcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         let possible = view.level >= need + refill.min_level()
             && (view.level >= need + terms.empty_level

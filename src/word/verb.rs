@@ -2,7 +2,7 @@
 
 use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::plan::Plan;
-use crate::word::state::{Balance, Left, Outcome, Reading, Refill, State};
+use crate::word::state::{Balance, Left, Reading, Refill, State, TakeOutcome};
 
 /// A way to take tokens.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum Take {
 impl Take {
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
-    pub(crate) fn apply<P: Refill>(self, state: State, reading: &Reading<P>) -> (Outcome, Option<State>) {
+    pub(crate) fn apply<P: Refill>(self, state: State, reading: &Reading<P>) -> (TakeOutcome, Option<State>) {
         let Reading { refill, tick, .. } = reading;
         let units = |n| refill.terms().units(n);
         match self {
@@ -69,7 +69,7 @@ impl Take {
 
     /// Returns the refusal, with its reason and its wait.
     #[inline(always)]
-    pub(crate) fn denied<P: Refill>(self, outcome: Outcome, reading: Reading<P>) -> Denied {
+    pub(crate) fn denied<P: Refill>(self, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
         match self {
             Take::Exactly(n) => Denied::exactly(n, outcome, reading),
             Take::Reserve { n, .. } if reading.refill.is_over_the_burst(n) => {
@@ -84,7 +84,7 @@ impl Take {
     #[inline(always)]
     pub(crate) fn decision<P: Refill>(
         self,
-        (outcome, reading): (Outcome, Reading<P>),
+        (outcome, reading): (TakeOutcome, Reading<P>),
     ) -> Result<Granted, Denied> {
         if outcome.granted { Ok(Granted::new(outcome, &reading)) } else { Err(self.denied(outcome, reading)) }
     }
@@ -129,7 +129,7 @@ pub(crate) use by_refill;
 impl Call {
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
-    pub(crate) fn apply(self, state: State, reading: &Reading) -> (Outcome, Option<State>) {
+    pub(crate) fn apply(self, state: State, reading: &Reading) -> (TakeOutcome, Option<State>) {
         by_refill!(*reading, self.plan, |by| self.take.apply(state, &by))
     }
 
@@ -143,11 +143,11 @@ impl Call {
         by_refill!(*reading, self.plan, |by| self.take.never_writes(&by.refill))
     }
 
-    pub(crate) fn granted(self, outcome: Outcome, reading: &Reading) -> Granted {
+    pub(crate) fn granted(self, outcome: TakeOutcome, reading: &Reading) -> Granted {
         by_refill!(*reading, self.plan, |by| Granted::new(outcome, &by))
     }
 
-    pub(crate) fn decision(self, outcome: Outcome, reading: Reading) -> Result<Granted, Denied> {
+    pub(crate) fn decision(self, outcome: TakeOutcome, reading: Reading) -> Result<Granted, Denied> {
         by_refill!(reading, self.plan, |by| self.take.decision((outcome, by)))
     }
 }

@@ -8,7 +8,7 @@ use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
 use crate::word::decision::{Denied, Granted, exactly};
 use crate::word::plan::Plan;
-use crate::word::state::{Outcome, Reading, Refill, State};
+use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Take};
 
 /// Recalls of all cells for one decision, at most: other threads may lease anew meanwhile.
@@ -57,7 +57,11 @@ impl<W: BucketRef> Mode<'_, W> {
 impl<W: BucketRef> Spread<'_, W> {
     /// Attempts once to take `n` tokens of a drained bucket, as of a plain one.
     #[inline(always)]
-    pub(crate) fn attempt_drained(self, read: impl ReadClock, n: u64) -> Result<(Outcome, Reading), Miss> {
+    pub(crate) fn attempt_drained(
+        self,
+        read: impl ReadClock,
+        n: u64,
+    ) -> Result<(TakeOutcome, Reading), Miss> {
         if !self.cells.is_drained() {
             return Err(Miss::StaleReading);
         }
@@ -229,7 +233,7 @@ impl<W: BucketRef> Spread<'_, W> {
 /// A refund does not fit beside the leases.
 struct NoRoom;
 
-fn done(outcome: Option<Outcome>, reading: Reading<LeasedTerms>) -> Option<Done> {
+fn done(outcome: Option<TakeOutcome>, reading: Reading<LeasedTerms>) -> Option<Done> {
     let leased = reading.refill.leased;
     outcome.map(|outcome| Done { outcome, reading: LeasedTerms::in_full(reading), leased })
 }

@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock, Moment};
 use crate::time::wall::WallShift;
 use crate::word::decision::Granted;
-use crate::word::state::{Outcome, State};
+use crate::word::state::{State, TakeOutcome};
 use crate::word::verb::{Call, Take};
 
 const PERIOD: u64 = 12 * SECOND;
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Returns the time from a reading to the stamp that it is behind.
-    fn behind(&self, outcome: Outcome) -> u64 {
+    fn behind(&self, outcome: TakeOutcome) -> u64 {
         // In a window from the first use, a lag counts to the end of the window.
         let ticks = outcome.lag.checked_sub(FIRST_USE_TICKS + 1).unwrap_or(outcome.lag);
         ticks * PERIOD / self.ticks

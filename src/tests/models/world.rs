@@ -24,7 +24,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::state::{Outcome, Reading, State};
+use crate::word::state::{Reading, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
 use crate::word::window::{ANY, WindowTerms};
@@ -102,7 +102,7 @@ pub(super) fn attempt(
     first: Order,
     bucket: impl BucketRef,
     n: u64,
-) -> Result<(Outcome, Reading), Miss> {
+) -> Result<(TakeOutcome, Reading), Miss> {
     let counts = engine.source.counts();
     match engine.counts_windows() {
         true => bucket.attempt_by(first, Now(engine), n, |reading| WindowTerms::<ANY>::at(reading, counts)),
@@ -111,7 +111,11 @@ pub(super) fn attempt(
 }
 
 /// Attempts again a take that came to nothing.
-pub(super) fn attempt_again(engine: &Engine, bucket: impl BucketRef, n: u64) -> Option<(Outcome, Reading)> {
+pub(super) fn attempt_again(
+    engine: &Engine,
+    bucket: impl BucketRef,
+    n: u64,
+) -> Option<(TakeOutcome, Reading)> {
     let counts = engine.source.counts();
     match engine.counts_windows() {
         true => {
@@ -123,7 +127,12 @@ pub(super) fn attempt_again(engine: &Engine, bucket: impl BucketRef, n: u64) -> 
 }
 
 /// Makes the attempts with which a decision begins.
-pub(super) fn attempts(engine: &Engine, first: Order, bucket: &Bucket, n: u64) -> Option<(Outcome, Reading)> {
+pub(super) fn attempts(
+    engine: &Engine,
+    first: Order,
+    bucket: &Bucket,
+    n: u64,
+) -> Option<(TakeOutcome, Reading)> {
     attempt(engine, first, bucket, n).ok().or_else(|| attempt_again(engine, bucket, n))
 }
 
