@@ -88,9 +88,10 @@ impl Adapt {
         now
     }
 
-    /// Notes the outcome of a request that was admitted at a reading.
+    /// Notes the outcome of a request that was admitted at a reading. Returns its latency in
+    /// nanoseconds.
     #[inline]
-    pub(crate) fn note(&self, word: &AtomicFlightWord, start: u64, answer: Option<Answered>) {
+    pub(crate) fn note(&self, word: &AtomicFlightWord, start: u64, answer: Option<Answered>) -> u64 {
         let now = self.tick(word);
         let latency = now.saturating_sub(start);
         let is_sample = self.signals.is_sample(start) || injected(Fault::OldSamples);
@@ -101,6 +102,7 @@ impl Adapt {
             None if is_sample && latency > self.target => add(&self.signals.overloaded),
             _ => {}
         }
+        latency
     }
 
     #[cold]
@@ -130,30 +132,30 @@ impl Adapt {
         let Control { controller, exact, since } = control;
         let seen = self.signals.seen(since, now);
         let before = *exact;
-        let next = match controller.next(&seen, before, self.bounds) {
+        let verdict = controller.next(&seen, before, self.bounds);
+        let next = match verdict {
             Move::Wait => return true,
             Move::Stay => before,
             Move::To(wanted) => self.bounds.next(before, wanted),
-            Move::Back(to) => {
-                add_to(&self.changes.in_vain);
-                to.clamp(self.bounds.floor, self.bounds.ceiling)
-            }
+            Move::Back(to) => to.clamp(self.bounds.floor, self.bounds.ceiling),
         };
         let vetoed = next < before && self.only_while.as_ref().is_some_and(|holds| !holds());
         if next == before || vetoed {
             *since = self.signals.begin(now, word.load().count());
             return false;
         }
-        self.count(&seen, before, next);
+        self.count(verdict, &seen, next > before);
         self.put(word, control, next);
         false
     }
 
-    fn count(&self, seen: &Seen, before: u64, next: u64) {
-        add_to(match (next > before, seen.samples()) {
-            (true, _) => &self.changes.rose,
-            (false, 0) => &self.changes.stalled,
-            (false, _) => &self.changes.fell,
+    /// Counts a change by its reason.
+    fn count(&self, verdict: Move, seen: &Seen, rises: bool) {
+        add_to(match (verdict, rises, seen.samples()) {
+            (Move::Back(_), _, _) => &self.changes.in_vain,
+            (_, true, _) => &self.changes.rose,
+            (_, false, 0) => &self.changes.stalled,
+            (_, false, _) => &self.changes.fell,
         });
     }
 

@@ -3,10 +3,12 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::adapt::Adapt;
 use super::atomic_word::AtomicFlightWord;
 use super::invalid_limit::InvalidLimit;
+use super::outcome::Outcome;
 use super::priority::Priority;
 use super::signals::Answered;
 use crate::fault::{Fault, injected};
@@ -121,7 +123,9 @@ impl Inflight {
         if !injected(Fault::LeakOnDrop) || answer.is_some() {
             self.word.leave();
         }
-        if let Some(adapt) = &self.adapt {
+        if let Some(adapt) = &self.adapt
+            && answer != Some(Answered::Noted)
+        {
             adapt.note(&self.word, start, answer);
         }
     }
@@ -180,20 +184,62 @@ macro_rules! flight {
 
         impl $(<$life>)? $name $(<$life>)? {
             /// Leaves after an answer: its latency is a sample.
-            pub fn answered(mut self) {
-                self.answer = Some(Answered::InTime);
+            pub fn answered(self) {
+                self.end(Outcome::Answered);
             }
 
             /// Leaves after a failure for want of capacity, such as a timeout, a refused connection,
             /// or 503: a sample that is as slow as can be.
-            pub fn overloaded(mut self) {
-                self.answer = Some(Answered::Overloaded);
+            pub fn overloaded(self) {
+                self.end(Outcome::Overloaded);
             }
 
             /// Leaves after another failure, such as 500, which is no sample: a fast error does not
             /// raise the limit.
-            pub fn failed(mut self) {
-                self.answer = Some(Answered::Failed);
+            pub fn failed(self) {
+                self.end(Outcome::Failed);
+            }
+
+            /// Leaves after an outcome.
+            ///
+            /// Of several outcomes of a request the first counts, so this one does not count after
+            #[doc = concat!("[`note`](", stringify!($name), "::note).")]
+            pub fn end(mut self, outcome: Outcome) {
+                self.answer.get_or_insert(outcome.answered());
+            }
+
+            /// Notes an outcome, and holds the place on until the flight is dropped.
+            ///
+            /// This is for the head of a response whose body takes longer: the latency is that
+            /// of the head, the place is held until the end. Returns the latency, or `None` where
+            /// the limit is fixed, as such a limit reads no clock. A second outcome is not noted,
+            /// and has no latency.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use std::time::Duration;
+            /// use tollgate::{Clock, Inflight, Outcome};
+            ///
+            /// let (clock, mock) = Clock::mock();
+            /// let limit = Inflight::adaptive(Duration::from_millis(300), 10).clock(clock).build()?;
+            /// let mut flight = limit.try_enter().unwrap();
+            /// mock.advance(Duration::from_millis(20));
+            /// assert_eq!(flight.note(Outcome::Answered), Some(Duration::from_millis(20)));
+            /// // The body takes a second.
+            /// mock.advance(Duration::from_secs(1));
+            /// assert_eq!((limit.in_flight(), flight.note(Outcome::Failed)), (1, None));
+            /// drop(flight);
+            /// assert_eq!(limit.in_flight(), 0);
+            /// # Ok::<(), tollgate::InvalidLimit>(())
+            /// ```
+            pub fn note(&mut self, outcome: Outcome) -> Option<Duration> {
+                if self.answer.replace(Answered::Noted).is_some() {
+                    return None;
+                }
+                let Inflight { word, adapt } = &*self.inflight;
+                let nanos = adapt.as_ref()?.note(word, self.start, Some(outcome.answered()));
+                Some(Duration::from_nanos(nanos))
             }
         }
 

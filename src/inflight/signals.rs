@@ -28,6 +28,8 @@ pub(crate) enum Answered {
     InTime,
     Overloaded,
     Failed,
+    /// The outcome was noted before, and the place was held on.
+    Noted,
 }
 
 /// The signals at the beginning of a window.
