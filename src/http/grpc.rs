@@ -1,5 +1,6 @@
 //! A refusal as a gRPC client reads it: trailers only, `RESOURCE_EXHAUSTED` with the wait.
 //!
+//! A limit on the requests in flight refuses by `UNAVAILABLE`.
 //! The code for a request without a key says whether the request or the server is at fault.
 //! Formats: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.
@@ -14,6 +15,7 @@ pub(crate) enum Code {
     InvalidArgument = 3,
     ResourceExhausted = 8,
     Internal = 13,
+    Unavailable = 14,
     Unauthenticated = 16,
 }
 
@@ -24,6 +26,7 @@ impl Code {
             Code::ResourceExhausted => "rate limit exceeded",
             Code::InvalidArgument | Code::Unauthenticated => "request has nothing to limit it by",
             Code::Internal => "server has nothing to limit the request by",
+            Code::Unavailable => "too many requests in flight",
         }
     }
 }

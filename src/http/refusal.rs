@@ -298,6 +298,16 @@ impl Problem {
         status: StatusCode::TOO_MANY_REQUESTS,
     };
 
+    /// Returns a response with this problem, which names no policy.
+    pub(crate) fn response(self) -> Response<Bytes> {
+        let (kind, title, status) = (quoted(self.kind), quoted(self.title), self.status.as_u16());
+        let body = format!(r#"{{"type":{kind},"title":{title},"status":{status}}}"#);
+        let mut response = Response::new(body.into());
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+
     /// Returns the same problem with another type, a URI.
     #[must_use]
     pub const fn of_kind(self, kind: &'static str) -> Problem {

@@ -2,16 +2,18 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::settle::Meter;
+use crate::inflight::gate::OwnedFlight;
 
 pin_project! {
-    /// The body of a response of a [`RateLimit`](super::RateLimit): the inner one or a refusal's.
+    /// The body of a response of a [`RateLimit`](super::RateLimit) or a
+    /// [`LimitInflight`](super::LimitInflight): the inner one or a refusal's.
     ///
     /// The inner body may have any type, so a layer goes over any service. The default is an empty
     /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type.
@@ -26,6 +28,7 @@ pin_project! {
     enum BodyKind<B> {
         Inner { #[pin] body: B },
         Metered { #[pin] body: B, meter: Box<Meter> },
+        Held { #[pin] body: B, flight: Option<OwnedFlight> },
         Refusal { bytes: Bytes },
     }
 }
@@ -40,10 +43,15 @@ impl<B> ResponseBody<B> {
         ResponseBody { kind }
     }
 
+    /// Holds a place in flight until the body ends or is dropped.
+    pub(super) fn holding(body: B, flight: OwnedFlight) -> ResponseBody<B> {
+        ResponseBody { kind: BodyKind::Held { body, flight: Some(flight) } }
+    }
+
     /// Returns the inner service's body, or makes one of a refusal's bytes.
     ///
     /// A cost that [depends on the body](super::LayerBuilder::settle_on) stays the estimate, or the
-    /// bytes that have passed.
+    /// bytes that have passed. A place that is [held until the body ends](super::Until) is left.
     ///
     /// # Examples
     ///
@@ -63,7 +71,7 @@ impl<B> ResponseBody<B> {
     /// ```
     pub fn into_inner_or_else(self, refusal: impl FnOnce(Bytes) -> B) -> B {
         match self.kind {
-            BodyKind::Inner { body } => body,
+            BodyKind::Inner { body } | BodyKind::Held { body, .. } => body,
             BodyKind::Metered { body, mut meter } => {
                 meter.leave();
                 body
@@ -73,11 +81,11 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// The clone of a body that is still to be paid for costs nothing.
+/// The clone of a body that is still to be paid for costs nothing, and a clone holds no place.
 impl<B: Clone> Clone for ResponseBody<B> {
     fn clone(&self) -> Self {
         let kind = match &self.kind {
-            BodyKind::Inner { body } | BodyKind::Metered { body, .. } => {
+            BodyKind::Inner { body } | BodyKind::Metered { body, .. } | BodyKind::Held { body, .. } => {
                 BodyKind::Inner { body: body.clone() }
             }
             BodyKind::Refusal { bytes } => BodyKind::Refusal { bytes: bytes.clone() },
@@ -111,6 +119,13 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
             BodyProjection::Metered { body, meter } => {
                 body.poll_frame(context).map(|frame| frame.map(|frame| frame.map(|frame| meter.see(frame))))
             }
+            BodyProjection::Held { mut body, flight } => {
+                let frame = ready!(body.as_mut().poll_frame(context));
+                if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                    *flight = None;
+                }
+                Poll::Ready(frame)
+            }
             BodyProjection::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
             BodyProjection::Refusal { bytes } => {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes).into()))))
@@ -120,14 +135,18 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            BodyKind::Inner { body } | BodyKind::Metered { body, .. } => body.is_end_stream(),
+            BodyKind::Inner { body } | BodyKind::Metered { body, .. } | BodyKind::Held { body, .. } => {
+                body.is_end_stream()
+            }
             BodyKind::Refusal { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            BodyKind::Inner { body } | BodyKind::Metered { body, .. } => body.size_hint(),
+            BodyKind::Inner { body } | BodyKind::Metered { body, .. } | BodyKind::Held { body, .. } => {
+                body.size_hint()
+            }
             BodyKind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }

@@ -1,4 +1,7 @@
-//! A layer of [tower](https://docs.rs/tower) that limits requests over HTTP and gRPC.
+//! Layers of [tower](https://docs.rs/tower) that limit requests over HTTP and gRPC.
+//!
+//! A [`RateLimitLayer`] limits the requests of each client by a quota. An [`InflightLayer`], inside
+//! it, limits the requests in flight to an upstream by their latency.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -100,6 +103,12 @@ mod decide_limit;
 mod decision;
 #[cfg(feature = "tracing")]
 mod events;
+mod inflight_layer;
+#[cfg(feature = "metrics")]
+mod inflight_metrics;
+mod inflight_service;
+mod inflight_state;
+mod inflight_stats;
 mod key_future;
 mod layer;
 mod limit_by;
@@ -119,15 +128,21 @@ mod tokio;
 mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
+mod unavailable;
 
 pub use ban::{BanAfter, InvalidBan};
 pub use body::ResponseBody;
 pub use boxed::BoxRateLimitLayer;
 pub use builder::LayerBuilder;
 pub use decision::Decision;
+pub use inflight_layer::{InflightLayer, InflightLayerBuilder};
+pub use inflight_service::{InflightFuture, LimitInflight};
+pub use inflight_state::Until;
+pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight};
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use limiter::AnyLimiter;
 pub use service::{RateLimit, ResponseFuture};
 pub use settle::{Answer, Cost};
 pub use stats::{LayerStats, LimitStats, prometheus};
+pub use unavailable::Unavailable;

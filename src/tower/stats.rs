@@ -241,6 +241,11 @@ pub fn prometheus(stats: &[LayerStats]) -> String {
     text
 }
 
+/// Escapes the value of a label.
+pub(super) fn label_text(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 fn write_to(text: &mut String, stats: &[LayerStats]) -> std::fmt::Result {
     let mut before = "";
     for ((_, policy, (name, help, result)), count) in series(stats) {
@@ -249,7 +254,7 @@ fn write_to(text: &mut String, stats: &[LayerStats]) -> std::fmt::Result {
             writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
             before = name;
         }
-        let policy = policy.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let policy = label_text(policy);
         let result = result.map(|result| format!(",result=\"{result}\"")).unwrap_or_default();
         writeln!(text, "{name}{{policy=\"{policy}\"{result}}} {count}")?;
     }

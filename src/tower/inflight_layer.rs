@@ -1,0 +1,301 @@
+//! The layer of requests in flight, and its builder.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use tower_layer::Layer;
+
+use super::inflight_service::LimitInflight;
+use super::inflight_state::{InflightState, Until};
+use super::inflight_stats::{InflightCounters, InflightLayerStats};
+use super::settle::Answer;
+use super::unavailable::Unavailable;
+use crate::http::{Exempt, Head, InvalidName};
+use crate::inflight::gate::Inflight;
+use crate::inflight::outcome::Outcome;
+use crate::inflight::priority::Priority;
+
+/// A layer that limits the requests in flight by an [`Inflight`].
+///
+/// A request takes a place when the service is called, or is refused at once: 503 with `Retry-After:
+/// 1`, or `UNAVAILABLE` for gRPC. The response's future holds the place: until the head of the
+/// response is there, or [until the body ends](InflightLayerBuilder::until). A future that is
+/// dropped leaves, and so does one whose inner service panics. A refusal touches no inner service.
+///
+/// A clone is the same layer. Layers may share an `Inflight`, each with counts of its own.
+///
+/// # Where it goes
+///
+/// ```text
+/// client -> RateLimitLayer -> InflightLayer -> timeout -> client of an upstream
+///           429: its share    503: no place
+/// ```
+///
+/// * Inside a [`RateLimitLayer`](super::RateLimitLayer): a request that is over its quota takes no
+///   place, and is no sample.
+/// * One `Inflight` for each upstream: a slow upstream does not close the others.
+/// * Outside of a timeout, which should be longer than twice the target. Its error is then an
+///   overloaded request.
+/// * Inside retries and hedges: each try takes a place.
+/// * A health check, a long poll or a WebSocket is [skipped](InflightLayerBuilder::skip): otherwise
+///   it holds a place for as long as it lasts, and its latency says nothing.
+///
+/// # Readiness
+///
+/// `poll_ready` is always ready, as that of a [`RateLimit`](super::RateLimit): an admitted request
+/// polls the inner service for readiness, in its future and in its place. Otherwise a service that
+/// is ready would keep a permit of a `ConcurrencyLimit`, or a place in a `Buffer`, through each
+/// refusal. And the requests in front of a busy service would wait without a bound, uncounted. So
+/// the inner service has to be `Clone`, and a wait for it is a part of the latency.
+///
+/// # tonic
+///
+/// ```ignore
+/// // A server. A refusal is `UNAVAILABLE` with the time to wait.
+/// let layer = InflightLayer::new(Inflight::adaptive(Duration::from_millis(300), 1_000).build()?);
+/// Server::builder().layer(layer).add_service(greeter).serve(address).await?;
+///
+/// // A client, with a limit for its upstream.
+/// let channel = ServiceBuilder::new().layer(layer_of_upstream).service(channel);
+/// let client = GreeterClient::new(channel);
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use http::{Request, Response};
+/// use tollgate::tower::InflightLayer;
+/// use tollgate::{Inflight, Priority};
+/// # use std::future::{Ready, ready};
+/// # use std::task::{Context, Poll};
+/// # #[derive(Clone)]
+/// # struct Hello;
+/// # impl tower_service::Service<Request<()>> for Hello {
+/// #     type Response = Response<String>;
+/// #     type Error = std::convert::Infallible;
+/// #     type Future = Ready<Result<Response<String>, Self::Error>>;
+/// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> { Poll::Ready(Ok(())) }
+/// #     fn call(&mut self, _: Request<()>) -> Self::Future { ready(Ok(Response::new("hello".to_owned()))) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// let layer = InflightLayer::builder(Inflight::fixed(1))
+///     .priority(|head| match head.uri.path() {
+///         "/pay" => Priority::Critical,
+///         _ => Priority::Default,
+///     })
+///     .build();
+/// let mut service = layer.layer(Hello);
+///
+/// // It is in flight, and not polled yet.
+/// let first = service.call(Request::new(()));
+/// let refused = service.call(Request::new(())).await.unwrap();
+/// assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &1.into()));
+/// assert_eq!(first.await.unwrap().status(), 200);
+/// assert_eq!(service.call(Request::new(())).await.unwrap().status(), 200);
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InflightLayer {
+    state: Arc<InflightState>,
+}
+
+impl InflightLayer {
+    /// Creates a layer without options.
+    pub fn new(inflight: impl Into<Arc<Inflight>>) -> InflightLayer {
+        InflightLayer::builder(inflight).build()
+    }
+
+    /// Begins a layer on a limit, which may be shared in an `Arc`.
+    pub fn builder(inflight: impl Into<Arc<Inflight>>) -> InflightLayerBuilder {
+        let state = InflightState {
+            inflight: inflight.into(),
+            name: "default".to_owned(),
+            priority: None,
+            classify: None,
+            on_error: Outcome::Overloaded,
+            until: Until::Head,
+            exempt: Vec::new(),
+            reject: None,
+            on_answer: None,
+            counters: InflightCounters::default(),
+        };
+        InflightLayerBuilder { state }
+    }
+
+    /// Returns the limit.
+    #[must_use]
+    pub fn inflight(&self) -> &Arc<Inflight> {
+        &self.state.inflight
+    }
+
+    /// Returns the counts so far.
+    #[must_use]
+    pub fn stats(&self) -> InflightLayerStats {
+        self.state.stats()
+    }
+}
+
+impl<T> Layer<T> for InflightLayer {
+    type Service = LimitInflight<T>;
+
+    fn layer(&self, inner: T) -> LimitInflight<T> {
+        LimitInflight { inner, state: self.state.clone() }
+    }
+}
+
+impl fmt::Debug for InflightLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InflightState { name, inflight, .. } = &*self.state;
+        f.debug_struct("InflightLayer")
+            .field("name", name)
+            .field("inflight", inflight)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The builder of an [`InflightLayer`].
+#[must_use = "a builder is no layer: `.build()` makes one"]
+pub struct InflightLayerBuilder {
+    state: InflightState,
+}
+
+impl InflightLayerBuilder {
+    /// Builds the layer.
+    #[must_use]
+    pub fn build(self) -> InflightLayer {
+        InflightLayer { state: Arc::new(self.state) }
+    }
+
+    /// Names the layer in its statistics, such as by its upstream: `default` by default.
+    ///
+    /// # Errors
+    ///
+    /// `name` is not of 1 to 64 printable ASCII characters.
+    pub fn name(mut self, name: &str) -> Result<Self, InvalidName> {
+        InvalidName::check(name)?;
+        self.state.name = name.to_owned();
+        Ok(self)
+    }
+
+    /// Sets the priorities of requests: by default all are [`Priority::Default`].
+    ///
+    /// As the requests in flight grow, those of lower priorities are refused first. A client writes
+    /// the headers, so a priority is that of the route or the account.
+    pub fn priority(mut self, priority: impl Fn(Head<'_>) -> Priority + Send + Sync + 'static) -> Self {
+        self.state.priority = Some(Box::new(priority));
+        self
+    }
+
+    /// Sets the outcomes of responses: by default [`Answer::outcome`].
+    ///
+    /// # Examples
+    ///
+    /// An upstream that says 420 where it is overloaded:
+    ///
+    /// ```
+    /// use tollgate::tower::InflightLayer;
+    /// use tollgate::{Inflight, Outcome};
+    ///
+    /// let layer = InflightLayer::builder(Inflight::fixed(64))
+    ///     .classify(|answer| match answer.status.as_u16() {
+    ///         420 => Outcome::Overloaded,
+    ///         _ => answer.outcome(),
+    ///     })
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn classify(mut self, classify: impl Fn(Answer<'_>) -> Outcome + Send + Sync + 'static) -> Self {
+        self.state.classify = Some(Box::new(classify));
+        self
+    }
+
+    /// Sets the outcome of an error of the inner service: by default it is overloaded, as by a
+    /// timeout or a refused connection.
+    pub fn classify_errors(mut self, outcome: Outcome) -> Self {
+        self.state.on_error = outcome;
+        self
+    }
+
+    /// Sets the time until which a request holds its place: by default [`Until::Head`].
+    pub fn until(mut self, until: Until) -> Self {
+        self.state.until = until;
+        self
+    }
+
+    /// Lets requests pass without a place, by a closure. They count as `skipped`.
+    ///
+    /// These are long polls, WebSockets and health checks. A client chooses the path and the
+    /// headers of its requests: skip only requests that are cheap whatever their client does.
+    pub fn skip(self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.exempt(Exempt::when(skip))
+    }
+
+    /// Lets requests pass without a place, by a list. They count as `skipped`.
+    ///
+    /// Called again, this adds to the list.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Inflight;
+    /// use tollgate::http::Exempt;
+    /// use tollgate::tower::InflightLayer;
+    ///
+    /// let layer = InflightLayer::builder(Inflight::fixed(64))
+    ///     .exempt(Exempt::paths(["/health", "/events/*"])?)
+    ///     .build();
+    /// # assert_eq!(layer.stats().skipped, 0);
+    /// # Ok::<(), tollgate::http::InvalidPath>(())
+    /// ```
+    pub fn exempt(mut self, exempt: Exempt) -> Self {
+        self.state.exempt.push(exempt);
+        self
+    }
+
+    /// Makes the responses to refused requests by a closure: by default an empty 503, or
+    /// `UNAVAILABLE` for gRPC.
+    ///
+    /// The body is anything that becomes [`Bytes`]. A `Retry-After: 1` is added to a response
+    /// without one, unless the request is gRPC. A server of gRPC begins with
+    /// [`grpc_response`](Unavailable::grpc_response), as [`problem`](Unavailable::problem) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Inflight;
+    /// use tollgate::tower::InflightLayer;
+    ///
+    /// let layer = InflightLayer::builder(Inflight::fixed(64))
+    ///     .reject_with(|refusal| refusal.response(format!("{}\n", refusal.overloaded())))
+    ///     .build();
+    /// # let _ = layer;
+    /// ```
+    pub fn reject_with<T: Into<Bytes>>(
+        mut self,
+        respond: impl Fn(&Unavailable<'_>) -> Response<T> + Send + Sync + 'static,
+    ) -> Self {
+        self.state.reject = Some(Box::new(move |refusal| respond(refusal).map(Into::into)));
+        self
+    }
+
+    /// Calls a hook with the name of the layer and the latency of each answer, as of the head.
+    ///
+    /// A fixed limit reads no clock, and calls no hook.
+    pub fn on_answer(mut self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {
+        self.state.on_answer = Some(Box::new(hook));
+        self
+    }
+}
+
+impl fmt::Debug for InflightLayerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InflightLayerBuilder").field("name", &self.state.name).finish_non_exhaustive()
+    }
+}
