@@ -20,6 +20,8 @@ mod hand;
 #[cfg(feature = "http")]
 mod headers;
 mod hot;
+#[cfg(feature = "tower")]
+mod inflight_layer;
 mod inline;
 #[cfg(feature = "tower")]
 mod limits;
