@@ -180,7 +180,7 @@ fn outcomes(layer: &InflightLayer) -> [u64; 4] {
 
 #[test]
 fn a_place_is_held_until_the_head() {
-    let limit = Arc::new(Inflight::fixed(2));
+    let limit = Arc::new(Inflight::fixed(3));
     let layer = InflightLayer::new(limit.clone());
     let upstream = Upstream::default();
     let mut service = layer.layer(upstream.clone());
@@ -620,7 +620,8 @@ fn a_skipped_request_takes_no_place() {
 
 #[test]
 fn a_request_over_its_quota_takes_no_place() {
-    let limit = Arc::new(Inflight::fixed(2));
+    // Of 3 places a request of the default priority has 2.
+    let limit = Arc::new(Inflight::fixed(3));
     let inner = InflightLayer::new(limit.clone());
     let quota = Quota::per_hour(3);
     let rate = RateLimitLayer::builder(RateLimiter::new(quota)).key(ClientIp::peer()).build();
@@ -648,7 +649,7 @@ fn a_request_over_its_quota_takes_no_place() {
 
 #[test]
 fn clones_and_services_of_a_layer_count_together_and_layers_apart() {
-    let limit = Arc::new(Inflight::fixed(2));
+    let limit = Arc::new(Inflight::fixed(3));
     let (one, other) = (InflightLayer::new(limit.clone()), InflightLayer::new(limit.clone()));
     let upstream = Upstream::default();
     let futures = [
@@ -658,13 +659,13 @@ fn clones_and_services_of_a_layer_count_together_and_layers_apart() {
     assert_eq!(done(poll(&mut call(&mut other.layer(upstream), root()))).unwrap().status(), 503);
     assert_eq!((one.stats().admitted, one.stats().refused), (2, 0));
     assert_eq!((other.stats().admitted, other.stats().refused), (0, 1));
-    assert_eq!((other.stats().inflight.in_flight, other.inflight().limit()), (2, 2));
+    assert_eq!((other.stats().inflight.in_flight, other.inflight().limit()), (2, 3));
     drop(futures);
 }
 
 #[test]
 fn the_text_of_prometheus_has_bounded_labels_and_adds_up() {
-    let (limit, mock) = adaptive(2);
+    let (limit, mock) = adaptive(3);
     let layer = InflightLayer::builder(limit).name("a \"b\"").unwrap().build();
     let fixed = InflightLayer::builder(Inflight::fixed(7)).name("fixed").unwrap().build();
     let upstream = Upstream::default();

@@ -5,6 +5,7 @@ mod compose;
 mod cors;
 mod examples;
 mod grpc;
+mod inflight;
 mod leaks;
 mod prelude;
 mod ready;
