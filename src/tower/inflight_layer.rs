@@ -20,10 +20,11 @@ use crate::inflight::priority::Priority;
 
 /// A layer that limits the requests in flight by an [`Inflight`].
 ///
-/// A request takes a place when the service is called, or is refused at once: 503 with `Retry-After:
-/// 1`, or `UNAVAILABLE` for gRPC. The response's future holds the place: until the head of the
-/// response is there, or [until the body ends](InflightLayerBuilder::until). A future that is
-/// dropped leaves, and so does one whose inner service panics. A refusal touches no inner service.
+/// A request takes a place when the service is called, or is refused at once: 503 with
+/// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. The response's future holds the place: until the
+/// head of the response is there, or [until the body ends](InflightLayerBuilder::until). A future
+/// that is dropped leaves, and so does one whose inner service panics. A refusal touches no inner
+/// service.
 ///
 /// A clone is the same layer. Layers may share an `Inflight`, each with counts of its own.
 ///

@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// A request that found no place, from which its response is made.
 ///
-/// For the closure of [`InflightLayerBuilder::reject_with`](super::InflightLayerBuilder::reject_with).
+/// For the closure of [`reject_with`](super::InflightLayerBuilder::reject_with).
 #[derive(Clone, Debug)]
 pub struct Unavailable<'a> {
     head: Head<'a>,

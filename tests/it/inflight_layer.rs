@@ -486,7 +486,7 @@ fn a_refusal_of_grpc_is_unavailable_with_the_wait() {
         assert_eq!(says("grpc-status"), Some("14"));
         assert_eq!(says("grpc-message"), Some("too many requests in flight"));
         assert_eq!(says("grpc-retry-pushback-ms"), Some("1000"));
-        // The code and `RetryInfo` of one second, as protobuf: `08 0e` and `0a 02 08 01` at its end.
+        // Protobuf: the code is `08 0e`, and `RetryInfo` of one second is `0a 02 08 01` at the end.
         let details = says("grpc-status-details-bin").unwrap();
         assert!(details.starts_with("CA4") && details.ends_with("EgQKAggB"), "{details}");
         assert_eq!(says("retry-after"), None);
