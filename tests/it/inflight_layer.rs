@@ -354,11 +354,14 @@ fn samples_reach_the_controller() {
         }
         upstream.says(Said::Error);
         assert_eq!(done(poll(&mut call(&mut service, root()))).unwrap_err(), Gone);
+        // The body of one takes longer than the target: its only sample is its head.
+        upstream.says(Said::Body(Frames::of(vec![Poll::Pending])));
+        let long = done(poll(&mut call(&mut service, root()))).unwrap();
         // One is given up at once, and one after more than the target.
         let (fast, slow) = (call(&mut service, root()), call(&mut service, root()));
         drop(fast);
         mock.advance(TARGET + Duration::from_millis(1));
-        drop(slow);
+        drop((slow, long));
         mock.advance(Duration::from_secs(1));
         drop(call(&mut service, root()));
         let sums = windows
@@ -366,8 +369,8 @@ fn samples_reach_the_controller() {
             .unwrap()
             .iter()
             .fold([0; 3], |sums, window| std::array::from_fn(|at| sums[at] + window[at]));
-        assert_eq!(sums, [3, 4, 1], "{until:?}");
-        assert_eq!((outcomes(&layer), limit.in_flight()), ([3, 3, 1, 3], 0));
+        assert_eq!(sums, [4, 4, 1], "{until:?}");
+        assert_eq!((outcomes(&layer), limit.in_flight()), ([4, 3, 1, 3], 0));
     }
 }
 
