@@ -15,6 +15,7 @@ pub(crate) enum Code {
     InvalidArgument = 3,
     ResourceExhausted = 8,
     Internal = 13,
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     Unavailable = 14,
     Unauthenticated = 16,
 }

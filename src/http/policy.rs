@@ -425,13 +425,6 @@ enum NameFault {
     Character { at: usize, found: char },
 }
 
-impl InvalidName {
-    /// Returns the fault of a name, if it has one.
-    pub(crate) fn check(name: &str) -> Result<(), InvalidName> {
-        quoted(name).map(drop)
-    }
-}
-
 impl Error for InvalidName {}
 
 impl fmt::Display for InvalidName {

@@ -299,6 +299,7 @@ impl Problem {
     };
 
     /// Returns a response with this problem, which names no policy.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     pub(crate) fn response(self) -> Response<Bytes> {
         let (kind, title, status) = (quoted(self.kind), quoted(self.title), self.status.as_u16());
         let body = format!(r#"{{"type":{kind},"title":{title},"status":{status}}}"#);

@@ -13,10 +13,11 @@ use super::inflight_state::{InflightState, Until};
 use super::inflight_stats::{InflightCounters, InflightLayerStats};
 use super::settle::Answer;
 use super::unavailable::Unavailable;
-use crate::http::{Exempt, Head, InvalidName};
+use crate::http::{Exempt, Head, InvalidName, Policy};
 use crate::inflight::gate::Inflight;
 use crate::inflight::outcome::Outcome;
 use crate::inflight::priority::Priority;
+use crate::quota::rate::Quota;
 
 /// A layer that limits the requests in flight by an [`Inflight`].
 ///
@@ -180,8 +181,8 @@ impl InflightLayerBuilder {
     ///
     /// `name` is not of 1 to 64 printable ASCII characters.
     pub fn name(mut self, name: &str) -> Result<Self, InvalidName> {
-        InvalidName::check(name)?;
-        self.state.name = name.to_owned();
+        // A policy has the same rule for names.
+        self.state.name = Policy::new(name, Quota::per_second(1))?.name().to_owned();
         Ok(self)
     }
 
