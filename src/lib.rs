@@ -114,6 +114,7 @@ pub use limiter::all_of::{AllDenied, AllOf, BucketLimit, Limit, Limits, all_of};
 pub use limiter::blocking::Paced;
 pub use limiter::builder::{BucketBuilder, Builder};
 pub use limiter::janitor::Janitor;
+pub use limiter::keeping::Keeping;
 pub use limiter::key_limit::KeyLimit;
 pub use limiter::limited::Limited;
 pub use limiter::pinned::Pinned;

@@ -60,6 +60,7 @@ impl Verb {
             5 => Verb::TakeAt(bytes.byte(), Amount::read(bytes)),
             6 | 7 => Verb::Reserve(Amount::read(bytes)),
             8 => Verb::ReserveWithin(Amount::read(bytes), bytes.short()),
+            9 if kind >= 128 => Verb::Above(Amount::read(bytes), bytes.byte()),
             9 => Verb::Refund(Amount::read(bytes)),
             10 | 11 => Verb::Drop(Which::First(bytes.byte() % 64)),
             12 | 13 => Verb::Use(bytes.byte(), Amount::read(bytes)),

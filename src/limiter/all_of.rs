@@ -205,8 +205,8 @@ impl fmt::Display for AllDenied {
 /// A request for tokens of one bucket, for [`all_of`]; see [`TokenBucket::n`].
 #[derive(Clone, Copy, Debug)]
 pub struct BucketLimit<'a> {
-    bucket: &'a TokenBucket,
-    n: u64,
+    pub(super) bucket: &'a TokenBucket,
+    pub(super) n: u64,
 }
 
 impl TokenBucket {
@@ -217,16 +217,23 @@ impl TokenBucket {
     }
 }
 
+impl BucketLimit<'_> {
+    /// Returns the refusal of a take at a reading, without the take.
+    pub(super) fn look_at(&self, now: Moment, take: Take) -> Result<(), Denied> {
+        let call = Call::from(take);
+        let done = self.bucket.look(At(self.bucket.engine(), now), call.take);
+        let decision = call.decision(done.outcome, done.reading);
+        self.bucket.hook.preview(self.n, decision)
+    }
+}
+
 impl sealed::Limit for BucketLimit<'_> {
     fn clock(&self) -> &Clock {
         &self.bucket.engine().clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let call = Call::from(Take::Exactly(self.n));
-        let done = self.bucket.look(At(self.bucket.engine(), now), call.take);
-        let decision = call.decision(done.outcome, done.reading);
-        self.bucket.hook.preview(self.n, decision)
+        self.look_at(now, Take::Exactly(self.n))
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
@@ -238,20 +245,27 @@ impl sealed::Limit for BucketLimit<'_> {
     }
 }
 
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
+    /// Returns the refusal of a take at a reading, without the take.
+    pub(super) fn look_at(&self, now: Moment, take: Take) -> Result<(), Denied> {
+        let pin = self.inner.keyspace.store.pin();
+        let options = CallOptions { now: Some(now), ..self.options };
+        let call = self.inner.call(&pin, self.key, options);
+        let decision = call.look(take);
+        if self.inner.keyspace.engine.may_begin(&decision) && !call.is_held() {
+            return Ok(());
+        }
+        self.inner.hook.preview(self.n, decision)
+    }
+}
+
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
         &self.inner.keyspace.engine.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let pin = self.inner.keyspace.store.pin();
-        let options = CallOptions { now: Some(now), ..self.options };
-        let call = self.inner.call(&pin, self.key, options);
-        let decision = call.look(Take::Exactly(self.n));
-        if self.inner.keyspace.engine.may_begin(&decision) && !call.is_held() {
-            return Ok(());
-        }
-        self.inner.hook.preview(self.n, decision)
+        self.look_at(now, Take::Exactly(self.n))
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {

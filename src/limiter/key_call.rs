@@ -16,7 +16,7 @@ use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::Origin;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::{Call, Keep, Take};
 
 /// The options of a call, beside its key and its tokens.
 #[derive(Clone, Copy, Default)]
@@ -81,6 +81,11 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
             );
         }
         inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
+    }
+
+    /// Takes `n` tokens, all or none, if the kept tokens stay.
+    pub(crate) fn acquire_above(self, n: u64, keep: Keep) -> Result<Granted, Denied> {
+        self.inner.hook.observe(n, self.take(Take::Above { n, keep }).decision)
     }
 
     pub(crate) fn acquire_up_to(self, n: u64) -> Granted {

@@ -7,6 +7,7 @@ mod bucket_verbs;
 pub(crate) mod builder;
 pub(crate) mod inner;
 pub(crate) mod janitor;
+pub(crate) mod keeping;
 pub(crate) mod key_call;
 pub(crate) mod key_limit;
 #[cfg(feature = "tower")]

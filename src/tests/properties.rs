@@ -20,7 +20,7 @@ use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
-use crate::word::verb::{Give, Take};
+use crate::word::verb::{Give, Keep, Take};
 
 type Came = (TakeOutcome, Option<State>);
 
@@ -56,15 +56,25 @@ impl Scene {
 
     /// Runs every verb that takes. Returns the results, each with the lowest level that it may
     /// leave.
-    fn takes(&self) -> [(Came, u64); 4] {
+    fn takes(&self) -> [(Came, u64); 5] {
         let Scene { n, max_wait, .. } = *self;
         let (empty_level, lowest) = (self.terms().empty_level, self.refill().min_level());
         [
             (self.run(Take::Exactly(n)), empty_level),
             (self.run(Take::UpTo(n)), empty_level),
+            (self.run(self.above()), empty_level + self.terms().units(self.kept())),
             (self.run(Take::Reserve { n, max_wait }), lowest),
             (Take::OnCredit(n).apply(self.state, &self.reading), lowest),
         ]
+    }
+
+    /// Returns a take that leaves a part of the burst, of any percent.
+    fn above(&self) -> Take {
+        Take::Above { n: self.n, keep: Keep::Percent(self.max_wait as u8) }
+    }
+
+    fn kept(&self) -> u64 {
+        (self.burst() * (self.max_wait & 255)).div_ceil(100)
     }
 
     /// Runs every verb that gives, and returns the states to commit.
@@ -215,7 +225,8 @@ proptest! {
             }
         }
         let Scene { n, max_wait, .. } = scene;
-        for (outcome, _) in [scene.run(Take::Exactly(n)), scene.run(Take::Reserve { n, max_wait })] {
+        let all = [Take::Exactly(n), Take::Reserve { n, max_wait }, scene.above()];
+        for (outcome, _) in all.map(|take| scene.run(take)) {
             prop_assert!(!outcome.granted || scene.terms().tokens(outcome.taken) == n, "all or nothing: {:?}", outcome);
         }
     }
@@ -249,6 +260,8 @@ proptest! {
         }
         durations(Take::Exactly(n), &scene);
         durations(Take::UpTo(n), &scene);
+        durations(scene.above(), &scene);
+        durations(Take::Above { n, keep: Keep::Tokens(max_wait) }, &scene);
         durations(Take::Reserve { n, max_wait }, &scene);
         durations(Take::Touch, &scene);
         black_box(Take::OnCredit(n).apply(state, &reading));
@@ -262,13 +275,15 @@ proptest! {
 
 #[test]
 fn retry_after_is_exact() {
-    let (cases, waits) = (Cell::new(0), [0; 3].map(Cell::new));
+    let (cases, waits) = (Cell::new(0), [0; 4].map(Cell::new));
     let config = Config { max_local_rejects: u32::MAX, ..super::short_cases(20_000) };
     let found = TestRunner::new(config).run(&scenes(), |scene| {
         cases.set(cases.get() + 1);
         let Scene { n, max_wait, .. } = scene;
         let n = 1 + n % scene.burst();
-        let takes = [Take::Exactly(n), Take::UpTo(n), Take::Reserve { n, max_wait }];
+        let kept = Keep::Tokens(max_wait % (scene.burst() - n + 1));
+        let above = Take::Above { n, keep: kept };
+        let takes = [Take::Exactly(n), Take::UpTo(n), above, Take::Reserve { n, max_wait }];
         for (take, waits) in takes.into_iter().zip(&waits) {
             waits.set(waits.get() + u32::from(is_exact(scene, take)?));
         }

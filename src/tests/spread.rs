@@ -25,7 +25,7 @@ use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::verb::Take;
+use crate::word::verb::{Keep, Take};
 
 const DEBT: u64 = 50;
 
@@ -123,6 +123,8 @@ enum Verb {
     /// Takes of some tokens each: the tokens of one take, and the number of takes.
     Take(u64, u64),
     UpTo(u64),
+    /// Some tokens, if a part of the burst stays, in percent.
+    Above(u64, u8),
     Refund(u64),
     Reserve(u64),
     Charge(u64),
@@ -136,6 +138,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
         3 => (1..9_u64, 1..60_u64).prop_map(|(n, times)| Verb::Take(n, times)),
         1 => (1..3_000_u64).prop_map(|n| Verb::Take(n, 1)),
         1 => (1..400_u64).prop_map(Verb::UpTo),
+        2 => (1..400_u64, 0..101_u8).prop_map(|(n, percent)| Verb::Above(n, percent)),
         2 => (1..100_u64).prop_map(Verb::Refund),
         1 => (1..100_u64).prop_map(Verb::Reserve),
         1 => (1..40_u64).prop_map(Verb::Charge),
@@ -184,6 +187,20 @@ fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Verb)]) -> Te
             Verb::UpTo(n) => {
                 if let Ok((some, _)) = hot.run(Take::UpTo(n)) {
                     granted(some.tokens(), false);
+                }
+            }
+            Verb::Above(n, percent) => {
+                // The tokens on lease count as kept ones.
+                let kept = (hot.engine.source.quota().capacity() * u64::from(percent)).div_ceil(100);
+                match hot.run(Take::Above { n, keep: Keep::Percent(percent) }) {
+                    Ok(_) => {
+                        assert!(most.peek().remaining() >= n + kept, "a kept token was taken");
+                        granted(n, false);
+                    }
+                    Err(_) => {
+                        let few = least.peek().remaining() <= n + kept + slack.get();
+                        assert!(few, "{n} were there above {kept}, {:?}", least.peek());
+                    }
                 }
             }
             Verb::Refund(n) => {

@@ -187,6 +187,23 @@ fn every_take_of_what_is_there_is_the_one_spelled_out() {
 }
 
 #[test]
+fn every_take_that_keeps_a_part_is_the_one_spelled_out() {
+    try_all("take above", |tiny, state, now, spelled| {
+        let most = tiny.burst() + 1;
+        let mut steps = 0;
+        for need in (1..=most).map(|n| tiny.terms.units(n)) {
+            for keep in [0, 1, most / 2, most - 1, most].map(|n| tiny.terms.units(n)) {
+                let ours = came(state.take_above(&tiny.refill, now, need, keep));
+                let theirs = spelled.take_above(need.into(), keep.into());
+                assert_eq!(ours, theirs, "{state:?} {now} {need} {keep} {spelled:?}");
+                steps += 1;
+            }
+        }
+        steps
+    });
+}
+
+#[test]
 fn every_charge_of_tiny_layouts_is_the_one_spelled_out() {
     try_all("charge up to", |tiny, state, now, spelled| {
         let most = tiny.terms.tokens(tiny.refill.capacity()) + 1;

@@ -242,6 +242,12 @@ impl Denied {
         Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }
 
+    /// Returns the refusal of a take that would leave fewer than `kept` tokens.
+    #[cold]
+    pub(crate) fn above<P: Refill>(asked: u64, kept: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+        Denied { asked, ..Denied::exactly(asked.saturating_add(kept), outcome, reading) }
+    }
+
     /// Returns the refusal of a reservation of `n` tokens that exceeds the bound on debt, or the
     /// caller's `max_wait`.
     pub(crate) fn in_debt<P: Refill>(

@@ -140,6 +140,20 @@ impl State {
         stamped.then(|| State::pack(refill.terms(), level, view.stamp))
     }
 
+    /// Takes `need` units, above 0, if `keep` units stay.
+    pub(crate) fn take_above(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        need: u64,
+        keep: u64,
+    ) -> (Outcome, Option<State>) {
+        let view = self.at(refill, now);
+        // Each is at most 2^57.
+        let there = refill.has(&view, need + keep);
+        if there { view.took(refill, need) } else { view.refused(refill) }
+    }
+
     /// Takes the whole tokens that are there, up to `most` units.
     pub(crate) fn take_up_to(
         self,

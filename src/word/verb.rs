@@ -9,6 +9,8 @@ use crate::word::state::{Balance, Left, Reading, Refill, State, TakeOutcome};
 pub(crate) enum Take {
     /// All of `n` tokens, now.
     Exactly(u64),
+    /// All of `n` tokens, now, if the kept tokens stay.
+    Above { n: u64, keep: Keep },
     /// Up to `n` tokens: those that are there.
     UpTo(u64),
     /// All of `n` tokens, if they are earned within `max_wait` nanoseconds.
@@ -20,6 +22,29 @@ pub(crate) enum Take {
     Touch,
 }
 
+/// The lower part of a bucket, of which a take leaves every token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Tokens(u64),
+    /// A part of the burst in force, or of the plan's. Rounded up to whole tokens.
+    Percent(u8),
+}
+
+impl Keep {
+    /// Returns the kept tokens.
+    fn of(self, refill: &impl Refill) -> u64 {
+        match self {
+            Keep::Tokens(n) => n,
+            Keep::Percent(percent) => {
+                let terms = refill.terms();
+                // A burst is at most 2^40.
+                let burst = terms.tokens(refill.nominal_capacity() - terms.empty_level);
+                (burst * u64::from(percent)).div_ceil(100)
+            }
+        }
+    }
+}
+
 impl Take {
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
@@ -28,10 +53,11 @@ impl Take {
         let units = |n| refill.terms().units(n);
         match self {
             // A take of 0 tokens is always granted.
-            Take::Exactly(0) | Take::UpTo(0) | Take::Reserve { n: 0, .. } => {
+            Take::Exactly(0) | Take::UpTo(0) | Take::Reserve { n: 0, .. } | Take::Above { n: 0, .. } => {
                 (reading.view(state).untouched(), None)
             }
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
+            Take::Above { n, keep } => state.take_above(refill, *tick, units(n), units(keep.of(refill))),
             Take::UpTo(n) => state.take_up_to(refill, *tick, units(n)),
             // A take of more than the burst is refused as a plain take is.
             Take::Reserve { n, .. } if refill.is_over_the_burst(n) => state.take(refill, *tick, units(n)),
@@ -52,8 +78,17 @@ impl Take {
     /// Returns the most tokens that this takes: the tokens of the grant where no bucket counts it.
     pub(crate) fn tokens(self) -> u64 {
         match self {
-            Take::Exactly(n) | Take::UpTo(n) | Take::Reserve { n, .. } | Take::OnCredit(n) => n,
+            Take::Exactly(n) | Take::UpTo(n) | Take::OnCredit(n) => n,
+            Take::Reserve { n, .. } | Take::Above { n, .. } => n,
             Take::Touch => 0,
+        }
+    }
+
+    /// Returns the take that grants all of the tokens, or none of them.
+    pub(crate) fn in_full(self) -> Take {
+        match self {
+            Take::Above { .. } => self,
+            take => Take::Exactly(take.tokens()),
         }
     }
 
@@ -62,6 +97,7 @@ impl Take {
     pub(crate) fn never_writes(self, refill: &impl Refill) -> bool {
         match self {
             Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || refill.is_over_the_burst(n),
+            Take::Above { n, keep } => n == 0 || refill.is_over_the_burst(n.saturating_add(keep.of(refill))),
             Take::UpTo(n) | Take::OnCredit(n) => n == 0,
             Take::Touch => false,
         }
@@ -72,6 +108,7 @@ impl Take {
     pub(crate) fn denied<P: Refill>(self, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
         match self {
             Take::Exactly(n) => Denied::exactly(n, outcome, reading),
+            Take::Above { n, keep } => Denied::above(n, keep.of(&reading.refill), outcome, reading),
             Take::Reserve { n, .. } if reading.refill.is_over_the_burst(n) => {
                 Denied::too_many(n, outcome, reading)
             }

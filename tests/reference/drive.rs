@@ -45,6 +45,8 @@ pub(crate) trait Subject {
     /// Takes at a reading, and returns the reading that counted, if it is visible.
     fn take_at(&self, now: Moment, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<u64>);
     fn up_to(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
+    /// Takes if a part of the burst stays, in percent.
+    fn above(&self, n: u64, percent: u8, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
     fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<Self::Plan>) -> Reserved<Self::Taken>;
     /// Returns whether the word was changed, if it is visible.
     fn refund(&self, n: u64, plan: Option<Self::Plan>) -> Option<bool>;
@@ -254,6 +256,7 @@ impl<S: Subject> Driver<S> {
         match verb {
             Verb::Take(n) => wait = self.take(n.of(burst)),
             Verb::UpTo(n) => wait = self.up_to(n.of(burst)),
+            Verb::Above(n, percent) => wait = self.above(n.of(burst), percent),
             Verb::TakeAt(which, n) => self.take_at(usize::from(which) % MOMENTS, n.of(burst)),
             Verb::Reserve(n) => wait = self.reserve(n.of(burst), None),
             Verb::ReserveWithin(n, by) => {
@@ -306,6 +309,19 @@ impl<S: Subject> Driver<S> {
             assert!(at == then || at == now, "read at {at} ns");
             ideal.take(at, n.min(burst + 1), answer)
         });
+    }
+
+    fn above(&mut self, n: u64, percent: u8) -> Wait {
+        let burst = self.burst();
+        let (decision, back) = self.subject.above(n, percent, self.under());
+        // A burst is at most 2^40.
+        let kept = (burst * u64::from(percent)).div_ceil(100);
+        // A take of nothing is granted, and keeps nothing.
+        let most = if n == 0 { burst } else { burst.saturating_sub(kept) };
+        let answer = taken(decision, n, most);
+        self.keep(back, n);
+        self.check(|ideal, now| ideal.take_above(now, n.min(burst + 1), kept, answer));
+        answer.retry_after
     }
 
     fn up_to(&mut self, n: u64) -> Wait {

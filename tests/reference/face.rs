@@ -6,7 +6,9 @@ use std::cell::OnceCell;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use tollgate::{Hold, KeyLimit, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket};
+use tollgate::{
+    AllDenied, Granted, Hold, KeyLimit, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket, all_of,
+};
 
 use super::Answer;
 use super::answers::{granted, look};
@@ -118,6 +120,21 @@ impl<'a> Subject for &'a Face {
             Face::Key(limiter, _) => key(limiter, n, plan).acquire_up_to(),
         };
         (Ok(given), None)
+    }
+
+    /// An even number is taken through `all_of`.
+    fn above(&self, n: u64, percent: u8, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
+        let by_all = n.is_multiple_of(2);
+        let alone = |decision: Result<Granted, AllDenied>| decision.map_err(|denied| denied.denied());
+        let decision = match self {
+            Face::Alone(bucket) if by_all => alone(all_of([bucket.n(n).keep(percent)]).try_acquire()),
+            Face::Alone(bucket) => bucket.n(n).keep(percent).try_acquire(),
+            Face::Key(limiter, _) if by_all => {
+                alone(all_of([key(limiter, n, plan).keep(percent)]).try_acquire())
+            }
+            Face::Key(limiter, _) => key(limiter, n, plan).keep(percent).try_acquire(),
+        };
+        (decision, None)
     }
 
     fn refund(&self, n: u64, plan: Under<'a>) -> Option<bool> {

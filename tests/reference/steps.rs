@@ -183,6 +183,8 @@ pub(crate) enum Ahead {
 pub(crate) enum Verb {
     Take(Amount),
     UpTo(Amount),
+    /// A take that leaves a part of the burst, in percent.
+    Above(Amount, u8),
     /// A take at one of the latest readings.
     TakeAt(u8, Amount),
     Reserve(Amount),

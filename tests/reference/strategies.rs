@@ -41,6 +41,11 @@ pub(crate) fn amounts() -> impl Strategy<Value = Amount> {
     ]
 }
 
+/// Returns parts of a burst, in percent: none, some, all, and more than all.
+pub(crate) fn percents() -> impl Strategy<Value = u8> {
+    prop_oneof![8 => 0..=100_u8, 1 => Just(0), 1 => Just(100), 1 => any::<u8>()]
+}
+
 fn whiches() -> impl Strategy<Value = Which> {
     prop_oneof![3 => Just(0), 1 => 0..4_u8].prop_map(Which::Last)
 }
@@ -61,6 +66,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         8 => takes(),
         3 => amounts().prop_map(Verb::UpTo),
+        3 => (amounts(), percents()).prop_map(|(n, percent)| Verb::Above(n, percent)),
         1 => (0..4_u8, amounts()).prop_map(|(which, n)| Verb::TakeAt(which, n)),
         8 => reserves(amounts()),
         2 => amounts().prop_map(Verb::Refund),

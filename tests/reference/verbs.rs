@@ -72,6 +72,39 @@ impl Ideal {
         }
     }
 
+    /// Takes `n` tokens if `kept` tokens stay.
+    pub(crate) fn take_above(&mut self, now: u64, n: u64, kept: u64, answer: Answer) -> Result<(), String> {
+        if n == 0 {
+            return self.take(now, n, answer);
+        }
+        let seen = self.bounds(now);
+        let step = || format!("{n} above {kept} at {now} ns, {answer:?}");
+        let need = self.units(n + kept);
+        let left = if answer.granted { self.units(n) } else { 0 };
+        if n + kept > self.burst() && (answer.granted || answer.retry_after.is_some()) {
+            return self.complaint("these and the kept ones are never there", step, &seen);
+        }
+        if answer.granted && seen.most < need {
+            return self.complaint("a kept token was taken", step, &seen);
+        }
+        if !answer.granted && n + kept <= self.burst() && seen.least >= need {
+            return self.complaint("the kept tokens stay", step, &seen);
+        }
+        if let Some(what) = self.misstates(&seen, left, answer.remaining, answer.reset_after) {
+            return self.complaint(what, step, &seen);
+        }
+        if !answer.granted && n + kept <= self.burst() {
+            let due = |retry| self.is_due(need, seen.ahead..=seen.least, seen.lag, retry);
+            if !answer.retry_after.is_some_and(due) {
+                return self.complaint("retry_after is not when the kept tokens stay", step, &seen);
+            }
+        }
+        if answer.granted || seen.adopts {
+            self.commit(&seen, seen.level - left);
+        }
+        Ok(())
+    }
+
     /// Takes the tokens that are there, up to `n`. The crate took `taken`.
     pub(crate) fn take_up_to(&mut self, now: u64, n: u64, taken: u64, answer: Answer) -> Result<(), String> {
         let seen = self.bounds(now);

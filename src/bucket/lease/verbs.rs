@@ -168,7 +168,7 @@ impl<W: BucketRef> Spread<'_, W> {
             if take.never_writes(&seen.reading.refill) {
                 return Some(seen);
             }
-            let all = self.step(read, Take::Exactly(take.tokens()))?;
+            let all = self.step(read, take.in_full())?;
             if all.outcome.granted {
                 return Some(all);
             }

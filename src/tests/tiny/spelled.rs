@@ -146,6 +146,12 @@ impl<'a> Spelled<'a> {
         self.takes(if self.level - self.empty_level >= need { need } else { 0 })
     }
 
+    /// Returns the step of a take that leaves `keep` units above an empty bucket.
+    pub(super) fn take_above(&self, need: i128, keep: i128) -> Came {
+        let stays = self.level - need >= self.empty_level + keep;
+        self.takes(if stays { need } else { 0 })
+    }
+
     pub(super) fn tokens_above(&self, empty_level: i128, most: i128) -> i128 {
         let token = self.tiny.units(1);
         ((self.level - empty_level).max(0) / token * token).min(most)
