@@ -292,7 +292,7 @@ impl LiveTerms {
     }
 
     /// Returns the layout of the word, which no change of quota touches.
-    fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> Layout {
         Layout { widths: self.widths, debt: self.empty_level >> self.widths.fraction }
     }
 

@@ -146,7 +146,7 @@ pub(crate) struct TargetRule {
 }
 
 /// The slow samples that are enough for a decision if they are more than half.
-const EARLY_SAMPLES: u64 = 4;
+pub(crate) const EARLY_SAMPLES: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
 const MIN_HOLD: u64 = 15 * SECOND;
 const MAX_HOLD: u64 = 240 * SECOND;

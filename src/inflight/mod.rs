@@ -1,6 +1,6 @@
 //! A limit on the requests in flight, which may follow the latency of the answers.
 
-mod adapt;
+pub(crate) mod adapt;
 pub(crate) mod atomic_word;
 pub(crate) mod builder;
 pub(crate) mod controller;
@@ -10,6 +10,6 @@ pub(crate) mod invalid_limit;
 pub(crate) mod outcome;
 pub(crate) mod priority;
 pub(crate) mod seen;
-mod signals;
 pub(crate) mod stats;
+pub(crate) mod signals;
 mod word;

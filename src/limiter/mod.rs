@@ -1,14 +1,19 @@
 //! The public faces.
 
+pub(crate) mod adaptive;
+pub(crate) mod adaptive_builder;
 pub(crate) mod all_of;
 pub(crate) mod batch;
 pub(crate) mod blocking;
 mod bucket_verbs;
 pub(crate) mod builder;
+pub(crate) mod inflight_limiter;
+pub(crate) mod inflight_limiter_builder;
 pub(crate) mod inner;
 pub(crate) mod janitor;
 pub(crate) mod keeping;
 pub(crate) mod key_call;
+pub(crate) mod key_flight;
 pub(crate) mod key_limit;
 #[cfg(feature = "tower")]
 pub(crate) mod keyless;
@@ -17,6 +22,7 @@ pub(crate) mod observer;
 pub(crate) mod pinned;
 #[cfg(feature = "tower")]
 pub(crate) mod place;
+mod quota_controller;
 pub(crate) mod rate_limiter;
 pub(crate) mod settings;
 pub(crate) mod token_bucket;

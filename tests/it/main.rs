@@ -2,6 +2,7 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
+mod adaptive;
 mod api;
 #[cfg(feature = "tower")]
 mod ban;
@@ -22,6 +23,7 @@ mod headers;
 mod hot;
 #[cfg(feature = "tower")]
 mod inflight_layer;
+mod in_flight_keys;
 mod inline;
 #[cfg(feature = "tower")]
 mod limits;

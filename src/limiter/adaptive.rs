@@ -1,0 +1,242 @@
+//! A quota that follows the latency of the answers, as a share of its ceiling.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::inflight::adapt::Adapt;
+use crate::inflight::atomic_word::AtomicFlightWord;
+use crate::inflight::controller::Share;
+use crate::inflight::signals::Answered;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::token_bucket::TokenBucket;
+use crate::quota::error::InvalidQuota;
+use crate::quota::rate::Quota;
+use crate::time::clock::nanos_of;
+
+/// The parts of a ceiling that a share is counted in.
+pub(super) const PARTS: u32 = 1 << 24;
+
+/// A quota that follows the latency of the answers, for requests whose end no guard can tell.
+///
+/// The limiter is under a share of a ceiling: its rate, and its burst in proportion. The caller
+/// notes the outcomes. Once an interval, a thread that notes one puts another share in force by
+/// `set_quota`, for all keys.
+///
+/// **The promise.** The quota is never above the ceiling nor below the floor. In an interval it
+/// falls by half at most and rises by an eighth at most, whatever the controller says. (One of its
+/// own may go back at once to the share before the latest falls:
+/// [`Verdict::Return`](crate::Verdict::Return).)
+///
+/// By default nine tenths of the answers shall be within the target:
+///
+/// * Slower: the rate becomes 7/8 of the answers a second, at most 7/8 of the present rate.
+/// * In time, and a request was refused: the rate rises by a sixteenth.
+/// * No answer for four targets, and a request was refused: the rate falls by half.
+///
+/// The answers a second are those of all keys. Where a limiter has many keys, they are more than
+/// the rate of one key, and the rate falls to 7/8 of the present one.
+///
+/// A limit on requests in flight ([`Inflight`](crate::Inflight)) is better wherever a request can be
+/// bracketed. A queue that has formed drains only if less is admitted than is answered. A limit in
+/// flight does that by itself, and a rate does not.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Adaptive, Clock, Quota, RateLimiter, Share};
+///
+/// let ceiling = Quota::per_second(1_000);
+/// let (clock, mock) = Clock::mock();
+/// let limiter = RateLimiter::<u64>::builder(ceiling).headroom(ceiling)?.clock(clock.clone()).build();
+/// let adaptive = Adaptive::new(&limiter, ceiling)?
+///     .floor(Share::new(1, 10))?
+///     .target(Duration::from_millis(300))
+///     .clock(clock)
+///     .build()?;
+/// // Four seconds of answers that take a second each.
+/// for _ in 0..400 {
+///     mock.advance(Duration::from_millis(10));
+///     adaptive.answered(Duration::from_secs(1));
+/// }
+/// assert!(limiter.quota().tokens() == 1_000 && limiter.quota().period() > Duration::from_secs(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Adaptive {
+    pub(super) adapt: Adapt,
+    /// The share in force, in [`PARTS`]: a limit without a count.
+    pub(super) word: AtomicFlightWord,
+    pub(super) limiter: AdaptedLimiter,
+    pub(super) ceiling: Quota,
+    /// The share that the limiter was set to. Relaxed: it orders no other memory.
+    pub(super) applied: AtomicU32,
+    pub(super) setting: Mutex<()>,
+    /// Answers, samples or not, since the beginning.
+    pub(super) answers: Arc<AtomicU64>,
+}
+
+impl Adaptive {
+    /// Notes a request that was answered, some time after it was admitted.
+    pub fn answered(&self, latency: Duration) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.note(latency, Answered::InTime);
+    }
+
+    /// Notes a request that failed for want of capacity, such as by 503 or a timeout, some time
+    /// after it was admitted. It counts as slow as can be.
+    pub fn overloaded(&self, after: Duration) {
+        self.note(after, Answered::Overloaded);
+    }
+
+    /// Notes a request that failed for another reason. It is an answer, and no sample of latency.
+    pub fn failed(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.note(Duration::ZERO, Answered::Failed);
+    }
+
+    /// Notes a request that the limiter refused: the share may rise.
+    pub fn refused(&self) {
+        self.adapt.signals.note_refused();
+        self.adapt.tick(&self.word);
+        self.apply();
+    }
+
+    fn note(&self, latency: Duration, answer: Answered) {
+        let now = self.adapt.tick(&self.word);
+        // An answer before the clock began is no sample.
+        if let Some(start) = now.checked_sub(nanos_of(latency)) {
+            self.adapt.record(now, start, Some(answer));
+        }
+        self.apply();
+    }
+
+    /// Puts the share in force, if the limiter does not have it. No thread waits.
+    #[inline]
+    fn apply(&self) {
+        if self.word.load().limit() != self.applied.load(Ordering::Relaxed) {
+            self.put();
+        }
+    }
+
+    #[cold]
+    fn put(&self) {
+        let Ok(_setting) = self.setting.try_lock() else { return };
+        let parts = self.word.load().limit();
+        self.applied.store(parts, Ordering::Relaxed);
+        // The floor and the ceiling fit into the limiter, so every quota between them does.
+        if let Ok(quota) = part(self.ceiling, share(parts)) {
+            let _ = self.limiter.set(quota);
+        }
+    }
+
+    /// Returns the share of the ceiling that is in force.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        share(self.word.load().limit())
+    }
+}
+
+impl fmt::Debug for Adaptive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adaptive")
+            .field("ceiling", &format_args!("{}", self.ceiling))
+            .field("parts", &format_args!("{}/{PARTS}", self.word.load().limit()))
+            .finish_non_exhaustive()
+    }
+}
+
+fn share(parts: u32) -> Share {
+    Share::new(parts, PARTS)
+}
+
+/// Returns a share of a quota: of its rate, and of its burst, rounded up.
+///
+/// The rate is rounded down, by a millionth at most.
+pub(super) fn part(ceiling: Quota, share: Share) -> Result<Quota, InvalidQuota> {
+    if share >= Share::ALL {
+        return Ok(ceiling);
+    }
+    let (tokens, nanos) = (ceiling.tokens(), ceiling.numbers().nanos);
+    let times = (1_u64 << 20).div_ceil(nanos);
+    // Tokens are at most 1,000 a nanosecond: below 2^31 where `times` is above 1.
+    let tokens = tokens.saturating_mul(times);
+    // Below 2^63 and 2^95.
+    let nanos = ((u128::from(nanos) * u128::from(times)) << 32).div_ceil(u128::from(share.0.max(1)));
+    let burst = (u128::from(ceiling.capacity()) * u128::from(share.0)).div_ceil(1 << 32).max(1);
+    let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+    // At most the ceiling's burst.
+    Quota::try_per(tokens, Duration::from_nanos(nanos), burst as u64)
+}
+
+type SetQuota = Box<dyn Fn(Quota) -> Result<(), InvalidQuota> + Send + Sync>;
+
+/// A limiter whose quota an [`Adaptive`] sets: a [`RateLimiter`], or a [`TokenBucket`] in an `Arc` or
+/// a `static`.
+pub struct AdaptedLimiter {
+    /// Checks that the words have room for a quota.
+    fits: SetQuota,
+    set: SetQuota,
+}
+
+impl AdaptedLimiter {
+    pub(super) fn fits(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        (self.fits)(quota)
+    }
+
+    pub(super) fn set(&self, quota: Quota) -> Result<(), InvalidQuota> {
+        (self.set)(quota)
+    }
+}
+
+impl fmt::Debug for AdaptedLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdaptedLimiter").finish_non_exhaustive()
+    }
+}
+
+impl<K, S> From<RateLimiter<K, S>> for AdaptedLimiter
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: Send + Sync + 'static,
+{
+    fn from(limiter: RateLimiter<K, S>) -> AdaptedLimiter {
+        let same = limiter.clone();
+        let layout = move || same.inner.keyspace.engine.source.layout();
+        AdaptedLimiter {
+            fits: Box::new(move |quota| Ok(layout().check(quota.numbers())?)),
+            set: Box::new(move |quota| limiter.set_quota(quota)),
+        }
+    }
+}
+
+impl<K, S> From<&RateLimiter<K, S>> for AdaptedLimiter
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: Send + Sync + 'static,
+{
+    fn from(limiter: &RateLimiter<K, S>) -> AdaptedLimiter {
+        limiter.clone().into()
+    }
+}
+
+impl From<Arc<TokenBucket>> for AdaptedLimiter {
+    fn from(bucket: Arc<TokenBucket>) -> AdaptedLimiter {
+        let same = Arc::clone(&bucket);
+        AdaptedLimiter {
+            fits: Box::new(move |quota| Ok(same.engine().source.layout().check(quota.numbers())?)),
+            set: Box::new(move |quota| bucket.set_quota(quota)),
+        }
+    }
+}
+
+impl From<&'static TokenBucket> for AdaptedLimiter {
+    fn from(bucket: &'static TokenBucket) -> AdaptedLimiter {
+        AdaptedLimiter {
+            fits: Box::new(move |quota| Ok(bucket.engine().source.layout().check(quota.numbers())?)),
+            set: Box::new(move |quota| bucket.set_quota(quota)),
+        }
+    }
+}

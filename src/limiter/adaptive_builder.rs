@@ -1,0 +1,141 @@
+//! The builder of a quota that follows the latency of the answers.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::inflight::adapt::{Adapt, AdaptOptions};
+use crate::inflight::atomic_word::AtomicFlightWord;
+use crate::inflight::controller::{AnyController, Controller, Share};
+use crate::inflight::invalid_limit::InvalidLimit;
+use crate::limiter::adaptive::{AdaptedLimiter, Adaptive, PARTS, part};
+use crate::limiter::quota_controller::QuotaController;
+use crate::quota::error::InvalidQuota;
+use crate::quota::rate::Quota;
+use crate::time::clock::{Clock, nanos_of};
+
+/// A builder of an [`Adaptive`], from [`Adaptive::new`].
+#[must_use = "a builder adapts nothing: `.build()` does"]
+pub struct AdaptiveBuilder {
+    limiter: AdaptedLimiter,
+    ceiling: Quota,
+    floor: Share,
+    target: Duration,
+    interval: Duration,
+    clock: Clock,
+    controller: Option<Box<dyn Controller>>,
+}
+
+impl Adaptive {
+    /// Begins a quota that is a share of a ceiling, for a [`RateLimiter`](crate::RateLimiter) or a
+    /// [`TokenBucket`](crate::TokenBucket) that was built with
+    /// [`headroom`](crate::Builder::headroom) for the ceiling.
+    ///
+    /// A request for more than the burst in force is refused for good. So the burst of the floor
+    /// should be at least the largest request.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if the ceiling, or a 32nd of it, does not fit into the words of the limiter.
+    pub fn new(limiter: impl Into<AdaptedLimiter>, ceiling: Quota) -> Result<AdaptiveBuilder, InvalidQuota> {
+        let limiter = limiter.into();
+        limiter.fits(ceiling)?;
+        let builder = AdaptiveBuilder {
+            limiter,
+            ceiling,
+            floor: Share::ALL,
+            target: Duration::from_secs(1),
+            interval: Duration::from_millis(250),
+            clock: Clock::default(),
+            controller: None,
+        };
+        builder.floor(Share::new(1, 32))
+    }
+}
+
+impl AdaptiveBuilder {
+    /// Sets the least share of the ceiling: by default a 32nd, and at least 2^-24.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidQuota`] if that share of the ceiling is no quota, or does not fit into the words of
+    /// the limiter.
+    pub fn floor(self, floor: Share) -> Result<Self, InvalidQuota> {
+        let floor = floor.max(Share::new(1, PARTS));
+        self.limiter.fits(part(self.ceiling, floor)?)?;
+        Ok(AdaptiveBuilder { floor, ..self })
+    }
+
+    /// Sets the time in which nine tenths of the answers shall come: by default a second.
+    ///
+    /// A good target is two to three times the slow tenth of a calm server.
+    pub fn target(self, target: Duration) -> Self {
+        AdaptiveBuilder { target, ..self }
+    }
+
+    /// Sets the time between two decisions, 250 ms by default.
+    pub fn interval(self, interval: Duration) -> Self {
+        AdaptiveBuilder { interval, ..self }
+    }
+
+    /// Sets the clock; by default the [processor's counter](Clock::new).
+    pub fn clock(self, clock: Clock) -> Self {
+        AdaptiveBuilder { clock, ..self }
+    }
+
+    /// Decides by another controller. The target then has no effect.
+    pub fn by(self, controller: impl Controller + 'static) -> Self {
+        AdaptiveBuilder { controller: Some(Box::new(controller)), ..self }
+    }
+
+    /// Puts the ceiling in force, and returns the quota that adapts.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] names the number that is out of its bounds: the target from 1 us to a
+    /// minute, and the interval from 1 ms to a minute.
+    pub fn build(self) -> Result<Adaptive, InvalidLimit> {
+        let AdaptiveBuilder { limiter, ceiling, floor, target, interval, clock, controller } = self;
+        const MINUTE: u128 = 60_000_000_000;
+        InvalidLimit::check("a target in ns", target.as_nanos(), (1_000, MINUTE))?;
+        InvalidLimit::check("an interval in ns", interval.as_nanos(), (1_000_000, MINUTE))?;
+        let (target, interval) = (nanos_of(target), nanos_of(interval));
+        let answers = Arc::new(AtomicU64::new(0));
+        let controller = controller.unwrap_or_else(|| {
+            let answers = Arc::clone(&answers);
+            Box::new(QuotaController { ceiling, target, interval, answers, before: 0 })
+        });
+        let adapt = Adapt::new(AdaptOptions {
+            clock,
+            controller: AnyController::Custom { controller, before: 0 },
+            // At most 2^24, and at least 1.
+            floor: floor.of(PARTS.into()) as u32,
+            ceiling: PARTS,
+            start: PARTS,
+            interval,
+            target,
+            only_while: None,
+        });
+        // It fits: that was checked.
+        let _ = limiter.set(ceiling);
+        Ok(Adaptive {
+            adapt,
+            word: AtomicFlightWord::new(PARTS),
+            limiter,
+            ceiling,
+            applied: AtomicU32::new(PARTS),
+            setting: Mutex::new(()),
+            answers,
+        })
+    }
+}
+
+impl fmt::Debug for AdaptiveBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdaptiveBuilder")
+            .field("ceiling", &format_args!("{}", self.ceiling))
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
