@@ -39,8 +39,8 @@ pub(super) const PARTS: u32 = 1 << 24;
 /// The answers a second are those of all keys. Where a limiter has many keys, they are more than
 /// the rate of one key, and the rate falls to 7/8 of the present one.
 ///
-/// A limit on requests in flight ([`Inflight`](crate::Inflight)) is better wherever a request can be
-/// bracketed. A queue that has formed drains only if less is admitted than is answered. A limit in
+/// A limit on requests in flight ([`Inflight`](crate::Inflight)) is better wherever a request can
+/// be bracketed. A queue that has formed drains only if less is admitted than is answered. A limit in
 /// flight does that by itself, and a rate does not.
 ///
 /// # Examples
@@ -173,8 +173,8 @@ pub(super) fn part(ceiling: Quota, share: Share) -> Result<Quota, InvalidQuota> 
 
 type SetQuota = Box<dyn Fn(Quota) -> Result<(), InvalidQuota> + Send + Sync>;
 
-/// A limiter whose quota an [`Adaptive`] sets: a [`RateLimiter`], or a [`TokenBucket`] in an `Arc` or
-/// a `static`.
+/// A limiter whose quota an [`Adaptive`] sets: a [`RateLimiter`], or a [`TokenBucket`] in an `Arc`
+/// or a `static`.
 pub struct AdaptedLimiter {
     /// Checks that the words have room for a quota.
     fits: SetQuota,

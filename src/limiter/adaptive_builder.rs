@@ -37,7 +37,8 @@ impl Adaptive {
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the ceiling, or a 32nd of it, does not fit into the words of the limiter.
+    /// [`InvalidQuota`] if the ceiling, or a 32nd of it, does not fit into the words of the
+    /// limiter.
     pub fn new(limiter: impl Into<AdaptedLimiter>, ceiling: Quota) -> Result<AdaptiveBuilder, InvalidQuota> {
         let limiter = limiter.into();
         limiter.fits(ceiling)?;

@@ -30,10 +30,11 @@ const FILL: u64 = 1 << 62;
 /// A limit on the requests in flight of each key, over the stores of a
 /// [`RateLimiter`](crate::RateLimiter).
 ///
-/// A request takes a place of its key, holds it as a [`KeyFlight`], and leaves when that is dropped.
-/// A refusal changes no count.
+/// A request takes a place of its key, holds it as a [`KeyFlight`], and leaves when that is
+/// dropped. A refusal changes no count.
 ///
-/// * **The law.** At each admission a key has at most the limit in flight, the new request included.
+/// * **The law.** At each admission a key has at most the limit in flight, the new request
+///   included.
 /// * At most [`max_keys`](crate::InflightLimiterBuilder::max_keys) keys are held. A key without a
 ///   request in flight is forgotten some seconds later, to make room or by
 ///   [`evict_idle`](Self::evict_idle). A new key without room is refused
@@ -77,7 +78,8 @@ impl PlaceTokens {
     /// Returns a place of a bucket of `most`, from 1 to [`MOST`].
     ///
     /// A tick is about a second, whatever the limit: a bucket has 2^32 ticks of 2^30 ns. So a key
-    /// without requests is forgotten within seconds. A bucket of 2^15 to 2^16 tokens has such ticks.
+    /// without requests is forgotten within seconds. A bucket of 2^15 to 2^16 tokens has such
+    /// ticks.
     pub(super) fn of(most: u32) -> PlaceTokens {
         let shift = u64::from(most).leading_zeros().saturating_sub(48);
         PlaceTokens { tokens: 1 << shift, most }

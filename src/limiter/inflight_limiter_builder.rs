@@ -58,8 +58,8 @@ pub struct InflightLimiterBuilder<K, S> {
 }
 
 impl<K, S> InflightLimiterBuilder<K, S> {
-    /// Sets the largest limit that [`set_limit`](InflightLimiter::set_limit) may set: by default the
-    /// limit.
+    /// Sets the largest limit that [`set_limit`](InflightLimiter::set_limit) may set: by default
+    /// the limit.
     pub fn max_limit(self, max_limit: u32) -> Self {
         InflightLimiterBuilder { max_limit: Some(max_limit), ..self }
     }

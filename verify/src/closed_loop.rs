@@ -229,7 +229,11 @@ impl Run<'_> {
 
     fn workers(&self) -> f64 {
         let base = (WORKERS * self.scenario.scale).round().max(1.0);
-        if self.scenario.inside(self.seconds()) { (base * self.scenario.workers).round().max(1.0) } else { base }
+        if self.scenario.inside(self.seconds()) {
+            (base * self.scenario.workers).round().max(1.0)
+        } else {
+            base
+        }
     }
 
     fn service(&mut self) -> u64 {
@@ -374,8 +378,7 @@ impl Run<'_> {
         let variance = limits.iter().map(|limit| (limit - mean).powi(2)).sum::<f64>() / limits.len() as f64;
         let recovered = |second: usize| {
             let range = second..second + 5;
-            let admitted =
-                (sum(&self.attempts, range.clone()) - sum(&self.refused, range.clone())).max(1.0);
+            let admitted = (sum(&self.attempts, range.clone()) - sum(&self.refused, range.clone())).max(1.0);
             sum(&self.good, range.clone()) >= 0.9 * ideal(range.clone())
                 && sum(&self.late, range) <= 0.02 * admitted
         };

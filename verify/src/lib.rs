@@ -14,3 +14,4 @@ pub mod scenarios;
 pub use scenarios::{random, skewed, watchdog};
 
 pub mod closed_loop;
+pub mod controllers;

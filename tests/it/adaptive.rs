@@ -1,0 +1,215 @@
+//! A quota that adapts: its bounds whatever the controller says, and the default rule.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::{
+    Adaptive, AdaptiveBuilder, Clock, Controller, MockClock, Quota, RateLimiter, Seen, Share, TokenBucket,
+    Verdict,
+};
+
+use crate::support::cases;
+
+const INTERVAL: Duration = Duration::from_millis(250);
+const TARGET: Duration = Duration::from_millis(300);
+const CEILING: Quota = Quota::per_second(1_000);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn begin() -> (AdaptiveBuilder, RateLimiter<u64>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    let limiter = RateLimiter::builder(CEILING).clock(clock.clone()).build();
+    let builder = Adaptive::new(&limiter, CEILING).unwrap().target(TARGET).clock(clock);
+    (builder, limiter, mock)
+}
+
+/// Returns a share in units of 2^-32.
+fn units(share: Share) -> u64 {
+    share.of(1 << 32)
+}
+
+/// Returns the rate of a quota, as a share of the ceiling in units of 2^-32.
+fn rate(quota: Quota) -> u64 {
+    let worth = u128::from(quota.tokens()) * CEILING.period().as_nanos();
+    u64::try_from((worth << 32) / (quota.period().as_nanos() * u128::from(CEILING.tokens()))).unwrap()
+}
+
+/// A controller that says anything, and notes its latest verdict.
+struct Hostile {
+    verdicts: Vec<Verdict>,
+    at: usize,
+    said: Arc<Mutex<Vec<Verdict>>>,
+}
+
+impl Controller for Hostile {
+    fn next(&mut self, _: &Seen, _: Share) -> Verdict {
+        let verdict = self.verdicts[self.at % self.verdicts.len()];
+        self.at += 1;
+        self.said.lock().unwrap().push(verdict);
+        verdict
+    }
+}
+
+fn verdicts() -> impl Strategy<Value = Verdict> {
+    let share = any::<(u32, u32)>().prop_map(|(of, all)| Share::new(of, all.max(1)));
+    let share = prop_oneof![4 => share, 1 => Just(Share::ALL), 1 => Just(Share::new(0, 1))];
+    prop_oneof![
+        8 => share.prop_map(Verdict::Set),
+        1 => Just(Verdict::Wait),
+        1 => Just(Verdict::Stay),
+        1 => Just(Verdict::Return),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn a_quota_moves_by_bounded_steps_within_its_bounds_whatever_the_controller_says(
+        verdicts in prop::collection::vec(verdicts(), 1..40),
+        parts in 1..1_000_u32,
+        steps in prop::collection::vec((0..400_u64, 0..4_u8, 0..2_000_u64), 1..200),
+    ) {
+        let (builder, limiter, mock) = begin();
+        let floor = Share::new(parts, 1_000);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let hostile = Hostile { verdicts, at: 0, said: Arc::clone(&said) };
+        let adaptive = builder.floor(floor).unwrap().by(hostile).build().unwrap();
+        let (mut before, mut quota) = (units(adaptive.share()), limiter.quota());
+        let (mut now, mut changed) = (Duration::ZERO, None);
+        prop_assert_eq!((before, quota), (1 << 32, CEILING));
+        for (by, outcome, latency) in steps {
+            mock.advance(ms(by));
+            now += ms(by);
+            let asked = said.lock().unwrap().len();
+            match outcome {
+                0 => adaptive.answered(ms(latency)),
+                1 => adaptive.overloaded(ms(latency)),
+                2 => adaptive.failed(),
+                _ => adaptive.refused(),
+            }
+            let said = said.lock().unwrap();
+            prop_assert!(said.len() <= asked + 1);
+            let after = units(adaptive.share());
+            // A share is counted in 2^-24 of the ceiling.
+            const PART: u64 = 1 << 8;
+            prop_assert!((units(floor).saturating_sub(PART)..=1 << 32).contains(&after));
+            if said.last() != Some(&Verdict::Return) {
+                let most = before + before / 8 + PART;
+                prop_assert!((before / 2..=most).contains(&after), "{} to {}", before, after);
+            }
+            if limiter.quota() != quota {
+                prop_assert!(said.len() == asked + 1, "no verdict, and another quota");
+                prop_assert!(changed.is_none_or(|at| now - at >= INTERVAL));
+                changed = Some(now);
+                quota = limiter.quota();
+            }
+            // The limiter has the share, rounded down by a millionth at most.
+            let now_rate = rate(quota);
+            prop_assert!(now_rate <= after && after - now_rate <= after / 1_000_000 + 2, "{} {}", now_rate, after);
+            prop_assert_eq!(quota.capacity(), (1_000 * after).div_ceil(1 << 32));
+            before = after;
+        }
+    }
+}
+
+/// Notes answers at equal distances, for a time.
+fn answer(adaptive: &Adaptive, mock: &MockClock, a_second: u64, latency: Duration, time: Duration) {
+    let gap = Duration::from_secs(1) / a_second as u32;
+    for _ in 0..time.as_nanos() / gap.as_nanos() {
+        mock.advance(gap);
+        adaptive.answered(latency);
+    }
+}
+
+fn permille(adaptive: &Adaptive) -> u64 {
+    adaptive.share().of(1_000)
+}
+
+#[test]
+fn a_breach_sets_seven_eighths_of_the_answers_and_a_refusal_in_time_adds_a_sixteenth() {
+    let (builder, limiter, mock) = begin();
+    let adaptive = builder.build().unwrap();
+    // Half as many as the ceiling: 7/8 of 500 a second.
+    answer(&adaptive, &mock, 500, ms(301), ms(600));
+    let share = permille(&adaptive);
+    assert!((490..=500).contains(&share), "the first fall is by half: {share}");
+    answer(&adaptive, &mock, 500, ms(400), ms(700));
+    let share = permille(&adaptive);
+    assert!((430..=440).contains(&share), "{share}");
+    assert_eq!(limiter.quota().capacity(), (1_000 * units(adaptive.share())).div_ceil(1 << 32));
+    // In time, and nobody asks for more.
+    answer(&adaptive, &mock, 500, ms(100), ms(2_000));
+    assert_eq!(permille(&adaptive), share);
+    // In time, and a request was refused in each window.
+    let before = units(adaptive.share());
+    adaptive.refused();
+    answer(&adaptive, &mock, 500, ms(10), ms(260));
+    let after = units(adaptive.share());
+    assert!(after.abs_diff(before + before / 16) <= 1 << 9, "{before} {after}");
+}
+
+#[test]
+fn failures_are_answers_and_no_samples() {
+    let (builder, _limiter, mock) = begin();
+    let adaptive = builder.build().unwrap();
+    for _ in 0..2_000 {
+        mock.advance(ms(2));
+        adaptive.failed();
+    }
+    assert_eq!(adaptive.share(), Share::ALL);
+}
+
+#[test]
+fn requests_from_before_a_change_are_no_samples_of_it() {
+    let (builder, _limiter, mock) = begin();
+    let adaptive = builder.build().unwrap();
+    mock.advance(Duration::from_secs(10));
+    answer(&adaptive, &mock, 1_000, ms(400), ms(300));
+    let share = adaptive.share();
+    assert!(share < Share::ALL);
+    // Answered within the next 350 ms, and slow: but admitted before.
+    answer(&adaptive, &mock, 1_000, ms(400), ms(300));
+    assert_eq!(adaptive.share(), share);
+    answer(&adaptive, &mock, 1_000, ms(400), ms(500));
+    assert!(adaptive.share() < share);
+}
+
+#[test]
+fn refusals_without_an_answer_for_four_targets_halve_the_quota() {
+    let (builder, _limiter, mock) = begin();
+    let adaptive = builder.build().unwrap();
+    for waited in 0..20 {
+        let before = adaptive.share();
+        mock.advance(ms(100));
+        adaptive.refused();
+        let patient = ms(100) * (waited + 1) <= 4 * TARGET + INTERVAL;
+        assert_eq!(adaptive.share() == before, patient || before < Share::ALL, "{waited}");
+    }
+    assert_eq!(adaptive.share(), Share::HALF);
+}
+
+#[test]
+fn a_bucket_adapts_in_an_arc_and_in_a_static() {
+    static BUCKET: TokenBucket = TokenBucket::new(CEILING);
+    let shared = Arc::new(TokenBucket::new(Quota::per_second(10)));
+    assert!(Adaptive::new(&BUCKET, CEILING).unwrap().build().is_ok());
+    let adaptive = Adaptive::new(Arc::clone(&shared), Quota::per_second(20)).unwrap();
+    assert!(adaptive.build().is_ok());
+    assert_eq!(shared.quota(), Quota::per_second(20));
+}
+
+#[test]
+fn bounds_that_do_not_hold_are_named() {
+    let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
+    let error = Adaptive::new(&limiter, Quota::per_second(1_000)).unwrap_err().to_string();
+    assert!(error.contains("1000"), "{error}");
+    assert_eq!(limiter.quota(), Quota::per_second(10));
+    let interval =
+        |interval| Adaptive::new(&limiter, Quota::per_second(10)).unwrap().interval(interval).build();
+    let error = interval(Duration::ZERO).unwrap_err().to_string();
+    assert_eq!(error, "an interval in ns of 0 is out of bounds: 1000000 to 60000000000");
+}

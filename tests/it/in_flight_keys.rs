@@ -1,0 +1,198 @@
+// promise: bounded
+//! The requests in flight of each key: the law, on both stores.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tollgate::{Clock, InflightLimiter, InflightLimiterBuilder, MockClock};
+
+use crate::random::Random;
+use crate::store::Store;
+
+/// The seconds after which a key without requests is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(7);
+
+type Builder = InflightLimiterBuilder<u64, std::hash::RandomState>;
+
+fn on(store: Store, builder: Builder) -> Builder {
+    match store {
+        Store::Map => builder,
+        Store::Table => builder.inline(4_096),
+    }
+}
+
+fn limiter(store: Store, limit: u32, most: u32) -> (InflightLimiter<u64>, MockClock) {
+    let (clock, mock) = Clock::mock();
+    let builder = InflightLimiter::builder(limit).max_limit(most).clock(clock);
+    (on(store, builder).build().expect("in bounds"), mock)
+}
+
+/// A request is admitted exactly if the key has fewer than the limit in flight, in 100,000 random
+/// steps beside exact counts.
+#[test]
+fn a_key_has_at_most_its_limit_in_flight_and_is_admitted_below_it() {
+    const MOST: u32 = 9;
+    for store in [Store::Map, Store::Table] {
+        let (limiter, mock) = limiter(store, 3, MOST);
+        let mut random = Random(7);
+        let mut flights: Vec<(u64, _)> = Vec::new();
+        let (mut admitted, mut refused, mut forgotten) = (0, 0, 0);
+        for step in 0..100_000 {
+            let (key, kind) = (random.below(8), random.below(100));
+            let count = flights.iter().filter(|(of, _)| *of == key).count() as u32;
+            assert_eq!(limiter.in_flight(&key), count, "{step}");
+            match kind {
+                0..52 => match limiter.try_enter(&key) {
+                    Ok(flight) => {
+                        assert!(count < limiter.limit(), "{step}: {count} of {}", limiter.limit());
+                        flights.push((key, flight));
+                        admitted += 1;
+                    }
+                    Err(overloaded) => {
+                        assert!(count >= limiter.limit(), "{step}: {count} of {}", limiter.limit());
+                        assert_eq!((overloaded.in_flight(), overloaded.is_full()), (count, false));
+                        refused += 1;
+                    }
+                },
+                52..90 if !flights.is_empty() => {
+                    let which = random.below(flights.len() as u64) as usize;
+                    drop(flights.swap_remove(which));
+                }
+                90..95 => limiter.set_limit(1 + random.below(MOST.into()) as u32).unwrap(),
+                95..97 => flights.clear(),
+                97..99 => mock.advance(Duration::from_millis(random.below(10_000))),
+                _ => forgotten += limiter.evict_idle(),
+            }
+        }
+        assert!(admitted > 10_000 && refused > 10_000 && forgotten > 100, "{admitted} {refused} {forgotten}");
+    }
+}
+
+#[test]
+fn a_key_is_forgotten_some_seconds_after_its_last_request_and_not_before() {
+    for limit in [1, 2, 3, 7, 100, 1_000, 65_534, 65_535, 65_536, 1 << 20, 1 << 30] {
+        for store in [Store::Map, Store::Table] {
+            let (limiter, mock) = limiter(store, limit, limit);
+            let mut flights: Vec<_> = (0..100).map(|key| limiter.try_enter(&key).unwrap()).collect();
+            mock.advance(Duration::from_secs(3_600));
+            assert_eq!((limiter.evict_idle(), limiter.len()), (0, 100), "limit {limit}");
+            flights.truncate(40);
+            mock.advance(Duration::from_secs(2) - Duration::from_nanos(1));
+            assert_eq!(limiter.evict_idle(), 0, "limit {limit}");
+            mock.advance(FORGOTTEN);
+            assert_eq!((limiter.evict_idle(), limiter.len()), (60, 40), "limit {limit}");
+            assert!((0..100).all(|key| limiter.in_flight(&key) == u32::from(key < 40)), "limit {limit}");
+            flights.clear();
+            mock.advance(FORGOTTEN);
+            assert_eq!((limiter.evict_idle(), limiter.len()), (40, 0), "limit {limit}");
+        }
+    }
+}
+
+/// The exact growth of the limit of a key that never rests, and its end.
+#[test]
+fn the_limit_of_a_key_that_never_rests_grows_by_one_in_146_years_over_the_limit() {
+    let (limiter, mock) = limiter(Store::Map, 1_000, 1_000);
+    let mut flights: Vec<_> = (0..1_000).map(|_| limiter.try_enter(&1).unwrap()).collect();
+    let place = Duration::from_nanos((1 << 62) / 1_000);
+    mock.advance(place - Duration::from_secs(60));
+    assert!(limiter.try_enter(&1).is_err());
+    mock.advance(Duration::from_secs(120));
+    flights.push(limiter.try_enter(&1).expect("one more"));
+    assert!(limiter.try_enter(&1).is_err());
+    flights.clear();
+    flights.extend((0..1_000).map(|_| limiter.try_enter(&1).unwrap()));
+    assert!(limiter.try_enter(&1).is_err(), "the growth has ended");
+}
+
+#[test]
+fn a_flood_of_keys_is_bounded_and_shuts_out_no_key_that_is_held() {
+    let (clock, mock) = Clock::mock();
+    let limiter = InflightLimiter::<u64>::builder(2).max_keys(100).clock(clock).build().unwrap();
+    let held: Vec<_> = (0..50).map(|key| limiter.try_enter(&key).unwrap()).collect();
+    for round in 1..50_u64 {
+        let full = (0..1_000).filter(|key| match limiter.try_enter(&(round * 10_000 + key)) {
+            Ok(_) => false,
+            Err(refused) => refused.is_full(),
+        });
+        // Fifty keys find room; those stay for some seconds.
+        assert_eq!((full.count(), limiter.len()), (950, 100), "round {round}");
+        assert!((0..50).all(|key| limiter.try_enter(&key).is_ok()));
+        mock.advance(FORGOTTEN);
+    }
+    assert_eq!(held.len(), 50);
+    assert!((0..50).all(|key| limiter.in_flight(&key) == 1));
+}
+
+#[test]
+fn a_panic_gives_the_place_back() {
+    for store in [Store::Map, Store::Table] {
+        let (limiter, _mock) = limiter(store, 1, 1);
+        let work = || {
+            let _flight = limiter.try_enter(&1).unwrap();
+            assert!(limiter.try_enter(&1).is_err());
+            panic!("the request fails");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+        let owned = limiter.try_enter_owned(&1).unwrap();
+        let task = std::thread::spawn(move || {
+            let _flight = owned;
+            panic!("the task fails");
+        });
+        assert!(task.join().is_err());
+        assert_eq!(limiter.in_flight(&1), 0);
+    }
+}
+
+#[test]
+fn four_threads_never_have_more_than_the_limit_of_a_key_in_flight() {
+    const LIMIT: u32 = 3;
+    for store in [Store::Map, Store::Table] {
+        let limiter = on(store, InflightLimiter::builder(LIMIT)).build().unwrap();
+        let counts = [const { AtomicU32::new(0) }; 2];
+        let admitted = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (limiter, counts, admitted) = (&limiter, &counts, &admitted);
+                scope.spawn(move || {
+                    let (mut random, mut own) = (Random(thread), Vec::new());
+                    for _ in 0..20_000 {
+                        let key = random.below(2);
+                        if random.below(2) == 0 {
+                            if let Ok(flight) = limiter.try_enter(&key) {
+                                let count = 1 + counts[key as usize].fetch_add(1, Ordering::SeqCst);
+                                assert!(count <= LIMIT, "{count} in flight");
+                                admitted.fetch_add(1, Ordering::Relaxed);
+                                own.push((key, flight));
+                            }
+                        } else if let Some((key, flight)) = own.pop() {
+                            counts[key as usize].fetch_sub(1, Ordering::SeqCst);
+                            drop(flight);
+                        }
+                    }
+                    for (key, flight) in own {
+                        counts[key as usize].fetch_sub(1, Ordering::SeqCst);
+                        drop(flight);
+                    }
+                });
+            }
+        });
+        assert!(admitted.into_inner() > 1_000);
+        assert_eq!([0, 1].map(|key| limiter.in_flight(&key)), [0, 0]);
+        let all: Vec<_> = (0..LIMIT).map(|_| limiter.try_enter(&0).expect("no place was lost")).collect();
+        assert!(limiter.try_enter(&0).is_err());
+        drop(all);
+    }
+}
+
+#[test]
+fn a_limit_out_of_bounds_is_named() {
+    let built = |limit, most| InflightLimiter::<u64>::builder(limit).max_limit(most).build();
+    let error = |limit, most| built(limit, most).unwrap_err().to_string();
+    assert_eq!(error(0, 5), "a limit of 0 is out of bounds: 1 to 1073741824");
+    assert_eq!(error(5, 4), "a largest limit of 4 is out of bounds: 5 to 1073741824");
+    let limiter = built(2, 4).unwrap();
+    assert_eq!(limiter.set_limit(5).unwrap_err().to_string(), "a limit of 5 is out of bounds: 1 to 4");
+    assert_eq!(limiter.limit(), 2);
+}

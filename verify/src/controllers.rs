@@ -1,0 +1,132 @@
+//! Known rules for a limit as [`Controller`]s, to run in the [closed loop](crate::closed_loop) beside
+//! the rule of the crate.
+//!
+//! They are adapted to the interface: a controller sees a window, not each answer, and the harness
+//! bounds its steps. `tests/controllers.rs` measures the faults that are named at each.
+
+use std::time::Duration;
+
+use tollgate::{Controller, Seen, Share, Verdict};
+
+/// Returns a share of a ceiling as places.
+fn places(share: Share, ceiling: u32) -> f64 {
+    share.of(u64::from(ceiling) << 16) as f64 / 65_536.0
+}
+
+/// Returns places as a share of a ceiling.
+fn share(places: f64, ceiling: u32) -> Share {
+    let all = f64::from(u32::MAX);
+    Share::new((places / f64::from(ceiling) * all).clamp(0.0, all) as u32, u32::MAX)
+}
+
+/// Returns the samples that took no longer than a time, in thousandths of all, rounded down.
+fn within(seen: &Seen, time: Duration) -> u64 {
+    let is_within = |permille: u16| seen.quantile(permille).is_some_and(|slow| slow <= time);
+    (0..1_000).rev().find(|permille| is_within(*permille)).map_or(0, |permille| u64::from(permille) + 1)
+}
+
+/// `AIMDLimit` of Netflix's concurrency-limits: a sample over the timeout takes a tenth off, and any
+/// other adds one, if half of the limit is in use.
+///
+/// The original does this for each sample in its order. Here the faster samples of a window come
+/// first, and the harness bounds the step: by half down, and by an eighth and one up.
+///
+/// Its fault: a queue's worth of late samples takes it far down at once, so the limit swings. Where
+/// the way is longer than the timeout it ends at the floor, although no limit helps.
+#[derive(Clone, Copy, Debug)]
+pub struct Aimd {
+    /// The ceiling of the limit, in places.
+    pub ceiling: u32,
+    /// The time over which an answer is late.
+    pub timeout: Duration,
+}
+
+impl Controller for Aimd {
+    fn next(&mut self, seen: &Seen, now: Share) -> Verdict {
+        let samples = seen.samples();
+        if samples == 0 {
+            return Verdict::Wait;
+        }
+        let limit = places(now, self.ceiling);
+        let fast = samples * within(seen, self.timeout) / 1_000;
+        let more = if f64::from(seen.peak()) * 2.0 >= limit { fast as f64 } else { 0.0 };
+        let late = i32::try_from(samples - fast).unwrap_or(i32::MAX);
+        Verdict::Set(share((limit + more) * 0.9_f64.powi(late), self.ceiling))
+    }
+}
+
+/// `Gradient2Limit` of Netflix's concurrency-limits (78a74b9, 2026-01): the limit times
+/// `1.5 * long / short`, from a half to 1, and 4, smoothed by a fifth. `long` is the average of some
+/// 600 windows of a second.
+///
+/// The original takes the mean of a window, and here it is the median: the harness shows quantiles.
+/// Its limit is at least 20 and at most 200: these are the floor and the ceiling.
+///
+/// Its fault: it sheds whenever latency rises for another reason than load, and it holds the limit at
+/// its least in a long slowness.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient2 {
+    /// The ceiling of the limit, in places.
+    pub ceiling: u32,
+    long: f64,
+    windows: u32,
+}
+
+impl Gradient2 {
+    /// Returns the controller of a limit up to `ceiling`.
+    #[must_use]
+    pub fn new(ceiling: u32) -> Gradient2 {
+        Gradient2 { ceiling, long: 0.0, windows: 0 }
+    }
+}
+
+impl Controller for Gradient2 {
+    fn next(&mut self, seen: &Seen, now: Share) -> Verdict {
+        let Some(short) = seen.quantile(500).filter(|_| seen.samples() >= 10) else { return Verdict::Wait };
+        // A minute stands for a median of samples that are as slow as can be.
+        let short = short.min(Duration::from_secs(60)).as_secs_f64();
+        // The mean of the first ten windows, then an exponential average.
+        if self.windows < 10 {
+            self.windows += 1;
+            self.long += (short - self.long) / f64::from(self.windows);
+        } else {
+            self.long += (short - self.long) * 2.0 / 601.0;
+        }
+        if self.long > 2.0 * short {
+            self.long *= 0.95;
+        }
+        let limit = places(now, self.ceiling);
+        if f64::from(seen.peak()) < limit / 2.0 {
+            return Verdict::Stay;
+        }
+        let gradient = (1.5 * self.long / short).clamp(0.5, 1.0);
+        Verdict::Set(share(limit * 0.8 + (limit * gradient + 4.0) * 0.2, self.ceiling))
+    }
+}
+
+/// The three steps of a survey: a quarter of the ceiling if more than 5 in 100 requests fail or one
+/// in 100 takes longer than 2 s, half of it above 1 in 100 or 500 ms, else all of it.
+///
+/// The original sets a rate. A fall to a quarter takes two intervals here.
+///
+/// Its fault: the steps are of the ceiling, not of the server. Errors that no limit cures cost
+/// goodput, and a server slower than the lowest step stays overloaded.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreeSteps;
+
+impl Controller for ThreeSteps {
+    fn next(&mut self, seen: &Seen, _: Share) -> Verdict {
+        let Some(slow) = seen.quantile(990) else { return Verdict::Wait };
+        let (bad, all) = (seen.failed() + seen.overloaded(), seen.samples() + seen.failed());
+        let above = |percent: u64| bad * 100 > all * percent;
+        // An overloaded sample is a failure. Its latency is not known.
+        let above_time = |time| slow > time && slow < Duration::MAX;
+        Verdict::Set(if above(5) || above_time(Duration::from_secs(2)) {
+            Share::QUARTER
+        } else if above(1) || above_time(Duration::from_millis(500)) {
+            Share::HALF
+        } else {
+            Share::ALL
+        })
+    }
+}
