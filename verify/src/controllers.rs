@@ -31,8 +31,10 @@ fn within(seen: &Seen, time: Duration) -> u64 {
 /// The original does this for each sample in its order. Here the faster samples of a window come
 /// first, and the harness bounds the step: by half down, and by an eighth and one up.
 ///
-/// Its fault: a queue's worth of late samples takes it far down at once, so the limit swings. Where
-/// the way is longer than the timeout it ends at the floor, although no limit helps.
+/// Its fault: where the way is longer than the timeout it ends at the floor, although no limit
+/// helps. Of the possible answers it had 0.02, and the rule of the crate 0.81. The original also
+/// swings, as a queue's worth of late samples takes it far down at once: its coefficient of
+/// variation under overload is 1.07. The bounded step takes that away, and leaves 0.04.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     /// The ceiling of the limit, in places.
@@ -62,8 +64,9 @@ impl Controller for Aimd {
 /// The original takes the mean of a window, and here it is the median: the harness shows quantiles.
 /// Its limit is at least 20 and at most 200: these are the floor and the ceiling.
 ///
-/// Its fault: it sheds whenever latency rises for another reason than load, and it holds the limit at
-/// its least in a long slowness.
+/// Its fault: it sheds whenever latency rises for another reason than load. With 80 ms more on the
+/// way it had 0.41 of the possible answers, and with service three times as long 0.69. On a server
+/// of one worker its least limit is too high: 0.07. (The rule of the crate: 0.99, 0.99, 0.86.)
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient2 {
     /// The ceiling of the limit, in places.
@@ -109,8 +112,10 @@ impl Controller for Gradient2 {
 ///
 /// The original sets a rate. A fall to a quarter takes two intervals here.
 ///
-/// Its fault: the steps are of the ceiling, not of the server. Errors that no limit cures cost
-/// goodput, and a server slower than the lowest step stays overloaded.
+/// Its fault: the steps are of the ceiling, not of the server. With a ceiling of 96, errors that no
+/// limit cures leave 0.89 of the possible answers. On a server of one worker the lowest step is too
+/// high: 0.07. (The rule of the crate: 1.00, 0.86.) As a rate, as in the original, it also stays
+/// above a server that has become slower: 0.03 in the study of the design.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreeSteps;
 

@@ -37,6 +37,48 @@ fn goodput(name: &str, builder: fn() -> InflightBuilder) -> f64 {
     mean(name, builder, |outcome| outcome.goodput)
 }
 
+/// AIMD takes a longer way for load: it ends at its floor.
+#[test]
+fn aimd_sheds_almost_all_where_the_way_is_longer_than_its_timeout() {
+    let (theirs, crates) = (goodput("far", aimd), goodput("far", ours));
+    assert!(theirs < 0.1 && crates > 0.7, "{theirs} {crates}");
+}
+
+/// The swing of the original is the harness's to bound: the coefficient of variation was 1.07.
+#[test]
+fn the_harness_bounds_the_swing_of_aimd() {
+    let variation = mean("overload", aimd, |outcome| outcome.variation);
+    assert!(variation < 0.1, "{variation}");
+}
+
+/// Gradient2 takes any slowness for load.
+#[test]
+fn gradient2_gives_up_half_when_latency_rises_for_another_reason() {
+    let (theirs, crates) = (goodput("latency", gradient2), goodput("latency", ours));
+    assert!(theirs < 0.5 && crates > 0.95, "{theirs} {crates}");
+}
+
+/// A least limit of 20 is too many for a server of one worker.
+#[test]
+fn gradient2_collapses_where_its_least_limit_is_too_high() {
+    let (theirs, crates) = (goodput("few", gradient2), goodput("few", ours));
+    assert!(theirs < 0.2 && crates > 0.7, "{theirs} {crates}");
+}
+
+/// Errors that no limit cures.
+#[test]
+fn three_steps_give_up_goodput_for_errors_that_no_limit_cures() {
+    let (theirs, crates) = (goodput("errors", three_steps), goodput("errors", ours));
+    assert!(theirs < 0.95 && crates > 0.99, "{theirs} {crates}");
+}
+
+/// A quarter of the ceiling is too many for a small server.
+#[test]
+fn three_steps_collapse_where_the_lowest_step_is_too_high() {
+    let (theirs, crates) = (goodput("few", three_steps), goodput("few", ours));
+    assert!(theirs < 0.2 && crates > 0.7, "{theirs} {crates}");
+}
+
 #[test]
 #[ignore = "it prints the table"]
 fn the_table() {
