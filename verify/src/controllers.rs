@@ -1,5 +1,5 @@
-//! Known rules for a limit as [`Controller`]s, to run in the [closed loop](crate::closed_loop) beside
-//! the rule of the crate.
+//! Known rules for a limit as [`Controller`]s, to run in the [closed loop](crate::closed_loop)
+//! beside the rule of the crate.
 //!
 //! They are adapted to the interface: a controller sees a window, not each answer, and the harness
 //! bounds its steps. `tests/controllers.rs` measures the faults that are named at each.
@@ -25,8 +25,8 @@ fn within(seen: &Seen, time: Duration) -> u64 {
     (0..1_000).rev().find(|permille| is_within(*permille)).map_or(0, |permille| u64::from(permille) + 1)
 }
 
-/// `AIMDLimit` of Netflix's concurrency-limits: a sample over the timeout takes a tenth off, and any
-/// other adds one, if half of the limit is in use.
+/// `AIMDLimit` of Netflix's concurrency-limits: a sample over the timeout takes a tenth off, and
+/// any other adds one, if half of the limit is in use.
 ///
 /// The original does this for each sample in its order. Here the faster samples of a window come
 /// first, and the harness bounds the step: by half down, and by an eighth and one up.
@@ -58,11 +58,11 @@ impl Controller for Aimd {
 }
 
 /// `Gradient2Limit` of Netflix's concurrency-limits (78a74b9, 2026-01): the limit times
-/// `1.5 * long / short`, from a half to 1, and 4, smoothed by a fifth. `long` is the average of some
-/// 600 windows of a second.
+/// `1.5 * long / short`, from a half to 1, and 4, smoothed by a fifth. `long` is the average of
+/// some 600 windows of a second.
 ///
-/// The original takes the mean of a window, and here it is the median: the harness shows quantiles.
-/// Its limit is at least 20 and at most 200: these are the floor and the ceiling.
+/// The original takes the mean of a window. Here it is the median: the harness shows quantiles. Its
+/// limit is at least 20 and at most 200: these are the floor and the ceiling.
 ///
 /// Its fault: it sheds whenever latency rises for another reason than load. With 80 ms more on the
 /// way it had 0.41 of the possible answers, and with service three times as long 0.69. On a server

@@ -1,5 +1,5 @@
-//! Known rules in the closed loop, and the faults of each. The crate's own rule runs beside them, and
-//! has none of these faults.
+//! Known rules in the closed loop, and the faults of each. The crate's own rule runs beside them,
+//! and has none of these faults.
 
 use std::time::Duration;
 
