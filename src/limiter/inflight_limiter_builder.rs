@@ -18,7 +18,7 @@ impl<K> InflightLimiter<K> {
     ///
     /// # Panics
     ///
-    /// Panics if the limit is 0 or above 2^30. [`builder`](Self::builder) is for numbers that come
+    /// Panics if the limit is 0 or above 2^20. [`builder`](Self::builder) is for numbers that come
     /// in at run time.
     #[must_use]
     pub fn new(limit: u32) -> InflightLimiter<K> {
@@ -90,14 +90,14 @@ impl<K, S> InflightLimiterBuilder<K, S> {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if a limit is 0 or above 2^30, or if the limit is above the largest.
+    /// [`InvalidLimit`] if a limit is 0 or above 2^20, or if the limit is above the largest.
     pub fn build(self) -> Result<InflightLimiter<K, S>, InvalidLimit> {
         let InflightLimiterBuilder { limit, max_limit, places } = self;
         InvalidLimit::check("a limit", limit, (1, MOST.into()))?;
         let most = max_limit.unwrap_or(limit);
         InvalidLimit::check("a largest limit", most, (limit.into(), MOST.into()))?;
         let place = PlaceTokens::of(most);
-        let quota = place.quota().expect("a limit up to 2^30 has a quota");
+        let quota = place.quota().expect("a limit up to 2^20 has a quota");
         // A refund to a bucket that keys share would be lost.
         let places = places.with_quota(quota).when_full(WhenFull::Deny).build();
         Ok(InflightLimiter { places, place, limit: Arc::new(AtomicU32::new(limit)) })

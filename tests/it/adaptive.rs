@@ -94,12 +94,12 @@ proptest! {
             let said = said.lock().unwrap();
             prop_assert!(said.len() <= asked + 1);
             let after = units(adaptive.share());
-            // A share is counted in 2^-24 of the ceiling.
-            const PART: u64 = 1 << 8;
+            // A share is shown in 2^-24 of the ceiling, and counted in sixteenths of that.
+            const PART: u64 = 1 << 10;
             prop_assert!((units(floor).saturating_sub(PART)..=1 << 32).contains(&after));
             if said.last() != Some(&Verdict::Return) {
                 let most = before + before / 8 + PART;
-                prop_assert!((before / 2..=most).contains(&after), "{} to {}", before, after);
+                prop_assert!((before / 2 - PART.min(before / 2)..=most).contains(&after), "{} to {}", before, after);
             }
             if limiter.quota() != quota {
                 prop_assert!(said.len() == asked + 1, "no verdict, and another quota");
@@ -133,8 +133,8 @@ fn permille(adaptive: &Adaptive) -> u64 {
 fn a_breach_sets_seven_eighths_of_the_answers_and_a_refusal_in_time_adds_a_sixteenth() {
     let (builder, limiter, mock) = begin();
     let adaptive = builder.build().unwrap();
-    // Half as many as the ceiling: 7/8 of 500 a second.
-    answer(&adaptive, &mock, 500, ms(301), ms(600));
+    // Half as many as the ceiling: 7/8 of 500 a second. The first 400 ms have no sample.
+    answer(&adaptive, &mock, 500, ms(400), ms(500));
     let share = permille(&adaptive);
     assert!((490..=500).contains(&share), "the first fall is by half: {share}");
     answer(&adaptive, &mock, 500, ms(400), ms(700));
@@ -168,11 +168,11 @@ fn requests_from_before_a_change_are_no_samples_of_it() {
     let (builder, _limiter, mock) = begin();
     let adaptive = builder.build().unwrap();
     mock.advance(Duration::from_secs(10));
-    answer(&adaptive, &mock, 1_000, ms(400), ms(300));
+    answer(&adaptive, &mock, 1_000, ms(400), ms(100));
     let share = adaptive.share();
     assert!(share < Share::ALL);
-    // Answered within the next 350 ms, and slow: but admitted before.
-    answer(&adaptive, &mock, 1_000, ms(400), ms(300));
+    // Slow, but admitted before the change: it is less than 400 ms ago.
+    answer(&adaptive, &mock, 1_000, ms(400), ms(290));
     assert_eq!(adaptive.share(), share);
     answer(&adaptive, &mock, 1_000, ms(400), ms(500));
     assert!(adaptive.share() < share);

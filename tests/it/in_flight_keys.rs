@@ -65,13 +65,13 @@ fn a_key_has_at_most_its_limit_in_flight_and_is_admitted_below_it() {
                 _ => forgotten += limiter.evict_idle(),
             }
         }
-        assert!(admitted > 10_000 && refused > 10_000 && forgotten > 100, "{admitted} {refused} {forgotten}");
+        assert!(admitted > 10_000 && refused > 2_000 && forgotten > 100, "{admitted} {refused} {forgotten}");
     }
 }
 
 #[test]
 fn a_key_is_forgotten_some_seconds_after_its_last_request_and_not_before() {
-    for limit in [1, 2, 3, 7, 100, 1_000, 65_534, 65_535, 65_536, 1 << 20, 1 << 30] {
+    for limit in [1, 2, 3, 7, 100, 1_000, 65_534, 65_535, 65_536, 1 << 20] {
         for store in [Store::Map, Store::Table] {
             let (limiter, mock) = limiter(store, limit, limit);
             let mut flights: Vec<_> = (0..100).map(|key| limiter.try_enter(&key).unwrap()).collect();
@@ -190,8 +190,8 @@ fn four_threads_never_have_more_than_the_limit_of_a_key_in_flight() {
 fn a_limit_out_of_bounds_is_named() {
     let built = |limit, most| InflightLimiter::<u64>::builder(limit).max_limit(most).build();
     let error = |limit, most| built(limit, most).unwrap_err().to_string();
-    assert_eq!(error(0, 5), "a limit of 0 is out of bounds: 1 to 1073741824");
-    assert_eq!(error(5, 4), "a largest limit of 4 is out of bounds: 5 to 1073741824");
+    assert_eq!(error(0, 5), "a limit of 0 is out of bounds: 1 to 1048576");
+    assert_eq!(error(5, 4), "a largest limit of 4 is out of bounds: 5 to 1048576");
     let limiter = built(2, 4).unwrap();
     assert_eq!(limiter.set_limit(5).unwrap_err().to_string(), "a limit of 5 is out of bounds: 1 to 4");
     assert_eq!(limiter.limit(), 2);
