@@ -311,3 +311,18 @@ fn more_than_64_limits_are_refused() {
     assert_eq!((denied.which(), denied.denied().reason()), (64, Reason::TooManyLimits));
     assert_eq!((denied.retry_after(), bucket.peek().remaining()), (None, 936));
 }
+
+/// A limit that keeps a part of its burst refuses all, and nothing of the others is taken.
+#[test]
+fn a_kept_part_stays_in_all_of() {
+    let (clock, mut time) = Time::new();
+    time.set(0);
+    let quota = Quota::per_second(10);
+    let limiter = RateLimiter::<u64>::stored(quota).clock(clock.clone()).build();
+    let bucket = TokenBucket::with_clock(quota, clock);
+    let both = all_of((bucket.n(1).keep(30), limiter.key(&1).n(2).keep(50)));
+    assert_eq!((0..9).filter(|_| both.try_acquire().is_ok()).count(), 2);
+    let denied = both.try_acquire().unwrap_err();
+    assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(100_000_000))));
+    assert_eq!((bucket.peek().remaining(), limiter.peek(&1).remaining()), (8, 6));
+}

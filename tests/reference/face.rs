@@ -6,9 +6,7 @@ use std::cell::OnceCell;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use tollgate::{
-    AllDenied, Granted, Hold, KeyLimit, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket, all_of,
-};
+use tollgate::{Hold, KeyLimit, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket};
 
 use super::Answer;
 use super::answers::{granted, look};
@@ -122,17 +120,14 @@ impl<'a> Subject for &'a Face {
         (Ok(given), None)
     }
 
-    /// An even number is taken through `all_of`.
+    /// An even number is taken at a reading.
     fn above(&self, n: u64, percent: u8, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
-        let by_all = n.is_multiple_of(2);
-        let alone = |decision: Result<Granted, AllDenied>| decision.map_err(|denied| denied.denied());
-        let decision = match self {
-            Face::Alone(bucket) if by_all => alone(all_of([bucket.n(n).keep(percent)]).try_acquire()),
-            Face::Alone(bucket) => bucket.n(n).keep(percent).try_acquire(),
-            Face::Key(limiter, _) if by_all => {
-                alone(all_of([key(limiter, n, plan).keep(percent)]).try_acquire())
-            }
-            Face::Key(limiter, _) => key(limiter, n, plan).keep(percent).try_acquire(),
+        let at = n.is_multiple_of(2).then(|| self.now());
+        let decision = match (self, at) {
+            (Face::Alone(bucket), None) => bucket.n(n).keep(percent).try_acquire(),
+            (Face::Alone(bucket), Some(now)) => bucket.n(n).keep(percent).try_acquire_at(now),
+            (Face::Key(limiter, _), None) => key(limiter, n, plan).keep(percent).try_acquire(),
+            (Face::Key(limiter, _), Some(now)) => key(limiter, n, plan).keep(percent).try_acquire_at(now),
         };
         (decision, None)
     }
