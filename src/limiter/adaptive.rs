@@ -40,8 +40,8 @@ pub(super) const PARTS: u32 = 1 << 24;
 /// the rate of one key, and the rate falls to 7/8 of the present one.
 ///
 /// A limit on requests in flight ([`Inflight`](crate::Inflight)) is better wherever a request can
-/// be bracketed. A queue that has formed drains only if less is admitted than is answered. A limit in
-/// flight does that by itself, and a rate does not.
+/// be bracketed. A queue that has formed drains only if less is admitted than is answered. A limit
+/// in flight does that by itself, and a rate does not.
 ///
 /// # Examples
 ///

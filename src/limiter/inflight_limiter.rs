@@ -40,8 +40,8 @@ const FILL: u64 = 1 << 62;
 ///   [`evict_idle`](Self::evict_idle). A new key without room is refused
 ///   ([`KeyOverloaded::is_full`]).
 /// * The count is a token bucket that refills in 146 years. So while a key always has a request in
-///   flight, its limit grows by one in 146 years / limit: 53 days for a limit of 1,000. A place that
-///   is held for longer counts as free. The growth ends when the key has no request in flight.
+///   flight, its limit grows by one in 146 years / limit: 53 days for a limit of 1,000. A place
+///   that is held for longer counts as free. The growth ends when the key has no request in flight.
 /// * A clone is another handle to the same limiter. No decision on a known key allocates.
 ///
 /// # Examples

@@ -141,7 +141,7 @@ fn a_breach_sets_seven_eighths_of_the_answers_and_a_refusal_in_time_adds_a_sixte
     let share = permille(&adaptive);
     assert!((430..=440).contains(&share), "{share}");
     assert_eq!(limiter.quota().capacity(), (1_000 * units(adaptive.share())).div_ceil(1 << 32));
-    // In time, and nobody asks for more.
+    // In time, and no request was refused.
     answer(&adaptive, &mock, 500, ms(100), ms(2_000));
     assert_eq!(permille(&adaptive), share);
     // In time, and a request was refused in each window.
