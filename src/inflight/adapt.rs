@@ -93,12 +93,12 @@ impl Adapt {
     #[inline]
     pub(crate) fn note(&self, word: &AtomicFlightWord, start: u64, answer: Option<Answered>) -> u64 {
         let now = self.tick(word);
-        self.record(now, start, answer);
+        self.record(now, start, answer)
     }
 
-    /// Notes an outcome at a reading of the clock.
+    /// Notes an outcome at a reading of the clock. Returns the latency in nanoseconds.
     #[inline]
-    pub(crate) fn record(&self, now: u64, start: u64, answer: Option<Answered>) {
+    pub(crate) fn record(&self, now: u64, start: u64, answer: Option<Answered>) -> u64 {
         let latency = now.saturating_sub(start);
         let is_sample = self.signals.is_sample(start) || injected(Fault::OldSamples);
         match answer {

@@ -27,8 +27,8 @@ impl AtomicFlightWord {
         FlightWord(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes a place of a share of the limit, and returns the word with it. A refusal writes nothing,
-    /// and returns the word that refused.
+    /// Takes a place of a share of the limit, and returns the word with it. A refusal writes
+    /// nothing, and returns the word that refused.
     #[inline]
     pub(crate) fn enter(&self, share: u16) -> Result<FlightWord, FlightWord> {
         let mut word = self.load();

@@ -30,8 +30,8 @@ impl Inflight {
     /// Begins a limit that follows the latency of the answers: nine tenths are answered within
     /// `target`.
     ///
-    /// A good target is two to three times the slow tenth of a calm server. The limit is never above
-    /// `ceiling`. It is decided four times a second, by a thread that enters or leaves.
+    /// A good target is two to three times the slow tenth of a calm server. The limit is never
+    /// above `ceiling`. It is decided four times a second, by a thread that enters or leaves.
     ///
     /// * Slower than the target: the limit becomes the requests in flight times `target / slow`
     ///   (Little's law, J. D. C. Little, 1961, <https://doi.org/10.1287/opre.9.3.383>), between a

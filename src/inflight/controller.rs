@@ -50,8 +50,8 @@ pub enum Verdict {
 
 /// A rule for a limit: decides on the limit once an interval.
 ///
-/// Whatever it decides, the limit stays within its floor and its ceiling. In an interval it falls by
-/// half at most, and rises by an eighth and one at most, but for [`Verdict::Return`].
+/// Whatever it decides, the limit stays within its floor and its ceiling. In an interval it falls
+/// by half at most, and rises by an eighth and one at most, but for [`Verdict::Return`].
 ///
 /// # Examples
 ///
@@ -122,7 +122,8 @@ impl Bounds {
 #[derive(Clone, Debug)]
 pub(crate) struct TargetController {
     pub(crate) rule: TargetRule,
-    /// The target in force, in nanoseconds: the one that was asked for, or a longer one for a while.
+    /// The target in force, in nanoseconds: the one that was asked for, or a longer one for a
+    /// while.
     pub(crate) target: u64,
     /// The time for which the next longer target holds, and the time at which this one ends.
     hold: u64,

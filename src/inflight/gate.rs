@@ -188,8 +188,8 @@ macro_rules! flight {
                 self.end(Outcome::Answered);
             }
 
-            /// Leaves after a failure for want of capacity, such as a timeout, a refused connection,
-            /// or 503: a sample that is as slow as can be.
+            /// Leaves after a failure for want of capacity, such as a timeout, a refused
+            /// connection, or 503: a sample that is as slow as can be.
             pub fn overloaded(self) {
                 self.end(Outcome::Overloaded);
             }

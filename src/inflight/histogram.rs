@@ -10,8 +10,8 @@ const FIRST_BIT: u32 = 10;
 const OCTAVES: u32 = if MODEL { 2 } else { 26 };
 pub(crate) const BUCKETS: usize = (OCTAVES << SUB_BITS) as usize;
 
-/// LatencyCounts of latencies by bucket. They only grow: a window is the difference of two looks, so none
-/// is lost between them, and several readers need no agreement.
+/// LatencyCounts of latencies by bucket. They only grow: a window is the difference of two looks,
+/// so none is lost between them, and several readers need no agreement.
 ///
 /// Relaxed: a count alone has a meaning, and it orders no other memory.
 pub(crate) struct Histogram {

@@ -10,6 +10,6 @@ pub(crate) mod invalid_limit;
 pub(crate) mod outcome;
 pub(crate) mod priority;
 pub(crate) mod seen;
-pub(crate) mod stats;
 pub(crate) mod signals;
+pub(crate) mod stats;
 mod word;

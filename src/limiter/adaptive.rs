@@ -108,7 +108,7 @@ impl Adaptive {
         let now = self.adapt.tick(&self.word);
         // An answer before the clock began is no sample.
         if let Some(start) = now.checked_sub(nanos_of(latency)) {
-            self.adapt.record(now, start, Some(answer));
+            let _ = self.adapt.record(now, start, Some(answer));
         }
         self.apply();
     }

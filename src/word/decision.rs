@@ -244,7 +244,12 @@ impl Denied {
 
     /// Returns the refusal of a take that would leave fewer than `kept` tokens.
     #[cold]
-    pub(crate) fn above<P: Refill>(asked: u64, kept: u64, outcome: Outcome, reading: Reading<P>) -> Denied {
+    pub(crate) fn above<P: Refill>(
+        asked: u64,
+        kept: u64,
+        outcome: TakeOutcome,
+        reading: Reading<P>,
+    ) -> Denied {
         Denied { asked, ..Denied::exactly(asked.saturating_add(kept), outcome, reading) }
     }
 

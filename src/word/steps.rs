@@ -147,7 +147,7 @@ impl State {
         now: u64,
         need: u64,
         keep: u64,
-    ) -> (Outcome, Option<State>) {
+    ) -> (TakeOutcome, Option<State>) {
         let view = self.at(refill, now);
         // Each is at most 2^57.
         let there = refill.has(&view, need + keep);

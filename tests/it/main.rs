@@ -21,9 +21,9 @@ mod hand;
 #[cfg(feature = "http")]
 mod headers;
 mod hot;
+mod in_flight_keys;
 #[cfg(feature = "tower")]
 mod inflight_layer;
-mod in_flight_keys;
 mod inline;
 #[cfg(feature = "tower")]
 mod limits;

@@ -3,8 +3,8 @@
 //!
 //! The server has workers and one queue in order of arrival. A request holds a worker for its
 //! service time, which is log-normal with a mean of 50 ms, and then takes some time more on its way
-//! back. A user gives up after a second. The server does not know of that, and does the work all the
-//! same. An answer within that second is good. Between 60 s and 120 s something is different.
+//! back. A user gives up after a second. The server does not know of that, and does the work all
+//! the same. An answer within that second is good. Between 60 s and 120 s something is different.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
