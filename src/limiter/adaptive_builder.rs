@@ -39,6 +39,7 @@ impl Adaptive {
     ///
     /// [`InvalidQuota`] if the ceiling, or a 32nd of it, does not fit into the words of the
     /// limiter.
+    #[expect(clippy::new_ret_no_self, reason = "the quota is adapted once its options are set")]
     pub fn new(limiter: impl Into<AdaptedLimiter>, ceiling: Quota) -> Result<AdaptiveBuilder, InvalidQuota> {
         let limiter = limiter.into();
         limiter.fits(ceiling)?;
