@@ -14,8 +14,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// may be owed up to the bound on [debt](crate::Builder::max_debt), a burst by default. A
     /// window has no reservations: a request over a window is refused.
     ///
-    /// * A request that would wait longer is refused at once, with the `Retry-After` of its longest
-    ///   wait.
+    /// * A request that would wait longer is refused at once. Its `Retry-After` is the time until
+    ///   the limit that refused would let it wait.
     /// * At most [`max_waiting`](LayerBuilder::max_waiting) requests of the layer wait at a time.
     ///   The next one is refused.
     /// * A client that goes away, so that the response's future is dropped, gives its place back:

@@ -23,15 +23,18 @@ use tower_service::Service;
 
 const TARGET: Duration = Duration::from_millis(300);
 
+/// The result of a poll for a frame.
+type FramePoll = Poll<Option<Result<(), ()>>>;
+
 /// A stream of frames, each a byte, which the test feeds.
 #[derive(Clone, Default)]
 struct Frames {
-    left: Arc<Mutex<Vec<Poll<Option<Result<(), ()>>>>>>,
+    left: Arc<Mutex<Vec<FramePoll>>>,
 }
 
 impl Frames {
     /// Frames in the order of their polls.
-    fn of(mut polls: Vec<Poll<Option<Result<(), ()>>>>) -> Frames {
+    fn of(mut polls: Vec<FramePoll>) -> Frames {
         polls.reverse();
         Frames { left: Arc::new(Mutex::new(polls)) }
     }

@@ -578,10 +578,8 @@ fn a_cost_is_settled_under_the_plan_of_its_request() {
     let gold = Quota::per_second(10_000);
     let limiter = RateLimiter::stored(BYTES).headroom(gold).unwrap().clock(clock).build();
     let plan = limiter.plan(gold).unwrap();
-    let mut scene = Scene::of(limiter, mock, {
-        let plan = plan.clone();
-        move |layer| layer.plan(move |_| Some(plan.clone())).settle_on(of_header)
-    });
+    let mut scene =
+        Scene::of(limiter, mock, move |layer| layer.plan(move |_| Some(plan)).settle_on(of_header));
     let left = |scene: &Scene| scene.limiter.key(&KEY).under(&plan).peek().remaining();
     let response = scene.ask(costs(4_000));
     assert_eq!((left(&scene), reported(&response)), (6_000, 6_000));
@@ -943,7 +941,7 @@ impl Sum {
         let last = &bytes[bytes.len().saturating_sub(8)..];
         match self.kind {
             "bytes" => all,
-            "units" => all / 16 + u64::from(all % 16 > 0),
+            "units" => all / 16 + u64::from(!all.is_multiple_of(16)),
             "trailer" => {
                 self.frames.iter().find_map(|frame| frame.as_ref().err().copied()).unwrap_or(self.estimate)
             }
