@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,6 +139,8 @@ pub struct Outcome {
     pub median: f64,
     /// The refused share of the attempts during the disturbance.
     pub refused: f64,
+    /// The same without its first three seconds: a limit rises by an eighth in an interval.
+    pub refused_later: f64,
     /// The coefficient of variation of the limit in these 30 s.
     pub variation: f64,
     /// Seconds from the end of the disturbance to five seconds in a row with nine tenths of the
@@ -145,6 +148,19 @@ pub struct Outcome {
     pub back: f64,
     /// Served shares of the classes in these 30 s: a fifth, three fifths and a fifth of the load.
     pub classes: [f64; 3],
+    /// The three minutes, second by second.
+    pub seconds: Vec<Second>,
+}
+
+/// A second of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Second {
+    /// The mean limit.
+    pub limit: f64,
+    /// The slow tenth of the good answers, in seconds, if there were any.
+    pub slow_tenth: Option<f64>,
+    /// Good answers, as a share of the possible ones.
+    pub goodput: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,6 +203,10 @@ impl Random {
         let normal = radius * (2.0 * std::f64::consts::PI * self.unit()).cos();
         (MEAN.ln() - SIGMA * SIGMA / 2.0 + SIGMA * normal).exp()
     }
+}
+
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len() as f64
 }
 
 fn nanos(seconds: f64) -> u64 {
@@ -358,28 +378,44 @@ impl Run<'_> {
         }
     }
 
+    /// Returns the latency, in seconds, that a share of the answers of these seconds does not exceed.
+    fn latency(&self, seconds: Range<usize>, share: f64) -> Option<f64> {
+        let mut all: Vec<u64> = self.latencies[seconds].iter().flatten().copied().collect();
+        all.sort_unstable();
+        all.get((share * all.len() as f64) as usize).map(|latency| *latency as f64 / 1e9)
+    }
+
+    fn limits(&self, seconds: Range<usize>) -> Vec<f64> {
+        let span = (seconds.start as u64 * SECOND)..(seconds.end as u64 * SECOND);
+        self.limits.iter().filter(|(at, _)| span.contains(at)).map(|(_, limit)| *limit).collect()
+    }
+
+    fn ideal(&self, seconds: Range<usize>) -> f64 {
+        seconds.map(|second| self.scenario.ideal(second as u64)).sum()
+    }
+
+    fn second_of(&self, second: usize) -> Second {
+        let one = second..second + 1;
+        Second {
+            limit: mean(&self.limits(one.clone())),
+            slow_tenth: self.latency(one.clone(), 0.9),
+            goodput: self.good[second] / self.ideal(one),
+        }
+    }
+
     fn outcome(&self) -> Outcome {
         let until = self.scenario.until as usize;
         let steady = until.saturating_sub(30).max(60)..until;
-        let sum = |of: &[f64], range: std::ops::Range<usize>| of[range].iter().sum::<f64>();
-        let ideal = |range: std::ops::Range<usize>| {
-            range.map(|second| self.scenario.ideal(second as u64)).sum::<f64>()
-        };
-        let mut slow: Vec<u64> = self.latencies[steady.clone()].iter().flatten().copied().collect();
-        slow.sort_unstable();
-        let at = |share: f64| match slow.get((share * slow.len() as f64) as usize) {
-            Some(latency) => *latency as f64 / 1e9,
-            None => f64::INFINITY,
-        };
-        let span = (steady.start as u64 * SECOND)..(steady.end as u64 * SECOND);
-        let limits: Vec<f64> =
-            self.limits.iter().filter(|(at, _)| span.contains(at)).map(|(_, limit)| *limit).collect();
-        let mean = limits.iter().sum::<f64>() / limits.len() as f64;
-        let variance = limits.iter().map(|limit| (limit - mean).powi(2)).sum::<f64>() / limits.len() as f64;
+        let sum = |of: &[f64], range: Range<usize>| of[range].iter().sum::<f64>();
+        let refused =
+            |range: Range<usize>| sum(&self.refused, range.clone()) / sum(&self.attempts, range).max(1.0);
+        let limits = self.limits(steady.clone());
+        let average = mean(&limits);
+        let squares: Vec<f64> = limits.iter().map(|limit| (limit - average).powi(2)).collect();
         let recovered = |second: usize| {
             let range = second..second + 5;
             let admitted = (sum(&self.attempts, range.clone()) - sum(&self.refused, range.clone())).max(1.0);
-            sum(&self.good, range.clone()) >= 0.9 * ideal(range.clone())
+            sum(&self.good, range.clone()) >= 0.9 * self.ideal(range.clone())
                 && sum(&self.late, range) <= 0.02 * admitted
         };
         let back = (until..END as usize - 5).find(|second| recovered(*second));
@@ -390,13 +426,15 @@ impl Run<'_> {
             of(1) / of(0).max(1.0)
         });
         Outcome {
-            goodput: sum(&self.good, 60..until) / ideal(60..until),
-            slow_tenth: at(0.9),
-            median: at(0.5),
-            refused: sum(&self.refused, 60..until) / sum(&self.attempts, 60..until).max(1.0),
-            variation: variance.sqrt() / mean,
+            goodput: sum(&self.good, 60..until) / self.ideal(60..until),
+            slow_tenth: self.latency(steady.clone(), 0.9).unwrap_or(f64::INFINITY),
+            median: self.latency(steady, 0.5).unwrap_or(f64::INFINITY),
+            refused: refused(60..until),
+            refused_later: refused(63..until),
+            variation: mean(&squares).sqrt() / average,
             back: back.map_or(f64::INFINITY, |second| (second - until) as f64),
             classes,
+            seconds: (0..END as usize).map(|second| self.second_of(second)).collect(),
         }
     }
 }

@@ -107,6 +107,37 @@ impl Controller for Gradient2 {
     }
 }
 
+/// The rule of the crate without its guard: it never finds that a fall was in vain. It is a control.
+///
+/// Its fault: where the way is longer than the target it falls until next to nothing is admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Unguarded {
+    /// The ceiling of the limit, in places.
+    pub ceiling: u32,
+    /// The time within which nine tenths are answered.
+    pub target: Duration,
+}
+
+impl Controller for Unguarded {
+    fn next(&mut self, seen: &Seen, now: Share) -> Verdict {
+        let more_than_half_are_slow = seen.quantile(500).is_some_and(|median| median > self.target);
+        if seen.samples() < if more_than_half_are_slow { 4 } else { 32 } {
+            return Verdict::Wait;
+        }
+        let Some(slow) = seen.quantile(900) else { return Verdict::Wait };
+        let (limit, peak) = (places(now, self.ceiling), f64::from(seen.peak()));
+        let ratio = self.target.as_secs_f64() / slow.as_secs_f64();
+        if slow > self.target {
+            let was = limit.min(peak.max(1.0));
+            return Verdict::Set(share(was * ratio.clamp(0.5, 0.875), self.ceiling));
+        }
+        if seen.refused() || peak * 5.0 >= limit * 4.0 {
+            return Verdict::Set(share(limit * (ratio * 0.75).clamp(1.0, 1.125) + 1.0, self.ceiling));
+        }
+        Verdict::Stay
+    }
+}
+
 /// The three steps of a survey: a quarter of the ceiling if more than 5 in 100 requests fail or one
 /// in 100 takes longer than 2 s, half of it above 1 in 100 or 500 ms, else all of it.
 ///

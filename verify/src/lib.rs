@@ -13,5 +13,8 @@ pub mod scenarios;
 
 pub use scenarios::{random, skewed, watchdog};
 
+pub mod acceptance;
 pub mod closed_loop;
 pub mod controllers;
+pub mod plot;
+pub mod policies;

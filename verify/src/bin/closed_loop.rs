@@ -1,47 +1,257 @@
-//! Prints the table of the closed loop: each scenario under each limit, the mean of three seeds.
+//! The tables and the plots of `docs/in-flight.md`, from the closed loop.
+//!
+//! ```text
+//! closed_loop            prints the tables
+//! closed_loop --write    puts them into the page, and draws the plots
+//! closed_loop --check    fails if the page has other figures
+//! ```
+//!
+//! The logarithm and the cosine are those of the system. Another one may differ in the last bit, and
+//! then a figure in the last digit: `--check` takes figures for the same within 0.05, or a tenth.
 
-use std::time::Duration;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs, io};
 
-use tollgate::{Inflight, InflightBuilder};
-use tollgate_verify::closed_loop::{Fleet, Outcome, SCENARIOS, run};
+use tollgate_verify::acceptance::{Figure, Measured, in_digits};
+use tollgate_verify::closed_loop::{Outcome, SCENARIOS, Second, run};
+use tollgate_verify::plot::{Line, Panel, Span, draw};
+use tollgate_verify::policies::{
+    AIMD, CLASSES, EIGHT, FIXED, GRADIENT2, NOTHING, OURS, Policy, Results, STEPS, TARGET, UNGUARDED,
+    scenario,
+};
 
-const TARGET: Duration = Duration::from_millis(300);
-
-fn ours() -> InflightBuilder {
-    Inflight::adaptive(TARGET, 1_000)
+struct Table {
+    name: &'static str,
+    text: String,
 }
 
-fn main() {
-    type Make = fn() -> Fleet;
-    let limits: [(&str, Make); 5] = [
-        ("fixed 64", || Fleet::new(1, false, |_| Inflight::fixed(64))),
-        ("ours", || Fleet::adaptive(1, false, ours)),
-        ("ours, never in vain", || Fleet::adaptive(1, false, || ours().slack(1))),
-        ("ours, 8 proxies", || Fleet::adaptive(8, false, || Inflight::adaptive(TARGET, 250).start(8).samples(16))),
-        ("ours, priorities", || Fleet::adaptive(1, true, ours)),
-    ];
-    let only: Vec<String> = std::env::args().skip(1).collect();
-    for (name, make) in limits {
-        if !only.is_empty() && !only.iter().any(|o| o == name) {
-            continue;
-        }
-        println!("== {name}");
+fn goodput(rows: &[(Policy, &Results)]) -> Table {
+    let mut text = String::from("| limit |");
+    for scenario in SCENARIOS {
+        put(&mut text, format_args!(" {} |", scenario.name));
+    }
+    put(&mut text, format_args!(" worst |\n|---|{}\n", "--:|".repeat(SCENARIOS.len() + 1)));
+    for (policy, results) in rows {
+        put(&mut text, format_args!("| {} |", policy.name));
         for scenario in SCENARIOS {
-            let outcomes: Vec<Outcome> = (0..3).map(|seed| run(scenario, &make(), seed)).collect();
-            let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / 3.0;
-            println!(
-                "{:10} goodput {:.3} slow tenth {:.3} median {:.3} refused {:.3} cv {:.3} back {:.1} classes {:.2} {:.2} {:.2}",
+            let goodput = results.mean(scenario.name, |outcome| outcome.goodput);
+            put(&mut text, format_args!(" {goodput:.2} |"));
+        }
+        put(&mut text, format_args!(" {:.2} |\n", results.worst()));
+    }
+    Table { name: "goodput", text }
+}
+
+fn latencies(rows: &[(Policy, &Results)]) -> Table {
+    let mut text = String::from("| limit |");
+    let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+    for name in &names {
+        put(&mut text, format_args!(" {name} |"));
+    }
+    put(&mut text, format_args!("\n|---|{}\n", "--:|".repeat(names.len())));
+    for (policy, results) in rows {
+        put(&mut text, format_args!("| {} |", policy.name));
+        for name in &names {
+            put(&mut text, format_args!(" {} |", millis(results.mean(name, |outcome| outcome.slow_tenth))));
+        }
+        text.push('\n');
+    }
+    Table { name: "slow tenth", text }
+}
+
+fn ours(results: &Results, classes: &Results) -> Table {
+    let mut text = String::from(
+        "| scenario | goodput | median, ms | slow tenth, ms | refused | variation | back, s | critical, default, sheddable |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for scenario in SCENARIOS {
+        let of = |figure: fn(&Outcome) -> f64| results.mean(scenario.name, figure);
+        let served = |class: usize| classes.mean(scenario.name, |outcome| outcome.classes[class]);
+        put(
+            &mut text,
+            format_args!(
+                "| {} | {:.2} | {} | {} | {} | {:.2} | {:.1} | {:.2}, {:.2}, {:.2} |\n",
                 scenario.name,
-                mean(|o| o.goodput),
-                mean(|o| o.slow_tenth),
-                mean(|o| o.median),
-                mean(|o| o.refused),
-                mean(|o| o.variation),
-                mean(|o| o.back),
-                mean(|o| o.classes[0]),
-                mean(|o| o.classes[1]),
-                mean(|o| o.classes[2]),
+                of(|outcome| outcome.goodput),
+                millis(of(|outcome| outcome.median)),
+                millis(of(|outcome| outcome.slow_tenth)),
+                in_digits(of(|outcome| outcome.refused)),
+                of(|outcome| outcome.variation),
+                of(|outcome| outcome.back),
+                served(0),
+                served(1),
+                served(2),
+            ),
+        );
+    }
+    Table { name: "each scenario", text }
+}
+
+/// The requirements with their figures, and those that are outside of the bound, with the reason.
+fn acceptance(figures: &[Figure]) -> [Table; 2] {
+    let mut text = String::from("| figure | bound | measured |\n|---|---|---|\n");
+    let mut outside =
+        String::from("| figure | scenario | bound | measured | reason |\n|---|---|---|--:|---|\n");
+    for these in figures.chunk_by(|one, other| one.requirement == other.requirement) {
+        let Figure { requirement, bound, .. } = these[0];
+        let each: Vec<String> = these
+            .iter()
+            .map(|Figure { scenario, measured, .. }| format!("{scenario} {}", in_digits(*measured)))
+            .collect();
+        put(&mut text, format_args!("| {requirement} | {bound} | {} |\n", each.join(", ")));
+        for Figure { scenario, measured, known, .. } in these.iter().filter(|figure| figure.is_outside()) {
+            let reason = known.map_or("", |(_, reason)| reason);
+            let measured = in_digits(*measured);
+            put(
+                &mut outside,
+                format_args!("| {requirement} | {scenario} | {bound} | {measured} | {reason} |\n"),
             );
         }
     }
+    [Table { name: "bounds", text }, Table { name: "outside", text: outside }]
+}
+
+fn millis(seconds: f64) -> String {
+    if seconds.is_finite() { format!("{:.0}", seconds * 1e3) } else { "-".to_owned() }
+}
+
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("a string takes all");
+}
+
+fn tables() -> Vec<Table> {
+    let measured = Measured::now();
+    let [nothing, steps, aimd, gradient2] = [NOTHING, STEPS, AIMD, GRADIENT2].map(Results::of);
+    let rows = [
+        (NOTHING, &nothing),
+        (FIXED, &measured.fixed),
+        (STEPS, &steps),
+        (AIMD, &aimd),
+        (GRADIENT2, &gradient2),
+        (UNGUARDED, &measured.unguarded),
+        (OURS, &measured.ours),
+        (CLASSES, &measured.classes),
+        (EIGHT, &measured.eight),
+    ];
+    let mut all = vec![goodput(&rows), latencies(&rows), ours(&measured.ours, &measured.classes)];
+    all.extend(acceptance(&measured.figures()));
+    all
+}
+
+/// Plots: half of the workers are gone, and answers take 80 ms more on their way.
+fn plots() -> [(&'static str, String); 2] {
+    let span = Span { from: 50.0, to: 140.0, disturbed: (60.0, 120.0) };
+    let target = TARGET.as_secs_f64() * 1e3;
+    let limit = |second: &Second| Some(second.limit);
+    let slow = |second: &Second| second.slow_tenth.map(|slow| slow * 1e3);
+    let answered = |second: &Second| Some(second.goodput);
+    [
+        (
+            "capacity.svg",
+            draw(
+                span,
+                &[
+                    panel("capacity: the limit on requests in flight", 160.0, 40.0, lines("capacity", limit)),
+                    Panel {
+                        rule: Some((target, "target")),
+                        ..panel(
+                            "capacity: the slow tenth of each second, in ms",
+                            500.0,
+                            100.0,
+                            lines("capacity", slow),
+                        )
+                    },
+                ],
+            ),
+        ),
+        (
+            "latency.svg",
+            draw(
+                span,
+                &[
+                    panel("latency: the limit on requests in flight", 160.0, 40.0, lines("latency", limit)),
+                    panel(
+                        "latency: good answers, of those that were possible",
+                        1.25,
+                        0.25,
+                        lines("latency", answered),
+                    ),
+                ],
+            ),
+        ),
+    ]
+}
+
+fn panel(title: &'static str, most: f64, step: f64, lines: Vec<Line>) -> Panel {
+    Panel { title, most, step, rule: None, lines }
+}
+
+fn lines(name: &str, figure: impl Fn(&Second) -> Option<f64>) -> Vec<Line> {
+    [(FIXED, "#888888"), (GRADIENT2, "#d9480f"), (OURS, "#1864ab")]
+        .map(|(policy, colour)| {
+            let seconds = run(scenario(name), &(policy.make)(), 0).seconds;
+            // A point stands in the middle of its second.
+            let points = seconds.iter().zip(0..).map(|(second, at)| (f64::from(at) + 0.5, figure(second)));
+            Line { name: policy.name, colour, points: points.collect() }
+        })
+        .into()
+}
+
+/// Returns the page with other tables.
+fn replaced(page: &str, tables: &[Table]) -> Result<String, String> {
+    let mut page = page.to_owned();
+    for Table { name, text } in tables {
+        let begin = format!("<!-- closed_loop: {name} -->\n");
+        let missing = || format!("docs/in-flight.md has no {begin}");
+        let from = page.find(&begin).ok_or_else(missing)? + begin.len();
+        let length = page[from..].find("<!-- end -->").ok_or_else(missing)?;
+        page.replace_range(from..from + length, text);
+    }
+    Ok(page)
+}
+
+/// Returns whether two texts differ by figures that are nearly the same, at most.
+fn is_nearly(one: &str, other: &str) -> bool {
+    let parts = |text: &str| -> (String, Vec<f64>) {
+        let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+        let numbers = text.split(|c| !is_digit(c)).filter_map(|part| part.parse().ok()).collect();
+        (text.chars().filter(|c| !is_digit(*c)).collect(), numbers)
+    };
+    let ((frame, numbers), (other_frame, others)) = (parts(one), parts(other));
+    let near = |(a, b): (&f64, &f64)| (a - b).abs() <= (a.abs() * 0.1).max(0.05);
+    frame == other_frame && numbers.len() == others.len() && numbers.iter().zip(&others).all(near)
+}
+
+fn main() -> io::Result<ExitCode> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let path = docs.join("in-flight.md");
+    let tables = tables();
+    match env::args().nth(1).as_deref() {
+        None => {
+            for Table { name, text } in &tables {
+                println!("{name}\n\n{text}");
+            }
+        }
+        Some("--write") => {
+            fs::write(&path, replaced(&fs::read_to_string(&path)?, &tables).map_err(io::Error::other)?)?;
+            fs::create_dir_all(docs.join("in-flight"))?;
+            for (name, svg) in plots() {
+                fs::write(docs.join("in-flight").join(name), svg)?;
+            }
+        }
+        Some("--check") => {
+            let page = fs::read_to_string(&path)?;
+            if !is_nearly(&page, &replaced(&page, &tables).map_err(io::Error::other)?) {
+                eprintln!("docs/in-flight.md has other figures: closed_loop --write");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Some(other) => {
+            eprintln!("'{other}' is no option: --write, --check");
+            return Ok(ExitCode::from(2));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
