@@ -150,6 +150,10 @@ mod readme {}
 #[doc = include_str!("../docs/guide.md")]
 pub mod _guide {}
 
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/in-flight.md")]
+pub mod _in_flight {}
+
 /// The programs for users of governor run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/from-governor.md")]
