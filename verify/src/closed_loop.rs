@@ -378,7 +378,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the latency, in seconds, that a share of the answers of these seconds does not exceed.
+    /// Returns the latency, in seconds, that a share of the answers does not exceed.
     fn latency(&self, seconds: Range<usize>, share: f64) -> Option<f64> {
         let mut all: Vec<u64> = self.latencies[seconds].iter().flatten().copied().collect();
         all.sort_unstable();

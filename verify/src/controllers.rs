@@ -107,7 +107,7 @@ impl Controller for Gradient2 {
     }
 }
 
-/// The rule of the crate without its guard: it never finds that a fall was in vain. It is a control.
+/// The rule of the crate without its guard, a control: it never finds that a fall was in vain.
 ///
 /// Its fault: where the way is longer than the target it falls until next to nothing is admitted.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Plots of the [closed loop](crate::closed_loop) as SVG: lines over time, in panels above each other.
+//! Plots of the [closed loop](crate::closed_loop) as SVG: lines over time, in panels.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ const WIDTH: f64 = 800.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const PANEL: f64 = 190.0;
-const GAP: f64 = 44.0;
+const GAP: f64 = 56.0;
 const LEGEND: f64 = 40.0;
 
 /// A line, with a gap where there is no point.

@@ -6,8 +6,9 @@
 //! closed_loop --check    fails if the page has other figures
 //! ```
 //!
-//! The logarithm and the cosine are those of the system. Another one may differ in the last bit, and
-//! then a figure in the last digit: `--check` takes figures for the same within 0.05, or a tenth.
+//! The logarithm and the cosine are those of the system. Those of another system may differ in the
+//! last bit, and so may a figure in its last digit. For `--check` two figures are the same within
+//! 0.05, or within a tenth.
 
 use std::fmt::Write;
 use std::path::Path;
