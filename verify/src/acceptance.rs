@@ -162,8 +162,16 @@ impl Measured {
             all.add("slow tenth in targets, 8 proxies", name, &self.eight, slow, Bound::AtMost(2.0));
         }
         for (name, wider, reason) in [
-            ("storm", 2.3, "each proxy sees that its own fall changes little, and goes back once"),
-            ("few", 2.6, "eight floors of one request stand before one worker"),
+            (
+                "storm",
+                2.3,
+                "at the end of the calm the eight limits have room for 130, and those are answered within the 10 s",
+            ),
+            (
+                "few",
+                2.6,
+                "eight floors of one request stand before one worker, and the guard takes them for a fall in vain",
+            ),
         ] {
             all.add("slow tenth in targets, 8 proxies", name, &self.eight, slow, Bound::AtMost(2.0))
                 .known(Bound::AtMost(wider), reason);

@@ -76,8 +76,14 @@ pub const EIGHT: Policy = Policy {
     name: "tollgate, 8 proxies",
     make: || Fleet::adaptive(8, false, || Inflight::adaptive(TARGET, 250).start(8).samples(16)),
 };
-/// All of them.
-pub const POLICIES: [Policy; 9] = [NOTHING, FIXED, STEPS, AIMD, GRADIENT2, UNGUARDED, OURS, CLASSES, EIGHT];
+/// The same without the guard.
+pub const EIGHT_UNGUARDED: Policy = Policy {
+    name: "the same, never in vain",
+    make: || {
+        let rule = || Unguarded { ceiling: 250, target: TARGET };
+        Fleet::adaptive(8, false, || Inflight::adaptive(TARGET, 250).start(8).samples(16).controller(rule()))
+    },
+};
 
 /// Returns the scenario of a name.
 ///

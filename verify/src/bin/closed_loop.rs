@@ -19,8 +19,8 @@ use tollgate_verify::acceptance::{Figure, Measured, in_digits};
 use tollgate_verify::closed_loop::{Outcome, SCENARIOS, Second, run};
 use tollgate_verify::plot::{Line, Panel, Span, draw};
 use tollgate_verify::policies::{
-    AIMD, CLASSES, EIGHT, FIXED, GRADIENT2, NOTHING, OURS, Policy, Results, STEPS, TARGET, UNGUARDED,
-    scenario,
+    AIMD, CLASSES, EIGHT, EIGHT_UNGUARDED, FIXED, GRADIENT2, NOTHING, OURS, Policy, Results, STEPS, TARGET,
+    UNGUARDED, scenario,
 };
 
 struct Table {
@@ -124,7 +124,8 @@ fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 
 fn tables() -> Vec<Table> {
     let measured = Measured::now();
-    let [nothing, steps, aimd, gradient2] = [NOTHING, STEPS, AIMD, GRADIENT2].map(Results::of);
+    let [nothing, steps, aimd, gradient2, eight_unguarded] =
+        [NOTHING, STEPS, AIMD, GRADIENT2, EIGHT_UNGUARDED].map(Results::of);
     let rows = [
         (NOTHING, &nothing),
         (FIXED, &measured.fixed),
@@ -135,6 +136,7 @@ fn tables() -> Vec<Table> {
         (OURS, &measured.ours),
         (CLASSES, &measured.classes),
         (EIGHT, &measured.eight),
+        (EIGHT_UNGUARDED, &eight_unguarded),
     ];
     let mut all = vec![goodput(&rows), latencies(&rows), ours(&measured.ours, &measured.classes)];
     all.extend(acceptance(&measured.figures()));
