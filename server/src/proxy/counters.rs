@@ -36,6 +36,8 @@ events! {
     KeyBusy = "in_flight_per_key_timeouts",
     /// Requests that found no place in time among all: 503.
     Busy = "in_flight_timeouts",
+    /// Requests that found no place at any upstream: 503.
+    Crowded = "upstreams_full",
     /// Requests whose upstream cannot be reached, or failed: 502.
     BadGateway = "upstream_errors",
     /// Requests whose upstream did not accept the connection in time: 504.

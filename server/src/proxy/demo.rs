@@ -1,28 +1,71 @@
 //! The upstream that the proxy brings along. It answers with the head of a request as it arrived,
-//! or with the body if there is one.
+//! or with the body if there is one. It can have few workers, and lose half of them for a while.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
 
+use super::config::Demo;
+use super::places::resize;
 use super::settings::Upstream;
 
+/// The workers of the upstream, if it has a bounded number of them.
+#[derive(Clone)]
+struct Workers {
+    free: Option<Arc<Semaphore>>,
+    /// The time for which a request keeps its worker.
+    service: Duration,
+}
+
 /// Starts the upstream on a free port of this host, where it serves until the process ends.
-pub(crate) async fn start() -> io::Result<Upstream> {
+pub(crate) async fn start(demo: Demo) -> io::Result<Upstream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
-    let service = Router::new().fallback(mirror);
+    let free = demo.workers.map(|workers| Arc::new(Semaphore::new(workers)));
+    if let (Some(free), Some(workers), Some(slow_at)) = (&free, demo.workers, demo.slow_at) {
+        tokio::spawn(lose_half(free.clone(), workers, slow_at));
+    }
+    let workers = Workers { free, service: demo.service };
+    let service = Router::new().fallback(answer).with_state(workers);
     tokio::spawn(async { axum::serve(listener, service).await });
     Ok(Upstream::Tcp(Authority::from_maybe_shared(address).expect("an address with a port is an authority")))
 }
 
-async fn mirror(request: Request) -> Response {
+/// Takes half of the workers away after a time, and gives them back after that time again.
+async fn lose_half(free: Arc<Semaphore>, workers: usize, slow_at: Duration) {
+    let left = workers.div_ceil(2);
+    sleep(slow_at).await;
+    resize(&free, workers, left);
+    super::say(format_args!("the upstream has {left} of its {workers} workers"));
+    sleep(slow_at).await;
+    resize(&free, left, workers);
+    super::say(format_args!("the upstream has its {workers} workers again"));
+}
+
+/// Answers once a worker was free, and has worked. Requests wait for one in their order.
+async fn answer(State(workers): State<Workers>, request: Request) -> Response {
+    let _worker = match workers.free {
+        // An error would be a closed semaphore, and no code closes it.
+        Some(free) => free.acquire_owned().await.ok(),
+        None => None,
+    };
+    if workers.service > Duration::ZERO {
+        sleep(workers.service).await;
+    }
+    mirror(request)
+}
+
+fn mirror(request: Request) -> Response {
     if !request.body().is_end_stream() {
         return Response::new(Body::new(request.into_body()));
     }
@@ -31,4 +74,27 @@ async fn mirror(request: Request) -> Response {
         head += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
     }
     head.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    /// On the paused clock, the time of 64 requests is that of two turns of 32 workers.
+    #[tokio::test(start_paused = true)]
+    async fn half_of_the_workers_are_away_for_as_long_as_they_were_there() {
+        let (workers, second) = (32, Duration::from_secs(1));
+        let free = Arc::new(Semaphore::new(workers));
+        tokio::spawn(lose_half(free.clone(), workers, 30 * second));
+        let begin = Instant::now();
+        for (at, wanted) in [(0, 2), (31, 4), (61, 2)] {
+            tokio::time::sleep_until(begin + at * second).await;
+            let state = Workers { free: Some(free.clone()), service: second };
+            let asked = Instant::now();
+            let ask = |_| answer(State(state.clone()), Request::new(Body::empty()));
+            (0..64).map(ask).collect::<tokio::task::JoinSet<_>>().join_all().await;
+            assert_eq!(asked.elapsed().as_secs(), wanted, "at {at} s");
+        }
+    }
 }

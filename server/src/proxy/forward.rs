@@ -17,11 +17,13 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
+use tollgate::Outcome;
 
 use super::bodies::{Progress, Upload};
 use super::connect::{CONNECT_TIMED_OUT, Connector, STALLED};
 use super::counters::{Counters, Event};
 use super::forwarded::{self, Hop};
+use super::inflight::{Entered, Gate, outcome};
 use super::limits::{Client, Key};
 use super::listen::Peer;
 use super::places::{Place, Places, resize};
@@ -60,6 +62,8 @@ struct Target {
     /// Milliseconds from the start of the proxy to the end of the time in which the target is
     /// passed over.
     passed_over: AtomicU64,
+    /// The limit on its requests in flight, if there is one.
+    gate: Option<Arc<Gate>>,
 }
 
 /// A value that is held until a request has ended.
@@ -79,6 +83,8 @@ pub(crate) struct Served {
     _flight: Arc<Flight>,
     /// The upstream that responded.
     pub(crate) upstream: Arc<str>,
+    /// The place at the upstream.
+    pub(crate) entered: Option<Arc<Entered>>,
 }
 
 impl Drop for Flight {
@@ -127,8 +133,16 @@ impl Forward {
             [] => std::slice::from_ref(demo),
             upstreams => upstreams,
         };
-        let targets = upstreams.iter().map(|upstream| Target::new(upstream, settings, &self.via)).collect();
+        let before = self.gates();
+        let target = |upstream| Target::new(upstream, settings, &self.via, &before);
+        let targets = upstreams.iter().map(target).collect();
         *self.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
+    }
+
+    /// Returns the limit of each upstream that has one.
+    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        targets.iter().filter_map(|target| target.gate.clone()).collect()
     }
 
     /// Changes the number of places for all requests.
@@ -288,15 +302,23 @@ impl Forward {
         let mut fresh = false;
         let mut at = self.first(&targets);
         loop {
+            let Some(mut entered) = self.enter(&targets, &mut at) else { return self.crowded() };
             let target = &targets[at % targets.len()];
             let mut request = Request::from_parts(parts.clone(), body.body());
             if is_upgrade {
                 request.extensions_mut().insert(TunnelGuard::new(flight.clone()));
             }
-            let failure = match self.attempt(timeouts, target, fresh, request, body).await {
+            let outcome = self.attempt(timeouts, target, fresh, request, body).await;
+            if let Some(entered) = &mut entered {
+                entered.note(told(&outcome, body.progress()), body.last());
+            }
+            let failure = match outcome {
                 Ok(response) => {
                     let mut response = self.handed_back(response);
-                    let served = Served { _flight: flight, upstream: target.name.clone() };
+                    // An upgraded connection may last for hours, and says nothing of the upstream.
+                    let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                    let entered = entered.filter(|_| !is_tunnel).map(Arc::new);
+                    let served = Served { _flight: flight, upstream: target.name.clone(), entered };
                     response.extensions_mut().insert(served);
                     return response;
                 }
@@ -318,6 +340,32 @@ impl Forward {
             }
             self.counters.add(Event::Retry);
         }
+    }
+
+    /// Takes a place at the target, or at the next one that has a place and is not passed over.
+    /// Returns `None` if there is none. The inner `None` is a target without a limit.
+    fn enter(&self, targets: &[Target], at: &mut usize) -> Option<Option<Entered>> {
+        let (from, now) = (*at, self.millis());
+        for next in from..from + targets.len() {
+            let target = &targets[next % targets.len()];
+            if next != from && target.passed_over.load(Relaxed) > now {
+                continue;
+            }
+            *at = next;
+            let Some(gate) = &target.gate else { return Some(None) };
+            let entered = gate.enter();
+            if entered.is_some() {
+                return Some(entered);
+            }
+        }
+        None
+    }
+
+    /// Returns the answer to a request for which no upstream has a place.
+    fn crowded(&self) -> Response<Body> {
+        self.counters.add(Event::Crowded);
+        let line = "Service unavailable: the upstream has as many requests as it can answer in time.\n";
+        retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
     }
 
     /// Returns the index of the next target that is not passed over.
@@ -429,7 +477,7 @@ impl Forward {
 }
 
 impl Target {
-    fn new(upstream: &Upstream, settings: &Settings, via: &str) -> Target {
+    fn new(upstream: &Upstream, settings: &Settings, via: &str, before: &[Arc<Gate>]) -> Target {
         let authority = match upstream {
             Upstream::Tcp(authority) => authority.as_str(),
             Upstream::Unix(_) => "localhost",
@@ -454,8 +502,21 @@ impl Target {
         // Idle connections of all targets are no more than the requests under way: the number of
         // sockets is bounded.
         let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
-        let name = upstream.to_string().into();
-        Target { name, pooled: through(idle), fresh: through(0), passed_over: AtomicU64::new(0) }
+        let name: Arc<str> = upstream.to_string().into();
+        let before = before.iter().find(|gate| gate.name == name);
+        let gate = settings.inflight.map(|limit| Gate::new(&name, limit, before));
+        Target { name, pooled: through(idle), fresh: through(0), passed_over: AtomicU64::new(0), gate }
+    }
+}
+
+/// Returns the outcome of an attempt at the upstream.
+fn told(attempt: &Result<Response<Body>, Failure>, progress: Progress) -> Outcome {
+    match attempt {
+        Ok(response) => outcome(response.status()),
+        // The fault of the client.
+        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut) => Outcome::Failed,
+        Err(Failure::Unreached { .. } | Failure::TooLate) => Outcome::Overloaded,
+        Err(Failure::Broken) => Outcome::Failed,
     }
 }
 

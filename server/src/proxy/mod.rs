@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use config::Demo;
 pub(crate) use config::{Options, sentence};
 use counters::Counters;
 use forward::Forward;
@@ -34,6 +35,7 @@ mod demo;
 mod exempt;
 mod forward;
 mod forwarded;
+mod inflight;
 mod introduce;
 mod limits;
 mod listen;
@@ -61,7 +63,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         Some(admin) => Some(bind(admin.at).await?),
         None => None,
     };
-    let (demo, sockets) = upstream_and_sockets(&settings).await?;
+    let (demo, sockets) = upstream_and_sockets(&settings, options.demo).await?;
     settings.bounds.in_flight = sockets.bounded(settings.bounds.in_flight);
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
@@ -94,11 +96,11 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
 }
 
 /// Returns an upstream for settings that name none, and the sockets of the process.
-async fn upstream_and_sockets(settings: &Settings) -> Result<(Upstream, Sockets), String> {
+async fn upstream_and_sockets(settings: &Settings, demo: Demo) -> Result<(Upstream, Sockets), String> {
     let (demo, each) = match settings.upstreams.first() {
         Some(upstream) => (upstream.clone(), 1),
         // An upstream in this process takes two of its sockets for each connection.
-        None => (demo::start().await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
+        None => (demo::start(demo).await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
     };
     let admin = settings.admin.as_ref().map_or(0, |_| admin::SOCKETS);
     Ok((demo, Sockets::new(admin, each)))

@@ -124,13 +124,16 @@ impl Proxy {
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let served = response.extensions_mut().remove::<Served>();
+        let mut served = response.extensions_mut().remove::<Served>();
         let upstream = served.as_ref().map(|served| served.upstream.clone());
+        // The upstream is done with a response before the client has taken its last part.
+        let entered = served.as_mut().and_then(|served| served.entered.take());
         if let Some(line) = &mut line {
             (line.status, line.upstream) = (Some(response.status()), upstream.clone());
         }
         let counters = self.counters.clone();
         let at_end = move |end, bytes| {
+            drop(entered);
             note_end(end, upstream.as_deref(), &counters);
             if let Some(line) = &mut line {
                 (line.end, line.bytes) = (end, bytes);

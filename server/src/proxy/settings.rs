@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) shadow: bool,
     pub(crate) admin: Option<Admin>,
     pub(crate) bounds: Bounds,
+    /// The limit on the requests in flight to each upstream. `None` is no limit.
+    pub(crate) inflight: Option<InflightLimit>,
     pub(crate) timeouts: Timeouts,
     pub(crate) log: Log,
 }
@@ -97,6 +99,15 @@ pub(crate) struct Bounds {
     pub(crate) in_flight: usize,
     /// Requests of one key under way at a time.
     pub(crate) in_flight_per_key: usize,
+}
+
+/// The limit on the requests in flight to one upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InflightLimit {
+    /// The limit, or with a target the most that it may become.
+    pub(crate) ceiling: u32,
+    /// With a target the limit adapts: nine tenths of the requests are answered within it.
+    pub(crate) target: Option<Duration>,
 }
 
 /// The longest times. All are above zero.
@@ -213,6 +224,7 @@ impl Default for Settings {
             shadow: false,
             admin: None,
             bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 64 },
+            inflight: None,
             timeouts: Timeouts {
                 request_head: Duration::from_secs(30),
                 request_body: Duration::from_secs(10),

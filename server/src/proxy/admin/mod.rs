@@ -33,6 +33,7 @@ use tollgate::Rule;
 use tollgate::tower::prometheus;
 
 use super::forward::only_value;
+use super::inflight::{self, Gate, slow_tenth};
 use super::limits::Sums;
 use super::reload::Reload;
 use super::serve::Proxy;
@@ -248,6 +249,7 @@ fn metrics(proxy: &Proxy) -> String {
         let name = format!("tollgate_{name}_total");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
+    inflight::prometheus(&proxy.forward.gates(), &mut text);
     proxy.counters.prometheus(&mut text);
     let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
     let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
@@ -258,19 +260,60 @@ fn metrics(proxy: &Proxy) -> String {
 fn events(proxy: Arc<Proxy>, place: OwnedSemaphorePermit) -> Body {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let before = (proxy.limits.sums(), Instant::now());
+    let before = Counts::of(&proxy);
     let events = stream::unfold((proxy, place, ticks, before), async |(proxy, place, mut ticks, before)| {
         ticks.tick().await;
-        let now = (proxy.limits.sums(), Instant::now());
-        let event = event(&proxy, now.0.since(before.0), now.1 - before.1);
+        let now = Counts::of(&proxy);
+        let event = event(&proxy, &before, &now);
         let frame = Frame::data(Bytes::from(format!("data: {event}\n\n")));
         Some((Ok(frame), (proxy, place, ticks, now)))
     });
     StreamBody::new(events).boxed_unsync()
 }
 
+/// The counts so far, from which the next event subtracts.
+struct Counts {
+    at: Instant,
+    sums: Sums,
+    gates: Vec<(Arc<Gate>, Vec<u64>, u64)>,
+}
+
+impl Counts {
+    fn of(proxy: &Proxy) -> Counts {
+        let counts = |gate: Arc<Gate>| {
+            let (latencies, refused) = (gate.latencies(), gate.refused());
+            (gate, latencies, refused)
+        };
+        let gates = proxy.forward.gates().into_iter().map(counts).collect();
+        Counts { at: Instant::now(), sums: proxy.limits.sums(), gates }
+    }
+
+    /// The limits on requests in flight, and the requests since the counts before. Times are in
+    /// seconds.
+    fn inflight(&self, before: &Counts) -> Vec<Value> {
+        let limits = self.gates.iter().map(|(gate, latencies, refused)| {
+            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, gate));
+            let (since, refused_before) = known.map_or((&[][..], *refused), |known| (&known.1[..], known.2));
+            let stats = gate.stats();
+            json!({
+                "name": &*gate.name,
+                "limit": stats.limit,
+                "ceiling": gate.limit.ceiling,
+                "in_flight": stats.in_flight,
+                "peak": gate.peak(),
+                "target": stats.target.map(|target| target.as_secs_f64()),
+                "asked": gate.limit.target.map(|target| target.as_secs_f64()),
+                "slow": slow_tenth(since, latencies).map(|slow| slow.as_secs_f64()),
+                "refused": refused - refused_before,
+            })
+        });
+        limits.collect()
+    }
+}
+
 /// The decisions of a time, and the state after it.
-fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
+fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
+    let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
     let in_force = proxy.limits.in_force();
     let limit = in_force.everywhere_else.as_ref().map(|limit| {
         let (now, most) = (limit.rule(), limit.most());
@@ -307,6 +350,7 @@ fn event(proxy: &Proxy, sums: Sums, time: Duration) -> Value {
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
+        "inflight": now.inflight(before),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
     })
 }

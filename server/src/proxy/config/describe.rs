@@ -131,6 +131,22 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             &format!("requests under way at a time of {client}"),
         ),
     ]);
+    entries.extend([
+        match settings.inflight {
+            Some(limit) => {
+                let meaning = match limit.target {
+                    Some(_) => "the most that the limit on requests in flight to each upstream may be",
+                    None => "requests in flight to each upstream, beyond which they get 503 at once",
+                };
+                entry("inflight.limit", limit.ceiling.to_string(), meaning)
+            }
+            None => entry("inflight.limit", "none".to_owned(), "on requests in flight to each upstream"),
+        },
+        match settings.inflight.and_then(|limit| limit.target) {
+            Some(target) => entry("inflight.target", duration(target), "for nine in ten of their answers"),
+            None => entry("inflight.target", "none".to_owned(), "a limit in flight stays as it is"),
+        },
+    ]);
     for (name, time, meaning) in timeouts(&mut settings.timeouts.clone()) {
         entries.push(entry(&format!("timeouts.{name}"), duration(*time), meaning));
     }
@@ -190,6 +206,7 @@ fn warnings(settings: &Settings) -> Vec<String> {
             warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
         }
     }
+    warnings.extend(inflight_warnings(settings));
     let Some(default) = settings.limit else {
         if settings.routes.is_empty() {
             warnings.push("limit is none and there are no routes: no request is limited".to_owned());
@@ -201,6 +218,27 @@ fn warnings(settings: &Settings) -> Vec<String> {
             let (name, rule, cost) = (&route.name, route.rule, route.cost);
             warnings.push(format!("route {name}, {rule} and cost {cost}, is looser than limit, {default}"));
         }
+    }
+    warnings
+}
+
+/// The bounds that keep a limit in flight from its work.
+fn inflight_warnings(settings: &Settings) -> Vec<String> {
+    let Some(limit) = settings.inflight else { return Vec::new() };
+    let (mut warnings, all) = (Vec::new(), settings.bounds.in_flight);
+    let most = limit.ceiling as usize * settings.upstreams.len().max(1);
+    if most > all {
+        warnings.push(format!(
+            "inflight.limit allows {most} requests in flight, but beyond bounds.in_flight, {all}, they wait"
+        ));
+    }
+    let (target, head) = (limit.target.unwrap_or_default(), settings.timeouts.response_head);
+    if target * 2 >= head {
+        let (target, head) = (duration(target), duration(head));
+        warnings.push(format!(
+            "inflight.target, {target}, is half of timeouts.response_head, {head}, or more: slow answers end \
+             before they show"
+        ));
     }
     warnings
 }

@@ -10,11 +10,12 @@ use tollgate::Rule;
 use tollgate::http::Policy;
 
 use super::values::{
-    AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, Placed, Prefix, Time, Timeout, Token,
-    set_timeout,
+    AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, OrNone, Placed, Prefix, Time, Timeout,
+    Token, set_timeout,
 };
+use crate::proxy::inflight::inflight;
 use crate::proxy::settings::{
-    Address, Admin, Certificate, ExemptPath, Exemptions, LogFormat, Route, Settings, Upstream,
+    Address, Admin, Certificate, ExemptPath, Exemptions, InflightLimit, LogFormat, Route, Settings, Upstream,
 };
 
 /// A sentence, and the byte of the file that it is about, if it is about the file.
@@ -30,6 +31,8 @@ fn fault(at: Option<usize>, what: String) -> Fault {
 
 /// The number of connections or requests: the most is far below what a semaphore can count.
 type Count = Number<1, 100_000_000>;
+/// The most requests in flight to an upstream, which its limit counts in 32 bits.
+type Ceiling = Number<1, 100_000_000>;
 
 /// The settings that are named in one place. `None` leaves a setting as it is.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -79,6 +82,8 @@ pub(super) struct Given {
     pub(super) admin: Option<AdminTable>,
     #[command(flatten)]
     bounds: BoundsTable,
+    #[command(flatten)]
+    inflight: InflightTable,
     /// A time-out by its name in [timeouts] of the file; may be given more than once
     #[arg(long, value_name = "NAME=DURATION")]
     #[serde(skip)]
@@ -161,6 +166,18 @@ struct BoundsTable {
     in_flight_per_key: Option<Placed<Count>>,
 }
 
+/// The limit on the requests in flight to each upstream.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct InflightTable {
+    /// Requests in flight to each upstream, beyond which they get 503 at once; `none` is no limit [none]
+    #[arg(long = "inflight", id = "inflight", value_name = "N|none")]
+    limit: Option<Placed<OrNone<Ceiling>>>,
+    /// The limit adapts: nine in ten requests are answered within this time; `none` fixes it [none]
+    #[arg(long = "target", id = "target", value_name = "DURATION|none")]
+    target: Option<Placed<OrNone<Time<1>>>>,
+}
+
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct LogTable {
@@ -201,6 +218,7 @@ pub(super) fn build(
     options.apply(&mut settings, Path::new(""))?;
     check_admin(file.admin.as_ref(), options.admin.as_ref())?;
     check_bounds(&file.bounds, &options.bounds, &mut settings)?;
+    check_inflight(&file.inflight, &options.inflight, &mut settings)?;
     Ok(settings)
 }
 
@@ -240,6 +258,7 @@ impl Given {
         set_count(&mut to.bounds.connections_per_address, self.bounds.connections_per_address.as_ref());
         set_count(&mut to.bounds.in_flight, self.bounds.in_flight.as_ref());
         set_count(&mut to.bounds.in_flight_per_key, self.bounds.in_flight_per_key.as_ref());
+        self.inflight.apply(&mut to.inflight);
         let of_file = self.timeouts.iter().map(|(name, time)| (name, time.value.0, time.at));
         let of_options = self.timeout.iter().map(|Placed { value, at }| (&value.name, value.time, *at));
         for (name, time, at) in of_file.chain(of_options) {
@@ -333,6 +352,20 @@ impl ExemptTable {
     }
 }
 
+impl InflightTable {
+    fn apply(&self, to: &mut Option<InflightLimit>) {
+        let target = to.and_then(|limit| limit.target);
+        if let Some(limit) = &self.limit {
+            // The bound is below that of a `u32`.
+            let limit = limit.value.0.map(|ceiling| ceiling.0 as u32);
+            *to = limit.map(|ceiling| InflightLimit { ceiling, target });
+        }
+        if let (Some(limit), Some(target)) = (to, &self.target) {
+            limit.target = target.value.0.as_ref().map(|target| target.0);
+        }
+    }
+}
+
 impl AdminTable {
     fn apply(&self, to: &mut Settings) {
         let at = SocketAddr::from(([127, 0, 0, 1], 8081));
@@ -375,6 +408,25 @@ fn check_admin(file: Option<&AdminTable>, options: Option<&AdminTable>) -> Resul
          so it needs {needed}"
     );
     Err(fault(*at, what))
+}
+
+/// A target needs a limit, and has bounds of its own. An option may name the target of a limit in
+/// the file, and the other way round.
+fn check_inflight(file: &InflightTable, options: &InflightTable, to: &mut Settings) -> Result<(), Fault> {
+    let Some(given) = options.target.as_ref().or(file.target.as_ref()) else { return Ok(()) };
+    let Some(target) = given.value.0.as_ref().map(|target| target.0) else { return Ok(()) };
+    let name = if given.at.is_none() { "--target" } else { "target" };
+    let Some(limit) = &mut to.inflight else {
+        if given.at.is_some() && options.limit.is_some() {
+            // An option turns the limit of the file off, and its target with it.
+            return Ok(());
+        }
+        let needed = if given.at.is_none() { "--inflight" } else { "a limit" };
+        return Err(fault(given.at, format!("{name} needs {needed}: the most that the limit may become")));
+    };
+    limit.target = Some(target);
+    inflight(*limit, None).map_err(|why| fault(given.at, format!("{name}: {why}")))?;
+    Ok(())
 }
 
 /// The bound of a key is at most that of all; it follows if neither source names it.

@@ -37,6 +37,10 @@
 //! in_flight = 256
 //! in_flight_per_key = 64
 //!
+//! [inflight]                          # of each upstream
+//! limit = 1000                        # or none
+//! target = "300ms"                    # with it the limit adapts; or none
+//!
 //! [timeouts]                          # request_head, request_body, queue, connect, response_head,
 //! connect = "5s"                      # response_body, slow_reader, tunnel
 //!
@@ -62,11 +66,13 @@ mod tests;
 mod values;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) use describe::describe;
 use describe::{Entry, entries};
 use file::File;
 use given::{Given, build};
+use values::{Number, Time};
 
 use super::settings::Settings;
 
@@ -78,6 +84,32 @@ pub(crate) struct Options {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     given: Given,
+    #[command(flatten)]
+    pub(crate) demo: Demo,
+}
+
+/// The workers of the upstream in this process.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Demo {
+    /// The server in this process answers N requests at a time
+    #[arg(long, value_name = "N", conflicts_with = "upstream", value_parser = workers)]
+    pub(crate) workers: Option<usize>,
+    /// Each of them takes this time [0s]
+    #[arg(long, value_name = "DURATION", conflicts_with = "upstream", value_parser = time,
+          default_value = "0s", hide_default_value = true)]
+    pub(crate) service: Duration,
+    /// Half of the workers are away from this time after the start on, for as long
+    #[arg(long, value_name = "DURATION", requires = "workers", value_parser = time)]
+    pub(crate) slow_at: Option<Duration>,
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    // The bound is that of a `u32`.
+    text.parse::<Number<1, 1_000_000>>().map(|workers| workers.0 as usize)
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    text.parse::<Time<0>>().map(|time| time.0)
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].

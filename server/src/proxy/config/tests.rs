@@ -7,7 +7,9 @@ use clap::Parser;
 
 use super::describe::entries;
 use super::{Options, describe, load, reload, sentence};
-use crate::proxy::settings::{Address, Admin, Certificate, ExemptPath, LogFormat, Route, Settings, Upstream};
+use crate::proxy::settings::{
+    Address, Admin, Certificate, ExemptPath, InflightLimit, LogFormat, Route, Settings, Upstream,
+};
 
 #[derive(Debug, Parser)]
 struct Command {
@@ -109,6 +111,10 @@ connections_per_address = 100
 in_flight = 512
 in_flight_per_key = 256
 
+[inflight]
+limit = 100
+target = "300ms"
+
 [timeouts]
 request_head = "11s"
 request_body = "12s"
@@ -159,6 +165,9 @@ preflights = false
 connections_per_address = 25
 in_flight_per_key = 12
 in_flight = 25
+[inflight]
+limit = 25
+target = "25ms"
 [timeouts]
 connect = "25s"
 [[route]]
@@ -232,6 +241,8 @@ fn every_setting_can_be_in_the_file() {
     assert_eq!(settings.admin, Some(admin));
     assert_eq!(settings.bounds.connections_per_address, 100);
     assert_eq!((settings.bounds.in_flight, settings.bounds.in_flight_per_key), (512, 256));
+    let inflight = InflightLimit { ceiling: 100, target: Some(Duration::from_millis(300)) };
+    assert_eq!(settings.inflight, Some(inflight));
     let times = &settings.timeouts;
     assert_eq!((times.request_head, times.request_body), (seconds(11), seconds(12)));
     assert_eq!((times.queue, times.connect), (seconds(13), seconds(14)));
@@ -267,7 +278,7 @@ fn every_option_overrides_the_file() {
         --key peer --trust-proxy ::1 --ipv4-prefix 8 --ipv6-prefix 32 --case-sensitive=false \
         --exempt-network ::1 --exempt-path /a --exempt-path /b/* --exempt-method GET --exempt-preflights=false \
         --shadow=false --admin --admin-host other --connections-per-address 2 --in-flight 20 \
-        --in-flight-per-key 10 --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
+        --in-flight-per-key 10 --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
         --timeout connect=1s --timeout response_head=1s --timeout response_body=1s \
         --timeout slow_reader=1s --timeout tunnel=1s --lame-duck 0s --drain 0s --log text \
         --access-log=false";
@@ -306,6 +317,56 @@ fn a_bound_of_a_key_follows_the_bound_of_all() {
     file.write("[bounds]\nin_flight = 512\nin_flight_per_key = 513\n");
     let error = "3:21: in_flight_per_key = 513 is above in_flight, 512";
     assert_eq!(file.load(&[]), Err(error.to_owned()));
+}
+
+#[test]
+fn a_target_needs_a_limit_and_is_within_its_bounds() {
+    let inflight = |args: &str| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        by_options(&args).map(|settings| settings.inflight.map(|limit| (limit.ceiling, limit.target)))
+    };
+    assert_eq!(inflight("--inflight 7"), Ok(Some((7, None))));
+    assert_eq!(inflight("--inflight 7 --target 2s"), Ok(Some((7, Some(seconds(2))))));
+    assert_eq!(inflight("--inflight none"), Ok(None));
+    assert_eq!(inflight("--target none"), Ok(None));
+    let needs = "--target needs --inflight: the most that the limit may become";
+    for (args, error) in [
+        ("--target 2s", needs),
+        ("--target 2s --inflight none", needs),
+        ("--inflight 7 --target 2m", "from 1000 to 60000000000"),
+        ("--inflight 7 --target 999ns", "from 1000 to 60000000000"),
+        ("--inflight 0", "expected a whole number from 1 to 100000000"),
+        ("--inflight 7 --target 0s", "a time of 0 is under the bound of 1ns"),
+    ] {
+        let told = inflight(args).expect_err(args);
+        assert!(told.contains(error), "{args}: {told}");
+    }
+    let file = TempFile::new("[inflight]\ntarget = \"2s\"\n");
+    let in_file = "2:10: target needs a limit: the most that the limit may become";
+    assert_eq!(file.load(&[]), Err(in_file.to_owned()));
+    let by_both = file.load(&["--inflight", "9"]).expect("the option has the limit");
+    assert_eq!(by_both.inflight, Some(InflightLimit { ceiling: 9, target: Some(seconds(2)) }));
+    assert_eq!(file.load(&["--inflight", "none"]).expect("the option turns it off").inflight, None);
+}
+
+#[test]
+fn workers_are_those_of_the_upstream_in_this_process() {
+    let demo = |args: &str| {
+        let demo = options(&args.split_whitespace().collect::<Vec<_>>()).map(|options| options.demo);
+        demo.map(|demo| (demo.workers, demo.service, demo.slow_at))
+    };
+    assert_eq!(demo(""), Ok((None, Duration::ZERO, None)));
+    let all = "--workers 32 --service 50ms --slow-at 30s";
+    assert_eq!(demo(all), Ok((Some(32), Duration::from_millis(50), Some(seconds(30)))));
+    for (args, part) in [
+        ("--workers 0", "expected a whole number from 1 to 1000000"),
+        ("--service fast", "expected a time such as 10s"),
+        ("--slow-at 30s", "--workers <N>"),
+        ("--workers 2 --upstream http://a", "cannot be used with"),
+    ] {
+        let told = demo(args).expect_err(args);
+        assert!(told.contains(part), "{args}: {told}");
+    }
 }
 
 #[test]
@@ -811,6 +872,12 @@ fn a_description_has_every_setting_and_warnings() {
         let warning = format!("exempt.paths {path} takes /login/ out of the limit of route login");
         assert_eq!(exempt("", &format!("\"{path}\"")), [warning]);
     }
+    let inflight = |limit| warnings(&format!("[inflight]\nlimit = {limit}\ntarget = \"15s\"\n"));
+    let late = "inflight.target, 15s, is half of timeouts.response_head, 30s, or more: slow answers end before \
+                they show";
+    assert_eq!(inflight(256), [late]);
+    let waits = "inflight.limit allows 257 requests in flight, but beyond bounds.in_flight, 256, they wait";
+    assert_eq!(inflight(257), [waits, late]);
     let route = |limit: &str, cost: u64| {
         warnings(&format!(
             "limit = \"10/s burst 20\"\n[[route]]\nprefix = \"/a\"\nlimit = \"{limit}\"\ncost = {cost}\n"

@@ -230,6 +230,21 @@ impl FromStr for Limit {
     }
 }
 
+/// A value, or `none`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OrNone<T>(pub(super) Option<T>);
+
+impl<T: FromStr> FromStr for OrNone<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<OrNone<T>, T::Err> {
+        match text {
+            "none" => Ok(OrNone(None)),
+            value => value.parse().map(|value| OrNone(Some(value))),
+        }
+    }
+}
+
 /// The header whose values are limited; without one, addresses are.
 #[derive(Clone, Debug)]
 pub(super) struct Key(pub(super) Option<HeaderName>);
