@@ -44,8 +44,7 @@ impl Gate {
             Some(before) => before.inflight.clone(),
             None => {
                 let start = before.map(|before| before.inflight.limit());
-                let inflight = inflight(limit, start).expect("the settings are within its bounds");
-                Arc::new(inflight)
+                Arc::new(inflight(limit, start).expect("the settings are within its bounds"))
             }
         };
         // A fixed limit takes any number but 0, and the settings have none.
@@ -126,7 +125,7 @@ pub(crate) fn outcome(status: StatusCode) -> Outcome {
 }
 
 /// Returns the limit that the settings ask for.
-pub(crate) fn inflight(limit: InflightLimit, start: Option<u32>) -> Result<Inflight, InvalidLimit> {
+fn inflight(limit: InflightLimit, start: Option<u32>) -> Result<Inflight, InvalidLimit> {
     let InflightLimit { ceiling, target } = limit;
     let Some(target) = target else { return Ok(Inflight::fixed(ceiling)) };
     let builder = Inflight::adaptive(target, ceiling);

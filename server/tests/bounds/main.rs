@@ -9,6 +9,7 @@ mod connections;
 mod downloads;
 mod heads;
 mod http2;
+mod inflight;
 mod loops;
 mod places;
 #[path = "../proxy/process.rs"]

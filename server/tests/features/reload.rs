@@ -310,3 +310,42 @@ fn two_hundred_reloads_under_load_grant_exactly_the_quota() {
     });
     assert_eq!((granted[0] + granted[2], granted[1] + granted[3]), (BURST, BURST / 2), "{granted:?}");
 }
+
+/// The limit of an upstream, and the requests that it counts, are as before a reload.
+#[test]
+fn a_reload_keeps_the_limit_on_requests_in_flight() {
+    let (sender, requests) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let holding = upstream(move |mut connection| {
+        let _head = Message::read_head(&mut connection);
+        // The test may have ended by then.
+        let _ = sender.lock().expect("nothing panics under it").send(connection);
+    });
+    let folder = Folder::new();
+    let text = |limit: &str, via: &str| {
+        let upstreams = format!("upstream = [\"{}\"]\n", url(holding));
+        format!("{upstreams}limit = \"none\"\nlame_duck = \"{via}\"\n[inflight]\nlimit = {limit}\n")
+    };
+    let file = folder.write("proxy.toml", &text("1", "0s"));
+    let proxy = Proxy::start(&["--config", &file, "--admin", "127.0.0.1:0"]);
+    let ask = || {
+        let mut client = proxy.connect();
+        client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client
+    };
+    let mut first = (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked"));
+    assert_eq!(ask().read().status, 503);
+    folder.write("proxy.toml", &text("1", "1ms"));
+    assert_eq!(reload(&proxy), ["lame_duck: 1ms, was 0s"]);
+    assert_eq!(ask().read().status, 503);
+    // Another limit counts the requests that are in flight.
+    folder.write("proxy.toml", &text("2", "1ms"));
+    assert_eq!(reload(&proxy), ["inflight.limit: 2, was 1"]);
+    let _second = (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked"));
+    assert_eq!(ask().read().status, 503);
+    write(&first.1, OK);
+    assert_eq!(first.0.read().status, 200);
+    folder.write("proxy.toml", &text("\"none\"", "1ms"));
+    assert_eq!(reload(&proxy), ["inflight.limit: none, was 2"]);
+    let _more = [(); 3].map(|()| (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked")));
+}

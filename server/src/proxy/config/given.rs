@@ -10,10 +10,9 @@ use tollgate::Rule;
 use tollgate::http::Policy;
 
 use super::values::{
-    AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, OrNone, Placed, Prefix, Time, Timeout,
-    Token, set_timeout,
+    AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, OrNone, Placed, Prefix, Target, Time,
+    Timeout, Token, set_timeout,
 };
-use crate::proxy::inflight::inflight;
 use crate::proxy::settings::{
     Address, Admin, Certificate, ExemptPath, Exemptions, InflightLimit, LogFormat, Route, Settings, Upstream,
 };
@@ -175,7 +174,7 @@ struct InflightTable {
     limit: Option<Placed<OrNone<Ceiling>>>,
     /// The limit adapts: nine in ten requests are answered within this time; `none` fixes it [none]
     #[arg(long = "target", id = "target", value_name = "DURATION|none")]
-    target: Option<Placed<OrNone<Time<1>>>>,
+    target: Option<Placed<OrNone<Target>>>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -410,8 +409,8 @@ fn check_admin(file: Option<&AdminTable>, options: Option<&AdminTable>) -> Resul
     Err(fault(*at, what))
 }
 
-/// A target needs a limit, and has bounds of its own. An option may name the target of a limit in
-/// the file, and the other way round.
+/// A target needs a limit. An option may name the target of a limit in the file, and the other way
+/// round.
 fn check_inflight(file: &InflightTable, options: &InflightTable, to: &mut Settings) -> Result<(), Fault> {
     let Some(given) = options.target.as_ref().or(file.target.as_ref()) else { return Ok(()) };
     let Some(target) = given.value.0.as_ref().map(|target| target.0) else { return Ok(()) };
@@ -425,7 +424,6 @@ fn check_inflight(file: &InflightTable, options: &InflightTable, to: &mut Settin
         return Err(fault(given.at, format!("{name} needs {needed}: the most that the limit may become")));
     };
     limit.target = Some(target);
-    inflight(*limit, None).map_err(|why| fault(given.at, format!("{name}: {why}")))?;
     Ok(())
 }
 

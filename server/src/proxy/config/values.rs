@@ -105,6 +105,20 @@ impl<const LEAST: u64> FromStr for Time<LEAST> {
     }
 }
 
+/// The time within which nine in ten requests are to be answered.
+#[derive(Clone, Debug)]
+pub(super) struct Target(pub(super) Duration);
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        let Time(time) = text.parse::<Time<0>>()?;
+        let is_within = (Duration::from_micros(1)..=Duration::from_secs(60)).contains(&time);
+        is_within.then_some(Target(time)).ok_or_else(|| format!("{text} is out of the bounds of 1us and 1m"))
+    }
+}
+
 /// The time-outs by name, each with a sentence.
 pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 8] {
     [
