@@ -169,7 +169,7 @@ struct BoundsTable {
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct InflightTable {
-    /// Requests in flight to each upstream, beyond which they get 503 at once; `none` is no limit [none]
+    /// Requests in flight to each upstream; one more gets 503 at once; `none` is no limit [none]
     #[arg(long = "inflight", id = "inflight", value_name = "N|none")]
     limit: Option<Placed<OrNone<Ceiling>>>,
     /// The limit adapts: nine in ten requests are answered within this time; `none` fixes it [none]
