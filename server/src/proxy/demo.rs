@@ -2,7 +2,7 @@
 //! or with the body if there is one. It can have few workers, and lose half of them for a while.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::config::Demo;
 use super::places::resize;
@@ -25,6 +25,9 @@ struct Workers {
     free: Option<Arc<Semaphore>>,
     /// The time for which a request keeps its worker.
     service: Duration,
+    /// The times at which workers were done. A worker's next request begins then if it waited, so
+    /// a timer that fires late takes nothing of the workers' capacity.
+    done: Arc<Mutex<Vec<Instant>>>,
 }
 
 /// Starts the upstream on a free port of this host, where it serves until the process ends.
@@ -35,7 +38,7 @@ pub(crate) async fn start(demo: Demo) -> io::Result<Upstream> {
     if let (Some(free), Some(workers), Some(slow_at)) = (&free, demo.workers, demo.slow_at) {
         tokio::spawn(lose_half(free.clone(), workers, slow_at));
     }
-    let workers = Workers { free, service: demo.service };
+    let workers = Workers { free, service: demo.service, done: Arc::default() };
     let service = Router::new().fallback(answer).with_state(workers);
     tokio::spawn(async { axum::serve(listener, service).await });
     Ok(Upstream::Tcp(Authority::from_maybe_shared(address).expect("an address with a port is an authority")))
@@ -54,14 +57,20 @@ async fn lose_half(free: Arc<Semaphore>, workers: usize, slow_at: Duration) {
 
 /// Answers once a worker was free, and has worked. Requests wait for one in their order.
 async fn answer(State(workers): State<Workers>, request: Request) -> Response {
-    let _worker = match workers.free {
-        // An error would be a closed semaphore, and no code closes it.
-        Some(free) => free.acquire_owned().await.ok(),
-        None => None,
-    };
-    if workers.service > Duration::ZERO {
-        sleep(workers.service).await;
+    if workers.service == Duration::ZERO {
+        return mirror(request);
     }
+    let Some(free) = workers.free else {
+        sleep(workers.service).await;
+        return mirror(request);
+    };
+    let arrived = Instant::now();
+    // An error would be a closed semaphore, and no code closes it.
+    let _worker = free.acquire_owned().await.ok();
+    let last = workers.done.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let until = last.unwrap_or_else(Instant::now).max(arrived) + workers.service;
+    sleep_until(until).await;
+    workers.done.lock().unwrap_or_else(PoisonError::into_inner).push(until);
     mirror(request)
 }
 
@@ -79,7 +88,6 @@ fn mirror(request: Request) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::time::Instant;
 
     /// On the paused clock, the time of 64 requests is that of two turns of 32 workers.
     #[tokio::test(start_paused = true)]
@@ -90,7 +98,7 @@ mod tests {
         let begin = Instant::now();
         for (at, wanted) in [(0, 2), (31, 4), (61, 2)] {
             tokio::time::sleep_until(begin + at * second).await;
-            let state = Workers { free: Some(free.clone()), service: second };
+            let state = Workers { free: Some(free.clone()), service: second, done: Arc::default() };
             let asked = Instant::now();
             let ask = |_| answer(State(state.clone()), Request::new(Body::empty()));
             (0..64).map(ask).collect::<tokio::task::JoinSet<_>>().join_all().await;

@@ -10,6 +10,8 @@ use super::{NO_LIMIT, PATIENCE};
 
 /// More rounds than places that could be lost without notice.
 const ROUNDS: usize = 20;
+/// A response after which the next request comes over another connection.
+const LAST: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
 
 /// Returns the sum of a metric over its labels that contain `part`.
 fn metric(proxy: &Proxy, name: &str, part: &str) -> f64 {
@@ -58,7 +60,7 @@ fn a_request_over_the_limit_gets_503_at_once_and_does_not_reach_the_upstream() {
     assert_eq!(metric(&proxy, "tollgate_inflight_refused_total", ""), ROUNDS as f64);
     assert_counts(&proxy, &[("requests_under_way", 2), ("upstreams_full", ROUNDS as u64)]);
     let (client, at_upstream) = &mut held[0];
-    at_upstream.write(OK);
+    at_upstream.write(LAST);
     assert_eq!(client.read().body, "ok");
     await_in_flight(&proxy, "", 1.0);
     let (_third, _at_upstream) = (ask(&proxy), holding.next());
@@ -71,7 +73,7 @@ fn a_place_is_held_from_the_head_of_a_response_to_the_end_of_its_body() {
     let proxy = over(holding.address, "--inflight 1");
     for _ in 0..ROUNDS {
         let (mut client, mut at_upstream) = (ask(&proxy), holding.next());
-        at_upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbo");
+        at_upstream.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbo");
         assert_eq!(Message::read_head(&mut client.0).expect("a head").status, 200);
         assert_refused(ask(&proxy));
         at_upstream.write("dy");
@@ -83,7 +85,8 @@ fn a_place_is_held_from_the_head_of_a_response_to_the_end_of_its_body() {
 fn a_place_comes_back_from_a_client_that_leaves() {
     let holding = Holding::start();
     let proxy = over(holding.address, "--inflight 1");
-    for head in ["", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbo"].repeat(ROUNDS / 2) {
+    for head in ["", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbo"].repeat(ROUNDS / 2)
+    {
         let (mut client, mut at_upstream) = (ask(&proxy), holding.next());
         at_upstream.write(head);
         if !head.is_empty() {

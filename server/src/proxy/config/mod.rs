@@ -94,7 +94,7 @@ pub(crate) struct Demo {
     /// The server in this process answers N requests at a time
     #[arg(long, value_name = "N", conflicts_with = "upstream", value_parser = workers)]
     pub(crate) workers: Option<usize>,
-    /// Each of them takes this time [0s]
+    /// Each answer of that server takes this time [0s]
     #[arg(long, value_name = "DURATION", conflicts_with = "upstream", value_parser = time,
           default_value = "0s", hide_default_value = true)]
     pub(crate) service: Duration,
