@@ -39,7 +39,7 @@ impl Histogram {
 }
 
 #[inline]
-fn bucket_of(nanos: u64) -> usize {
+pub(crate) fn bucket_of(nanos: u64) -> usize {
     let nanos = nanos.clamp(1 << FIRST_BIT, (1 << (FIRST_BIT + OCTAVES)) - 1);
     let octave = nanos.ilog2();
     let sub = (nanos >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
@@ -55,13 +55,6 @@ pub(crate) const fn begin_of(bucket: usize) -> u64 {
 
 impl LatencyCounts {
     pub(crate) const NONE: LatencyCounts = LatencyCounts([0; BUCKETS]);
-
-    /// Adds latencies, for tests of controllers.
-    #[cfg(test)]
-    pub(crate) fn add(&mut self, nanos: u64, count: u32) {
-        let of = &mut self.0[bucket_of(nanos)];
-        *of = of.saturating_add(count);
-    }
 
     /// Returns the growth since an earlier look.
     pub(crate) fn since(&self, before: &LatencyCounts) -> LatencyCounts {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::short_cases;
 use crate::inflight::controller::{Bounds, Move, PLACE, TargetController, TargetRule};
-use crate::inflight::histogram::LatencyCounts;
+use crate::inflight::histogram::{LatencyCounts, bucket_of};
 use crate::inflight::seen::Seen;
 
 const MILLI: u64 = 1_000_000;
@@ -14,7 +14,8 @@ const MILLI: u64 = 1_000_000;
 fn window(answers: &[(u64, u32)], overloaded: u64, refused: bool, peak: u32, now: u64) -> Seen {
     let mut answered = LatencyCounts::NONE;
     for (nanos, count) in answers {
-        answered.add(*nanos, *count);
+        let counted = &mut answered.0[bucket_of(*nanos)];
+        *counted = counted.saturating_add(*count);
     }
     Seen { answered, overloaded, refused, peak, now, unchanged: now / 2, ..Seen::nothing() }
 }

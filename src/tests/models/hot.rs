@@ -7,6 +7,7 @@
 //! Two models are left out of the runs in which each load may return older values as well: they
 //! have too many interleavings there.
 
+#[cfg(any(shuttle, rmw_loads))]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
