@@ -15,7 +15,7 @@ pub(crate) const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 #[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) use std::{
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicU32, AtomicU64, Ordering, fence},
     },
     thread::yield_now,
@@ -24,7 +24,7 @@ pub(crate) use std::{
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::{
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicU32, AtomicU64, Ordering, fence},
     },
     thread::yield_now,
@@ -35,7 +35,7 @@ pub(crate) use self::model::{AtomicU64, seq_cst_by_fences};
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicU32, Ordering, fence},
     },
     thread::yield_now,

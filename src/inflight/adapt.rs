@@ -1,6 +1,7 @@
 //! A limit that adapts: its signals, its controller, and the thread that runs it.
 
 use std::sync::atomic::AtomicU64 as Count;
+use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::atomic_word::AtomicFlightWord;
@@ -9,7 +10,7 @@ use super::invalid_limit::InvalidLimit;
 use super::seen::Seen;
 use super::signals::{Answered, Baseline, Signals};
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::clock::Clock;
 
 /// The parts of an [`Inflight`] that follows its answers.
@@ -115,16 +116,20 @@ impl Adapt {
     fn run(&self, word: &AtomicFlightWord, now: u64) {
         let due = self.next.load(Ordering::Relaxed);
         if injected(Fault::TwoControllers) {
-            if let Ok(mut control) = self.control.lock() {
-                self.decide(word, &mut control, now);
-            }
+            self.decide(word, &mut self.control(), now);
             self.next.store(now.saturating_add(self.interval), Ordering::Relaxed);
             return;
         }
         let after = now.saturating_add(self.interval);
         let won = now >= due
             && self.next.compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if won && let Ok(mut control) = self.control.try_lock() {
+        let free = || match self.control.try_lock() {
+            Ok(control) => Some(control),
+            // A controller that panicked is asked again.
+            Err(TryLockError::Poisoned(control)) => Some(control.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if won && let Some(mut control) = free() {
             let waits = self.decide(word, &mut control, now);
             if waits {
                 // The window goes on: look again soon.
@@ -178,10 +183,12 @@ impl Adapt {
     pub(crate) fn set(&self, word: &AtomicFlightWord, limit: u32) -> Result<(), InvalidLimit> {
         let Bounds { floor, ceiling } = self.bounds;
         InvalidLimit::check("a limit", limit, ((floor / PLACE).into(), (ceiling / PLACE).into()))?;
-        if let Ok(mut control) = self.control.lock() {
-            self.put(word, &mut control, u64::from(limit) * PLACE);
-        }
+        self.put(word, &mut self.control(), u64::from(limit) * PLACE);
         Ok(())
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the target in force.
@@ -190,7 +197,7 @@ impl Adapt {
             AnyController::Target(target) => target.target,
             AnyController::Custom { .. } => self.target,
         };
-        Duration::from_nanos(self.control.lock().map_or(self.target, |control| of(&control)))
+        Duration::from_nanos(of(&self.control()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The word of an [`Inflight`](super::Inflight), in memory that threads share.
+//! The word of an [`Inflight`](crate::Inflight), in memory that threads share.
 //!
 //! # Orderings
 //!

@@ -117,7 +117,7 @@ impl Bounds {
     }
 }
 
-/// The objective of the controller of an [`Inflight`](super::Inflight), and its state: the slow
+/// The objective of the controller of an [`Inflight`](crate::Inflight), and its state: the slow
 /// tenth of the samples is answered within the target.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetController {

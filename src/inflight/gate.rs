@@ -65,14 +65,14 @@ impl Inflight {
         }
     }
 
-    /// Takes a place for a request of [`Priority::Default`].
+    /// Takes a place, of all of the limit: where requests have no priorities.
     ///
     /// # Errors
     ///
-    /// [`Overloaded`] if its share of the limit is used up.
+    /// [`Overloaded`] if the limit is used up.
     #[inline]
     pub fn try_enter(&self) -> Result<Flight<'_>, Overloaded> {
-        self.try_enter_as(Priority::Default)
+        self.try_enter_as(Priority::Critical)
     }
 
     /// Takes a place for a request of a priority.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::histogram::LatencyCounts;
 
-/// The requests of a window, for a [`Controller`](super::Controller).
+/// The requests of a window, for a [`Controller`](crate::Controller).
 ///
 /// A request is a sample if it was admitted since the limit last changed: a request that was
 /// admitted under an earlier limit says nothing about the present one.

@@ -1,4 +1,4 @@
-//! The word of an [`Inflight`](super::Inflight): its limit and its count, pure.
+//! The word of an [`Inflight`](crate::Inflight): its limit and its count, pure.
 //!
 //! ```text
 //!  63            32 31             0

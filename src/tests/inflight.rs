@@ -1,12 +1,17 @@
 // promise: inflight
 //! The controller of a limit on requests in flight: its promise, for any window.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::short_cases;
 use crate::inflight::controller::{Bounds, Move, PLACE, TargetController, TargetRule};
 use crate::inflight::histogram::{LatencyCounts, bucket_of};
 use crate::inflight::seen::Seen;
+use crate::time::clock::Clock;
+use crate::{Controller, Inflight, Priority, Share, Verdict};
 
 const MILLI: u64 = 1_000_000;
 
@@ -152,4 +157,38 @@ fn a_limit_that_is_full_and_silent_is_halved() {
     assert_eq!(controller.next(&silent(patience, true), 20 * PLACE, bounds), Move::Wait);
     assert_eq!(controller.next(&silent(patience + 1, false), 20 * PLACE, bounds), Move::Wait);
     assert_eq!(controller.next(&silent(patience + 1, true), 20 * PLACE, bounds), Move::To(10 * PLACE));
+}
+
+/// Panics once, then halves the limit.
+struct PanicsOnce(bool);
+
+impl Controller for PanicsOnce {
+    fn next(&mut self, _: &Seen, _: Share) -> Verdict {
+        assert!(std::mem::replace(&mut self.0, true), "once");
+        Verdict::Set(Share::HALF)
+    }
+}
+
+#[test]
+fn a_controller_that_panicked_is_asked_again() {
+    let (clock, mock) = Clock::mock();
+    let limit = Inflight::adaptive(Duration::from_millis(300), 100).start(100).clock(clock);
+    let limit = limit.controller(PanicsOnce(false)).build().unwrap();
+    mock.advance(Duration::from_millis(250));
+    assert!(catch_unwind(AssertUnwindSafe(|| limit.try_enter().is_ok())).is_err());
+    assert_eq!((limit.limit(), limit.in_flight()), (100, 0));
+    mock.advance(Duration::from_millis(250));
+    assert!(limit.try_enter().is_ok());
+    assert_eq!((limit.limit(), limit.in_flight()), (50, 0));
+}
+
+#[test]
+fn a_limit_without_priorities_is_used_up_to_the_last_place() {
+    let limit = Inflight::fixed(64);
+    let flights: Vec<_> = (0..64).map(|_| limit.try_enter().unwrap()).collect();
+    assert_eq!(limit.try_enter().unwrap_err().in_flight(), 64);
+    drop(flights);
+    // The default priority leaves a tenth to the critical one.
+    let flights: Vec<_> = std::iter::from_fn(|| limit.try_enter_as(Priority::Default).ok()).collect();
+    assert_eq!(flights.len(), 57);
 }

@@ -64,8 +64,10 @@ impl InflightState {
             count(&self.counters.skipped);
             return Admission::Exempt;
         }
-        let priority = self.priority.as_ref().map_or(Priority::Default, |priority| priority(head));
-        match self.inflight.try_enter_owned(priority) {
+        let chosen = self.priority.as_ref().map(|priority| priority(head));
+        let priority = chosen.unwrap_or_default();
+        // Without priorities each request may use all of the limit.
+        match self.inflight.try_enter_owned(chosen.unwrap_or(Priority::Critical)) {
             Ok(flight) => {
                 count(&self.counters.admitted[priority as usize]);
                 Admission::Admitted(Admitted { flight: Some(flight), state: self.clone() })
