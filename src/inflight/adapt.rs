@@ -1,5 +1,6 @@
 //! A limit that adapts: its signals, its controller, and the thread that runs it.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as Count;
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
@@ -10,8 +11,11 @@ use super::invalid_limit::InvalidLimit;
 use super::seen::Seen;
 use super::signals::{Answered, Baseline, Signals};
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU64, MODEL, Mutex, MutexGuard, Ordering};
 use crate::time::clock::Clock;
+
+/// The refusals of a thread from one look at the clock to the next: a look costs ten of them.
+const LOOKS_EACH: u32 = 64;
 
 /// The parts of an [`Inflight`] that follows its answers.
 ///
@@ -87,6 +91,22 @@ impl Adapt {
             self.run(word, now);
         }
         now
+    }
+
+    /// Notes a refused request. A thread looks at the clock at some of its refusals only: a limit
+    /// that is full and silent is lowered by these alone.
+    #[inline]
+    pub(crate) fn note_refused(&self, word: &AtomicFlightWord) {
+        thread_local! {
+            static REFUSALS: Cell<u32> = const { Cell::new(0) };
+        }
+        self.signals.note_refused();
+        let refusals = REFUSALS.get();
+        REFUSALS.set(refusals.wrapping_add(1));
+        // The threads of a model are no threads of the system.
+        if MODEL || refusals % LOOKS_EACH == 0 {
+            self.tick(word);
+        }
     }
 
     /// Notes the outcome of a request that was admitted at a reading. Returns its latency in

@@ -11,6 +11,7 @@ use super::invalid_limit::InvalidLimit;
 use super::outcome::Outcome;
 use super::priority::Priority;
 use super::signals::Answered;
+use super::word::FlightWord;
 use crate::fault::{Fault, injected};
 use crate::sync::const_fn;
 
@@ -98,22 +99,25 @@ impl Inflight {
     /// Takes a place, and returns the reading of the clock, or 0 where the limit is fixed.
     #[inline]
     fn admit(&self, priority: Priority) -> Result<u64, Overloaded> {
-        let start = match &self.adapt {
-            None => 0,
-            Some(adapt) => adapt.tick(&self.word),
+        let share = priority.share();
+        let Some(adapt) = &self.adapt else {
+            return self.word.enter(share).map(|_| 0).map_err(Overloaded::by);
         };
-        match self.word.enter(priority.share()) {
+        // A refusal reads the clock now and then only.
+        let word = self.word.load();
+        if word.entered(share).is_none() {
+            adapt.note_refused(&self.word);
+            return Err(Overloaded::by(word));
+        }
+        let start = adapt.tick(&self.word);
+        match self.word.enter(share) {
             Ok(word) => {
-                if let Some(adapt) = &self.adapt {
-                    adapt.signals.note_peak(word.count());
-                }
+                adapt.signals.note_peak(word.count());
                 Ok(start)
             }
             Err(word) => {
-                if let Some(adapt) = &self.adapt {
-                    adapt.signals.note_refused();
-                }
-                Err(Overloaded { limit: word.limit(), in_flight: word.count() })
+                adapt.note_refused(&self.word);
+                Err(Overloaded::by(word))
             }
         }
     }
@@ -280,6 +284,11 @@ pub struct Overloaded {
 }
 
 impl Overloaded {
+    #[inline]
+    fn by(word: FlightWord) -> Overloaded {
+        Overloaded { limit: word.limit(), in_flight: word.count() }
+    }
+
     /// Returns the limit, of which the request's priority has a share.
     #[must_use]
     pub fn limit(&self) -> u32 {
