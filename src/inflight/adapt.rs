@@ -104,7 +104,7 @@ impl Adapt {
         let refusals = REFUSALS.get();
         REFUSALS.set(refusals.wrapping_add(1));
         // The threads of a model are no threads of the system.
-        if MODEL || refusals % LOOKS_EACH == 0 {
+        if MODEL || refusals.is_multiple_of(LOOKS_EACH) {
             self.tick(word);
         }
     }
