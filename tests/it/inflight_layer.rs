@@ -626,8 +626,7 @@ fn a_skipped_request_takes_no_place() {
 
 #[test]
 fn a_request_over_its_quota_takes_no_place() {
-    // Of 3 places a request of the default priority has 2.
-    let limit = Arc::new(Inflight::fixed(3));
+    let limit = Arc::new(Inflight::fixed(2));
     let inner = InflightLayer::new(limit.clone());
     let quota = Quota::per_hour(3);
     let rate = RateLimitLayer::builder(RateLimiter::new(quota)).key(ClientIp::peer()).build();
@@ -655,7 +654,7 @@ fn a_request_over_its_quota_takes_no_place() {
 
 #[test]
 fn clones_and_services_of_a_layer_count_together_and_layers_apart() {
-    let limit = Arc::new(Inflight::fixed(3));
+    let limit = Arc::new(Inflight::fixed(2));
     let (one, other) = (InflightLayer::new(limit.clone()), InflightLayer::new(limit.clone()));
     let upstream = Upstream::default();
     let futures = [
@@ -665,13 +664,13 @@ fn clones_and_services_of_a_layer_count_together_and_layers_apart() {
     assert_eq!(done(poll(&mut call(&mut other.layer(upstream), root()))).unwrap().status(), 503);
     assert_eq!((one.stats().admitted, one.stats().refused), (2, 0));
     assert_eq!((other.stats().admitted, other.stats().refused), (0, 1));
-    assert_eq!((other.stats().inflight.in_flight, other.inflight().limit()), (2, 3));
+    assert_eq!((other.stats().inflight.in_flight, other.inflight().limit()), (2, 2));
     drop(futures);
 }
 
 #[test]
 fn the_text_of_prometheus_has_bounded_labels_and_adds_up() {
-    let (limit, mock) = adaptive(3);
+    let (limit, mock) = adaptive(2);
     let layer = InflightLayer::builder(limit).name("a \"b\"").unwrap().build();
     let fixed = InflightLayer::builder(Inflight::fixed(7)).name("fixed").unwrap().build();
     let upstream = Upstream::default();
