@@ -83,7 +83,7 @@ fn assert_whole(told: Option<Duration>, duration: Duration, text: &str) -> Durat
     told
 }
 
-/// A rule of bans: so many refusals in a window, for a duration.
+/// A rule of bans: the refusals, their window, and the duration.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     refusals: u64,
