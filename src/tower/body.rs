@@ -28,7 +28,8 @@ pin_project! {
     enum BodyKind<B> {
         Inner { #[pin] body: B },
         Metered { #[pin] body: B, meter: Box<Meter> },
-        Held { #[pin] body: B, flight: Option<OwnedFlight> },
+        // In a box, so that the bodies of other layers are no larger.
+        Held { #[pin] body: B, flight: Option<Box<OwnedFlight>> },
         Refusal { bytes: Bytes },
     }
 }
@@ -45,7 +46,7 @@ impl<B> ResponseBody<B> {
 
     /// Holds a place in flight until the body ends or is dropped.
     pub(super) fn holding(body: B, flight: OwnedFlight) -> ResponseBody<B> {
-        ResponseBody { kind: BodyKind::Held { body, flight: Some(flight) } }
+        ResponseBody { kind: BodyKind::Held { body, flight: Some(Box::new(flight)) } }
     }
 
     /// Returns the inner service's body, or makes one of a refusal's bytes.
