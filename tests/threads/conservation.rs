@@ -182,7 +182,7 @@ fn evictions(store: Store, width: u64, policy: WhenFull, room: usize, leaps: u64
             if count > BETWEEN * (leaps + 1) {
                 return swept;
             }
-            if random.below(100) == 0 {
+            if random.below(400) == 0 {
                 swept += limiter.evict_idle() as u64;
                 continue;
             }
