@@ -1,0 +1,114 @@
+//! One step of a shared bucket: the law that each store obeys.
+//!
+//! The stores that compute elsewhere (Lua, SQL) are compared with this function, number by number.
+
+use super::spec::{MAX_SKEW_US, Spec};
+
+/// A bucket as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The level at `last_us`; negative in debt.
+    pub credits: i64,
+    /// The server's time of the level, in microseconds since 1970.
+    pub last_us: u64,
+    /// The credits of a token when the bucket was written.
+    pub per_token: u64,
+}
+
+/// What a call asks of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// The fewest tokens that are of use.
+    pub min: i64,
+    /// The most tokens; below zero, tokens that are given back.
+    pub max: i64,
+    /// Tokens that were spent elsewhere: they are taken first, whatever is left.
+    pub spent: u64,
+}
+
+/// The answer of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The tokens granted; below zero, given back.
+    pub granted: i64,
+    /// The level after the call, in credits; negative in debt.
+    pub credits: i64,
+    /// The server's time of the answer, in microseconds since 1970.
+    pub now_us: u64,
+}
+
+impl Bucket {
+    /// Returns the bucket of a key that is not stored: full.
+    #[must_use]
+    pub fn full(spec: &Spec, now_us: u64) -> Bucket {
+        Bucket { credits: spec.capacity() as i64, last_us: now_us, per_token: spec.per_token() }
+    }
+
+    /// Returns the bucket at a time, under a spec that may be a new one.
+    ///
+    /// A clock that went back by a second or less earns nothing until it is at `last_us` again. One
+    /// that went back by more is taken for the time: it earns nothing now.
+    #[must_use]
+    pub fn at(&self, spec: &Spec, now_us: u64) -> Bucket {
+        let credits = self.level_under(spec);
+        let refilled = match now_us.checked_sub(self.last_us) {
+            None if self.last_us - now_us <= MAX_SKEW_US => (credits, self.last_us),
+            None => (credits, now_us),
+            Some(elapsed) => match elapsed / spec.tick_us() {
+                ticks if ticks >= spec.fill_ticks() => (spec.capacity() as i64, now_us),
+                ticks => {
+                    let level = credits + (ticks * spec.per_tick()) as i64;
+                    (level, now_us - elapsed % spec.tick_us())
+                }
+            },
+        };
+        let credits = refilled.0.min(spec.capacity() as i64);
+        Bucket { credits, last_us: refilled.1, per_token: spec.per_token() }
+    }
+
+    /// Returns the level in the credits of a spec: whole tokens stay whole, and a part of a token
+    /// is rounded down.
+    fn level_under(&self, spec: &Spec) -> i64 {
+        let (before, after) = (self.per_token as i64, spec.per_token() as i64);
+        if before == after {
+            return self.credits;
+        }
+        let (tokens, part) = (self.credits.div_euclid(before), self.credits.rem_euclid(before));
+        let part = i128::from(part) * i128::from(after) / i128::from(before);
+        let level = i128::from(tokens) * i128::from(after) + part;
+        level.clamp(-i128::from(spec.floor()), i128::from(spec.capacity())) as i64
+    }
+
+    /// Decides a call. Returns the bucket to store, unless the call changes nothing.
+    ///
+    /// A spec with a debt is of leases: a call that takes a lease is granted half of the tokens
+    /// there at most, so that later callers find some.
+    #[must_use]
+    pub fn step(
+        stored: Option<Bucket>,
+        spec: &Spec,
+        now_us: u64,
+        amount: Amount,
+    ) -> (Option<Bucket>, Answer) {
+        let mut bucket = stored.map_or_else(|| Bucket::full(spec, now_us), |bucket| bucket.at(spec, now_us));
+        let per_token = spec.per_token() as i64;
+        if amount.spent > 0 {
+            let spent = amount.spent.min((spec.capacity() + spec.floor()) / spec.per_token() + 1);
+            bucket.credits = (bucket.credits - spent as i64 * per_token).max(-(spec.floor() as i64));
+        }
+        let granted = if amount.max < 0 {
+            let back =
+                amount.max.max(-(spec.quota().capacity() as i64) - spec.floor() as i64 / per_token - 1);
+            bucket.credits = (bucket.credits - back * per_token).min(spec.capacity() as i64);
+            amount.max
+        } else {
+            let there = spec.tokens(bucket.credits + spec.debt_credits() as i64) as i64;
+            let share = if spec.debt() > 0 { amount.min.max(there / 2) } else { there };
+            let granted = if there >= amount.min { amount.max.min(share) } else { 0 };
+            bucket.credits -= granted * per_token;
+            granted
+        };
+        let changed = granted != 0 || amount.spent > 0;
+        (changed.then_some(bucket), Answer { granted, credits: bucket.credits, now_us })
+    }
+}

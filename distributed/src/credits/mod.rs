@@ -1,0 +1,5 @@
+//! The arithmetic of a shared bucket, in whole credits.
+
+pub(crate) mod bucket;
+pub(crate) mod invalid_spec;
+pub(crate) mod spec;
