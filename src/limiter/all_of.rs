@@ -125,11 +125,11 @@ fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
     if limits.get(MAX_LIMITS).is_some() {
         return Err(AllDenied { which: MAX_LIMITS, denied: Denied::too_many_limits() });
     }
-    let now = first.clock().moment();
+    let now = first.clock().now();
     let limits = (0..).map_while(|index| limits.get(index));
     let refusals = limits.enumerate().filter_map(|(which, limit)| {
         let same = which == 0 || limit.clock().is_same(first.clock());
-        let now = if same { now } else { limit.clock().moment() };
+        let now = if same { now } else { limit.clock().now() };
         limit.look(now).err().map(|denied| AllDenied { which, denied })
     });
     let slowest = refusals.reduce(|slowest, next| if next.wait() > slowest.wait() { next } else { slowest });

@@ -58,7 +58,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, S, Q> {
             // No load depends on another, so none waits for another.
             black_box(self.hashes[..asked].iter().fold(0, |all, hash| all ^ table.prefetch(*hash)));
         }
-        self.now = self.inner.keyspace.engine.clock.moment();
+        self.now = self.inner.keyspace.engine.clock.now();
     }
 }
 

@@ -152,7 +152,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         let removals = inner.keyspace.shard(entry.pin, entry.key).latest();
         let taken = self.take(take);
         let granted = inner.hook.observe(take.tokens(), taken.decision)?;
-        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.moment()));
+        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.now()));
         Ok((granted, receipt.counted_from(removals)))
     }
 

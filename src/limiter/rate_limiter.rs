@@ -263,7 +263,7 @@ impl<K: Eq, S> RateLimiter<K, S> {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.inner.keyspace.engine.clock.moment()
+        self.inner.keyspace.engine.clock.now()
     }
 
     /// Returns the numbers of keys held, and of events so far.

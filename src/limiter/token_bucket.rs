@@ -315,7 +315,7 @@ impl TokenBucket {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.engine.clock.moment()
+        self.engine.clock.now()
     }
 
     /// Changes rate and burst, together and at once.

@@ -129,7 +129,7 @@ fn a_take_that_is_just_late_is_decided_by_its_reading() {
     assert!(!outcome.granted);
     assert_eq!((reading.nanos(), readings.get()), (0, 1));
     // A reading that a caller brings is decided by the loop.
-    let earlier = At(&world.engine, world.engine.clock.moment());
+    let earlier = At(&world.engine, world.engine.clock.now());
     world.mock.advance(5 * MS);
     assert_eq!(world.takes(5), 5);
     assert!((&world.bucket).attempts(4, earlier, 1, std::convert::identity).is_none());

@@ -107,7 +107,7 @@ impl Subject for Bench {
     const ZERO_PATIENCE_TAKES: bool = false;
 
     fn now(&self) -> Moment {
-        self.engine.clock.moment()
+        self.engine.clock.now()
     }
 
     fn quota(&self) -> Quota {

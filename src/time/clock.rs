@@ -168,6 +168,24 @@ impl Clock {
         self.nanos_per_raw();
     }
 
+    /// Reads the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Clock;
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let before = clock.now();
+    /// mock.advance(Duration::from_millis(5));
+    /// assert_eq!(clock.now().since(before), Duration::from_millis(5));
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        Moment(self.nanos())
+    }
+
     /// Returns the nanoseconds since some fixed moment.
     #[inline(always)]
     pub(crate) fn nanos(&self) -> u64 {
@@ -231,10 +249,6 @@ impl Clock {
         }
     }
 
-    pub(crate) fn moment(&self) -> Moment {
-        Moment(self.nanos())
-    }
-
     /// Returns whether both clocks read the same source, so that one reading serves both.
     pub(crate) fn is_same(&self, other: &Clock) -> bool {
         match (&self.0, &other.0) {
@@ -268,8 +282,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// A reading of a limiter's clock, from [`TokenBucket::now`](crate::TokenBucket::now) or
-/// [`RateLimiter::now`](crate::RateLimiter::now). It is valid for limiters on the same clock only.
+/// A reading of a clock, from [`Clock::now`] or of the clock of a limiter, such as
+/// [`TokenBucket::now`](crate::TokenBucket::now). It is valid for limiters on the same clock only.
 ///
 /// # Examples
 ///

@@ -203,7 +203,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     fn strike(&self, key: &K, policy: &Policy, denied: &mut Denied) -> Ban {
         let counts = match denied.reason() {
             Reason::TooMany => true,
-            Reason::Full => false,
+            Reason::Full | Reason::Unavailable => false,
             // A key without an entry was refused by a bucket that other keys emptied.
             _ => self.limiter.holds(key),
         };

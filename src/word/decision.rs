@@ -33,6 +33,10 @@ impl Wait {
         Wait { units: ticks, from: reading.at, clock: reading.refill.terms().ticks.by_ticks() }
     }
 
+    fn of(wait: Duration) -> Wait {
+        Wait::of_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), 0)
+    }
+
     #[inline(always)]
     fn of_nanos(nanos: u64, from: u64) -> Wait {
         Wait { units: nanos, from, clock: TickScale::NANOS }
@@ -89,6 +93,25 @@ impl Granted {
     #[inline(always)]
     pub(crate) fn leased(tokens: u64, remaining: u64, nanos: u64) -> Granted {
         Granted { tokens, remaining, reset: Wait::of_nanos(nanos, 0) }
+    }
+
+    /// Returns the grant of a limiter that is not of this crate, such as one that a fleet shares.
+    ///
+    /// A wait of more than 584 years is cut.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Granted;
+    ///
+    /// let granted = Granted::from_parts(1, 9, Duration::from_secs(1));
+    /// assert_eq!((granted.tokens(), granted.remaining()), (1, 9));
+    /// assert_eq!(granted.reset_after(), Duration::from_secs(1));
+    /// ```
+    #[must_use]
+    pub fn from_parts(tokens: u64, remaining: u64, reset_after: Duration) -> Granted {
+        Granted { tokens, remaining, reset: Wait::of(reset_after) }
     }
 
     /// Returns the tokens that were granted: the number asked for, or fewer by
@@ -200,6 +223,9 @@ pub enum Reason {
     ForeignPlan,
     /// More than 64 limits were to be taken [at once](crate::all_of).
     TooManyLimits,
+    /// The limiter could not ask the store that holds its buckets. No limiter of this crate has
+    /// one.
+    Unavailable,
 }
 
 /// Returns the decision on a take of exactly `n` tokens.
@@ -284,6 +310,24 @@ impl Denied {
         Denied { reason: Reason::TooManyLimits, remaining: 0, asked: 0, retry: None }
     }
 
+    /// Returns the refusal of a limiter that is not of this crate, such as one that a fleet shares.
+    ///
+    /// A wait of more than 584 years is cut.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Denied, Reason};
+    ///
+    /// let denied = Denied::from_parts(Reason::Empty, 1, 0, Some(Duration::from_millis(5)));
+    /// assert_eq!(denied.to_string(), "not enough tokens: 0 left, retry after 5ms");
+    /// ```
+    pub fn from_parts(reason: Reason, asked: u64, remaining: u64, retry_after: Option<Duration>) -> Denied {
+        let retry = retry_after.map(Wait::of);
+        Denied { reason, remaining, asked, retry }
+    }
+
     /// Returns the wait before the same request can be granted; `None` if it never can.
     ///
     /// The wait counts from the decision, and assumes that no tokens are taken in between. It is
@@ -328,6 +372,7 @@ impl fmt::Display for Denied {
             Reason::Deadline => f.write_str("the tokens come too late")?,
             Reason::ForeignPlan => f.write_str("the plan was made for another limiter")?,
             Reason::TooManyLimits => f.write_str("more than 64 limits at once")?,
+            Reason::Unavailable => f.write_str("the store of the limit is unavailable")?,
         }
         match self.retry_after() {
             Some(wait) => write!(f, ", retry after {wait:?}"),

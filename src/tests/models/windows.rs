@@ -143,7 +143,7 @@ fn a_stale_reading_opens_no_window_again() {
         assert!(world.take(1));
         world.run(&[
             |world| {
-                let now = world.engine.clock.moment();
+                let now = world.engine.clock.now();
                 world.take_at(now, 1);
             },
             |world| {
