@@ -1,11 +1,24 @@
 //! One limit for a whole fleet: the buckets of `tollgate`, shared through a store.
 
 mod credits;
+mod key;
+mod lease;
+mod limiter;
+mod outage;
 mod store;
 
 pub use credits::bucket::{Amount, Answer, Bucket};
 pub use credits::invalid_spec::InvalidSpec;
 pub use credits::spec::Spec;
+pub use key::StoreKey;
+pub use limiter::all_of::{AllDenied, Request, all_of, ask_all_of};
+pub use limiter::builder::{DistributedBuilder, InvalidOption};
+pub use limiter::distributed_limiter::DistributedLimiter;
+pub use limiter::plan::Plan;
+pub use limiter::shared::Decision;
+pub use limiter::sourced::{Source, Sourced};
+pub use limiter::stats::DistributedStats;
+pub use outage::policy::OnOutage;
 pub use store::error::{StoreError, StoreErrorKind};
 pub use store::memory::MemoryStore;
 pub use store::op::{MAX_KEY, Op, Store};

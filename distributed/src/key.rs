@@ -1,0 +1,73 @@
+//! Keys as bytes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A key that has one form in every process of the fleet.
+///
+/// A limiter stores `name:` and these bytes. If that is more than [`MAX_KEY`](crate::MAX_KEY)
+/// bytes, it stores a digest.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_distributed::StoreKey;
+///
+/// struct Tenant(u32);
+///
+/// impl StoreKey for Tenant {
+///     fn write(&self, bytes: &mut Vec<u8>) {
+///         bytes.extend_from_slice(format!("t{}", self.0).as_bytes());
+///     }
+/// }
+/// ```
+pub trait StoreKey {
+    /// Appends the bytes. Different keys append different bytes.
+    fn write(&self, bytes: &mut Vec<u8>);
+}
+
+impl StoreKey for [u8] {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self);
+    }
+}
+
+impl StoreKey for Vec<u8> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.as_slice().write(bytes);
+    }
+}
+
+impl StoreKey for str {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.as_bytes().write(bytes);
+    }
+}
+
+impl StoreKey for String {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.as_str().write(bytes);
+    }
+}
+
+/// One bucket for all.
+impl StoreKey for () {
+    fn write(&self, _: &mut Vec<u8>) {}
+}
+
+/// The text form of the key.
+macro_rules! text {
+    ($($key:ty)*) => {$(
+        impl StoreKey for $key {
+            fn write(&self, bytes: &mut Vec<u8>) {
+                self.to_string().write(bytes);
+            }
+        }
+    )*};
+}
+text!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize IpAddr Ipv4Addr Ipv6Addr);
+
+impl<K: StoreKey + ?Sized> StoreKey for &K {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        (**self).write(bytes);
+    }
+}

@@ -1,0 +1,59 @@
+//! The time of a lease.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tollgate::{Clock, Moment};
+
+/// A clock that goes on while granted tokens mature, and stands still else.
+///
+/// A bucket on this clock earns exactly the tokens that the store granted: `end` is the time at
+/// which the last of them has matured. A later grant moves `end`, and `offset` with it, so that the
+/// time between two grants does not count.
+///
+/// There is one writer at a time. It stores `offset` before `end`, and a reader loads `end` before
+/// `offset`. So a reader with a new `end` has the new `offset`, or a later one. A later `offset`
+/// makes the time earlier, which grants nothing too soon.
+pub(crate) struct LeaseTime {
+    clock: Clock,
+    origin: Moment,
+    offset: AtomicU64,
+    end: AtomicU64,
+}
+
+impl LeaseTime {
+    pub(crate) fn new(clock: Clock, origin: Moment) -> LeaseTime {
+        LeaseTime { clock, origin, offset: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
+
+    /// Returns the nanoseconds since the origin.
+    #[inline]
+    pub(crate) fn real(&self) -> u64 {
+        nanos(self.clock.now().since(self.origin))
+    }
+
+    /// Returns the time of the lease.
+    #[inline]
+    pub(crate) fn read(&self) -> Duration {
+        let end = self.end.load(Ordering::Acquire);
+        let offset = self.offset.load(Ordering::Acquire);
+        Duration::from_nanos(self.real().saturating_sub(offset).min(end))
+    }
+
+    /// Lets the time go on to `end`, and not before the real time `start`.
+    pub(crate) fn extend(&self, start: u64, end: u64) {
+        let before = self.end.load(Ordering::Relaxed);
+        let offset = self.offset.load(Ordering::Relaxed).max(start.saturating_sub(before));
+        self.offset.store(offset, Ordering::Release);
+        self.end.store(end, Ordering::Release);
+    }
+
+    /// Returns the time that is left until the end.
+    pub(crate) fn rest(&self) -> Duration {
+        Duration::from_nanos(self.end.load(Ordering::Acquire)).saturating_sub(self.read())
+    }
+}
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

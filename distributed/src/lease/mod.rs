@@ -1,0 +1,7 @@
+//! Tokens that the store granted to this process ahead of their use.
+
+pub(crate) mod demand;
+pub(crate) mod lease_time;
+pub(crate) mod shadow;
+pub(crate) mod terms;
+pub(crate) mod tokens;

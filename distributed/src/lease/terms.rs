@@ -1,0 +1,54 @@
+//! A quota as a limiter uses it.
+
+use std::time::Duration;
+
+use tollgate::Quota;
+
+use super::lease_time::nanos;
+use crate::credits::invalid_spec::InvalidSpec;
+use crate::credits::spec::Spec;
+
+/// A quota in its forms, and the size of its leases.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) spec: Spec,
+    /// The bucket of a lease: the same rate, and room for all that can be held.
+    pub(crate) lease: Quota,
+    /// The time that a lease is for; zero without leases.
+    pub(crate) horizon: Duration,
+    /// Tokens a nanosecond.
+    pub(crate) rate: f64,
+}
+
+impl Terms {
+    /// The horizon is cut so that a lease and the debt are at most half of the burst.
+    pub(crate) fn new(quota: Quota, horizon: Duration) -> Result<Terms, InvalidSpec> {
+        let rate = quota.tokens() as f64 / quota.period().as_nanos() as f64;
+        let debt = ((rate * nanos(horizon) as f64).ceil() as u64).min(quota.capacity() / 2);
+        let spec = Spec::new(quota, debt)?;
+        let room = quota.capacity() + debt;
+        // A burst beyond the bound of the core leaves no room for debt.
+        let lease = Quota::try_per(quota.tokens(), quota.period(), room).unwrap_or(quota);
+        Ok(Terms { spec, lease, horizon, rate })
+    }
+
+    pub(crate) fn quota(&self) -> Quota {
+        self.spec.quota()
+    }
+
+    pub(crate) fn is_leased(&self) -> bool {
+        !self.horizon.is_zero()
+    }
+
+    /// Returns the time that earns some tokens, rounded up.
+    pub(crate) fn time_of(&self, tokens: u64) -> u64 {
+        let (of, period) = (u128::from(self.quota().tokens()), self.quota().period().as_nanos());
+        u64::try_from((u128::from(tokens) * period).div_ceil(of)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the tokens that a time earns, rounded down.
+    pub(crate) fn tokens_in(&self, time: u64) -> u64 {
+        let (of, period) = (u128::from(self.quota().tokens()), self.quota().period().as_nanos());
+        u64::try_from(u128::from(time) * of / period).unwrap_or(u64::MAX)
+    }
+}

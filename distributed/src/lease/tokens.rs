@@ -1,0 +1,76 @@
+//! The tokens of a lease: a bucket of the core on the time of the lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate::{Clock, Denied, Granted, Moment, TokenBucket};
+
+use super::lease_time::LeaseTime;
+use super::terms::Terms;
+
+/// The tokens that one process holds of one key.
+///
+/// The store granted some at once, and the others for times to come. These mature at the rate of
+/// the quota, on pieces of time that no two leases share. So all processes together never have more
+/// than the one bucket would have.
+pub(crate) struct Lease {
+    time: Arc<LeaseTime>,
+    bucket: TokenBucket,
+    /// The tokens that ever matured or will: the end of the lease's time.
+    matures: AtomicU64,
+}
+
+impl Lease {
+    pub(crate) fn new(terms: &Terms, clock: Clock, origin: Moment) -> Lease {
+        let time = Arc::new(LeaseTime::new(clock, origin));
+        let reads = time.clone();
+        let bucket = TokenBucket::builder(terms.lease).clock(Clock::from_fn(move || reads.read())).build();
+        // The word begins at time 0, with none.
+        let _ = bucket.acquire_up_to(u64::MAX);
+        Lease { time, bucket, matures: AtomicU64::new(0) }
+    }
+
+    /// Returns the real time.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.time.real()
+    }
+
+    /// Takes tokens that have matured.
+    #[inline]
+    pub(crate) fn take(&self, n: u64) -> Result<Granted, Denied> {
+        self.bucket.try_acquire_n(n)
+    }
+
+    /// Takes all tokens that have matured.
+    pub(crate) fn take_all(&self) -> u64 {
+        self.bucket.acquire_up_to(u64::MAX).tokens()
+    }
+
+    /// Adds tokens that are there.
+    pub(crate) fn put(&self, n: u64) {
+        if n > 0 {
+            self.bucket.refund(n);
+        }
+    }
+
+    /// Adds tokens that mature one after another until the real time `full`. One caller at a time.
+    pub(crate) fn put_later(&self, terms: &Terms, n: u64, full: u64) {
+        if n > 0 {
+            let all = self.matures.load(Ordering::Relaxed).saturating_add(n);
+            self.matures.store(all, Ordering::Relaxed);
+            self.time.extend(full.saturating_sub(terms.time_of(n)), terms.time_of(all));
+        }
+    }
+
+    /// Returns the tokens that have matured.
+    pub(crate) fn matured(&self) -> u64 {
+        self.bucket.peek().remaining()
+    }
+
+    /// Returns the tokens that are held, matured or not.
+    pub(crate) fn held(&self, terms: &Terms) -> u64 {
+        let rest = self.time.rest().as_nanos() as u64;
+        self.matured() + terms.tokens_in(rest)
+    }
+}

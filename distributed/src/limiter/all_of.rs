@@ -1,0 +1,146 @@
+//! Several shared limits, all or nothing.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tollgate::{Denied, Granted, ToKey};
+
+use super::distributed_limiter::DistributedLimiter;
+use super::shared::Decision;
+use super::sourced::Sourced;
+use crate::key::StoreKey;
+use crate::store::op::Store;
+
+/// A request for tokens of one shared limit, from
+/// [`DistributedLimiter::request`], for [`all_of`].
+#[derive(Clone)]
+pub struct Request(Arc<dyn Ask>);
+
+trait Ask: Send + Sync {
+    fn take(&self) -> Decision;
+    fn ask(&self) -> Pin<Box<dyn Future<Output = Decision> + Send + '_>>;
+    fn give_back(&self);
+}
+
+struct Of<K, S> {
+    limiter: DistributedLimiter<K, S>,
+    key: K,
+    n: u64,
+}
+
+impl<K, S> Ask for Of<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    fn take(&self) -> Decision {
+        self.limiter.try_acquire_n(&self.key, self.n)
+    }
+
+    fn ask(&self) -> Pin<Box<dyn Future<Output = Decision> + Send + '_>> {
+        Box::pin(self.limiter.ask_n(&self.key, self.n))
+    }
+
+    fn give_back(&self) {
+        self.limiter.refund(&self.key, self.n);
+    }
+}
+
+impl<K, S> DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Returns a request for `n` tokens of a key, as one of several for [`all_of`].
+    pub fn request<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Request {
+        Request(Arc::new(Of { limiter: self.clone(), key: key.to_key(), n }))
+    }
+}
+
+/// The refusal of one of several shared limits. The tokens of the others were given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct AllDenied {
+    which: usize,
+    denied: Sourced<Denied>,
+}
+
+impl AllDenied {
+    /// Returns the index of the request that was refused.
+    #[must_use]
+    pub fn which(&self) -> usize {
+        self.which
+    }
+
+    /// Returns its refusal.
+    pub fn denied(&self) -> Sourced<Denied> {
+        self.denied
+    }
+}
+
+impl fmt::Display for AllDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {}: {}", self.which, self.denied)
+    }
+}
+
+impl Error for AllDenied {}
+
+/// Takes the tokens of all requests, or of none, by what is at hand: no call, and no wait.
+///
+/// The requests are taken in order. A refusal gives the earlier ones back, to the leases of this
+/// process. So no two keys have to be in one store, or on one node of a cluster. The answer is that
+/// of the limit with the fewest tokens left; without requests there is none.
+///
+/// # Errors
+///
+/// [`AllDenied`] names the request that was refused.
+pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
+    let mut tightest = None;
+    for (which, request) in requests.iter().enumerate() {
+        note(&mut tightest, request.0.take(), &requests[..which])?;
+    }
+    Ok(tightest)
+}
+
+/// Takes the tokens of all requests, or of none, by calls of the store where they are not at hand;
+/// see [`all_of`].
+///
+/// # Errors
+///
+/// [`AllDenied`] names the request that was refused.
+pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
+    let mut tightest = None;
+    for (which, request) in requests.iter().enumerate() {
+        note(&mut tightest, request.0.ask().await, &requests[..which])?;
+    }
+    Ok(tightest)
+}
+
+fn note(
+    tightest: &mut Option<Sourced<Granted>>,
+    decision: Decision,
+    before: &[Request],
+) -> Result<(), AllDenied> {
+    match decision {
+        Ok(granted) => {
+            let is_tightest = tightest.is_none_or(|other| granted.remaining() < other.remaining());
+            *tightest = if is_tightest { Some(granted) } else { *tightest };
+            Ok(())
+        }
+        Err(denied) => {
+            before.iter().for_each(|request| request.0.give_back());
+            Err(AllDenied { which: before.len(), denied })
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
+}

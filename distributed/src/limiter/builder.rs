@@ -1,0 +1,255 @@
+//! The options of a limiter.
+
+use std::error::Error;
+use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use papaya::HashMap;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc};
+use tollgate::{Clock, Quota, RateLimiter};
+
+use super::counters::Counters;
+use super::distributed_limiter::{DistributedLimiter, Inner};
+use super::keeper::Keeper;
+use super::shared::Shared;
+use crate::credits::invalid_spec::InvalidSpec;
+use crate::key::StoreKey;
+use crate::lease::terms::Terms;
+use crate::outage::breaker::Breaker;
+use crate::outage::policy::OnOutage;
+use crate::store::op::Store;
+
+/// The longest name, so that every key fits into a store behind it.
+const MAX_NAME: usize = 64;
+
+/// The options of a [`DistributedLimiter`].
+///
+/// By default it takes leases for 100 ms, waits 50 ms for the store, and falls back to all of the
+/// quota in each process.
+#[must_use = "`.build()` makes the limiter"]
+pub struct DistributedBuilder<K, S> {
+    quota: Quota,
+    store: S,
+    name: String,
+    clock: Clock,
+    horizon: Duration,
+    deadline: Duration,
+    probes: (Duration, Duration),
+    on_outage: OnOutage,
+    max_keys: usize,
+    max_waiting: usize,
+    local: Option<Quota>,
+    key: PhantomData<fn(K)>,
+}
+
+/// An option of a limiter is out of its bounds.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum InvalidOption {
+    /// The store cannot count the quota.
+    Spec(InvalidSpec),
+    /// The name is empty, longer than 64 bytes, or has a `:`.
+    Name(String),
+    /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
+    Share(f64),
+    /// A time is out of its bounds: its name, its value, and the bounds.
+    Time(&'static str, Duration, Duration, Duration),
+    /// There is no tokio runtime for the background task.
+    NoRuntime,
+}
+
+impl<K, S> DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Returns the options of a limiter whose buckets are in a store.
+    pub fn builder(quota: Quota, store: S) -> DistributedBuilder<K, S> {
+        DistributedBuilder {
+            quota,
+            store,
+            name: "tollgate".to_owned(),
+            clock: Clock::new(),
+            horizon: Duration::from_millis(100),
+            deadline: Duration::from_millis(50),
+            probes: (Duration::from_millis(100), Duration::from_millis(500)),
+            on_outage: OnOutage::Local { share: 1.0 },
+            max_keys: 100_000,
+            max_waiting: 65_536,
+            local: None,
+            key: PhantomData,
+        }
+    }
+}
+
+impl<K, S> DistributedBuilder<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Names the limiter: keys are stored behind the name and a `:`. Two limiters of one name share
+    /// their buckets. The default is `tollgate`.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        DistributedBuilder { name: name.into(), ..self }
+    }
+
+    /// Asks the store for every decision.
+    ///
+    /// Over any time `t` the fleet is granted at most `burst + rate * t` tokens, to the token.
+    pub fn exact(self) -> Self {
+        DistributedBuilder { horizon: Duration::ZERO, ..self }
+    }
+
+    /// Takes leases for a time, from 10 ms to 10 s: the default, for 100 ms.
+    ///
+    /// A process calls the store about once in this time for each busy key. Over the life of the
+    /// buckets the fleet is granted at most `burst + rate * t` tokens. Over any other time it may be
+    /// granted the unused tokens of the leases on top: at most those that the demand of this time
+    /// takes.
+    pub fn leased(self, horizon: Duration) -> Self {
+        DistributedBuilder { horizon, ..self }
+    }
+
+    /// Sets a local limit in front, for each process: a request that it refuses is never asked for.
+    pub fn local_first(self, quota: Quota) -> Self {
+        DistributedBuilder { local: Some(quota), ..self }
+    }
+
+    /// Sets the longest wait for an answer of the store, from 1 ms to 10 s. The default is 50 ms.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        DistributedBuilder { deadline, ..self }
+    }
+
+    /// Sets the decision while the store does not answer. The default is `Local { share: 1.0 }`.
+    pub fn on_outage(self, policy: OnOutage) -> Self {
+        DistributedBuilder { on_outage: policy, ..self }
+    }
+
+    /// Sets the pauses before the first probe of a store that does not answer, and at most before a
+    /// later one, from 1 ms to 1 h. The default is 100 and 500 ms.
+    pub fn probes(self, first: Duration, last: Duration) -> Self {
+        DistributedBuilder { probes: (first, last), ..self }
+    }
+
+    /// Sets the most keys of which this process holds tokens. The default is 100,000.
+    ///
+    /// A key beyond them is decided by a call of its own.
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        DistributedBuilder { max_keys, ..self }
+    }
+
+    /// Sets the most requests that wait for the store. The default is 65,536.
+    ///
+    /// A request beyond them is decided as in an outage.
+    pub fn max_waiting(self, max_waiting: usize) -> Self {
+        DistributedBuilder { max_waiting, ..self }
+    }
+
+    /// Sets the clock of this process, for tests. The store has its own.
+    pub fn clock(self, clock: Clock) -> Self {
+        DistributedBuilder { clock, ..self }
+    }
+
+    /// Builds the limiter, and starts its background task.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`] names the option and its bounds. Outside of a tokio runtime there is no
+    /// task.
+    pub fn build(self) -> Result<DistributedLimiter<K, S>, InvalidOption> {
+        let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
+        self.check()?;
+        let terms = Terms::new(self.quota, self.horizon).map_err(InvalidOption::Spec)?;
+        let origin = self.clock.now();
+        let local = self.local.map(|quota| {
+            RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
+        });
+        let shared = Arc::new(Shared {
+            store: self.store,
+            name: self.name,
+            clock: self.clock,
+            origin,
+            deadline: self.deadline,
+            on_outage: self.on_outage,
+            breaker: Breaker::new(self.probes.0, self.probes.1),
+            counters: Counters::default(),
+            waiting: AtomicUsize::new(0),
+            max_waiting: self.max_waiting,
+            rtt: AtomicU64::new(0),
+            calls: AtomicUsize::new(0),
+            freed: Notify::new(),
+            closed: AtomicBool::new(false),
+        });
+        let slots = Arc::new(HashMap::new());
+        let (queue, waiting) = mpsc::unbounded_channel();
+        let idle = (self.horizon * 2).max(Duration::from_secs(1));
+        let keeper = Keeper { shared: shared.clone(), slots: slots.clone(), queue: waiting, idle };
+        let inner = Inner {
+            shared,
+            slots,
+            queue,
+            keeper: Mutex::new(Some(runtime.spawn(keeper.run()))),
+            terms: Mutex::new(Arc::new(terms)),
+            horizon: self.horizon,
+            max_keys: self.max_keys,
+            local,
+            without_room: AtomicU64::new(0),
+        };
+        Ok(DistributedLimiter { inner: Arc::new(inner) })
+    }
+
+    fn check(&self) -> Result<(), InvalidOption> {
+        if self.name.is_empty() || self.name.len() > MAX_NAME || self.name.contains(':') {
+            return Err(InvalidOption::Name(self.name.clone()));
+        }
+        if let OnOutage::Local { share } = self.on_outage
+            && !(share > 0.0 && share <= 1.0)
+        {
+            return Err(InvalidOption::Share(share));
+        }
+        let (ms, ten, hour) = (Duration::from_millis(1), Duration::from_secs(10), Duration::from_secs(3_600));
+        let horizon = if self.horizon.is_zero() { ten } else { self.horizon };
+        let times = [
+            ("horizon", horizon, ms * 10, ten),
+            ("deadline", self.deadline, ms, ten),
+            ("first probe", self.probes.0, ms, hour),
+            ("last probe", self.probes.1, self.probes.0, hour),
+        ];
+        match times.into_iter().find(|(_, time, least, most)| !(least..=most).contains(&time)) {
+            Some((name, time, least, most)) => Err(InvalidOption::Time(name, time, least, most)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for InvalidOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidOption::Spec(spec) => spec.fmt(f),
+            InvalidOption::Name(name) => {
+                write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
+            }
+            InvalidOption::Share(share) => write!(f, "a share of {share} is not above 0 and at most 1"),
+            InvalidOption::Time(name, time, least, most) => {
+                write!(f, "a {name} of {time:?} is not between {least:?} and {most:?}")
+            }
+            InvalidOption::NoRuntime => f.write_str("a limiter is built inside of a tokio runtime"),
+        }
+    }
+}
+
+impl Error for InvalidOption {}
+
+impl<K, S> fmt::Debug for DistributedBuilder<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistributedBuilder")
+            .field("quota", &self.quota)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! Counts of decisions and calls.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::sourced::Source;
+use crate::store::error::StoreErrorKind;
+
+/// Upper bounds of the latencies of a call: 2^7 to 2^23 microseconds, and the rest.
+pub(crate) const LATENCIES: usize = 18;
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Decisions by source; those by a lease are in the slots, but for slots that are gone.
+    pub(crate) decisions: [AtomicU64; 6],
+    pub(crate) denied: AtomicU64,
+    /// Calls by outcome: answered, late, refused, unknown, permanent.
+    pub(crate) calls: [AtomicU64; 5],
+    pub(crate) ops: AtomicU64,
+    pub(crate) latencies: [AtomicU64; LATENCIES],
+    /// Tokens of slots that are gone: granted, used, returned.
+    pub(crate) gone: [AtomicU64; 3],
+    /// Tokens of calls without an answer, which the store may have granted.
+    pub(crate) lost: AtomicU64,
+}
+
+/// The end of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    Answered,
+    Late,
+    Refused,
+    Unknown,
+    Permanent,
+}
+
+impl Call {
+    pub(crate) fn of(kind: StoreErrorKind) -> Call {
+        match kind {
+            StoreErrorKind::Refused => Call::Refused,
+            StoreErrorKind::Unknown => Call::Unknown,
+            StoreErrorKind::Permanent => Call::Permanent,
+        }
+    }
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn count(&self, source: Source) {
+        self.decisions[source as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_call(&self, call: Call, latency: Duration) {
+        self.calls[call as usize].fetch_add(1, Relaxed);
+        let micros = latency.as_micros().max(1);
+        let bucket = (micros.ilog2() as usize + 1).saturating_sub(7).min(LATENCIES - 1);
+        self.latencies[bucket].fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,447 @@
+//! The verbs of a limiter.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use papaya::{HashMap, HashMapRef, LocalGuard};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
+
+use super::plan::Plan;
+use super::shared::{Decision, Shared};
+use super::slot::Slot;
+use super::sourced::{Source, Sourced};
+use super::stats::DistributedStats;
+use super::waiter::Waiting;
+use crate::credits::bucket::Amount;
+use crate::credits::invalid_spec::InvalidSpec;
+use crate::key::StoreKey;
+use crate::lease::terms::Terms;
+use crate::store::op::{MAX_KEY, Op, Store};
+
+/// A limit for each key, shared by all processes of a fleet.
+///
+/// The buckets are in a [`Store`]. A process holds tokens of the keys that it sees often, and takes
+/// them as a core bucket does: without a call, a lock or an allocation. `README.md` has the modes
+/// and their bounds.
+///
+/// A handle is cheap to clone. When the last one is dropped, all tokens are given back.
+pub struct DistributedLimiter<K, S> {
+    pub(crate) inner: Arc<Inner<K, S>>,
+}
+
+pub(crate) struct Inner<K, S> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
+    pub(crate) queue: UnboundedSender<Arc<Slot>>,
+    pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) terms: Mutex<Arc<Terms>>,
+    pub(crate) horizon: Duration,
+    pub(crate) max_keys: usize,
+    /// The limit in front.
+    pub(crate) local: Option<RateLimiter<K>>,
+    /// Keys that found no room.
+    pub(crate) without_room: AtomicU64,
+}
+
+impl<K, S> Clone for DistributedLimiter<K, S> {
+    fn clone(&self) -> Self {
+        DistributedLimiter { inner: self.inner.clone() }
+    }
+}
+
+/// What is to be done with a request.
+enum Next {
+    Decided(Decision),
+    Ask(Arc<Slot>),
+}
+
+impl<K, S> DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Decides on one token by what is at hand, without a wait; see
+    /// [`try_acquire_n`](Self::try_acquire_n).
+    pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+        self.try_acquire_n(key, 1)
+    }
+
+    /// Decides on `n` tokens by what is at hand, without a wait.
+    ///
+    /// A key without a lease is refused, and the store is asked for these tokens in the background:
+    /// the same request succeeds a round trip later, if the store has them. Tokens that no request
+    /// comes for are given back after a second.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], with the place of the decision.
+    pub fn try_acquire_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
+        match self.at_hand(key, n, None) {
+            Next::Decided(decision) => decision,
+            Next::Ask(slot) => self.inner.want(&slot, n),
+        }
+    }
+
+    /// Decides on one token, by one call of the store if need be; see [`ask_n`](Self::ask_n).
+    pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+        self.ask_n(key, 1).await
+    }
+
+    /// Decides on `n` tokens, by one call of the store if they are not at hand.
+    ///
+    /// It waits for the answer, up to the [deadline](crate::DistributedBuilder::deadline), and not
+    /// for tokens. Requests of one process for one key share a call.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], with the place of the decision.
+    pub async fn ask_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
+        match self.at_hand(key, n, None) {
+            Next::Decided(decision) => decision,
+            Next::Ask(slot) => self.inner.ask(&slot, n).await,
+        }
+    }
+
+    /// Waits for a token, and takes it; see [`acquire_n_within`](Self::acquire_n_within).
+    pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+        self.acquire_n(key, 1).await
+    }
+
+    /// Waits for `n` tokens, and takes them; see [`acquire_n_within`](Self::acquire_n_within).
+    pub async fn acquire_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
+        self.acquire_n_within(key, n, Duration::MAX).await
+    }
+
+    /// Waits for a token, and takes it, if it comes in time; see
+    /// [`acquire_n_within`](Self::acquire_n_within).
+    pub async fn acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Decision
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        self.acquire_n_within(key, 1, max_wait).await
+    }
+
+    /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
+    ///
+    /// A refused request sleeps until the tokens may be there, and asks again. Requests are not in
+    /// order: another one may be served first, in this process or in others.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] as soon as the tokens would come later than `max_wait`, and for a request that is
+    /// never granted.
+    pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Decision
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        let begun = self.inner.shared.now();
+        loop {
+            let denied = match self.ask_n(key, n).await {
+                Ok(granted) => return Ok(granted),
+                Err(denied) => denied,
+            };
+            let waited = Duration::from_nanos(self.inner.shared.now().saturating_sub(begun));
+            match denied.retry_after() {
+                Some(wait) if wait <= max_wait.saturating_sub(waited) => {
+                    sleep(wait.max(Duration::from_millis(1))).await;
+                }
+                _ => return Err(denied),
+            }
+        }
+    }
+
+    /// Decides as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
+    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        match self.at_hand(key, n, Some(plan)) {
+            Next::Decided(decision) => decision,
+            Next::Ask(slot) => self.inner.want(&slot, n),
+        }
+    }
+
+    /// Decides as [`ask_n`](Self::ask_n) does, under a plan.
+    pub async fn ask_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        match self.at_hand(key, n, Some(plan)) {
+            Next::Decided(decision) => decision,
+            Next::Ask(slot) => self.inner.ask(&slot, n).await,
+        }
+    }
+
+    /// Gives back tokens that were granted and not used.
+    ///
+    /// They are at hand for the next requests of this process. After a second without one they go
+    /// to the store.
+    pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
+        if let Ok(slot) = self.slot(key, None) {
+            slot.lease.put(n);
+        }
+        if let Some(local) = &self.inner.local {
+            local.refund(key, n);
+        }
+    }
+
+    /// Asks the store for the content of a bucket, and takes nothing.
+    ///
+    /// Tokens that processes hold are not in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Unavailable`] if the store does not answer within the deadline.
+    pub async fn peek<Q>(&self, key: &Q) -> Result<Sourced<Snapshot>, Sourced<Denied>>
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        let shared = &self.inner.shared;
+        let (key, terms) = (self.stored(key), self.inner.terms());
+        let mut ops = [Op::new(&key, terms.spec, Amount::default())];
+        let answered = match shared.breaker.is_open() {
+            true => false,
+            false => matches!(timeout(shared.deadline, shared.store.acquire(&mut ops)).await, Ok(Ok(()))),
+        };
+        let credits = ops[0].answer.credits;
+        if !answered {
+            let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
+            return Err(Sourced::new(denied, Source::Store));
+        }
+        let full = terms.spec.wait(credits, terms.spec.capacity() as i64);
+        let granted = Granted::from_parts(0, terms.spec.tokens(credits), full);
+        Ok(Sourced::new(Snapshot::from(granted), Source::Store))
+    }
+
+    /// Returns the quota in force.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.inner.terms().quota()
+    }
+
+    /// Sets another quota for all keys of this process.
+    ///
+    /// Each process of the fleet is told by itself. While two quotas are in force, a bucket keeps
+    /// its whole tokens at each change.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSpec`] if a store cannot count the quota.
+    pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidSpec> {
+        let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
+        *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
+        // Slots with the old terms give their tokens back.
+        let slots = self.inner.slots.pin();
+        for (key, slot) in &slots {
+            remove(&slots, key, slot);
+            self.inner.abandon(slot);
+        }
+        Ok(())
+    }
+
+    /// Returns another quota for some of the keys.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSpec`] if a store cannot count the quota.
+    pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidSpec> {
+        Ok(Plan(Arc::new(Terms::new(quota, self.inner.horizon)?)))
+    }
+
+    /// Gives all tokens back and ends the background task. Later requests are decided as in an
+    /// outage.
+    ///
+    /// It waits for tokens that mature within the next moments. A drop of the last handle does the
+    /// same in the background.
+    pub async fn shutdown(&self) {
+        self.inner.shared.close();
+        let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(keeper) = keeper {
+            let _ = keeper.await;
+        }
+    }
+
+    /// Returns the counts of this process.
+    #[must_use]
+    pub fn stats(&self) -> DistributedStats {
+        let shared = &self.inner.shared;
+        let mut stats = DistributedStats::of(&shared.counters);
+        let slots = self.inner.slots.pin();
+        for slot in slots.values() {
+            stats.keys += 1;
+            stats.by_lease += slot.by_lease.load(Relaxed);
+            let [granted, used, returned] = slot.tokens();
+            stats.tokens_granted += granted;
+            stats.tokens_used += used;
+            stats.tokens_returned += returned;
+        }
+        stats.breaker_open = shared.breaker.is_open();
+        stats.breaker_opened = shared.breaker.opened();
+        stats
+    }
+
+    /// Decides by what is at hand.
+    #[inline]
+    fn at_hand<Q>(&self, key: &Q, n: u64, plan: Option<&Plan>) -> Next
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        if let Some(local) = &self.inner.local
+            && let Err(denied) = local.try_acquire_n(key, n)
+        {
+            return Next::Decided(self.inner.shared.denied(denied, Source::Local));
+        }
+        let slots = self.inner.slots.pin();
+        if let Some(slot) = slots.get(key)
+            && plan.is_none_or(|plan| *slot.terms == *plan.0)
+        {
+            return self.inner.decide(slot, n);
+        }
+        drop(slots);
+        match self.slot(key, plan) {
+            Ok(slot) => self.inner.decide(&slot, n),
+            Err(slot) => Next::Ask(slot),
+        }
+    }
+
+    /// Returns the slot of a key. One that finds no room is `Err`: it is for one request.
+    #[cold]
+    fn slot<Q>(&self, key: &Q, plan: Option<&Plan>) -> Result<Arc<Slot>, Arc<Slot>>
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        let inner = &*self.inner;
+        let slots = inner.slots.pin();
+        let terms = plan.map_or_else(|| inner.terms(), |plan| plan.0.clone());
+        if let Some(slot) = slots.get(key) {
+            if slot.terms == terms || plan.is_none() {
+                return Ok(slot.clone());
+            }
+            remove(&slots, key, slot);
+            inner.abandon(slot);
+        }
+        let shared = &inner.shared;
+        let slot = Slot::new(self.stored(key).into(), terms, shared.clock.clone(), shared.origin);
+        if slots.len() >= inner.max_keys {
+            inner.without_room.fetch_add(1, Relaxed);
+            return Err(Arc::new(slot));
+        }
+        Ok(slots.get_or_insert(key.to_key(), Arc::new(slot)).clone())
+    }
+
+    /// Returns the key as it is stored.
+    fn stored<Q: StoreKey + ?Sized>(&self, key: &Q) -> Vec<u8> {
+        let mut bytes = self.inner.shared.name.clone().into_bytes();
+        bytes.push(b':');
+        let name = bytes.len();
+        key.write(&mut bytes);
+        if bytes.len() > MAX_KEY {
+            let digest = Sha256::digest(&bytes[name..]);
+            bytes.truncate(name);
+            bytes.extend_from_slice(b"sha256:");
+            bytes.extend(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+        }
+        bytes
+    }
+}
+
+/// Forgets this slot of a key, and not another one that came after it.
+pub(crate) fn remove<K: Hash + Eq, Q: tollgate::Equivalent<K> + Hash + ?Sized>(
+    slots: &HashMapRef<'_, K, Arc<Slot>, RandomState, LocalGuard<'_>>,
+    key: &Q,
+    slot: &Arc<Slot>,
+) -> bool {
+    matches!(slots.remove_if(key, |_, found| Arc::ptr_eq(found, slot)), Ok(Some(_)))
+}
+
+impl<K, S: Store> Inner<K, S> {
+    pub(crate) fn terms(&self) -> Arc<Terms> {
+        self.terms.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    #[inline]
+    fn decide(&self, slot: &Arc<Slot>, n: u64) -> Next {
+        match slot.take(n) {
+            Ok((granted, left)) => {
+                slot.by_lease.fetch_add(1, Relaxed);
+                if slot.is_low(left) {
+                    self.enqueue(slot);
+                }
+                Next::Decided(Ok(Sourced::new(granted, Source::Lease)))
+            }
+            Err(denied) => self.without_tokens(slot, n, &denied),
+        }
+    }
+
+    #[cold]
+    fn without_tokens(&self, slot: &Arc<Slot>, n: u64, denied: &Denied) -> Next {
+        let capacity = slot.terms.quota().capacity();
+        if n > capacity {
+            let denied = Denied::from_parts(Reason::TooMany, n, 0, None);
+            return Next::Decided(self.shared.denied(denied, Source::Shadow));
+        }
+        if self.shared.breaker.is_open() || self.shared.is_closed() {
+            return Next::Decided(self.shared.without_store(slot, n));
+        }
+        match slot.refusal(n, denied) {
+            None => Next::Ask(slot.clone()),
+            Some((denied, by_shadow)) => {
+                if slot.is_low(0) {
+                    self.enqueue(slot);
+                }
+                let source = if by_shadow { Source::Shadow } else { Source::Lease };
+                Next::Decided(self.shared.denied(denied, source))
+            }
+        }
+    }
+
+    fn enqueue(&self, slot: &Arc<Slot>) {
+        if !slot.queued.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            // The task ends only after this queue.
+            let _ = self.queue.send(slot.clone());
+        }
+    }
+
+    /// Lets a slot that is not in the map any more give its tokens back.
+    fn abandon(&self, slot: &Arc<Slot>) {
+        slot.abandon();
+        self.enqueue(slot);
+        self.shared.retire(slot);
+    }
+
+    #[cold]
+    fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        slot.want(n);
+        self.enqueue(slot);
+        let wait = self.shared.rtt().max(Duration::from_millis(1));
+        self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
+    }
+
+    async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        let Some(_place) = self.shared.enter() else {
+            return self.shared.without_store(slot, n);
+        };
+        let (waiter, waiting) = Waiting::new(slot, n);
+        slot.wait(waiter);
+        self.enqueue(slot);
+        match waiting.wait(self.shared.deadline).await {
+            Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
+            Some(Err(denied)) => self.shared.denied(denied, Source::Store),
+            None => self.shared.without_store(slot, n),
+        }
+    }
+}
+
+impl<K, S> fmt::Debug for DistributedLimiter<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistributedLimiter").field("name", &self.inner.shared.name).finish_non_exhaustive()
+    }
+}

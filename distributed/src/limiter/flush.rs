@@ -1,0 +1,136 @@
+//! One call of the store, for the keys that wait for one.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::counters::Call;
+use super::shared::Shared;
+use super::slot::Slot;
+use crate::credits::bucket::{Amount, Answer};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::{Op, Store};
+
+/// The most keys of a call.
+pub(crate) const MAX_BATCH: usize = 64;
+
+/// The most calls at a time.
+const MAX_CALLS: usize = 4;
+
+/// An answer that is later than this is not waited for.
+const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// Keys with the amounts of a call that was begun. Dropped early, the call failed.
+pub(crate) struct Batch<S> {
+    shared: Arc<Shared<S>>,
+    slots: Vec<(Arc<Slot>, Amount)>,
+}
+
+impl<S: Store> Batch<S> {
+    /// Begins a call for those of the keys that have something to ask for.
+    pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: impl Iterator<Item = Arc<Slot>>) -> Option<Batch<S>> {
+        let begun = |slot: Arc<Slot>| slot.begin().map(|amount| (slot, amount));
+        let slots: Vec<_> = slots.filter_map(begun).collect();
+        (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
+    }
+
+    /// Calls the store. Returns the keys that have more to ask for.
+    ///
+    /// After the deadline the requests do not wait any more, and the call does not count as one
+    /// (`permit`). It goes on: tokens of a late answer are kept.
+    pub(crate) async fn call(mut self, permit: Permit<S>) -> Vec<Arc<Slot>> {
+        let shared = self.shared.clone();
+        let keys = self.slots.clone();
+        let mut ops: Vec<Op<'_>> =
+            keys.iter().map(|(slot, amount)| Op::new(&slot.key, slot.terms.spec, *amount)).collect();
+        let sent = shared.now();
+        let outcome = within(&shared, &keys, &mut ops, permit).await;
+        let took = Duration::from_nanos(shared.now().saturating_sub(sent));
+        shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
+        match outcome {
+            Ok(call) => {
+                shared.counters.count_call(call, took);
+                let answers = ops.iter().map(|op| op.answer).collect();
+                self.end(answers, sent)
+            }
+            Err(error) => {
+                shared.note(false, &error);
+                shared.counters.count_call(Call::of(error.kind()), took);
+                self.fail(error.kind() == StoreErrorKind::Unknown);
+                Vec::new()
+            }
+        }
+    }
+
+    fn end(&mut self, answers: Vec<Answer>, sent: u64) -> Vec<Arc<Slot>> {
+        let rtt = self.shared.rtt();
+        let ends = self.slots.drain(..).zip(answers);
+        ends.filter_map(|((slot, amount), answer)| slot.end(amount, answer, sent, rtt).then_some(slot))
+            .collect()
+    }
+
+    fn fail(&mut self, lost: bool) {
+        for (slot, amount) in self.slots.drain(..) {
+            if lost {
+                self.shared.counters.lost.fetch_add(u64::try_from(amount.max).unwrap_or(0), Relaxed);
+            }
+            slot.fail(amount, lost);
+        }
+    }
+}
+
+impl<S> Drop for Batch<S> {
+    fn drop(&mut self) {
+        for (slot, amount) in self.slots.drain(..) {
+            slot.fail(amount, true);
+        }
+    }
+}
+
+/// Calls the store, and notes whether it answers in time.
+async fn within<S: Store>(
+    shared: &Arc<Shared<S>>,
+    keys: &[(Arc<Slot>, Amount)],
+    ops: &mut [Op<'_>],
+    permit: Permit<S>,
+) -> Result<Call, StoreError> {
+    let sent = shared.now();
+    let mut acquire = pin!(shared.store.acquire(ops));
+    match timeout(shared.deadline, &mut acquire).await {
+        Ok(Ok(())) => {
+            shared.note(true, &"");
+            shared.note_latency(shared.now().saturating_sub(sent));
+            return Ok(Call::Answered);
+        }
+        Ok(Err(error)) => return Err(error),
+        Err(_) => {
+            shared.note(false, &format_args!("no answer within {:?}", shared.deadline));
+            keys.iter().for_each(|(slot, _)| slot.give_up());
+        }
+    }
+    drop(permit);
+    match timeout(GIVE_UP, acquire).await {
+        Ok(answered) => answered.map(|()| Call::Late),
+        Err(_) => Err(StoreError::new(StoreErrorKind::Unknown, format!("no answer within {GIVE_UP:?}"))),
+    }
+}
+
+/// One of the calls at a time.
+pub(crate) struct Permit<S>(Arc<Shared<S>>);
+
+impl<S> Permit<S> {
+    pub(crate) fn of(shared: &Arc<Shared<S>>) -> Option<Permit<S>> {
+        let permit = Permit(shared.clone());
+        (shared.calls.fetch_add(1, Relaxed) < MAX_CALLS).then_some(permit)
+    }
+}
+
+impl<S> Drop for Permit<S> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Relaxed);
+        self.0.freed.notify_one();
+    }
+}

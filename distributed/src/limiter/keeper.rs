@@ -1,0 +1,146 @@
+//! The task of a limiter: it sends calls, probes the store, and gives idle tokens back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use papaya::HashMap;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tollgate::Quota;
+
+use super::distributed_limiter::remove;
+use super::flush::{Batch, MAX_BATCH, Permit};
+use super::shared::Shared;
+use super::slot::{Slot, Sweep};
+use crate::credits::bucket::Amount;
+use crate::credits::spec::Spec;
+use crate::store::op::{Op, Store};
+
+/// The time between two looks for idle keys.
+const SWEEP: Duration = Duration::from_millis(500);
+
+pub(crate) struct Keeper<K, S> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
+    pub(crate) queue: UnboundedReceiver<Arc<Slot>>,
+    /// The time without a request after which tokens are given back.
+    pub(crate) idle: Duration,
+}
+
+impl<K, S> Keeper<K, S>
+where
+    K: std::hash::Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Runs until all handles of the limiter are gone, then gives all tokens back.
+    pub(crate) async fn run(mut self) {
+        let (mut calls, mut due, mut open) = (JoinSet::new(), VecDeque::new(), true);
+        let mut sweep = interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while open && !self.shared.is_closed() {
+            let probe = self.until_probe();
+            let is_open = probe.is_some();
+            tokio::select! {
+                slot = self.queue.recv(), if due.len() < MAX_BATCH => match slot {
+                    Some(slot) => due.push_back(slot),
+                    None => open = false,
+                },
+                () = self.shared.freed.notified() => {}
+                Some(ended) = calls.join_next() => due.extend(ended.into_iter().flatten()),
+                _ = sleep(probe.unwrap_or_default()), if is_open => self.probe().await,
+                _ = sweep.tick() => self.sweep(&mut due, self.idle),
+            }
+            while due.len() < MAX_BATCH
+                && let Ok(slot) = self.queue.try_recv()
+            {
+                due.push_back(slot);
+            }
+            self.send(&mut calls, &mut due);
+        }
+        self.end(calls, due).await;
+    }
+
+    fn until_probe(&self) -> Option<Duration> {
+        let at = self.shared.breaker.probe_at()?;
+        Some(Duration::from_nanos(at.saturating_sub(self.shared.now())))
+    }
+
+    /// Sends calls for the keys that are due, unless the breaker is open.
+    fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut VecDeque<Arc<Slot>>) {
+        while !due.is_empty()
+            && let Some(permit) = Permit::of(&self.shared)
+        {
+            let slots: Vec<_> = due.drain(..due.len().min(MAX_BATCH)).collect();
+            for slot in &slots {
+                // Before the slot is looked at: a later request queues it again.
+                slot.queued.store(false, SeqCst);
+            }
+            if self.shared.breaker.is_open() {
+                slots.iter().for_each(|slot| slot.give_up());
+            } else if let Some(batch) = Batch::begin(&self.shared, slots.into_iter()) {
+                calls.spawn(batch.call(permit));
+            }
+        }
+    }
+
+    /// Looks at one bucket, to see whether the store answers.
+    async fn probe(&self) {
+        let Ok(spec) = Spec::new(Quota::per_second(1), 0) else { return };
+        let mut ops = [Op::new(b"probe", spec, Amount::default())];
+        let answered = timeout(self.shared.deadline, self.shared.store.acquire(&mut ops)).await;
+        match answered {
+            Ok(Ok(())) => self.shared.note(true, &""),
+            Ok(Err(error)) => self.shared.note(false, &error),
+            Err(_) => self.shared.note(false, &"no answer to a probe"),
+        }
+    }
+
+    /// Queues keys with tokens to give back, and forgets those without any.
+    fn sweep(&self, due: &mut VecDeque<Arc<Slot>>, idle: Duration) {
+        if self.shared.breaker.is_open() {
+            return;
+        }
+        let slots = self.slots.pin();
+        for (key, slot) in &slots {
+            match slot.sweep(idle) {
+                Sweep::Used => {}
+                Sweep::GivesBack => due.push_back(slot.clone()),
+                Sweep::Empty => {
+                    if remove(&slots, key, slot) {
+                        self.shared.retire(slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives all tokens back, also those that mature soon.
+    async fn end(&mut self, mut calls: JoinSet<Vec<Arc<Slot>>>, mut due: VecDeque<Arc<Slot>>) {
+        for _ in 0..4 {
+            self.sweep(&mut due, Duration::ZERO);
+            self.send(&mut calls, &mut due);
+            while let Some(ended) = calls.join_next().await {
+                due.extend(ended.into_iter().flatten());
+                self.send(&mut calls, &mut due);
+            }
+            if self.slots.pin().is_empty() || self.shared.breaker.is_open() {
+                return;
+            }
+            sleep(self.idle / 8).await;
+        }
+    }
+}
+
+impl<S> Shared<S> {
+    /// Keeps the counts of a slot that is forgotten.
+    pub(crate) fn retire(&self, slot: &Slot) {
+        self.counters.decisions[super::sourced::Source::Lease as usize]
+            .fetch_add(slot.by_lease.load(Relaxed), Relaxed);
+        for (total, tokens) in self.counters.gone.iter().zip(slot.tokens()) {
+            total.fetch_add(tokens, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The limiter.
+
+pub(crate) mod all_of;
+pub(crate) mod builder;
+pub(crate) mod counters;
+pub(crate) mod distributed_limiter;
+pub(crate) mod flush;
+pub(crate) mod keeper;
+pub(crate) mod plan;
+pub(crate) mod shared;
+pub(crate) mod slot;
+pub(crate) mod sourced;
+pub(crate) mod stats;
+pub(crate) mod waiter;

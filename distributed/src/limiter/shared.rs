@@ -1,0 +1,148 @@
+//! The parts of a limiter that do not depend on its keys.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tollgate::{Clock, Denied, Granted, Moment, Reason};
+
+use super::counters::Counters;
+use super::slot::Slot;
+use super::sourced::{Source, Sourced};
+use crate::lease::lease_time::nanos;
+use crate::outage::breaker::{Breaker, Change};
+use crate::outage::fallback::Fallback;
+use crate::outage::policy::OnOutage;
+
+/// The decision of a shared limit, with its source.
+pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
+
+pub(crate) struct Shared<S> {
+    pub(crate) store: S,
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    pub(crate) origin: Moment,
+    pub(crate) deadline: Duration,
+    pub(crate) on_outage: OnOutage,
+    pub(crate) breaker: Breaker,
+    pub(crate) counters: Counters,
+    /// Requests that wait for an answer, and their bound.
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) max_waiting: usize,
+    /// The longest latency of the latest calls, in nanoseconds. It fades.
+    pub(crate) rtt: AtomicU64,
+    /// Calls that are under way and not late.
+    pub(crate) calls: AtomicUsize,
+    /// Told when a call ended or is late, and when the limiter is closed.
+    pub(crate) freed: Notify,
+    pub(crate) closed: AtomicBool,
+}
+
+/// One request that waits, counted.
+pub(crate) struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl<S> Shared<S> {
+    pub(crate) fn now(&self) -> u64 {
+        nanos(self.clock.now().since(self.origin))
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.freed.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    pub(crate) fn rtt(&self) -> Duration {
+        Duration::from_nanos(self.rtt.load(Relaxed))
+    }
+
+    pub(crate) fn note_latency(&self, nanos: u64) {
+        let faded = self.rtt.load(Relaxed) / 8 * 7;
+        self.rtt.store(nanos.max(faded), Relaxed);
+    }
+
+    /// Returns a place for a request that waits, if there is one.
+    pub(crate) fn enter(&self) -> Option<Place<'_>> {
+        let place = Place(&self.waiting);
+        (self.waiting.fetch_add(1, Relaxed) < self.max_waiting).then_some(place)
+    }
+
+    /// Notes the end of a call, and tells a change of the breaker.
+    pub(crate) fn note(&self, succeeded: bool, why: &dyn std::fmt::Display) {
+        let change = self.breaker.note(succeeded, self.now(), jitter());
+        match change {
+            Some(Change::Opened) => {
+                tracing::warn!(limiter = self.name, policy = ?self.on_outage, "the store does not answer: {why}");
+            }
+            Some(Change::Closed) => {
+                tracing::info!(limiter = self.name, "the store answers again");
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn granted(&self, granted: Granted, source: Source) -> Decision {
+        self.counters.count(source);
+        Ok(Sourced::new(granted, source))
+    }
+
+    pub(crate) fn denied(&self, denied: Denied, source: Source) -> Decision {
+        self.counters.count(source);
+        self.counters.denied.fetch_add(1, Relaxed);
+        Err(Sourced::new(denied, source))
+    }
+
+    /// Decides without the store.
+    #[cold]
+    pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
+        match self.on_outage {
+            OnOutage::Allow => {
+                slot.spent.fetch_add(n, Relaxed);
+                self.granted(Granted::from_parts(n, 0, Duration::ZERO), Source::FailOpen)
+            }
+            OnOutage::Deny => {
+                let probe = self.breaker.probe_at().map_or(0, |at| at.saturating_sub(self.now()));
+                let wait = Duration::from_nanos(probe).max(self.rtt());
+                let denied = Denied::from_parts(Reason::Unavailable, n, 0, Some(wait));
+                self.denied(denied, Source::FailOpen)
+            }
+            OnOutage::Local { share } => match self.fall_back(slot, n, share) {
+                Ok(granted) => {
+                    slot.spent.fetch_add(n, Relaxed);
+                    self.granted(granted, Source::Fallback)
+                }
+                Err(denied) => self.denied(denied, Source::Fallback),
+            },
+        }
+    }
+
+    fn fall_back(&self, slot: &Slot, n: u64, share: f64) -> Result<Granted, Denied> {
+        let outage = self.breaker.opened();
+        let mut fallback = slot.fallback.lock().unwrap_or_else(PoisonError::into_inner);
+        if fallback.as_ref().is_none_or(|of| of.outage != outage) {
+            let known = slot.shadow.level(&slot.terms, slot.lease.now());
+            *fallback = Some(Fallback::new(outage, slot.terms.quota(), share, known, self.clock.clone()));
+        }
+        match &*fallback {
+            Some(fallback) => fallback.take(n),
+            None => Err(Denied::from_parts(Reason::Unavailable, n, 0, None)),
+        }
+    }
+}
+
+/// Returns a random number from 0 to 1.
+fn jitter() -> f64 {
+    RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
+}

@@ -1,0 +1,345 @@
+//! One key of a limiter, in this process.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollgate::{Clock, Denied, Granted, Moment, Reason};
+
+use super::waiter::Waiter;
+use crate::credits::bucket::{Amount, Answer};
+use crate::lease::demand::Demand;
+use crate::lease::lease_time::nanos;
+use crate::lease::shadow::Shadow;
+use crate::lease::terms::Terms;
+use crate::lease::tokens::Lease;
+use crate::outage::fallback::Fallback;
+
+/// A lease is worth a call if it is for this time at least.
+const LEAST_LEASE: Duration = Duration::from_millis(10);
+
+/// A refusal of the store holds for this time at most, as an operator may have reset the bucket.
+const MAX_BLOCK: u64 = 1_000_000_000;
+
+/// The tokens, the bounds and the waiting requests of one key.
+pub(crate) struct Slot {
+    /// The key as it is stored.
+    pub(crate) key: Box<[u8]>,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) lease: Lease,
+    pub(crate) shadow: Shadow,
+    /// The time until which the store has too little for any request.
+    blocked: AtomicU64,
+    /// The tokens in the store at its last answer.
+    elsewhere: AtomicU64,
+    /// No more matured tokens than these ask for a lease ahead of need.
+    low: AtomicU64,
+    /// Decisions by the lease.
+    pub(crate) by_lease: AtomicU64,
+    /// Tokens that were refused.
+    refused: AtomicU64,
+    /// Tokens that the store granted.
+    granted: AtomicU64,
+    /// Tokens that were given back to the store.
+    returned: AtomicU64,
+    /// Tokens that were granted without the store, and are not charged yet.
+    pub(crate) spent: AtomicU64,
+    /// Whether the slot is on its way to the flusher.
+    pub(crate) queued: AtomicBool,
+    pub(crate) fallback: Mutex<Option<Fallback>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    waiters: VecDeque<Waiter>,
+    /// The tokens of all waiters.
+    waiting: u64,
+    /// Tokens that callers who did not wait came for.
+    wanted: u64,
+    /// Tokens on their way back to the store.
+    back: u64,
+    calling: bool,
+    demand: Demand,
+    /// All tokens that were asked for at the last sweep, and the time since it is that number.
+    seen: (u64, u64),
+}
+
+impl State {
+    fn has_more(&self) -> bool {
+        !self.waiters.is_empty() || self.wanted > 0
+    }
+}
+
+/// The state of a slot at a sweep.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Sweep {
+    Used,
+    /// Idle, with tokens to give back: the flusher has to call.
+    GivesBack,
+    /// Idle and empty.
+    Empty,
+}
+
+impl Slot {
+    pub(crate) fn new(key: Box<[u8]>, terms: Arc<Terms>, clock: Clock, origin: Moment) -> Slot {
+        let lease = Lease::new(&terms, clock, origin);
+        let now = lease.now();
+        let state = State {
+            waiters: VecDeque::new(),
+            waiting: 0,
+            wanted: 0,
+            back: 0,
+            calling: false,
+            demand: Demand::new(now),
+            seen: (0, now),
+        };
+        Slot {
+            key,
+            terms,
+            lease,
+            shadow: Shadow::new(),
+            blocked: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
+            low: AtomicU64::new(0),
+            by_lease: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
+            queued: AtomicBool::new(false),
+            fallback: Mutex::new(None),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes tokens that are at hand. Returns also the matured tokens that are left.
+    #[inline]
+    pub(crate) fn take(&self, n: u64) -> Result<(Granted, u64), Denied> {
+        let left = self.lease.take(n)?.remaining();
+        Ok((self.told(n, left), left))
+    }
+
+    /// Returns a grant, of which `left` tokens of the lease are left.
+    #[inline]
+    fn told(&self, n: u64, left: u64) -> Granted {
+        let capacity = self.terms.quota().capacity();
+        let remaining = left.saturating_add(self.elsewhere.load(Relaxed)).min(capacity);
+        let missing = (capacity - remaining) as f64 / self.terms.rate;
+        Granted::from_parts(n, remaining, Duration::from_nanos(missing as u64))
+    }
+
+    /// Returns whether it is time for another lease, when `left` matured tokens are left.
+    #[inline]
+    pub(crate) fn is_low(&self, left: u64) -> bool {
+        self.terms.is_leased() && left <= self.low.load(Relaxed) && self.holds_little()
+    }
+
+    #[cold]
+    fn holds_little(&self) -> bool {
+        !self.queued.load(Relaxed)
+            && self.lease.held(&self.terms) <= self.low.load(Relaxed)
+            && self.lease.now() >= self.blocked.load(Relaxed)
+    }
+
+    /// Returns the refusal of a request that no call can serve now: its tokens mature later, or the
+    /// store cannot have them. `true` is the second.
+    pub(crate) fn refusal(&self, n: u64, denied: &Denied) -> Option<(Denied, bool)> {
+        let now = self.lease.now();
+        let (wait, by_shadow) = if self.lease.held(&self.terms) >= n {
+            (denied.retry_after().unwrap_or_default(), false)
+        } else {
+            let blocked = self.blocked.load(Relaxed).saturating_sub(now);
+            let blocked = (blocked > 0).then(|| Duration::from_nanos(blocked));
+            (self.shadow.wait(&self.terms, n, now).max(blocked)?, true)
+        };
+        Some((self.deny(n, wait), by_shadow))
+    }
+
+    fn deny(&self, n: u64, wait: Duration) -> Denied {
+        self.refused.fetch_add(n, Relaxed);
+        Denied::from_parts(Reason::Empty, n, self.lease.matured(), Some(wait))
+    }
+
+    /// Lets a request wait for the next call.
+    pub(crate) fn wait(&self, waiter: Waiter) {
+        let mut state = self.state();
+        state.waiting += waiter.n;
+        state.waiters.push_back(waiter);
+    }
+
+    /// Asks for tokens that a later call of the caller takes.
+    pub(crate) fn want(&self, n: u64) {
+        let mut state = self.state();
+        state.wanted = state.wanted.max(n);
+    }
+
+    /// Returns all tokens that were ever asked for.
+    fn asked(&self) -> u64 {
+        let used = self.granted.load(Relaxed).saturating_sub(self.returned.load(Relaxed));
+        used.saturating_sub(self.lease.held(&self.terms)) + self.refused.load(Relaxed)
+    }
+
+    /// Begins a call for this key. Returns its amount, if there is anything to ask for.
+    pub(crate) fn begin(&self) -> Option<Amount> {
+        let now = self.lease.now();
+        let mut state = self.state();
+        if state.calling {
+            return None;
+        }
+        let amount = match state.back {
+            0 => self.amount(&mut state, now)?,
+            back => Amount { max: -(back as i64), ..Amount::default() },
+        };
+        state.calling = true;
+        Some(amount)
+    }
+
+    fn amount(&self, state: &mut State, now: u64) -> Option<Amount> {
+        let terms = &*self.terms;
+        let horizon = terms.horizon;
+        let demand = state.demand.note(self.asked(), now, horizon).min(terms.rate);
+        let held = self.lease.held(terms);
+        let lease = ((demand * nanos(horizon) as f64).ceil() as u64).saturating_sub(held);
+        let wanted = std::mem::take(&mut state.wanted);
+        let asked = state.waiting + wanted.saturating_sub(held);
+        let max = asked.max(lease);
+        let spent = self.spent.swap(0, Relaxed);
+        if max == 0 && spent == 0 {
+            return None;
+        }
+        let first = state.waiters.front().map_or(wanted, |waiter| waiter.n).max(1);
+        let chunk = if terms.is_leased() { (terms.rate * nanos(LEAST_LEASE) as f64) as u64 } else { 0 };
+        let min = if max == 0 { 0 } else { chunk.min(max).max(first) };
+        let max = max.max(min).min(terms.quota().capacity());
+        Some(Amount { min: min.min(max) as i64, max: max as i64, spent })
+    }
+
+    /// Ends a call that was answered. Returns whether there is more to ask for.
+    pub(crate) fn end(&self, amount: Amount, answer: Answer, sent: u64, rtt: Duration) -> bool {
+        let mut state = self.state();
+        state.calling = false;
+        self.shadow.tell(&self.terms, answer.credits, sent);
+        self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
+        if amount.max < 0 {
+            self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
+            state.back = 0;
+            return state.has_more();
+        }
+        let granted = u64::try_from(answer.granted).unwrap_or(0);
+        self.put(answer, granted);
+        self.set_low(&state, rtt);
+        let refused = granted == 0 && amount.max > 0;
+        let now = self.lease.now();
+        if refused {
+            let spec = &self.terms.spec;
+            let need = (amount.min as u64).saturating_mul(spec.per_token()) as i64;
+            let wait = nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need));
+            self.blocked.store(now.saturating_add(wait.min(MAX_BLOCK)), Relaxed);
+        }
+        self.serve(&mut state, refused);
+        state.has_more()
+    }
+
+    /// Puts granted tokens into the lease: at once those that the bucket had, the others as they
+    /// mature.
+    fn put(&self, answer: Answer, granted: u64) {
+        let spec = &self.terms.spec;
+        let before = answer.credits.saturating_add((granted.saturating_mul(spec.per_token())) as i64);
+        let at_once = spec.tokens(before).min(granted);
+        self.granted.fetch_add(granted, Relaxed);
+        self.lease.put(at_once);
+        let full = self.lease.now().saturating_add(nanos(spec.wait(answer.credits, 0)));
+        self.lease.put_later(&self.terms, granted - at_once, full);
+    }
+
+    fn set_low(&self, state: &State, rtt: Duration) {
+        let demand = state.demand.rate().min(self.terms.rate);
+        self.low.store((demand * nanos(rtt * 3) as f64).ceil() as u64, Relaxed);
+    }
+
+    /// Answers the waiting requests in order. Those that another call may serve stay.
+    fn serve(&self, state: &mut State, refused: bool) {
+        while let Some(waiter) = state.waiters.pop_front() {
+            let n = waiter.n;
+            let decided = match self.take(n) {
+                Ok((granted, _)) => Ok(granted),
+                Err(denied) => match self.refusal(n, &denied) {
+                    Some((denied, _)) => Err(denied),
+                    None if refused => Err(self.deny(n, Duration::ZERO)),
+                    None => return state.waiters.push_front(waiter),
+                },
+            };
+            state.waiting -= n;
+            let granted = decided.is_ok();
+            if !waiter.answer(Some(decided)) && granted {
+                self.lease.put(n);
+            }
+        }
+    }
+
+    /// Ends a call that failed. `lost` tells that it may have taken effect.
+    pub(crate) fn fail(&self, amount: Amount, lost: bool) {
+        let mut state = self.state();
+        state.calling = false;
+        (state.wanted, state.waiting) = (0, 0);
+        if !lost {
+            self.spent.fetch_add(amount.spent, Relaxed);
+        }
+        if amount.max < 0 {
+            // Given back or not, the tokens are not used any more.
+            state.back = 0;
+            self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
+        }
+        for waiter in state.waiters.drain(..) {
+            waiter.answer(None);
+        }
+    }
+
+    /// Answers all waiting requests that no call came in time, and lets the call go on.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.state();
+        state.waiting = 0;
+        for waiter in state.waiters.drain(..) {
+            waiter.answer(None);
+        }
+    }
+
+    /// Lets all tokens go back.
+    pub(crate) fn abandon(&self) {
+        self.state().back += self.lease.take_all();
+    }
+
+    /// Looks whether the key is used. After `idle` without a request, its tokens go back.
+    pub(crate) fn sweep(&self, idle: Duration) -> Sweep {
+        let now = self.lease.now();
+        let asked = self.asked();
+        let mut state = self.state();
+        if asked != state.seen.0 {
+            state.seen = (asked, now);
+        }
+        let busy = state.calling || !state.waiters.is_empty() || self.queued.load(Relaxed);
+        if busy || now.saturating_sub(state.seen.1) < nanos(idle) {
+            return Sweep::Used;
+        }
+        if self.spent.load(Relaxed) > 0 {
+            return Sweep::GivesBack;
+        }
+        state.back += self.lease.take_all();
+        match state.back {
+            0 if self.lease.held(&self.terms) == 0 => Sweep::Empty,
+            0 => Sweep::Used,
+            _ => Sweep::GivesBack,
+        }
+    }
+
+    /// Returns the tokens that the store granted, those used, and those given back.
+    pub(crate) fn tokens(&self) -> [u64; 3] {
+        let (granted, returned) = (self.granted.load(Relaxed), self.returned.load(Relaxed));
+        [granted, granted.saturating_sub(returned + self.lease.held(&self.terms)), returned]
+    }
+}

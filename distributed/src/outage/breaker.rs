@@ -1,0 +1,108 @@
+//! The state of the store: whether calls are sent.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Failures in a row that open the breaker.
+const IN_A_ROW: u32 = 5;
+/// Of at least this number of calls within a second, half failed.
+const CALLS: u32 = 20;
+const SECOND: u64 = 1_000_000_000;
+
+/// A breaker: after failures no call is sent, but for a probe now and then.
+///
+/// It opens after 5 failures in a row, or when half of at least 20 calls in a second failed. The
+/// first probe comes after `first`, each later one after twice the time, up to `last`.
+pub(crate) struct Breaker {
+    /// The time of the next probe; 0 while the breaker is closed.
+    probe_at: AtomicU64,
+    first: Duration,
+    last: Duration,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    in_a_row: u32,
+    since: u64,
+    calls: u32,
+    failures: u32,
+    pause: Duration,
+    opened: u64,
+}
+
+/// A change of the breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Opened,
+    Closed,
+}
+
+impl Breaker {
+    pub(crate) fn new(first: Duration, last: Duration) -> Breaker {
+        Breaker { probe_at: AtomicU64::new(0), first, last, counts: Mutex::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.probe_at.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the time of the next probe, if the breaker is open.
+    pub(crate) fn probe_at(&self) -> Option<u64> {
+        Some(self.probe_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
+    }
+
+    /// Returns how often the breaker opened.
+    pub(crate) fn opened(&self) -> u64 {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).opened
+    }
+
+    /// Notes the end of a call. `jitter` is from 0 to 1.
+    pub(crate) fn note(&self, succeeded: bool, now: u64, jitter: f64) -> Option<Change> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_open() {
+            return self.note_probe(&mut counts, succeeded, now, jitter);
+        }
+        if now.saturating_sub(counts.since) >= SECOND {
+            (counts.since, counts.calls, counts.failures) = (now, 0, 0);
+        }
+        counts.calls += 1;
+        if succeeded {
+            counts.in_a_row = 0;
+            return None;
+        }
+        counts.in_a_row += 1;
+        counts.failures += 1;
+        let half = counts.calls >= CALLS && counts.failures * 2 >= counts.calls;
+        if counts.in_a_row < IN_A_ROW && !half {
+            return None;
+        }
+        counts.pause = self.first;
+        counts.opened += 1;
+        self.wait(&counts, now, jitter);
+        Some(Change::Opened)
+    }
+
+    fn note_probe(&self, counts: &mut Counts, succeeded: bool, now: u64, jitter: f64) -> Option<Change> {
+        if succeeded {
+            (counts.in_a_row, counts.since, counts.calls, counts.failures) = (0, now, 0, 0);
+            self.probe_at.store(0, Ordering::Relaxed);
+            return Some(Change::Closed);
+        }
+        // A call that was sent before the breaker opened is no probe.
+        if self.probe_at.load(Ordering::Relaxed) <= now {
+            counts.pause = (counts.pause * 2).min(self.last);
+            self.wait(counts, now, jitter);
+        }
+        None
+    }
+
+    /// Sets the next probe, between half of the pause and all of it from now.
+    fn wait(&self, counts: &Counts, now: u64, jitter: f64) {
+        let pause = counts.pause.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
+        self.probe_at.store(now + pause.as_nanos().max(1) as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,28 @@
+//! The bucket of a key while the store does not answer.
+
+use tollgate::{Clock, Denied, Granted, Quota, TokenBucket};
+
+/// A share of the quota, in this process.
+pub(crate) struct Fallback {
+    /// The outage that the bucket is of.
+    pub(crate) outage: u64,
+    bucket: TokenBucket,
+}
+
+impl Fallback {
+    /// `known` are the tokens that the store was known to have, if it ever answered.
+    pub(crate) fn new(outage: u64, quota: Quota, share: f64, known: Option<u64>, clock: Clock) -> Fallback {
+        let part = |tokens: u64| (tokens as f64 * share) as u64;
+        let burst = part(quota.capacity()).max(1);
+        let period = quota.period().mul_f64(1.0 / share);
+        let share_of = Quota::try_per(quota.tokens(), period, burst).unwrap_or(quota);
+        let bucket = TokenBucket::builder(share_of).clock(clock).build();
+        let level = known.map_or(burst, part).min(burst);
+        let _ = bucket.acquire_up_to(burst - level);
+        Fallback { outage, bucket }
+    }
+
+    pub(crate) fn take(&self, n: u64) -> Result<Granted, Denied> {
+        self.bucket.try_acquire_n(n)
+    }
+}

@@ -1,0 +1,5 @@
+//! Decisions without the store.
+
+pub(crate) mod breaker;
+pub(crate) mod fallback;
+pub(crate) mod policy;
