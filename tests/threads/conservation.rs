@@ -34,7 +34,7 @@ pub fn run(size: Size) {
         assert!(lost >= least, "only {lost} races were lost, of {least}: nobody was in the way");
         leased(width, size.choose(2_000, 400_000, 4_000_000));
         let policies = [WhenFull::Deny, WhenFull::Share];
-        let leaps = size.choose(20, 500, 2_500);
+        let leaps = size.choose(20, 650, 3_250);
         let evicted: u64 = policies.map(|policy| evictions(store, width, policy, ROOM, leaps)).iter().sum();
         for (policy, room) in [(WhenFull::Share, AMPLE), (WhenFull::Share, 1), (WhenFull::Deny, 1)] {
             evictions(store, width, policy, room, leaps.div_ceil(5));
