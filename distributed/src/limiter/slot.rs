@@ -233,15 +233,9 @@ impl Slot {
         let granted = u64::try_from(answer.granted).unwrap_or(0);
         self.put(answer, granted);
         self.set_low(&state, rtt);
-        let refused = granted == 0 && amount.max > 0;
-        let now = self.lease.now();
-        if refused {
-            let spec = &self.terms.spec;
-            let need = (amount.min as u64).saturating_mul(spec.per_token()) as i64;
-            let wait = nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need));
-            self.blocked.store(now.saturating_add(wait.min(MAX_BLOCK)), Relaxed);
-        }
-        self.serve(&mut state, refused);
+        let blocked = if granted == 0 && amount.max > 0 { self.time_until(answer, amount.min) } else { 0 };
+        self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
+        self.serve(&mut state, answer, blocked > 0);
         state.has_more()
     }
 
@@ -262,17 +256,29 @@ impl Slot {
         self.low.store((demand * nanos(rtt * 3) as f64).ceil() as u64, Relaxed);
     }
 
-    /// Answers the waiting requests in order. Those that another call may serve stay.
-    fn serve(&self, state: &mut State, refused: bool) {
+    /// Returns the time from an answer until the store may grant `n` tokens, in nanoseconds.
+    fn time_until(&self, answer: Answer, n: i64) -> u64 {
+        let spec = &self.terms.spec;
+        let need = n.saturating_mul(spec.per_token() as i64);
+        nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
+    }
+
+    /// Answers the waiting requests in order. Those that another call may serve stay: the store had
+    /// more than it granted, and no tokens for them mature here.
+    fn serve(&self, state: &mut State, answer: Answer, refused: bool) {
         while let Some(waiter) = state.waiters.pop_front() {
             let n = waiter.n;
             let decided = match self.take(n) {
                 Ok((granted, _)) => Ok(granted),
-                Err(denied) => match self.refusal(n, &denied) {
-                    Some((denied, _)) => Err(denied),
-                    None if refused => Err(self.deny(n, Duration::ZERO)),
-                    None => return state.waiters.push_front(waiter),
-                },
+                Err(denied) => {
+                    let wait = self.time_until(answer, n as i64);
+                    let is_held = self.lease.held(&self.terms) >= n;
+                    if wait == 0 && !refused && !is_held {
+                        return state.waiters.push_front(waiter);
+                    }
+                    let matures = denied.retry_after().filter(|_| is_held);
+                    Err(self.deny(n, matures.unwrap_or(Duration::from_nanos(wait))))
+                }
             };
             state.waiting -= n;
             let granted = decided.is_ok();

@@ -1,0 +1,4 @@
+//! The limiter in virtual time.
+
+mod bounds;
+mod world;
