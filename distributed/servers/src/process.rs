@@ -1,0 +1,123 @@
+//! The process of a server.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::guard::Guard;
+use crate::program::wait_until;
+
+/// How long a server may take to end by itself.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running server. It is killed when the value is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    _guard: Guard,
+}
+
+impl Process {
+    /// Starts a server whose data is in `folder`. If the tests are killed, so is the server, and the
+    /// folder is removed.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn start(command: &mut Command, folder: &Path) -> io::Result<Process> {
+        command.stdin(Stdio::null()).process_group(0);
+        let mut child = command.spawn()?;
+        match Guard::over(child.id(), folder) {
+            Ok(guard) => Ok(Process { child, _guard: guard }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the number of the process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells whether the process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Stops the process and its children in the middle of their work. Their sockets stay open.
+    ///
+    /// # Errors
+    ///
+    /// The process has ended.
+    pub fn freeze(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen process go on.
+    ///
+    /// # Errors
+    ///
+    /// The process has ended.
+    pub fn thaw(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Ends the process at once, with its children.
+    pub fn kill(&mut self) {
+        let _ = self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Asks the process to end, and kills it if it does not within ten seconds.
+    pub fn stop(&mut self) {
+        if let Some(id) = self.pid() {
+            let _ = kill_process(id, Signal::TERM);
+        }
+        if !wait_until(STOP_LIMIT, || !self.is_running()) {
+            self.kill();
+        }
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.child.id()).ok()?)
+    }
+
+    /// Sends a signal to the process, then to its children: each may be the head of a group.
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pid = self.pid().ok_or(io::ErrorKind::NotFound)?;
+        let children = children(self.child.id());
+        kill_process(pid, signal)?;
+        for child in children.into_iter().filter_map(|child| Pid::from_raw(child as i32)) {
+            let _ = kill_process(child, signal);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.is_running() {
+            self.kill();
+        }
+    }
+}
+
+/// Returns the children of a process, as Linux lists them. There are none elsewhere.
+fn children(process: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}

@@ -1,0 +1,66 @@
+//! Programs of servers, and free ports for them.
+
+use std::env;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// Returns the path of a program: in `PATH`, in the folders of an administrator, or in `folders`.
+#[must_use]
+pub fn find_program(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let known = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    known.chain(folders.iter().cloned()).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Tells whether a program is installed. Prints a line for the log of the tests if it is not.
+#[must_use]
+pub fn is_installed(name: &str, package: &str, folders: &[PathBuf]) -> bool {
+    let found = find_program(name, folders).is_some();
+    if !found {
+        println!("did not run: {name} is not installed (apt-get install {package})");
+    }
+    found
+}
+
+/// The first port that is handed out. The system gives the ports above to clients.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u16 = 20_000;
+
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+
+/// Returns a port of the loopback that no server has. A client does not take it either, so a server
+/// can come back to it.
+///
+/// # Errors
+///
+/// No port of a thousand is free.
+pub fn free_port() -> io::Result<u16> {
+    // Two processes of tests begin in two places.
+    let begin = (process::id().wrapping_mul(131) % u32::from(PORTS)) as u16;
+    for _ in 0..1_000 {
+        let step = NEXT_PORT.fetch_add(1, Ordering::Relaxed) % PORTS;
+        let port = FIRST_PORT + ((u32::from(begin) + u32::from(step)) % u32::from(PORTS)) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port of a thousand is free"))
+}
+
+/// Calls `check` until it is true. Tells whether it was within `limit`.
+pub fn wait_until(limit: Duration, mut check: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if check() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
