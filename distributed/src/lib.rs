@@ -5,7 +5,13 @@ mod key;
 mod lease;
 mod limiter;
 mod outage;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod store;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod tokens;
 
 pub use credits::bucket::{Amount, Answer, Bucket};
 pub use credits::invalid_spec::InvalidSpec;
@@ -22,3 +28,8 @@ pub use outage::policy::OnOutage;
 pub use store::error::{StoreError, StoreErrorKind};
 pub use store::memory::MemoryStore;
 pub use store::op::{MAX_KEY, Op, Store};
+
+#[cfg(feature = "sqlite")]
+pub use sqlite::store::SqliteStore;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use tokens::requester::{TokenRequester, TokenTable};

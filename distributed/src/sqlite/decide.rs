@@ -1,0 +1,139 @@
+//! Calls of several callers, decided in one transaction.
+//!
+//! A first pass reads. It answers the calls that change nothing, without the lock of writers. A
+//! second pass decides the others anew, in one transaction with one commit.
+
+use std::mem;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::fault::{Fault, Phase};
+use super::table::{Unread, now_us, read, write};
+use crate::credits::bucket::{Amount, Answer, Bucket};
+use crate::credits::spec::Spec;
+use crate::store::error::StoreError;
+use crate::store::op::Op;
+
+/// A call of [`acquire`](crate::Store::acquire), and the way back to its caller.
+pub(super) struct Acquire {
+    requests: Vec<Request>,
+    reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
+}
+
+/// A call on one bucket, which outlives its caller.
+struct Request {
+    key: Box<[u8]>,
+    spec: Spec,
+    amount: Amount,
+}
+
+/// A call and its answers so far.
+struct Work {
+    call: Acquire,
+    answers: Vec<Answer>,
+    /// The requests that would change their buckets.
+    writers: Vec<usize>,
+    failed: Option<StoreError>,
+}
+
+impl Acquire {
+    pub(super) fn new(ops: &[Op<'_>], reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>) -> Acquire {
+        let requests = ops.iter().map(|op| Request { key: op.key.into(), spec: op.spec, amount: op.amount });
+        Acquire { requests: requests.collect(), reply }
+    }
+}
+
+impl Request {
+    fn step(&self, connection: &Connection) -> Result<(Option<Bucket>, Answer), Unread> {
+        let stored = read(connection, &self.key)?;
+        Ok(Bucket::step(stored, &self.spec, now_us(), self.amount))
+    }
+}
+
+impl Work {
+    fn new(call: Acquire) -> Work {
+        let answers = vec![Answer::default(); call.requests.len()];
+        Work { call, answers, writers: Vec::new(), failed: None }
+    }
+
+    /// Answers the requests that change nothing, and notes the others. A row that is no bucket fails
+    /// this call, and no other.
+    fn look(&mut self, connection: &Connection) -> Result<(), Fault> {
+        for (index, request) in self.call.requests.iter().enumerate() {
+            match request.step(connection) {
+                Ok((None, answer)) => self.answers[index] = answer,
+                Ok((Some(_), _)) => self.writers.push(index),
+                Err(Unread::Row(error)) => {
+                    self.failed = Some(error);
+                    self.writers.clear();
+                    return Ok(());
+                }
+                Err(Unread::File(error)) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides the requests that were noted.
+    fn write(&mut self, connection: &Connection) -> Result<(), Fault> {
+        for &index in &self.writers {
+            let request = &self.call.requests[index];
+            let (bucket, answer) = request.step(connection)?;
+            if let Some(bucket) = bucket {
+                write(connection, &request.key, &request.spec, &bucket)?;
+            }
+            self.answers[index] = answer;
+        }
+        Ok(())
+    }
+
+    /// Sends the answers. A caller that has gone needs none.
+    fn send(self, fault: Option<&Fault>) {
+        let error = self.failed.or_else(|| fault.cloned().map(StoreError::from));
+        let _ = self.call.reply.send(error.map_or(Ok(self.answers), Err));
+    }
+}
+
+/// Decides calls, and answers them. A call whose caller has gone is left out.
+pub(super) fn decide(connection: &Connection, calls: &mut Vec<Acquire>) {
+    let mut works = Vec::new();
+    works.extend(mem::take(calls).into_iter().filter(|call| !call.reply.is_closed()).map(Work::new));
+    if works.is_empty() {
+        return;
+    }
+    let looked =
+        transaction(connection, "BEGIN", || works.iter_mut().try_for_each(|work| work.look(connection)));
+    if let Err(fault) = looked {
+        works.into_iter().for_each(|work| work.send(Some(&fault)));
+        return;
+    }
+    let (mut writers, done): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| !work.writers.is_empty());
+    done.into_iter().for_each(|work| work.send(None));
+    if writers.is_empty() {
+        return;
+    }
+    let written = transaction(connection, "BEGIN IMMEDIATE", || {
+        writers.iter_mut().try_for_each(|work| work.write(connection))
+    });
+    let fault = written.err();
+    writers.into_iter().for_each(|work| work.send(fault.as_ref()));
+}
+
+/// Runs a body in a transaction. An error takes all of it back, unless it is of the commit itself.
+pub(super) fn transaction<R>(
+    connection: &Connection,
+    begin: &str,
+    body: impl FnOnce() -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    connection.execute_batch(begin)?;
+    let done = body().and_then(|done| match connection.execute_batch("COMMIT") {
+        Ok(()) => Ok(done),
+        Err(error) => Err(Fault::of(error, Phase::Commit)),
+    });
+    if done.is_err() && !connection.is_autocommit() {
+        // A failure of this shows in the next transaction.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    done
+}

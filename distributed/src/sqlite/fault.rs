@@ -1,0 +1,73 @@
+//! Errors of SQLite as errors of a store.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use rusqlite::{Error, ErrorCode};
+
+use super::table::Unread;
+use crate::store::error::{StoreError, StoreErrorKind};
+
+/// A part of a transaction, for the effect of an error in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Before the commit: an error takes all back.
+    Body,
+    /// The commit.
+    Commit,
+}
+
+/// An error of a transaction, which fails all calls in it.
+#[derive(Clone)]
+pub(super) struct Fault {
+    kind: StoreErrorKind,
+    error: Arc<dyn StdError + Send + Sync>,
+}
+
+impl Fault {
+    pub(super) fn of(error: Error, phase: Phase) -> Fault {
+        Fault { kind: kind(&error, phase), error: Arc::new(error) }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::of(error, Phase::Body)
+    }
+}
+
+impl From<Unread> for Fault {
+    fn from(unread: Unread) -> Fault {
+        match unread {
+            Unread::Row(error) => Fault { kind: error.kind(), error: Arc::new(error) },
+            Unread::File(error) => error.into(),
+        }
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> StoreError {
+        StoreError::new(fault.kind, fault.error)
+    }
+}
+
+/// Returns the effect of an error. A full disk is certain to have stored nothing: SQLite writes
+/// the log before it counts as committed. A failed write or sync in a commit is not.
+fn kind(error: &Error, phase: Phase) -> StoreErrorKind {
+    use ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(
+            Code::DatabaseBusy
+            | Code::DatabaseLocked
+            | Code::FileLockingProtocolFailed
+            | Code::OutOfMemory
+            | Code::OperationInterrupted
+            | Code::OperationAborted
+            | Code::DiskFull,
+        ) => StoreErrorKind::Refused,
+        Some(Code::SystemIoFailure) if phase == Phase::Body => StoreErrorKind::Refused,
+        Some(Code::SystemIoFailure) => StoreErrorKind::Unknown,
+        // Among them: a corrupt file, no database, a read-only one, no such table.
+        _ => StoreErrorKind::Permanent,
+    }
+}

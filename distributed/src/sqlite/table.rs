@@ -1,0 +1,69 @@
+//! The table of buckets: its settings, its migration, and a row read and written.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, Error, OptionalExtension, params};
+
+use crate::credits::bucket::Bucket;
+use crate::credits::spec::Spec;
+use crate::sql::row::{Row, fill_us, shown};
+use crate::store::error::{StoreError, StoreErrorKind};
+
+/// How long a transaction waits for one of another process.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// A bucket could not be read.
+pub(super) enum Unread {
+    /// The row is no bucket.
+    Row(StoreError),
+    /// SQLite failed.
+    File(Error),
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Unread {
+        Unread::File(error)
+    }
+}
+
+/// Sets a connection up. A restart of the host may lose the last transactions, and the file is
+/// sound afterwards.
+pub(super) fn set_up(connection: &Connection) -> Result<(), Error> {
+    connection.busy_timeout(BUSY)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.execute_batch("PRAGMA synchronous = NORMAL")
+}
+
+/// Returns the wall clock, in microseconds since 1970; 0 before.
+pub(super) fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Reads the bucket of a key.
+pub(super) fn read(connection: &Connection, key: &[u8]) -> Result<Option<Bucket>, Unread> {
+    let mut select =
+        connection.prepare_cached("SELECT credits, last_us, unit FROM tollgate_buckets WHERE id = ?1")?;
+    let row = select
+        .query_row([key], |row| Ok(Row { credits: row.get(0)?, last_us: row.get(1)?, unit: row.get(2)? }));
+    match row.optional() {
+        Ok(row) => row.map(|row| row.bucket(key)).transpose().map_err(Unread::Row),
+        Err(error @ Error::InvalidColumnType(..)) => {
+            let message = format!("the row of key {} is no bucket: {error}", shown(key));
+            Err(Unread::Row(StoreError::new(StoreErrorKind::Permanent, message)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes the bucket of a key.
+pub(super) fn write(connection: &Connection, key: &[u8], spec: &Spec, bucket: &Bucket) -> Result<(), Error> {
+    let Row { credits, last_us, unit } = Row::of(bucket);
+    let mut upsert = connection.prepare_cached(
+        "INSERT INTO tollgate_buckets (id, credits, last_us, unit, full_us) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO UPDATE SET credits = excluded.credits, last_us = excluded.last_us,
+         unit = excluded.unit, full_us = excluded.full_us",
+    )?;
+    upsert.execute(params![key, credits, last_us, unit, last_us + fill_us(spec)])?;
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! Buckets that are refilled at intervals, in a table that other programs use, too.
+
+pub(crate) mod requester;
