@@ -283,6 +283,7 @@ where
             stats.tokens_used += used;
             stats.tokens_returned += returned;
         }
+        stats.without_room = self.inner.without_room.load(Relaxed);
         stats.breaker_open = shared.breaker.is_open();
         stats.breaker_opened = shared.breaker.opened();
         stats
@@ -301,7 +302,7 @@ where
         }
         let slots = self.inner.slots.pin();
         if let Some(slot) = slots.get(key)
-            && plan.is_none_or(|plan| *slot.terms == *plan.0)
+            && slot.is_under(plan)
         {
             return self.inner.decide(slot, n);
         }
@@ -322,14 +323,14 @@ where
         let slots = inner.slots.pin();
         let terms = plan.map_or_else(|| inner.terms(), |plan| plan.0.clone());
         if let Some(slot) = slots.get(key) {
-            if slot.terms == terms || plan.is_none() {
+            if slot.is_under(plan) {
                 return Ok(slot.clone());
             }
             remove(&slots, key, slot);
             inner.abandon(slot);
         }
         let shared = &inner.shared;
-        let slot = Slot::new(self.stored(key).into(), terms, shared.clock.clone(), shared.origin);
+        let slot = Slot::new(self.stored(key).into(), plan, terms, shared.clock.clone(), shared.origin);
         if slots.len() >= inner.max_keys {
             inner.without_room.fetch_add(1, Relaxed);
             return Err(Arc::new(slot));

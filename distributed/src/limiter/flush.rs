@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::counters::Call;
 use super::shared::Shared;
-use super::slot::Slot;
+use super::slot::{Late, Slot};
 use crate::credits::bucket::{Amount, Answer};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
@@ -32,7 +32,13 @@ pub(crate) struct Batch<S> {
 impl<S: Store> Batch<S> {
     /// Begins a call for those of the keys that have something to ask for.
     pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: impl Iterator<Item = Arc<Slot>>) -> Option<Batch<S>> {
-        let begun = |slot: Arc<Slot>| slot.begin().map(|amount| (slot, amount));
+        let begun = |slot: Arc<Slot>| match slot.begin() {
+            Ok(amount) => amount.map(|amount| (slot, amount)),
+            Err(Late) => {
+                shared.note(false, &"the call before is late");
+                None
+            }
+        };
         let slots: Vec<_> = slots.filter_map(begun).collect();
         (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
+use super::plan::Plan;
 use super::waiter::Waiter;
 use crate::credits::bucket::{Amount, Answer};
 use crate::lease::demand::Demand;
@@ -27,6 +28,8 @@ pub(crate) struct Slot {
     /// The key as it is stored.
     pub(crate) key: Box<[u8]>,
     pub(crate) terms: Arc<Terms>,
+    /// Whether the terms are a plan's.
+    pub(crate) is_planned: bool,
     pub(crate) lease: Lease,
     pub(crate) shadow: Shadow,
     /// The time until which the store has too little for any request.
@@ -60,16 +63,30 @@ struct State {
     /// Tokens on their way back to the store.
     back: u64,
     calling: bool,
+    /// Whether the call under way is past its deadline.
+    late: bool,
     demand: Demand,
     /// All tokens that were asked for at the last sweep, and the time since it is that number.
     seen: (u64, u64),
 }
 
 impl State {
+    /// Answers all waiting requests that there is no answer.
+    fn give_up(&mut self) {
+        self.waiting = 0;
+        for waiter in self.waiters.drain(..) {
+            waiter.answer(None);
+        }
+    }
+
     fn has_more(&self) -> bool {
         !self.waiters.is_empty() || self.wanted > 0
     }
 }
+
+/// A call is under way for longer than its deadline.
+#[derive(Debug)]
+pub(crate) struct Late;
 
 /// The state of a slot at a sweep.
 #[derive(Debug, PartialEq)]
@@ -82,7 +99,13 @@ pub(crate) enum Sweep {
 }
 
 impl Slot {
-    pub(crate) fn new(key: Box<[u8]>, terms: Arc<Terms>, clock: Clock, origin: Moment) -> Slot {
+    pub(crate) fn new(
+        key: Box<[u8]>,
+        plan: Option<&Plan>,
+        terms: Arc<Terms>,
+        clock: Clock,
+        origin: Moment,
+    ) -> Slot {
         let lease = Lease::new(&terms, clock, origin);
         let now = lease.now();
         let state = State {
@@ -91,12 +114,14 @@ impl Slot {
             wanted: 0,
             back: 0,
             calling: false,
+            late: false,
             demand: Demand::new(now),
             seen: (0, now),
         };
         Slot {
             key,
             terms,
+            is_planned: plan.is_some(),
             lease,
             shadow: Shadow::new(),
             blocked: AtomicU64::new(0),
@@ -111,6 +136,12 @@ impl Slot {
             fallback: Mutex::new(None),
             state: Mutex::new(state),
         }
+    }
+
+    /// Returns whether the slot is for requests under a plan, or under none.
+    #[inline]
+    pub(crate) fn is_under(&self, plan: Option<&Plan>) -> bool {
+        plan.map_or(!self.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -185,18 +216,27 @@ impl Slot {
     }
 
     /// Begins a call for this key. Returns its amount, if there is anything to ask for.
-    pub(crate) fn begin(&self) -> Option<Amount> {
+    ///
+    /// # Errors
+    ///
+    /// The call before is under way, and late: no request waits for it.
+    pub(crate) fn begin(&self) -> Result<Option<Amount>, Late> {
         let now = self.lease.now();
         let mut state = self.state();
-        if state.calling {
-            return None;
+        match (state.calling, state.late && !state.waiters.is_empty()) {
+            (false, _) => {}
+            (true, false) => return Ok(None),
+            (true, true) => {
+                state.give_up();
+                return Err(Late);
+            }
         }
         let amount = match state.back {
-            0 => self.amount(&mut state, now)?,
-            back => Amount { max: -(back as i64), ..Amount::default() },
+            0 => self.amount(&mut state, now),
+            back => Some(Amount { max: -(back as i64), ..Amount::default() }),
         };
-        state.calling = true;
-        Some(amount)
+        state.calling = amount.is_some();
+        Ok(amount)
     }
 
     fn amount(&self, state: &mut State, now: u64) -> Option<Amount> {
@@ -222,7 +262,7 @@ impl Slot {
     /// Ends a call that was answered. Returns whether there is more to ask for.
     pub(crate) fn end(&self, amount: Amount, answer: Answer, sent: u64, rtt: Duration) -> bool {
         let mut state = self.state();
-        state.calling = false;
+        (state.calling, state.late) = (false, false);
         self.shadow.tell(&self.terms, answer.credits, sent);
         self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
         if amount.max < 0 {
@@ -291,8 +331,8 @@ impl Slot {
     /// Ends a call that failed. `lost` tells that it may have taken effect.
     pub(crate) fn fail(&self, amount: Amount, lost: bool) {
         let mut state = self.state();
-        state.calling = false;
-        (state.wanted, state.waiting) = (0, 0);
+        (state.calling, state.late) = (false, false);
+        state.wanted = 0;
         if !lost {
             self.spent.fetch_add(amount.spent, Relaxed);
         }
@@ -301,18 +341,14 @@ impl Slot {
             state.back = 0;
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
         }
-        for waiter in state.waiters.drain(..) {
-            waiter.answer(None);
-        }
+        state.give_up();
     }
 
     /// Answers all waiting requests that no call came in time, and lets the call go on.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
-        state.waiting = 0;
-        for waiter in state.waiters.drain(..) {
-            waiter.answer(None);
-        }
+        state.late = state.calling;
+        state.give_up();
     }
 
     /// Lets all tokens go back.

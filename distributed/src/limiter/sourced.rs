@@ -27,7 +27,6 @@ pub enum Source {
 ///
 /// It has all methods of the answer inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub struct Sourced<T> {
     answer: T,
     source: Source,

@@ -15,6 +15,8 @@ pub struct DistributedStats {
     pub keys: usize,
     /// Decisions by the local limit in front, all of them refusals.
     pub by_local: u64,
+    /// Requests of keys that found no room among [`max_keys`](crate::DistributedBuilder::max_keys).
+    pub without_room: u64,
     /// Grants from tokens at hand, and refusals as these mature later.
     pub by_lease: u64,
     /// Refusals by the level that the store told last.

@@ -99,17 +99,55 @@ fn per_second(rate: u64, burst: u64) -> Quota {
     Quota::per_second(rate).burst(burst)
 }
 
-#[tokio::test(start_paused = true)]
-async fn scenarios() {
-    let tau = Some(Duration::from_millis(100));
-    for (name, quota, demands, time) in [
-        ("4 x 500/s on 1000/s", per_second(1_000, 1_000), vec![500.0; 4], 20.0),
-        ("4 x 1500/s on 10000/s", per_second(10_000, 10_000), vec![1_500.0; 4], 8.0),
-        ("skew", per_second(1_000, 1_000), vec![1_800.0, 100.0, 60.0, 40.0], 20.0),
-        ("abusive", per_second(10, 10), vec![1_250.0; 4], 10.0),
-        ("16 x 100/s on burst 50", per_second(1_000, 50), vec![100.0; 16], 10.0),
-    ] {
-        println!("{name}: exact {:?}", run(quota, &demands, time, None).await);
-        println!("{name}: leased {:?}", run(quota, &demands, time, tau).await);
+const TAU: Option<Duration> = Some(Duration::from_millis(100));
+
+/// Runs a scenario in both modes. Leases take a fraction `calls` of the calls, and lose the share
+/// `under` of the tokens at most. Neither mode ever grants a token that the ideal bucket has not.
+async fn compare(name: &str, quota: Quota, demands: &[f64], time: f64, calls: f64, under: f64) {
+    let exact = run(quota, demands, time, None).await;
+    let leased = run(quota, demands, time, TAU).await;
+    for (mode, run) in [("exact", &exact), ("leased", &leased)] {
+        println!(
+            "{name}, {mode}: {} decisions, {:.0} calls/s, {} granted, {:.2} over, {:.2} % under",
+            run.decisions,
+            run.calls,
+            run.granted,
+            run.over,
+            run.under * 100.0
+        );
+        assert!(run.over < 1e-6, "{name}, {mode}: {} tokens were minted", run.over);
     }
+    assert!(leased.calls <= exact.calls * calls, "{name}: {} of {} calls", leased.calls, exact.calls);
+    assert!(exact.under < 0.0025 && leased.under < under, "{name}: {} and {}", exact.under, leased.under);
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_processes_that_ask_for_twice_the_rate() {
+    compare("4 x 500/s on 1000/s", per_second(1_000, 1_000), &[500.0; 4], 20.0, 1.0 / 20.0, 0.005).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_processes_below_the_rate() {
+    compare("4 x 1500/s on 10000/s", per_second(10_000, 10_000), &[1_500.0; 4], 8.0, 1.0 / 40.0, 0.005).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_process_has_most_of_the_demand() {
+    compare("skew", per_second(1_000, 1_000), &[1_800.0, 100.0, 60.0, 40.0], 20.0, 1.0 / 10.0, 0.005).await;
+}
+
+/// Nearly all is refused. The level that the store told last refuses it, in both modes.
+#[tokio::test(start_paused = true)]
+async fn an_abusive_fleet() {
+    let quota = per_second(10, 10);
+    for horizon in [None, TAU] {
+        let run = run(quota, &[1_250.0; 4], 10.0, horizon).await;
+        assert!(run.calls < 80.0 && run.over < 1e-6 && run.granted >= 109, "{run:?}");
+    }
+}
+
+/// A burst that is half of a lease's time bounds the debt: more calls, and no token minted.
+#[tokio::test(start_paused = true)]
+async fn sixteen_processes_on_a_small_burst() {
+    compare("16 x 100/s on burst 50", per_second(1_000, 50), &[100.0; 16], 10.0, 0.4, 0.006).await;
 }

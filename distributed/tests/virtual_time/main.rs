@@ -1,4 +1,6 @@
-//! The limiter in virtual time.
+//! The limiter in virtual time: tokio's clock is paused, so that it leaps to the next timer.
 
 mod bounds;
+mod outage;
+mod verbs;
 mod world;

@@ -7,30 +7,35 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::{Clock, Quota};
 use tollgate_distributed::{
-    DistributedBuilder, DistributedLimiter, MemoryStore, Op, Store, StoreError, StoreErrorKind,
+    Amount, DistributedBuilder, DistributedLimiter, MemoryStore, Op, Store, StoreError, StoreErrorKind,
 };
 
 type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
 
 /// The server of all processes, and the time.
 #[derive(Clone)]
-pub struct World {
+pub(crate) struct World {
     central: Arc<Central>,
     begun: Instant,
-    pub calls: Arc<AtomicU64>,
-    pub ops: Arc<AtomicU64>,
-    pub rtt: Duration,
+    pub(crate) calls: Arc<AtomicU64>,
+    pub(crate) ops: Arc<AtomicU64>,
+    pub(crate) rtt: Duration,
     /// Whether calls are refused, and whether they hang.
-    pub down: Arc<AtomicBool>,
-    pub hangs: Arc<AtomicBool>,
+    pub(crate) down: Arc<AtomicBool>,
+    pub(crate) hangs: Arc<AtomicBool>,
+    pub(crate) panics: Arc<AtomicBool>,
+    /// Calls that only look at one bucket.
+    pub(crate) probes: Arc<AtomicU64>,
 }
+
+pub(crate) type Limiter = DistributedLimiter<u64, Network>;
 
 /// A process's way to the store.
 #[derive(Clone)]
-pub struct Network(World);
+pub(crate) struct Network(World);
 
 impl World {
-    pub fn new(rtt: Duration) -> World {
+    pub(crate) fn new(rtt: Duration) -> World {
         let begun = Instant::now();
         let now: Box<dyn Fn() -> u64 + Send + Sync> = Box::new(move || 1 << 50 | micros(begun));
         World {
@@ -41,20 +46,22 @@ impl World {
             rtt,
             down: Arc::default(),
             hangs: Arc::default(),
+            panics: Arc::default(),
+            probes: Arc::default(),
         }
     }
 
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
     /// Returns a clock that stands with tokio's.
-    pub fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         let begun = self.begun;
         Clock::from_fn(move || begun.elapsed())
     }
 
-    pub fn process(&self, quota: Quota) -> DistributedBuilder<u64, Network> {
+    pub(crate) fn process(&self, quota: Quota) -> DistributedBuilder<u64, Network> {
         DistributedLimiter::builder(quota, Network(self.clone())).clock(self.clock())
     }
 }
@@ -65,7 +72,11 @@ fn micros(begun: Instant) -> u64 {
 
 impl Store for Network {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        let World { rtt, down, hangs, calls, ops: keys, .. } = &self.0;
+        let World { rtt, down, hangs, calls, ops: keys, probes, .. } = &self.0;
+        if matches!(ops, [op] if op.amount == Amount::default()) {
+            probes.fetch_add(1, Relaxed);
+        }
+        assert!(!self.0.panics.load(Relaxed), "the store panics");
         sleep(*rtt / 2).await;
         while hangs.load(Relaxed) {
             sleep(Duration::from_millis(1)).await;

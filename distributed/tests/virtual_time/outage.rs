@@ -1,0 +1,198 @@
+//! The limiter while the store does not answer.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tollgate::{Quota, Reason};
+use tollgate_distributed::{OnOutage, Source};
+
+use crate::world::{Limiter, World};
+
+const RTT: Duration = Duration::from_millis(2);
+const DEADLINE: Duration = Duration::from_millis(50);
+const QUOTA: Quota = Quota::per_second(1_000);
+
+fn with_policy(world: &World, policy: OnOutage) -> Limiter {
+    world.process(QUOTA).exact().on_outage(policy).build().unwrap()
+}
+
+/// Asks until the breaker is open. Returns the longest request.
+async fn open(world: &World, limiter: &Limiter) -> Duration {
+    let mut longest = Duration::ZERO;
+    for _ in 0..40 {
+        let before = world.now();
+        let _ = limiter.ask(&1).await;
+        longest = longest.max(world.now() - before);
+        if limiter.stats().breaker_open {
+            return longest;
+        }
+    }
+    panic!("the breaker is closed: {:?}", limiter.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_takes_longer_than_the_deadline() {
+    let world = World::new(RTT);
+    let limiter = with_policy(&world, OnOutage::Deny);
+    limiter.ask(&1).await.unwrap();
+    world.hangs.store(true, Relaxed);
+    let longest = open(&world, &limiter).await;
+    assert!(longest <= DEADLINE + Duration::from_millis(1), "{longest:?}");
+    // From now on no request waits.
+    let before = world.now();
+    for key in 0..1_000 {
+        let denied = limiter.ask(&key).await.unwrap_err();
+        assert_eq!((denied.reason(), denied.source()), (Reason::Unavailable, Source::FailOpen));
+        assert!(denied.retry_after().is_some_and(|wait| wait <= Duration::from_millis(500)));
+    }
+    assert_eq!(world.now(), before);
+    // One at the deadline of the first call, and one for each of the other failures.
+    let waited = limiter.stats().by_policy - 1_000;
+    assert!((5..=6).contains(&waited), "{waited} requests until the breaker opened");
+}
+
+/// Hung calls do not hold up the calls after the store answers again.
+#[tokio::test(start_paused = true)]
+async fn it_heals_within_a_second() {
+    for hangs in [true, false] {
+        let world = World::new(RTT);
+        let limiter = with_policy(&world, OnOutage::Deny);
+        let down = if hangs { &world.hangs } else { &world.down };
+        down.store(true, Relaxed);
+        open(&world, &limiter).await;
+        for _ in 0..100 {
+            sleep(Duration::from_millis(100)).await;
+            assert!(limiter.ask(&1).await.is_err());
+        }
+        let probes = world.probes.load(Relaxed);
+        assert!((20..=60).contains(&probes), "{probes} probes in ten seconds");
+        down.store(false, Relaxed);
+        let healed = world.now();
+        while limiter.ask(&1).await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let took = world.now() - healed;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert_eq!(limiter.stats().breaker_opened, 1);
+    }
+}
+
+/// A share of the quota, and no more than that: the bucket begins with that share of the tokens that
+/// were left.
+#[tokio::test(start_paused = true)]
+async fn a_share_of_the_quota_during_an_outage() {
+    let world = World::new(RTT);
+    let limiter = with_policy(&world, OnOutage::Local { share: 0.25 });
+    limiter.ask_n(&7, 600).await.unwrap();
+    world.down.store(true, Relaxed);
+    open(&world, &limiter).await;
+    let begun = world.now();
+    let (mut granted, mut denied) = (0, 0);
+    while world.now() - begun < Duration::from_secs(4) {
+        match limiter.ask(&7).await {
+            Ok(answer) => {
+                assert_eq!(answer.source(), Source::Fallback);
+                granted += 1;
+            }
+            Err(answer) => {
+                assert_eq!(answer.source(), Source::Fallback);
+                denied += 1;
+            }
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    // 400 tokens were left, and some were earned: a quarter of them, and of the rate.
+    assert!((1_100..=1_115).contains(&granted), "{granted} granted");
+    assert!(denied > 2_000);
+    // When the store is back, they are charged there.
+    world.down.store(false, Relaxed);
+    sleep(Duration::from_secs(1)).await;
+    let _ = limiter.ask(&7).await;
+    sleep(RTT * 2).await;
+    let left = limiter.peek(&7).await.unwrap().remaining();
+    assert!(left < 1_000, "{left} left: the bucket was full without the charge");
+    let stats = limiter.stats();
+    assert_eq!(stats.by_fallback, granted + denied + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_is_granted_and_charged_later() {
+    let world = World::new(RTT);
+    let limiter = with_policy(&world, OnOutage::Allow);
+    world.down.store(true, Relaxed);
+    open(&world, &limiter).await;
+    for _ in 0..700 {
+        assert_eq!(limiter.ask(&7).await.unwrap().source(), Source::FailOpen);
+    }
+    world.down.store(false, Relaxed);
+    // The probe, and a sweep after a second without a request.
+    sleep(Duration::from_secs(2)).await;
+    let left = limiter.peek(&7).await.unwrap().remaining();
+    assert!((300..1_000).contains(&left), "700 were charged, {left} are left");
+    for _ in 0..2 {
+        world.down.store(true, Relaxed);
+        open(&world, &limiter).await;
+        for _ in 0..5_000 {
+            let _ = limiter.ask(&8).await;
+        }
+        world.down.store(false, Relaxed);
+        while limiter.stats().breaker_open {
+            sleep(Duration::from_millis(10)).await;
+        }
+        // A debt of one burst at most: a second to 0.
+        assert!(limiter.ask(&8).await.is_err());
+        sleep(Duration::from_millis(990)).await;
+        assert!(limiter.ask(&8).await.is_err());
+        sleep(Duration::from_millis(20)).await;
+        assert!(limiter.ask(&8).await.is_ok());
+    }
+}
+
+/// An answer after the deadline: the request was decided without it, and its tokens are kept.
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_is_kept() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(10)).exact().on_outage(OnOutage::Deny).build().unwrap();
+    world.hangs.store(true, Relaxed);
+    assert_eq!(limiter.ask_n(&7, 4).await.unwrap_err().reason(), Reason::Unavailable);
+    world.hangs.store(false, Relaxed);
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.calls.load(Relaxed), 1, "the call was not sent again");
+    let granted = limiter.try_acquire_n(&7, 4).unwrap();
+    assert_eq!((granted.source(), granted.remaining()), (Source::Lease, 6));
+    let stats = limiter.stats();
+    assert_eq!((stats.calls_late, stats.calls_answered, stats.tokens_lost), (1, 0, 0));
+}
+
+/// Requests that wait are bounded: one beyond them is decided by the policy.
+#[tokio::test(start_paused = true)]
+async fn waiting_requests_are_bounded() {
+    let world = World::new(RTT);
+    let limiter = world.process(QUOTA).exact().on_outage(OnOutage::Deny).max_waiting(10).build().unwrap();
+    world.hangs.store(true, Relaxed);
+    let mut requests = JoinSet::new();
+    for key in 0..100 {
+        let (limiter, world) = (limiter.clone(), world.clone());
+        requests.spawn(async move {
+            let before = world.now();
+            assert!(limiter.ask(&key).await.is_err());
+            world.now() - before
+        });
+    }
+    let times = requests.join_all().await;
+    assert_eq!(times.iter().filter(|time| time.is_zero()).count(), 90);
+}
+
+/// A store that panics takes no request with it, and no task.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_store_is_a_failed_call() {
+    let world = World::new(RTT);
+    let limiter = with_policy(&world, OnOutage::Deny);
+    world.panics.store(true, Relaxed);
+    let denied = limiter.ask(&7).await.unwrap_err();
+    assert_eq!(denied.reason(), Reason::Unavailable);
+    world.panics.store(false, Relaxed);
+    assert!(limiter.ask(&7).await.is_ok());
+}

@@ -1,0 +1,283 @@
+//! Each verb, over a store that answers.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tollgate::{Quota, Reason};
+use tollgate_distributed::{InvalidOption, OnOutage, Source, all_of, ask_all_of};
+
+use crate::world::{Limiter, World};
+
+const RTT: Duration = Duration::from_millis(2);
+const QUOTA: Quota = Quota::per_second(10).burst(5);
+
+fn world() -> World {
+    World::new(RTT)
+}
+
+fn exact(world: &World, quota: Quota) -> Limiter {
+    world.process(quota).exact().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_share_a_bucket() {
+    let world = world();
+    let (one, two) = (exact(&world, QUOTA), exact(&world, QUOTA));
+    for (turn, limiter) in [&one, &two, &one, &two, &one].into_iter().enumerate() {
+        let granted = limiter.ask(&7).await.unwrap();
+        assert_eq!((granted.source(), granted.remaining()), (Source::Store, 4 - turn as u64));
+    }
+    let denied = two.ask(&7).await.unwrap_err();
+    assert_eq!((denied.reason(), denied.source()), (Reason::Empty, Source::Store));
+    // Other keys have buckets of their own.
+    assert!(two.ask(&8).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_when_the_token_is_there() {
+    let world = world();
+    let limiter = exact(&world, QUOTA);
+    limiter.ask_n(&7, 5).await.unwrap();
+    let denied = limiter.ask(&7).await.unwrap_err();
+    let wait = denied.retry_after().unwrap();
+    assert!(wait > Duration::from_millis(90) && wait <= Duration::from_millis(100), "{wait:?}");
+    sleep(wait - RTT * 2).await;
+    assert!(limiter.ask(&7).await.is_err());
+    sleep(RTT * 2).await;
+    assert!(limiter.ask(&7).await.is_ok());
+}
+
+/// A key without tokens costs a call a second, whatever its demand is.
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_costs_no_calls() {
+    let world = world();
+    let limiter = exact(&world, Quota::per_minute(1));
+    limiter.ask(&7).await.unwrap();
+    let before = world.calls.load(Relaxed);
+    for _ in 0..10_000 {
+        let denied = limiter.ask(&7).await.unwrap_err();
+        assert!(denied.retry_after() <= Some(Duration::from_secs(60)));
+        sleep(Duration::from_micros(1_000)).await;
+    }
+    let calls = world.calls.load(Relaxed) - before;
+    assert!((5..=20).contains(&calls), "{calls} calls in ten seconds");
+    // More tokens than there are, fewer than the burst: refused as well, without a call.
+    let large = exact(&world, QUOTA);
+    large.ask_n(&1, 3).await.unwrap();
+    let before = world.calls.load(Relaxed);
+    assert_eq!(large.ask_n(&1, 4).await.unwrap_err().source(), Source::Shadow);
+    assert_eq!(world.calls.load(Relaxed), before);
+    assert!(large.ask_n(&1, 2).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_wait_succeeds_a_round_trip_later() {
+    let world = world();
+    let limiter = exact(&world, QUOTA);
+    let denied = limiter.try_acquire(&7).unwrap_err();
+    assert_eq!((denied.reason(), denied.source()), (Reason::Empty, Source::Lease));
+    sleep(RTT * 2).await;
+    let granted = limiter.try_acquire(&7).unwrap();
+    assert_eq!((granted.source(), granted.remaining()), (Source::Lease, 4));
+    assert_eq!(limiter.try_acquire_n(&7, 6).unwrap_err().reason(), Reason::TooMany);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_verbs_wait_for_tokens() {
+    let world = world();
+    let limiter = exact(&world, QUOTA);
+    limiter.acquire_n(&7, 5).await.unwrap();
+    let before = world.now();
+    limiter.acquire_n(&7, 3).await.unwrap();
+    let waited = world.now() - before;
+    assert!((290..320).contains(&waited.as_millis()), "{waited:?}");
+    let denied = limiter.acquire_within(&7, Duration::from_millis(50)).await.unwrap_err();
+    assert!(denied.retry_after() > Some(Duration::from_millis(50)));
+    assert!(world.now() - before - waited < RTT * 2, "it is refused at once");
+    assert!(limiter.acquire_within(&7, Duration::from_millis(120)).await.is_ok());
+    assert_eq!(limiter.acquire_n(&7, 6).await.unwrap_err().reason(), Reason::TooMany);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refunds_serve_the_next_request_or_go_back() {
+    let world = world();
+    let (one, two) = (exact(&world, Quota::per_hour(5)), exact(&world, Quota::per_hour(5)));
+    one.ask_n(&7, 5).await.unwrap();
+    one.refund(&7, 3);
+    assert_eq!(one.ask_n(&7, 1).await.unwrap().source(), Source::Lease);
+    assert!(two.ask(&7).await.is_err());
+    // Two are left, which go back after a second without a request.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(two.peek(&7).await.unwrap().remaining(), 2);
+    assert_eq!(one.stats().tokens_returned, 2);
+    assert!(two.ask_n(&7, 2).await.is_ok());
+    assert_eq!(one.stats().keys, 0, "an idle key without tokens is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_or_none() {
+    let world = world();
+    let (user, tenant) = (exact(&world, QUOTA), world.process(QUOTA).name("tenant").exact().build().unwrap());
+    let limits = [user.request(&1, 1), tenant.request(&9, 3)];
+    assert_eq!(ask_all_of(&limits).await.unwrap().unwrap().remaining(), 2);
+    let denied = ask_all_of(&limits).await.unwrap_err();
+    assert_eq!((denied.which(), denied.denied().reason()), (1, Reason::Empty));
+    // The user's token came back, and is at hand.
+    assert_eq!(all_of(&limits[..1]).unwrap().unwrap().source(), Source::Lease);
+    assert_eq!(user.ask_n(&1, 3).await.unwrap().remaining(), 0);
+    assert_eq!(all_of(&[]).unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_and_another_quota() {
+    let world = world();
+    let limiter = exact(&world, QUOTA);
+    let large = limiter.plan(Quota::per_second(10).burst(100)).unwrap();
+    assert_eq!(limiter.ask_as(&1, 60, &large).await.unwrap().remaining(), 40);
+    assert_eq!(limiter.ask(&2).await.unwrap().remaining(), 4);
+    // A key that leaves its plan keeps the tokens that fit.
+    assert_eq!(limiter.try_acquire_n(&1, 41).unwrap_err().reason(), Reason::TooMany);
+    limiter.set_quota(Quota::per_second(1).burst(3)).unwrap();
+    assert_eq!(limiter.ask(&2).await.unwrap().remaining(), 2);
+    assert_eq!(limiter.quota(), Quota::per_second(1).burst(3));
+    let period = Duration::from_nanos(86_399_999_999_999);
+    let uneven = Quota::try_per(999_999_937, period, 1 << 40).unwrap();
+    let error = limiter.set_quota(uneven).unwrap_err().to_string();
+    assert!(error.contains("999999937/86399999999999ns") && error.contains("9007199254740991"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_limit_in_front() {
+    let world = world();
+    let limiter = world.process(QUOTA).exact().local_first(Quota::per_second(1).burst(2)).build().unwrap();
+    assert!(limiter.ask(&7).await.is_ok() && limiter.ask(&7).await.is_ok());
+    let before = world.calls.load(Relaxed);
+    let denied = limiter.ask(&7).await.unwrap_err();
+    assert_eq!(denied.source(), Source::Local);
+    assert_eq!(world.calls.load(Relaxed), before, "the store was not asked");
+    assert_eq!(limiter.stats().by_local, 1);
+}
+
+/// Requests of one process for one key share calls.
+#[tokio::test(start_paused = true)]
+async fn requests_at_once_share_a_call() {
+    let world = world();
+    let limiter = exact(&world, Quota::per_second(1_000));
+    let requests = (0..200).map(|_| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.ask(&7).await.is_ok() })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        assert!(request.await.unwrap());
+    }
+    assert!(world.calls.load(Relaxed) <= 3, "{} calls", world.calls.load(Relaxed));
+    assert_eq!(limiter.peek(&7).await.unwrap().remaining(), 802);
+}
+
+/// Some keys at once share a call as well.
+#[tokio::test(start_paused = true)]
+async fn keys_at_once_share_a_call() {
+    let world = world();
+    let limiter = exact(&world, QUOTA);
+    let requests = (0..256).map(|key| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.ask(&key).await.is_ok() })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        assert!(request.await.unwrap());
+    }
+    assert!(world.calls.load(Relaxed) <= 8, "{} calls", world.calls.load(Relaxed));
+}
+
+/// A request that ends before its answer gives the tokens back.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_request_loses_no_token() {
+    let world = world();
+    let limiter = exact(&world, Quota::per_hour(3));
+    let request = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.ask_n(&7, 3).await }
+    });
+    sleep(RTT / 2).await;
+    request.abort();
+    sleep(RTT).await;
+    assert_eq!(limiter.ask_n(&7, 3).await.unwrap().source(), Source::Lease);
+}
+
+/// Beyond `max_keys` a key is decided by a call of its own, and leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn keys_without_room_are_decided_by_calls() {
+    let world = world();
+    let limiter = world.process(QUOTA).max_keys(4).build().unwrap();
+    for key in 0..100 {
+        assert!(limiter.ask(&key).await.is_ok());
+    }
+    for _ in 0..4 {
+        assert!(limiter.ask(&99).await.is_ok());
+    }
+    assert!(limiter.ask(&99).await.is_err());
+    let stats = limiter.stats();
+    assert!(stats.keys <= 4 && stats.without_room == 101, "{stats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_returns_the_tokens() {
+    let world = world();
+    let quota = Quota::per_second(1_000);
+    let limiter = world.process(quota).build().unwrap();
+    for request in 0..500 {
+        let _ = limiter.ask(&(request % 10)).await;
+        sleep(Duration::from_millis(1)).await;
+    }
+    let held = limiter.stats();
+    let unused = held.tokens_granted - held.tokens_used;
+    assert!(unused > 10, "{held:?}");
+    limiter.shutdown().await;
+    let stats = limiter.stats();
+    let back = stats.tokens_returned - held.tokens_returned;
+    assert!(back * 100 >= unused * 95, "{back} of {unused} came back: {held:?}\n{stats:?}");
+}
+
+/// A drop of the last handle does the same.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_limiter_returns_the_tokens() {
+    let world = world();
+    let limiter = world.process(Quota::per_hour(100)).exact().build().unwrap();
+    limiter.ask_n(&7, 60).await.unwrap();
+    limiter.refund(&7, 50);
+    drop(limiter);
+    sleep(Duration::from_secs(1)).await;
+    let other = exact(&world, Quota::per_hour(100));
+    assert_eq!(other.peek(&7).await.unwrap().remaining(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_out_of_bounds_are_errors() {
+    let world = world();
+    let error = |error: Result<Limiter, InvalidOption>| error.unwrap_err().to_string();
+    assert_eq!(
+        error(world.process(QUOTA).name("a:b").build()),
+        "the name \"a:b\" is not of 1 to 64 bytes without a \":\""
+    );
+    assert_eq!(
+        error(world.process(QUOTA).on_outage(OnOutage::Local { share: 0.0 }).build()),
+        "a share of 0 is not above 0 and at most 1"
+    );
+    assert_eq!(
+        error(world.process(QUOTA).leased(Duration::from_millis(1)).build()),
+        "a horizon of 1ms is not between 10ms and 10s"
+    );
+    assert_eq!(
+        error(world.process(QUOTA).deadline(Duration::ZERO).build()),
+        "a deadline of 0ns is not between 1ms and 10s"
+    );
+}
+
+#[test]
+fn a_limiter_needs_a_runtime() {
+    let quota = QUOTA;
+    let store = tollgate_distributed::MemoryStore::new(|| 0);
+    let built = tollgate_distributed::DistributedLimiter::<u64, _>::builder(quota, store).build();
+    assert!(matches!(built, Err(InvalidOption::NoRuntime)));
+}
