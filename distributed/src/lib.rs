@@ -10,6 +10,7 @@ mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
+mod sync;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod tokens;
 

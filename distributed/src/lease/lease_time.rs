@@ -1,9 +1,10 @@
 //! The time of a lease.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tollgate::{Clock, Moment};
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// A clock that goes on while granted tokens mature, and stands still else.
 ///
@@ -17,8 +18,8 @@ use tollgate::{Clock, Moment};
 pub(crate) struct LeaseTime {
     clock: Clock,
     origin: Moment,
-    offset: AtomicU64,
-    end: AtomicU64,
+    pub(super) offset: AtomicU64,
+    pub(super) end: AtomicU64,
 }
 
 impl LeaseTime {

@@ -2,6 +2,10 @@
 
 pub(crate) mod demand;
 pub(crate) mod lease_time;
+#[cfg(all(test, loom))]
+mod models;
 pub(crate) mod shadow;
 pub(crate) mod terms;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub(crate) mod tokens;

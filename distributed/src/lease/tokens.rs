@@ -69,6 +69,9 @@ impl Lease {
     }
 
     /// Returns the tokens that are held, matured or not.
+    ///
+    /// After a grant that matures later than the one before, it may be too many by the tokens of
+    /// the time between them.
     pub(crate) fn held(&self, terms: &Terms) -> u64 {
         let rest = self.time.rest().as_nanos() as u64;
         self.matured() + terms.tokens_in(rest)

@@ -27,6 +27,10 @@ use crate::store::op::Store;
 /// The longest name, so that every key fits into a store behind it.
 const MAX_NAME: usize = 64;
 
+/// The longest time of a lease. Tokens mature after a debt of that time at most. So the time of a
+/// lease goes back by less than the 4 s that a bucket takes for a stale reading.
+const MAX_HORIZON: Duration = Duration::from_secs(1);
+
 /// The options of a [`DistributedLimiter`].
 ///
 /// By default it takes leases for 100 ms, waits 50 ms for the store, and falls back to all of the
@@ -105,7 +109,7 @@ where
         DistributedBuilder { horizon: Duration::ZERO, ..self }
     }
 
-    /// Takes leases for a time, from 10 ms to 10 s: the default, for 100 ms.
+    /// Takes leases for a time, from 10 ms to 1 s: the default, for 100 ms.
     ///
     /// A process calls the store about once in this time for each busy key. Over the life of the
     /// buckets the fleet is granted at most `burst + rate * t` tokens. Over any other time it may be
@@ -213,9 +217,9 @@ where
             return Err(InvalidOption::Share(share));
         }
         let (ms, ten, hour) = (Duration::from_millis(1), Duration::from_secs(10), Duration::from_secs(3_600));
-        let horizon = if self.horizon.is_zero() { ten } else { self.horizon };
+        let horizon = if self.horizon.is_zero() { MAX_HORIZON } else { self.horizon };
         let times = [
-            ("horizon", horizon, ms * 10, ten),
+            ("horizon", horizon, ms * 10, MAX_HORIZON),
             ("deadline", self.deadline, ms, ten),
             ("first probe", self.probes.0, ms, hour),
             ("last probe", self.probes.1, self.probes.0, hour),

@@ -266,7 +266,7 @@ async fn options_out_of_bounds_are_errors() {
     );
     assert_eq!(
         error(world.process(QUOTA).leased(Duration::from_millis(1)).build()),
-        "a horizon of 1ms is not between 10ms and 10s"
+        "a horizon of 1ms is not between 10ms and 1s"
     );
     assert_eq!(
         error(world.process(QUOTA).deadline(Duration::ZERO).build()),
