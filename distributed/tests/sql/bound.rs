@@ -1,0 +1,93 @@
+//! One key under load from several connections: no token is lost, and none is made.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tollgate::Quota;
+use tollgate_distributed::{Answer, Spec, Store};
+
+use super::world::{ask, exactly};
+
+/// The calls of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) calls: u64,
+    pub(crate) failed: u64,
+    /// The answers that granted.
+    pub(crate) grants: Vec<Answer>,
+}
+
+impl Run {
+    pub(crate) fn add(&mut self, run: Run) {
+        self.calls += run.calls;
+        self.failed += run.failed;
+        self.grants.extend(run.grants);
+    }
+
+    pub(crate) fn granted(&self) -> i64 {
+        self.grants.iter().map(|answer| answer.granted).sum()
+    }
+}
+
+/// The quota of a key under load: a token each 2 ms. It is never full again between two calls, nor
+/// within two seconds after the last one.
+pub(crate) fn contended() -> Spec {
+    Spec::new(Quota::per_second(500).burst(1_000), 0).unwrap()
+}
+
+/// Takes tokens of one key by `tasks` tasks on each store.
+pub(crate) async fn load<S: Store>(
+    stores: &[Arc<S>],
+    tasks: usize,
+    key: &'static [u8],
+    time: Duration,
+) -> Run {
+    let mut set = JoinSet::new();
+    let end = Instant::now() + time;
+    for store in stores.iter().flat_map(|store| std::iter::repeat_n(store, tasks)) {
+        set.spawn(take_until(Arc::clone(store), key, end));
+    }
+    let mut run = Run::default();
+    set.join_all().await.into_iter().for_each(|part| run.add(part));
+    run
+}
+
+async fn take_until<S: Store>(store: Arc<S>, key: &[u8], end: Instant) -> Run {
+    let mut run = Run::default();
+    while Instant::now() < end {
+        let mut ops = [tollgate_distributed::Op::new(key, contended(), exactly(1))];
+        run.calls += 1;
+        match store.acquire(&mut ops).await {
+            Ok(()) if ops[0].answer.granted > 0 => run.grants.push(ops[0].answer),
+            Ok(()) => {}
+            Err(_) => {
+                run.failed += 1;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+    run
+}
+
+/// Returns the tokens that the bucket of a run earned from its first grant to a look, and those
+/// that it still has, in credits.
+async fn earned(store: &impl Store, key: &[u8], run: &Run) -> (i64, i64) {
+    let spec = contended();
+    let first = run.grants.iter().map(|answer| answer.now_us).min().expect("no call was granted");
+    let look = ask(store, key, spec, exactly(0)).await;
+    let earned = ((look.now_us - first) * spec.per_tick()) as i64;
+    (spec.capacity() as i64 + earned, look.credits)
+}
+
+/// The tokens that were granted and those that are left are the burst and those that came since.
+pub(crate) async fn no_token_is_lost_or_made(store: &impl Store, key: &[u8], run: &Run) {
+    let (earned, left) = earned(store, key, run).await;
+    assert_eq!(run.granted() * contended().per_token() as i64 + left, earned, "{} calls", run.calls);
+}
+
+/// Not more tokens were granted than came. Some may have been taken by calls that failed.
+pub(crate) async fn no_token_is_made(store: &impl Store, key: &[u8], run: &Run) {
+    let (earned, left) = earned(store, key, run).await;
+    assert!(run.granted() * contended().per_token() as i64 + left <= earned, "{} calls", run.calls);
+}

@@ -1,0 +1,35 @@
+//! A clock that went back: the time of a row is forged into the future.
+
+use std::time::{Duration, Instant};
+
+use tollgate::Quota;
+use tollgate_distributed::Spec;
+
+use super::world::{World, ask, exactly, now_us};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A step back of a second or less is waited for, and a longer one is taken for the time. Neither
+/// earns a token.
+pub(crate) async fn a_step_back_mints_nothing_and_stalls_a_second(world: &mut impl World) {
+    // A token each 10 ms.
+    let spec = Spec::new(Quota::per_second(100).burst(10), 0).unwrap();
+    for (key, by_us) in [("short", 900_000), ("long", 10_000_000), ("hour", 3_600_000_000)] {
+        let key = key.as_bytes();
+        ask(world.store(), key, spec, exactly(5)).await;
+        let mut rows = world.rows().await;
+        rows.retain(|id, _| id == key);
+        rows.get_mut(key).unwrap().last_us = now_us() as i64 + by_us;
+        world.put(&rows).await;
+        let begin = Instant::now();
+        assert_eq!(ask(world.store(), key, spec, exactly(6)).await.granted, 0, "a token of no time");
+        assert_eq!(ask(world.store(), key, spec, exactly(5)).await.granted, 5, "the tokens that were left");
+        while ask(world.store(), key, spec, exactly(1)).await.granted == 0 {
+            assert!(begin.elapsed() < 2 * SECOND, "a stall at a step of {by_us} us");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let stall = begin.elapsed();
+        let waited = if by_us <= 1_000_000 { stall > Duration::from_millis(850) } else { stall < SECOND / 2 };
+        assert!(stall < SECOND + SECOND / 2 && waited, "a stall of {stall:?} at a step of {by_us} us");
+    }
+}
