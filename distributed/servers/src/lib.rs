@@ -3,8 +3,12 @@
 
 #![cfg(unix)]
 
+mod account;
+mod database;
 mod guard;
+pub mod mariadb;
 pub mod net;
+pub mod postgres;
 pub mod process;
 pub mod program;
 pub mod redis;
