@@ -25,7 +25,7 @@ pub(crate) struct Counters {
 }
 
 /// The end of a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Call {
     Answered,
     Late,
@@ -35,6 +35,17 @@ pub(crate) enum Call {
 }
 
 impl Call {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Call::Answered => "answered",
+            Call::Late => "late",
+            Call::Refused => "refused",
+            Call::Unknown => "unknown",
+            Call::Permanent => "permanent",
+        }
+    }
+
     pub(crate) fn of(kind: StoreErrorKind) -> Call {
         match kind {
             StoreErrorKind::Refused => Call::Refused,

@@ -58,13 +58,13 @@ impl<S: Store> Batch<S> {
         shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
         match outcome {
             Ok(call) => {
-                shared.counters.count_call(call, took);
+                shared.count_call(call, took);
                 let answers = ops.iter().map(|op| op.answer).collect();
                 self.end(answers, sent)
             }
             Err(error) => {
                 shared.note(false, &error);
-                shared.counters.count_call(Call::of(error.kind()), took);
+                shared.count_call(Call::of(error.kind()), took);
                 self.fail(error.kind() == StoreErrorKind::Unknown);
                 Vec::new()
             }

@@ -7,6 +7,7 @@ pub(crate) mod distributed_limiter;
 pub(crate) mod flush;
 pub(crate) mod keeper;
 pub(crate) mod plan;
+mod series;
 pub(crate) mod shared;
 pub(crate) mod slot;
 pub(crate) mod sourced;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
-use super::counters::Counters;
+use super::counters::{Call, Counters};
 use super::slot::Slot;
 use super::sourced::{Source, Sourced};
 use crate::lease::lease_time::nanos;
@@ -66,6 +66,13 @@ impl<S> Shared<S> {
 
     pub(crate) fn rtt(&self) -> Duration {
         Duration::from_nanos(self.rtt.load(Relaxed))
+    }
+
+    pub(crate) fn count_call(&self, call: Call, latency: Duration) {
+        self.counters.count_call(call, latency);
+        #[cfg(feature = "metrics")]
+        metrics::histogram!("tollgate_store_call_seconds", "limiter" => self.name.clone(), "outcome" => call.name())
+            .record(latency.as_secs_f64());
     }
 
     pub(crate) fn note_latency(&self, nanos: u64) {

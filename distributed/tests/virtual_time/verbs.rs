@@ -281,3 +281,29 @@ fn a_limiter_needs_a_runtime() {
     let built = tollgate_distributed::DistributedLimiter::<u64, _>::builder(quota, store).build();
     assert!(matches!(built, Err(InvalidOption::NoRuntime)));
 }
+
+/// Each decision is in one series of decisions, each call in one of calls, and each token in one.
+#[tokio::test(start_paused = true)]
+async fn the_series_add_up() {
+    let world = world();
+    let limiter = world.process(Quota::per_second(100)).build().unwrap();
+    let mut decided = 0;
+    for request in 0..2_000 {
+        let _ = limiter.ask(&(request % 3)).await;
+        decided += 1;
+        if request % 7 == 0 {
+            let _ = limiter.try_acquire(&(request % 5));
+            decided += 1;
+        }
+        sleep(Duration::from_micros(300)).await;
+    }
+    sleep(Duration::from_secs(3)).await;
+    let series = limiter.stats().series();
+    let sum = |name| -> u64 { series.iter().filter(|of| of.0 == name).map(|of| of.2).sum() };
+    assert_eq!(sum("tollgate_shared_decisions_total"), decided);
+    assert_eq!(sum("tollgate_store_calls_total"), world.calls.load(Relaxed));
+    assert_eq!(sum("tollgate_store_keys_total"), world.ops.load(Relaxed));
+    let tokens = |end| series.iter().find(|of| of.1 == Some(("end", end))).unwrap().2;
+    assert_eq!(tokens("granted"), tokens("used") + tokens("returned"), "{series:?}");
+    assert_eq!(sum("tollgate_shared_keys"), 0);
+}

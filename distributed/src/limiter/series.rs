@@ -1,0 +1,69 @@
+//! The counts of a limiter as series of a monitoring system.
+
+use super::stats::DistributedStats;
+
+/// The name of a series, its label with a value, and the count.
+type Series = (&'static str, Option<(&'static str, &'static str)>, u64);
+
+impl DistributedStats {
+    /// Returns all counts as series: name, label with its value, and count.
+    ///
+    /// Names that end in `_total` are counters, and the others gauges. Latencies are not among them.
+    #[must_use]
+    pub fn series(&self) -> Vec<Series> {
+        let by = |name, label, values: &[(&'static str, u64)]| -> Vec<Series> {
+            values.iter().map(|&(value, count)| (name, Some((label, value)), count)).collect()
+        };
+        let decisions = [
+            ("local", self.by_local),
+            ("lease", self.by_lease),
+            ("shadow", self.by_shadow),
+            ("store", self.by_store),
+            ("fallback", self.by_fallback),
+            ("policy", self.by_policy),
+        ];
+        let calls = [
+            ("answered", self.calls_answered),
+            ("late", self.calls_late),
+            ("refused", self.calls_refused),
+            ("unknown", self.calls_unknown),
+            ("permanent", self.calls_permanent),
+        ];
+        let tokens = [
+            ("granted", self.tokens_granted),
+            ("used", self.tokens_used),
+            ("returned", self.tokens_returned),
+            ("lost", self.tokens_lost),
+        ];
+        let alone = [
+            ("tollgate_shared_denied_total", None, self.denied),
+            ("tollgate_shared_without_room_total", None, self.without_room),
+            ("tollgate_store_keys_total", None, self.ops),
+            ("tollgate_store_outages_total", None, self.breaker_opened),
+            ("tollgate_store_down", None, u64::from(self.breaker_open)),
+            ("tollgate_shared_keys", None, self.keys as u64),
+        ];
+        let mut series = by("tollgate_shared_decisions_total", "source", &decisions);
+        series.extend(by("tollgate_store_calls_total", "outcome", &calls));
+        series.extend(by("tollgate_lease_tokens_total", "end", &tokens));
+        series.extend(alone);
+        series
+    }
+
+    /// Publishes all counts through the [`metrics`] facade, with the limiter's name as a label.
+    ///
+    /// A timer may call this every few seconds. The latency of each call is in the histogram
+    /// `tollgate_store_call_seconds` without it.
+    #[cfg(feature = "metrics")]
+    pub fn publish(&self, limiter: &str) {
+        for (name, label, count) in self.series() {
+            let mut labels = vec![metrics::Label::new("limiter", limiter.to_owned())];
+            labels.extend(label.map(|(label, value)| metrics::Label::from_static_parts(label, value)));
+            if name.ends_with("_total") {
+                metrics::counter!(name, labels).absolute(count);
+            } else {
+                metrics::gauge!(name, labels).set(count as f64);
+            }
+        }
+    }
+}
