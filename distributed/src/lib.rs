@@ -5,6 +5,8 @@ mod key;
 mod lease;
 mod limiter;
 mod outage;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "sqlite")]
@@ -34,3 +36,12 @@ pub use store::op::{MAX_KEY, Op, Store};
 pub use sqlite::store::SqliteStore;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use tokens::requester::{TokenRequester, TokenTable};
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub use crate::redis::fuzzing as redis_fuzzing;
+#[cfg(feature = "redis")]
+pub use crate::redis::{
+    builder::RedisStoreBuilder,
+    log::{InvalidLog, LogAnswer, SlidingLog},
+    store::RedisStore,
+};

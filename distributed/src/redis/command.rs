@@ -1,0 +1,133 @@
+//! The bytes of a call, and those of its answer.
+
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
+
+use super::script::Script;
+use crate::credits::bucket::{Amount, Answer};
+use crate::credits::spec::{MAX_CREDITS, Spec};
+use crate::store::op::Op;
+
+/// The bytes of a number that a double counts.
+const NUMBER: usize = 7;
+
+/// The calls and specs of a batch, as `step.lua` reads them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packed {
+    pub(crate) specs: Vec<u8>,
+    pub(crate) calls: Vec<u8>,
+}
+
+/// Packs at most 64 calls.
+pub(crate) fn pack(ops: &[Op<'_>]) -> Packed {
+    let mut packed = Packed::default();
+    let mut known: Vec<&Spec> = Vec::new();
+    for op in ops {
+        let index = known.iter().position(|&spec| *spec == op.spec).unwrap_or_else(|| {
+            pack_spec(&op.spec, &mut packed.specs);
+            known.push(&op.spec);
+            known.len() - 1
+        });
+        // There are no more specs than calls.
+        packed.calls.push(index as u8);
+        let amount = bounded(&op.spec, op.amount);
+        push(&mut packed.calls, amount.min);
+        push(&mut packed.calls, amount.max);
+        push(&mut packed.calls, amount.spent as i64);
+    }
+    packed
+}
+
+fn pack_spec(spec: &Spec, bytes: &mut Vec<u8>) {
+    let credits = [spec.capacity(), spec.per_token(), spec.per_tick(), spec.tick_us()];
+    let bounds = [spec.floor(), spec.debt_credits(), spec.fill_ticks()];
+    for number in credits.into_iter().chain(bounds) {
+        // Each is below 2^53, as the spec promises.
+        push(bytes, number as i64);
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, number: i64) {
+    bytes.extend(number.to_le_bytes().into_iter().take(NUMBER));
+}
+
+/// Returns an amount in numbers that a double counts, which has the same effect on a bucket.
+fn bounded(spec: &Spec, amount: Amount) -> Amount {
+    let counted = MAX_CREDITS as i64 + 1;
+    let deepest = (spec.capacity() + spec.floor()) / spec.per_token() + 1;
+    let back = spec.quota().capacity() + spec.floor() / spec.per_token() + 1;
+    Amount {
+        min: amount.min.clamp(0, counted),
+        max: amount.max.clamp(-(back as i64), counted),
+        spent: amount.spent.min(deepest),
+    }
+}
+
+/// Returns the command of a batch. With `guard`, a bucket that is missing was empty when the server
+/// started.
+pub(crate) fn step_command(script: &Script, prefix: &[u8], ops: &[Op<'_>], guard: bool) -> Cmd {
+    let mut command = script.command(ops.len());
+    for op in ops {
+        command.arg([prefix, op.key].concat());
+    }
+    let packed = pack(ops);
+    command.arg(packed.specs).arg(packed.calls);
+    if guard {
+        command.arg(1);
+    }
+    command
+}
+
+/// Returns the numbers of an answer.
+///
+/// # Errors
+///
+/// The answer is no list of `length` integers.
+pub(crate) fn numbers(reply: &Value, length: usize) -> RedisResult<Vec<i64>> {
+    let Value::Array(values) = reply else {
+        return Err(invalid("no list".to_owned()));
+    };
+    if values.len() != length {
+        return Err(invalid(format!("{} numbers instead of {length}", values.len())));
+    }
+    let number = |value: &Value| match value {
+        Value::Int(number) => Ok(*number),
+        _ => Err(invalid("a value that is no integer".to_owned())),
+    };
+    values.iter().map(number).collect()
+}
+
+/// Fills in the answers of a batch.
+///
+/// # Errors
+///
+/// A number is one that no bucket has. No answer is filled in.
+pub(crate) fn read_steps(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()> {
+    let pairs = numbers.as_chunks::<2>().0;
+    let now_us = numbers.last().and_then(|&now| u64::try_from(now).ok());
+    let now_us = now_us.filter(|now| (1..=MAX_CREDITS).contains(now));
+    let now_us = now_us.ok_or_else(|| invalid("a time out of range".to_owned()))?;
+    let mut answers = Vec::with_capacity(ops.len());
+    for (op, &[granted, credits]) in ops.iter().zip(pairs) {
+        let answer = read_answer(op, Answer { granted, credits, now_us });
+        let bad = || invalid(format!("{granted} granted and {credits} credits left of {:?}", op.amount));
+        answers.push(answer.ok_or_else(bad)?);
+    }
+    for (op, answer) in ops.iter_mut().zip(answers) {
+        op.answer = answer;
+    }
+    Ok(())
+}
+
+fn read_answer(op: &Op<'_>, answer: Answer) -> Option<Answer> {
+    let asked = bounded(&op.spec, op.amount);
+    let levels = -(MAX_CREDITS as i64)..=op.spec.capacity() as i64;
+    let grants = if asked.max < 0 { asked.max..=asked.max } else { 0..=asked.max };
+    // A bucket takes all tokens that are given back, also those that find no place.
+    let granted = if asked.max < 0 { op.amount.max } else { answer.granted };
+    let sound = grants.contains(&answer.granted) && levels.contains(&answer.credits);
+    sound.then_some(Answer { granted, ..answer })
+}
+
+fn invalid(found: String) -> RedisError {
+    (ErrorKind::Parse, "the answer is not that of the script", found).into()
+}

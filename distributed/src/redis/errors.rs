@@ -1,0 +1,95 @@
+//! The effect of an error: of the server, or of the way to it.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::store::error::{StoreError, StoreErrorKind};
+
+/// A call that has no answer.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: RedisError,
+    /// Whether the call may have reached the server.
+    pub(crate) sent: bool,
+}
+
+impl Failure {
+    pub(crate) fn not_sent(error: RedisError) -> Failure {
+        Failure { error, sent: false }
+    }
+
+    pub(crate) fn sent(error: RedisError) -> Failure {
+        Failure { error, sent: true }
+    }
+
+    /// Tells whether keys of one call are on several nodes of a cluster.
+    pub(crate) fn is_cross_slot(&self) -> bool {
+        code(&self.error) == Some("CROSSSLOT")
+    }
+
+    /// Returns the place of the key that holds no bucket, counted from 1.
+    pub(crate) fn bad_key(&self) -> Option<usize> {
+        let detail = (self.error.code() == Some("BADSTATE")).then(|| self.error.detail())??;
+        detail.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Returns the effect of the call.
+    pub(crate) fn kind(&self) -> StoreErrorKind {
+        match code(&self.error) {
+            Some(code) => kind_of_code(code, self.error.detail().unwrap_or_default()),
+            None => match self.error.kind() {
+                ErrorKind::AuthenticationFailed
+                | ErrorKind::InvalidClientConfig
+                | ErrorKind::RESP3NotSupported => StoreErrorKind::Permanent,
+                ErrorKind::ClusterConnectionNotFound => StoreErrorKind::Refused,
+                _ if !self.sent || self.error.is_connection_refusal() => StoreErrorKind::Refused,
+                _ => StoreErrorKind::Unknown,
+            },
+        }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> StoreError {
+        StoreError::new(failure.kind(), failure.error)
+    }
+}
+
+/// Tells whether a new connection may do better: after the loss of this one, after a silence, and
+/// if the server takes no writes.
+pub(crate) fn is_of_connection(error: &RedisError) -> bool {
+    match code(error) {
+        Some(code) => matches!(code, "READONLY" | "MASTERDOWN" | "NOAUTH"),
+        None => error.kind() != ErrorKind::Client,
+    }
+}
+
+/// Tells whether the server lacks the script. The call did not run.
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Returns the code of a server's error. Servers before 7.0 wrap that of a command in a script:
+/// `ERR Error running script (...): @user_script: 1: -READONLY You can't write ...`.
+fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    if code != "ERR" {
+        return Some(code);
+    }
+    let is_code = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    let words = error.detail().unwrap_or_default().split_whitespace();
+    words.filter_map(|word| word.strip_prefix('-')).find(is_code).or(Some(code))
+}
+
+fn kind_of_code(code: &str, detail: &str) -> StoreErrorKind {
+    match code {
+        "ASK" | "BUSY" | "CLUSTERDOWN" | "EXECABORT" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED"
+        | "NOREPLICAS" | "NOSCRIPT" | "OOM" | "READONLY" | "TRYAGAIN" => StoreErrorKind::Refused,
+        "BADSTATE" | "CROSSSLOT" | "DENIED" | "NOAUTH" | "NOPERM" | "NOPROTO" | "WRONGPASS" | "WRONGTYPE" => {
+            StoreErrorKind::Permanent
+        }
+        "ERR" if detail.contains("max number of clients") => StoreErrorKind::Refused,
+        "ERR" if detail.contains("nknown command") || detail.contains("script") => StoreErrorKind::Permanent,
+        // A proxy has errors of its own, some of them for calls that it has passed on.
+        _ => StoreErrorKind::Unknown,
+    }
+}

@@ -1,0 +1,23 @@
+//! The parsers of a server's bytes, for the fuzz targets. No part of the API.
+
+use redis::RedisResult;
+
+use super::command;
+use crate::store::op::Op;
+
+/// Reads the bytes of a server as the answer of a batch.
+///
+/// # Errors
+///
+/// The bytes are not the answer of the script.
+pub fn read_reply(bytes: &[u8], ops: &mut [Op<'_>]) -> RedisResult<()> {
+    let value = redis::parse_redis_value(bytes)?.extract_error()?;
+    command::read_steps(&command::numbers(&value, ops.len() * 2 + 1)?, ops)
+}
+
+/// Returns the bytes of the specs and those of the calls of a batch.
+#[must_use]
+pub fn pack(ops: &[Op<'_>]) -> (Vec<u8>, Vec<u8>) {
+    let packed = command::pack(ops);
+    (packed.specs, packed.calls)
+}

@@ -1,0 +1,16 @@
+//! Redis: one server, or a cluster.
+//!
+//! A script on the server makes the steps of many buckets in one round trip. A bucket is a string of
+//! 21 bytes that expires when it is full.
+
+pub(crate) mod builder;
+mod command;
+mod connection;
+mod errors;
+pub mod fuzzing;
+mod link;
+pub(crate) mod log;
+mod script;
+mod server;
+pub(crate) mod store;
+mod target;

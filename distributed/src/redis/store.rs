@@ -1,0 +1,181 @@
+//! The store on Redis.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use redis::aio::ConnectionLike;
+
+use super::builder::RedisStoreBuilder;
+use super::command::{read_steps, step_command};
+use super::errors::Failure;
+use super::server::{Loaded, Server};
+use crate::credits::bucket::Answer;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::{Op, Store};
+
+/// The keys of a call, at most.
+const BATCH: usize = 64;
+
+/// Buckets in Redis (6.2 or later): in one server, or in a cluster.
+///
+/// All calls of a batch are one command, and each is exact by the server's clock. On a cluster, each
+/// call is a command of its own, and all are sent at once. A bucket expires when it is full, so a
+/// server keeps those in use alone. A server that evicts keys makes buckets full: its
+/// `maxmemory-policy` must be `noeviction` or a `volatile` one.
+///
+/// A clone is the same store. It needs a runtime of tokio.
+///
+/// ```no_run
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::Quota;
+/// use tollgate_distributed::{Amount, Op, RedisStore, Spec, Store};
+///
+/// let store = RedisStore::connect("redis://localhost").await?;
+/// let spec = Spec::new(Quota::per_second(100), 0)?;
+/// let mut calls = [Op::new(b"customer 17", spec, Amount { min: 1, max: 1, spent: 0 })];
+/// store.acquire(&mut calls).await?;
+/// println!("{} token", calls[0].answer.granted);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Failures
+///
+/// A call is sent once: again only if the server answers that it did not run it, for want of the
+/// script or because another node of a cluster has the key. A connection that is lost, that is
+/// silent for the response timeout, or that leads to a server without writes (a replica, after a
+/// failover) is made anew, by one task for all callers. A call whose future is dropped may take
+/// effect.
+///
+/// If a batch fails in part, the calls that were decided have their answers: `now_us` of the others
+/// is 0. Calls of one command are decided together or not at all.
+#[derive(Clone)]
+pub struct RedisStore {
+    server: Arc<Server>,
+    step: Arc<Loaded>,
+    prefix: Arc<[u8]>,
+    guard: bool,
+}
+
+impl RedisStore {
+    /// Connects to a server or a cluster, with the settings of [`RedisStoreBuilder::default`].
+    ///
+    /// The address is `redis://user:password@host:port/database`, of which all but the host has a
+    /// default, or `redis+cluster://host:port,host:port` with some nodes of a cluster. `rediss` is
+    /// with TLS; it needs a feature of the crate `redis`, such as `tokio-rustls-comp`.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStoreBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<RedisStore, StoreError> {
+        RedisStore::builder().connect(url).await
+    }
+
+    /// Returns the default settings.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::default()
+    }
+
+    /// Returns a store on a connection of the caller's, such as one with certificates.
+    ///
+    /// The connection makes itself anew, or never: a `MultiplexedConnection` does not, and a
+    /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
+    /// retries sends a call again after an error that does not tell its effect, so its tokens may be
+    /// taken twice.
+    pub fn with_connection<C>(connection: C) -> RedisStore
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        RedisStore::builder().with_connection(connection)
+    }
+
+    pub(crate) fn new(server: Arc<Server>, prefix: Vec<u8>, guard: bool) -> RedisStore {
+        let step = Arc::new(Loaded::new(include_str!("step.lua")));
+        RedisStore { server, step, prefix: prefix.into(), guard }
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// Sends each group as one command, all at once. Returns the groups that failed.
+    async fn send<'g, 'k>(&self, groups: Vec<&'g mut [Op<'k>]>) -> Vec<Failed<'g, 'k>> {
+        let begin = |group: &'g mut [Op<'k>]| {
+            let command = step_command(&self.step.script, &self.prefix, group, self.guard);
+            let answer = self.server.run(&self.step, command, group.len() * 2 + 1);
+            (group, answer)
+        };
+        let sent: Vec<_> = groups.into_iter().map(begin).collect();
+        let mut failed = Vec::new();
+        for (group, answer) in sent {
+            let answer =
+                answer.await.unwrap_or_else(|ended| Err(Failure::sent(io::Error::other(ended).into())));
+            let read = answer.and_then(|numbers| read_steps(&numbers, group).map_err(Failure::sent));
+            if let Err(failure) = read {
+                failed.push(Failed { group, failure });
+            }
+        }
+        failed
+    }
+}
+
+impl Store for RedisStore {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        for op in &mut *ops {
+            op.answer = Answer::default();
+        }
+        let size = if self.server.is_single() { 1 } else { BATCH };
+        let failed = self.send(ops.chunks_mut(size).collect()).await;
+        let (split, mut failed): (Vec<_>, Vec<_>) =
+            failed.into_iter().partition(|failed| failed.failure.is_cross_slot());
+        if !split.is_empty() {
+            // A cluster behind one address, or on the caller's connection. It ran none of them.
+            self.server.set_single();
+            failed.extend(
+                self.send(split.into_iter().flat_map(|failed| failed.group.chunks_mut(1)).collect()).await,
+            );
+        }
+        let Some(error) = error_of(failed) else {
+            return Ok(());
+        };
+        // The error is one of all calls, and some took effect.
+        let in_part = ops.iter().any(|op| op.answer != Answer::default());
+        Err(if in_part { StoreError::new(StoreErrorKind::Unknown, error) } else { error })
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = String::from_utf8_lossy(&self.prefix);
+        f.debug_struct("RedisStore")
+            .field("prefix", &prefix)
+            .field("guard", &self.guard)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The calls of a command that failed.
+struct Failed<'g, 'k> {
+    group: &'g mut [Op<'k>],
+    failure: Failure,
+}
+
+/// Returns the first error. Its kind is that of all, or unknown if they differ.
+fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
+    let same = failed.windows(2).all(|pair| pair[0].failure.kind() == pair[1].failure.kind());
+    let Failed { group, failure } = failed.into_iter().next()?;
+    let kind = if same { failure.kind() } else { StoreErrorKind::Unknown };
+    let bad = failure.bad_key().and_then(|place| group.get(place.checked_sub(1)?));
+    Some(match bad {
+        Some(op) => {
+            StoreError::new(kind, format!("the key {:?} holds no bucket", op.key.escape_ascii().to_string()))
+        }
+        None => StoreError::new(kind, failure.error),
+    })
+}
