@@ -1,5 +1,6 @@
 //! One limit for a whole fleet: the buckets of `tollgate`, shared through a store.
 
+mod any_store;
 mod credits;
 mod key;
 mod lease;
@@ -16,6 +17,7 @@ mod sync;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod tokens;
 
+pub use any_store::AnyStore;
 pub use credits::bucket::{Amount, Answer, Bucket};
 pub use credits::invalid_spec::InvalidSpec;
 pub use credits::spec::Spec;
@@ -32,10 +34,6 @@ pub use store::error::{StoreError, StoreErrorKind};
 pub use store::memory::MemoryStore;
 pub use store::op::{MAX_KEY, Op, Store};
 
-#[cfg(feature = "sqlite")]
-pub use sqlite::store::SqliteStore;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-pub use tokens::requester::{TokenRequester, TokenTable};
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use crate::redis::fuzzing as redis_fuzzing;
@@ -45,3 +43,7 @@ pub use crate::redis::{
     log::{InvalidLog, LogAnswer, SlidingLog},
     store::RedisStore,
 };
+#[cfg(feature = "sqlite")]
+pub use sqlite::store::SqliteStore;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use tokens::requester::{TokenRequester, TokenTable};

@@ -1,0 +1,68 @@
+//! A store of the engine that a URL names.
+
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::{Op, Store};
+
+/// A store of any engine that is compiled in.
+///
+/// The engines are features of this crate, by the first part of the URL:
+///
+/// | URL | feature |
+/// |---|---|
+/// | `sqlite:PATH`, `sqlite::memory:` | `sqlite` |
+/// | `redis://HOST:PORT` | `redis` |
+#[non_exhaustive]
+pub enum AnyStore {
+    /// Buckets in a file.
+    #[cfg(feature = "sqlite")]
+    Sqlite(crate::sqlite::store::SqliteStore),
+    /// Buckets in Redis.
+    #[cfg(feature = "redis")]
+    Redis(crate::redis::store::RedisStore),
+}
+
+const ENGINES: [&str; 2] = ["redis", "sqlite"];
+
+impl AnyStore {
+    /// Opens the store that a URL names.
+    ///
+    /// A server that does not answer is no error: the store connects at its first call, and again
+    /// whenever the connection was lost.
+    ///
+    /// # Errors
+    ///
+    /// The URL names no engine, one that is not compiled in, or a file that is no database.
+    pub fn open(url: &str) -> Result<AnyStore, StoreError> {
+        let (engine, rest) = url.split_once(':').unwrap_or((url, ""));
+        let permanent = |why: String| Err(StoreError::new(StoreErrorKind::Permanent, why));
+        match engine {
+            #[cfg(feature = "sqlite")]
+            "sqlite" if rest == ":memory:" => {
+                crate::sqlite::store::SqliteStore::in_memory().map(AnyStore::Sqlite)
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" if !rest.is_empty() => {
+                crate::sqlite::store::SqliteStore::open(rest).map(AnyStore::Sqlite)
+            }
+            #[cfg(feature = "redis")]
+            "redis" => crate::redis::store::RedisStore::builder().lazy(url).map(AnyStore::Redis),
+            _ if ENGINES.contains(&engine) && !rest.is_empty() => {
+                permanent(format!("the engine {engine:?} is not compiled in: it is the feature {engine:?}"))
+            }
+            _ => permanent(format!("{url:?} is not sqlite:PATH or redis://HOST:PORT")),
+        }
+    }
+}
+
+impl Store for AnyStore {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite(store) => store.acquire(ops).await,
+            #[cfg(feature = "redis")]
+            AnyStore::Redis(store) => store.acquire(ops).await,
+            #[cfg(not(any(feature = "redis", feature = "sqlite")))]
+            _ => Err(StoreError::new(StoreErrorKind::Permanent, format!("no engine for {} keys", ops.len()))),
+        }
+    }
+}
