@@ -1,4 +1,5 @@
-//! One limit for a whole fleet: the buckets of `tollgate`, shared through a store.
+#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+#![cfg_attr(not(feature = "sqlite"), doc = "One limit for a whole fleet: the buckets of `tollgate`, shared through a store.")]
 
 mod any_store;
 mod credits;
