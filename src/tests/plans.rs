@@ -328,6 +328,8 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
         // Half a turn later the start looks as if it were in the future.
         let ours = earned(late, start.wrapping_add(wrap / 2 + 7), 1 << 62, 640);
         assert!(ours.abs_diff(earned(pair.plan, 1 << 50, 0, 640)) <= 1, "{ours} of 640 ticks");
+        // A whole turn later the start looks as if it were now: a plan may be late then, not early.
+        assert_eq!(earned(late, start.wrapping_add(wrap), wrap, 640), 0);
     }
 }
 

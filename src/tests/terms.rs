@@ -9,6 +9,7 @@ use super::reference::{Asked, Unit};
 use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
 use crate::word::state::Refill;
 use crate::word::terms::Terms;
+use crate::word::tick::TickScale;
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
@@ -130,6 +131,13 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
     prop_assert!(nanos >= (1 << 46) - 1);
     prop_assert!(u128::from(terms.mask) + 1 >= fill * 64 || nanos >= (1 << 62) - 1);
     Ok(())
+}
+
+#[test]
+fn readings_are_counts_unless_a_count_is_a_nanosecond() {
+    for (whole, part, counts) in [(1, 0, false), (1, 1, true), (2, 0, true), (0, 1 << 63, true)] {
+        assert_eq!(TickScale::NANOS.counted(whole, part).is_counted(), counts, "{whole} + {part} / 2^64");
+    }
 }
 
 proptest! {
