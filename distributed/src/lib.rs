@@ -1,5 +1,8 @@
 #![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
-#![cfg_attr(not(feature = "sqlite"), doc = "One limit for a whole fleet: the buckets of `tollgate`, shared through a store.")]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    doc = "One limit for a whole fleet: the buckets of `tollgate`, shared through a store."
+)]
 
 mod any_store;
 mod credits;
@@ -7,6 +10,8 @@ mod key;
 mod lease;
 mod limiter;
 mod outage;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -44,6 +49,10 @@ pub use crate::redis::{
     log::{InvalidLog, LogAnswer, SlidingLog},
     store::RedisStore,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::options::PostgresOptions;
+#[cfg(feature = "postgres")]
+pub use postgres::store::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::store::SqliteStore;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

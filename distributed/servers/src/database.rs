@@ -63,6 +63,11 @@ impl Database {
         }
     }
 
+    /// Returns the lines that the server has written since its start.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
     /// Ends the server if it runs, and starts it on the same port with the same data.
     pub(crate) fn restart<K: Kind>(&mut self) -> io::Result<()> {
         if self.process.is_running() {

@@ -47,6 +47,12 @@ impl MariaDb {
         format!("mysql://test@127.0.0.1:{}/tests", self.0.port)
     }
 
+    /// Returns the lines that the server has written since its start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.0.log()
+    }
+
     /// Returns the process: to freeze, thaw or kill it.
     pub fn process(&mut self) -> &mut Process {
         &mut self.0.process

@@ -30,15 +30,6 @@ struct WrongRow {
 }
 
 impl Row {
-    /// Returns the row of a bucket.
-    pub(crate) fn of(bucket: &Bucket) -> Row {
-        Row {
-            credits: bucket.credits,
-            last_us: i64::try_from(bucket.last_us).unwrap_or(MAX_US).min(MAX_US),
-            unit: bucket.per_token as i64,
-        }
-    }
-
     /// Returns the bucket of the row.
     ///
     /// # Errors

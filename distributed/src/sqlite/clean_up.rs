@@ -3,8 +3,8 @@
 use rusqlite::{Connection, params};
 
 use super::decide::transaction;
-use super::fault::Fault;
 use super::table::now_us;
+use crate::sql::fault::Fault;
 
 /// The rows of a page.
 const PAGE: i64 = 1_000;

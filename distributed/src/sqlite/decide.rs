@@ -8,10 +8,11 @@ use std::mem;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::fault::{Fault, Phase};
+use super::fault::{Phase, fault};
 use super::table::{Unread, now_us, read, write};
 use crate::credits::bucket::{Amount, Answer, Bucket};
 use crate::credits::spec::Spec;
+use crate::sql::fault::Fault;
 use crate::store::error::StoreError;
 use crate::store::op::Op;
 
@@ -129,7 +130,7 @@ pub(super) fn transaction<R>(
     connection.execute_batch(begin)?;
     let done = body().and_then(|done| match connection.execute_batch("COMMIT") {
         Ok(()) => Ok(done),
-        Err(error) => Err(Fault::of(error, Phase::Commit)),
+        Err(error) => Err(fault(error, Phase::Commit)),
     });
     if done.is_err() && !connection.is_autocommit() {
         // A failure of this shows in the next transaction.

@@ -1,12 +1,10 @@
 //! Errors of SQLite as errors of a store.
 
-use std::error::Error as StdError;
-use std::sync::Arc;
-
 use rusqlite::{Error, ErrorCode};
 
 use super::table::Unread;
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::sql::fault::Fault;
+use crate::store::error::StoreErrorKind;
 
 /// A part of a transaction, for the effect of an error in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,37 +15,23 @@ pub(super) enum Phase {
     Commit,
 }
 
-/// An error of a transaction, which fails all calls in it.
-#[derive(Clone)]
-pub(super) struct Fault {
-    kind: StoreErrorKind,
-    error: Arc<dyn StdError + Send + Sync>,
-}
-
-impl Fault {
-    pub(super) fn of(error: Error, phase: Phase) -> Fault {
-        Fault { kind: kind(&error, phase), error: Arc::new(error) }
-    }
+/// Returns the error of a part of a transaction.
+pub(super) fn fault(error: Error, phase: Phase) -> Fault {
+    Fault::new(kind(&error, phase), error)
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
-        Fault::of(error, Phase::Body)
+        fault(error, Phase::Body)
     }
 }
 
 impl From<Unread> for Fault {
     fn from(unread: Unread) -> Fault {
         match unread {
-            Unread::Row(error) => Fault { kind: error.kind(), error: Arc::new(error) },
+            Unread::Row(error) => Fault::new(error.kind(), error),
             Unread::File(error) => error.into(),
         }
-    }
-}
-
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> StoreError {
-        StoreError::new(fault.kind, fault.error)
     }
 }
 

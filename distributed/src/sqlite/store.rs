@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::clean_up::page;
 use super::decide::Acquire;
-use super::fault::Fault;
 use super::table::set_up;
 use super::thread::{Call, run};
+use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use crate::credits::bucket::Bucket;
 use crate::credits::spec::Spec;
-use crate::sql::row::{Row, fill_us, shown};
+use crate::sql::row::{MAX_US, Row, fill_us, shown};
 use crate::store::error::{StoreError, StoreErrorKind};
 
 /// How long a transaction waits for one of another process.
@@ -58,7 +58,9 @@ pub(super) fn read(connection: &Connection, key: &[u8]) -> Result<Option<Bucket>
 
 /// Writes the bucket of a key.
 pub(super) fn write(connection: &Connection, key: &[u8], spec: &Spec, bucket: &Bucket) -> Result<(), Error> {
-    let Row { credits, last_us, unit } = Row::of(bucket);
+    // No clock is there by then.
+    let last_us = i64::try_from(bucket.last_us).unwrap_or(MAX_US).min(MAX_US);
+    let (credits, unit) = (bucket.credits, bucket.per_token as i64);
     let mut upsert = connection.prepare_cached(
         "INSERT INTO tollgate_buckets (id, credits, last_us, unit, full_us) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (id) DO UPDATE SET credits = excluded.credits, last_us = excluded.last_us,

@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::fault::Fault;
 use super::store::SqliteStore;
 use super::table::now_us;
+use crate::sql::fault::Fault;
 use crate::store::error::StoreError;
 use crate::tokens::requester::TokenTable;
 

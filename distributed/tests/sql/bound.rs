@@ -36,6 +36,14 @@ pub(crate) fn contended() -> Spec {
     Spec::new(Quota::per_second(500).burst(1_000), 0).unwrap()
 }
 
+/// Takes half of the burst of a key that is not stored: it is not full again before the load begins.
+pub(crate) async fn begin(store: &impl Store, key: &[u8]) -> Run {
+    let half = contended().quota().capacity() as i64 / 2;
+    let answer = ask(store, key, contended(), exactly(half)).await;
+    assert_eq!(answer.granted, half);
+    Run { calls: 1, failed: 0, grants: vec![answer] }
+}
+
 /// Takes tokens of one key by `tasks` tasks on each store.
 pub(crate) async fn load<S: Store>(
     stores: &[Arc<S>],

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::Quota;
 use tollgate_distributed::{Answer, Spec, SqliteStore};
 
-use crate::sql::bound::{Run, load, no_token_is_lost_or_made};
+use crate::sql::bound::{Run, begin, load, no_token_is_lost_or_made};
 use crate::sql::world::{World, ask, exactly};
 use crate::world::File;
 
@@ -33,8 +33,8 @@ async fn a_file_keeps_its_buckets_when_it_is_opened_anew() {
 #[tokio::test]
 async fn three_processes_on_a_file_hold_the_bound() {
     let file = File::open();
+    let mut run = begin(&file.store, b"hot").await;
     let children: Vec<Child> = (0..3).map(|_| start(&file.path)).collect();
-    let mut run = Run::default();
     for child in children {
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

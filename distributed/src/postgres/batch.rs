@@ -1,0 +1,70 @@
+//! The calls of a batch as the arrays of a statement, and its rows as their answers.
+
+use tokio_postgres::Row as PgRow;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::statement::types;
+use crate::sql::reply::Reply;
+use crate::sql::row::Row;
+use crate::sql::terms::{COLUMNS, Terms};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::Op;
+
+/// The parameters of a statement, in the order of the keys.
+#[derive(Debug)]
+pub(super) struct Batch {
+    keys: Vec<Vec<u8>>,
+    columns: [Vec<i64>; COLUMNS],
+}
+
+/// A row of the statement.
+struct Decided {
+    key: Vec<u8>,
+    reply: Reply,
+}
+
+impl Batch {
+    pub(super) fn of(ops: &[Op<'_>]) -> Batch {
+        let mut batch = Batch { keys: Vec::with_capacity(ops.len()), columns: Default::default() };
+        for op in ops {
+            batch.keys.push(op.key.to_vec());
+            for (column, number) in batch.columns.iter_mut().zip(Terms::of(op).columns()) {
+                column.push(number);
+            }
+        }
+        batch
+    }
+
+    pub(super) fn parameters(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let columns = self.columns.iter().map(|column| column as &(dyn ToSql + Sync));
+        [&self.keys as &(dyn ToSql + Sync)].into_iter().chain(columns).zip(types()).collect()
+    }
+}
+
+/// Fills in the answers of calls. The rows are in any order, one for each call.
+///
+/// # Errors
+///
+/// A permanent error if a row is missing or is no answer.
+pub(super) fn answer(ops: &mut [Op<'_>], rows: &[PgRow]) -> Result<(), StoreError> {
+    let rows = rows.iter().map(decided).collect::<Result<Vec<_>, _>>();
+    let mut rows = rows.map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+    rows.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    for op in ops {
+        let found = rows.binary_search_by(|row| row.key.as_slice().cmp(op.key)).ok();
+        let row = found.and_then(|index| rows.get(index));
+        let missing = || StoreError::new(StoreErrorKind::Permanent, "the reply has no row for a call");
+        op.answer = row.ok_or_else(missing)?.reply.answer(op)?;
+    }
+    Ok(())
+}
+
+fn decided(row: &PgRow) -> Result<Decided, tokio_postgres::Error> {
+    let credits: Option<i64> = row.try_get("credits")?;
+    let stored = match credits {
+        Some(credits) => Some(Row { credits, last_us: row.try_get("last_us")?, unit: row.try_get("unit")? }),
+        None => None,
+    };
+    let reply = Reply { granted: row.try_get("granted")?, row: stored, now_us: row.try_get("now_us")? };
+    Ok(Decided { key: row.try_get("id")?, reply })
+}

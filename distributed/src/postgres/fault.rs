@@ -1,0 +1,63 @@
+//! Errors of PostgreSQL as errors of a store.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+use crate::sql::fault::Fault;
+use crate::store::error::StoreErrorKind;
+
+/// Returns the error of a statement.
+pub(super) fn of_statement(error: Error) -> Fault {
+    let kind = error.code().map_or(StoreErrorKind::Unknown, of_code);
+    told(kind, error)
+}
+
+/// Returns the error of a connection that was not made.
+pub(super) fn of_connect(error: Error) -> Fault {
+    let kind = error.code().map_or(StoreErrorKind::Refused, of_code);
+    // The connection that ended was one without a call.
+    let kind = if kind == StoreErrorKind::Unknown { StoreErrorKind::Refused } else { kind };
+    told(kind, error)
+}
+
+/// Returns an error whose text is that of the server, if the server sent one.
+fn told(kind: StoreErrorKind, error: Error) -> Fault {
+    match error.as_db_error() {
+        Some(told) => Fault::new(kind, told.clone()),
+        None => Fault::new(kind, error),
+    }
+}
+
+/// Tells whether a statement was the victim of a conflict, and may be sent once more.
+pub(super) fn is_conflict(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+}
+
+/// Tells whether a connection is of no further use: it is closed, its server takes no writes any
+/// more, or its statement is gone.
+pub(super) fn ends_session(error: &Error) -> bool {
+    match error.code() {
+        Some(code) => {
+            let known = [
+                &SqlState::READ_ONLY_SQL_TRANSACTION,
+                &SqlState::INVALID_SQL_STATEMENT_NAME,
+                &SqlState::FEATURE_NOT_SUPPORTED,
+                &SqlState::UNDEFINED_TABLE,
+            ];
+            known.contains(&code) || code.code().starts_with("57P")
+        }
+        None => true,
+    }
+}
+
+/// Returns the effect of a statement that the server ended with an error. The server took it back.
+fn of_code(code: &SqlState) -> StoreErrorKind {
+    match code.code().get(..2) {
+        // A connection that failed.
+        Some("08") => StoreErrorKind::Unknown,
+        // A read-only server, a conflict, no resources, a lock, an operator, the file system; and a
+        // statement that a pooler or an operator has removed.
+        Some("25" | "26" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Refused,
+        _ => StoreErrorKind::Permanent,
+    }
+}

@@ -1,0 +1,9 @@
+//! Buckets in PostgreSQL.
+
+mod batch;
+mod fault;
+pub(crate) mod options;
+mod session;
+mod statement;
+pub(crate) mod store;
+mod tokens;

@@ -1,0 +1,116 @@
+//! A connection that is set up.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row, Statement};
+
+use super::batch::Batch;
+use super::fault;
+use super::options::PostgresOptions;
+use super::statement::{ACQUIRE, CLEAN_UP, types};
+use crate::sql::fault::Fault;
+use crate::sql::sessions;
+use crate::store::error::StoreErrorKind;
+
+/// How long an answer may take longer than the server's timeout.
+const MARGIN: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct Session {
+    client: Client,
+    /// The statement of a batch, unless each one is sent with its text.
+    acquire: Option<Statement>,
+    patience: Duration,
+}
+
+/// An error of a statement.
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// Whether the connection is of no further use.
+    pub(super) ends_session: bool,
+}
+
+impl sessions::Session for Session {
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+}
+
+impl Session {
+    /// Sets a connection up.
+    pub(super) async fn set_up(client: Client, options: &PostgresOptions) -> Result<Session, Fault> {
+        let mut acquire = None;
+        if !options.pooler {
+            client.batch_execute(&options.settings()).await.map_err(fault::of_connect)?;
+            acquire = prepare(&client).await?;
+        }
+        Ok(Session { client, acquire, patience: options.statement_timeout.saturating_add(MARGIN) })
+    }
+
+    /// Decides a batch. One that lost a conflict is sent once more.
+    pub(super) async fn decide(&self, batch: &Batch) -> Result<Vec<Row>, Failure> {
+        self.within(async {
+            match self.send(batch).await {
+                Err(error) if fault::is_conflict(&error) => self.send(batch).await,
+                result => result,
+            }
+        })
+        .await
+    }
+
+    /// Deletes the full rows of the page behind a key.
+    pub(super) async fn clean_up(&self, after: &[u8], grace_us: i64) -> Result<Vec<Row>, Failure> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::BYTEA), (&grace_us, Type::INT8)];
+        self.within(self.client.query_typed(CLEAN_UP, &parameters)).await
+    }
+
+    /// Takes a token of a bucket that is refilled at intervals.
+    pub(super) async fn take_token(&self, id: &str) -> Result<Vec<Row>, Failure> {
+        self.within(self.client.query_typed("SELECT request_token($1)", &[(&id, Type::TEXT)])).await
+    }
+
+    /// Runs statements that have no parameters, as one transaction.
+    pub(super) async fn run(&self, statements: &str) -> Result<(), Fault> {
+        self.client.batch_execute(statements).await.map_err(fault::of_statement)
+    }
+
+    async fn send(&self, batch: &Batch) -> Result<Vec<Row>, Error> {
+        let parameters = batch.parameters();
+        match &self.acquire {
+            Some(statement) => {
+                let parameters: Vec<_> = parameters.into_iter().map(|(parameter, _)| parameter).collect();
+                self.client.query(statement, &parameters).await
+            }
+            None => self.client.query_typed(&ACQUIRE, &parameters).await,
+        }
+    }
+
+    /// Waits for an answer, but not for a server that hangs.
+    async fn within(
+        &self,
+        answer: impl Future<Output = Result<Vec<Row>, Error>>,
+    ) -> Result<Vec<Row>, Failure> {
+        match timeout(self.patience, answer).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) => {
+                let ends_session = self.client.is_closed() || fault::ends_session(&error);
+                Err(Failure { fault: fault::of_statement(error), ends_session })
+            }
+            Err(_) => {
+                let message = format!("no answer within {:?}", self.patience);
+                Err(Failure { fault: Fault::new(StoreErrorKind::Unknown, message), ends_session: true })
+            }
+        }
+    }
+}
+
+/// Prepares the statement of a batch. Before the migration there is none.
+async fn prepare(client: &Client) -> Result<Option<Statement>, Fault> {
+    match client.prepare_typed(&ACQUIRE, &types()).await {
+        Ok(statement) => Ok(Some(statement)),
+        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(error) => Err(fault::of_connect(error)),
+    }
+}

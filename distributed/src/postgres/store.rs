@@ -1,0 +1,180 @@
+//! The store of PostgreSQL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Client, Config, NoTls, Row, Socket};
+
+use super::batch::{Batch, answer};
+use super::fault::of_connect;
+use super::options::PostgresOptions;
+use super::session::{Failure, Session};
+use crate::sql::fault::Fault;
+use crate::sql::sessions::{Connect, Sessions};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::{Op, Store};
+
+const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
+const UNLOGGED: &str = include_str!("../../migrations/postgres/unlogged.sql");
+
+/// Two migrations at a time would both create the table. Its creation is on disk when it returns.
+const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
+    SET LOCAL synchronous_commit = on;
+    SELECT pg_advisory_xact_lock(7310314510386716005)";
+
+/// Buckets in a table of PostgreSQL.
+///
+/// A batch of calls is one statement and one round trip. The clock is the server's. A call that
+/// changes nothing takes no lock and writes nothing. The one exception is a call that lost a race for
+/// the last tokens: it holds the lock of the row already, and writes the row as it was.
+///
+/// Connections are made when they are needed, and made anew when they have ended. A caller may give
+/// up at any time: its statement goes on.
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sessions: Sessions<Session>,
+    options: PostgresOptions,
+}
+
+impl PostgresStore {
+    /// Returns a store at an address such as `postgres://user:password@host/database`, with the
+    /// usual options and without TLS. It connects with the first call.
+    ///
+    /// # Errors
+    ///
+    /// A permanent error if the address cannot be read.
+    pub fn connect(url: &str) -> Result<PostgresStore, StoreError> {
+        let config =
+            url.parse::<Config>().map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+        Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))
+    }
+
+    /// Returns a store. It connects with the first call.
+    pub fn connect_with<T>(config: Config, tls: T, options: PostgresOptions) -> PostgresStore
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::TlsConnect: Send,
+        T::Stream: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let (patience, setting) = (options.connect_timeout, options.clone());
+        let connect: Connect<Session> = Arc::new(move || {
+            let (config, tls, options) = (config.clone(), tls.clone(), setting.clone());
+            Box::pin(async move {
+                let made = timeout(patience, make(config, tls, &options)).await;
+                made.unwrap_or_else(|_| {
+                    Err(Fault::new(StoreErrorKind::Refused, "the connection took too long"))
+                })
+            })
+        });
+        PostgresStore::new(Sessions::new(options.connections, connect), options)
+    }
+
+    /// Returns a store on a connection, which it sets up. Another task must poll its
+    /// [`Connection`](tokio_postgres::Connection). A connection that has ended is not made anew: each
+    /// later call fails with a permanent error.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the connection has ended.
+    pub async fn with_client(client: Client) -> Result<PostgresStore, StoreError> {
+        let options = PostgresOptions::default();
+        let session = Session::set_up(client, &options).await?;
+        Ok(PostgresStore::new(Sessions::of(session), options))
+    }
+
+    fn new(sessions: Sessions<Session>, options: PostgresOptions) -> PostgresStore {
+        PostgresStore { shared: Arc::new(Shared { sessions, options }) }
+    }
+
+    /// Creates the table if it is missing. The role must be allowed to create tables.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the server refuses.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        let unlogged = if self.shared.options.unlogged { UNLOGGED } else { "" };
+        self.run(&format!("{BUCKETS}{unlogged}")).await
+    }
+
+    /// Deletes the rows that have been full for a time, and returns their number. No decision
+    /// changes: a key without a row is a full bucket.
+    ///
+    /// A row is full under the quota of the call that wrote it. The time should exceed the longest
+    /// step back of the server's clock. A page of 1,000 rows is a statement of its own, and leaves out the
+    /// rows that other statements have locked.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if a statement fails. Pages before it are cleaned up.
+    pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
+        let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
+        let (mut deleted, mut after) = (0, Vec::new());
+        loop {
+            let from: Vec<u8> = after;
+            let rows = self.ask(async move |session| session.clean_up(&from, grace_us).await).await?;
+            let wrong = |error| StoreError::new(StoreErrorKind::Permanent, error);
+            let Some(row) = rows.first() else { return Ok(deleted) };
+            deleted += u64::try_from(row.try_get::<_, i64>(0).map_err(wrong)?).unwrap_or(0);
+            match row.try_get::<_, Option<Vec<u8>>>(1).map_err(wrong)? {
+                Some(last) => after = last,
+                None => return Ok(deleted),
+            }
+        }
+    }
+
+    /// Runs statements of a migration.
+    pub(super) async fn run(&self, statements: &str) -> Result<(), StoreError> {
+        let session = self.shared.sessions.session().await?;
+        session.run(&format!("{ALONE};\n{statements}")).await?;
+        // Statements are prepared when a connection is made.
+        self.shared.sessions.give_up(&session);
+        Ok(())
+    }
+
+    /// Asks by a task, which outlives its caller: the connection is given up if the server hangs, and
+    /// also if no caller waits that long.
+    pub(super) async fn ask<F>(&self, ask: impl FnOnce(Arc<Session>) -> F) -> Result<Vec<Row>, StoreError>
+    where
+        F: Future<Output = Result<Vec<Row>, Failure>> + Send + 'static,
+    {
+        let session = self.shared.sessions.session().await?;
+        let (shared, asked) = (Arc::clone(&self.shared), ask(Arc::clone(&session)));
+        let answer = tokio::spawn(async move {
+            asked.await.map_err(|failure| {
+                if failure.ends_session {
+                    shared.sessions.give_up(&session);
+                }
+                failure.fault
+            })
+        });
+        match answer.await {
+            Ok(answer) => Ok(answer?),
+            Err(error) => Err(StoreError::new(StoreErrorKind::Unknown, error)),
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        let batch = Batch::of(ops);
+        let rows = self.ask(|session| async move { session.decide(&batch).await }).await?;
+        answer(ops, &rows)
+    }
+}
+
+async fn make<T>(config: Config, tls: T, options: &PostgresOptions) -> Result<Session, Fault>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await.map_err(of_connect)?;
+    // Errors of the connection are also those of its calls.
+    tokio::spawn(connection);
+    Session::set_up(client, options).await
+}

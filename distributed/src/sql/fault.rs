@@ -1,0 +1,25 @@
+//! An error that several callers share.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use crate::store::error::{StoreError, StoreErrorKind};
+
+/// An error of a transaction or of a connection: it fails all calls that were part of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: StoreErrorKind,
+    error: Arc<dyn Error + Send + Sync>,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: StoreErrorKind, error: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+        Fault { kind, error: Arc::from(error.into()) }
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> StoreError {
+        StoreError::new(fault.kind, fault.error)
+    }
+}

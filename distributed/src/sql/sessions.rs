@@ -1,0 +1,111 @@
+//! A few connections that are made when they are needed, and made anew when they have ended.
+//!
+//! A connection is made by a task of its own: a caller that gives up does not end it, and callers
+//! that come meanwhile wait for the same one.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::fault::Fault;
+use crate::store::error::StoreErrorKind;
+
+/// A connection that is set up.
+pub(crate) trait Session: Send + Sync + 'static {
+    fn is_closed(&self) -> bool;
+}
+
+type Made<S> = Result<Arc<S>, Fault>;
+type Making<S> = Pin<Box<dyn Future<Output = Result<S, Fault>> + Send>>;
+
+/// Makes a connection and sets it up.
+pub(crate) type Connect<S> = Arc<dyn Fn() -> Making<S> + Send + Sync>;
+
+enum State<S> {
+    None,
+    Making(watch::Receiver<Option<Made<S>>>),
+    Made(Arc<S>),
+}
+
+struct Slot<S>(Mutex<State<S>>);
+
+impl<S> Slot<S> {
+    fn state(&self) -> MutexGuard<'_, State<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connections of a store.
+pub(crate) struct Sessions<S> {
+    slots: Vec<Arc<Slot<S>>>,
+    next: AtomicUsize,
+    /// Without it, a connection that has ended is not made anew.
+    connect: Option<Connect<S>>,
+}
+
+impl<S: Session> Sessions<S> {
+    pub(crate) fn new(count: usize, connect: Connect<S>) -> Sessions<S> {
+        let slots = (0..count.max(1)).map(|_| Arc::new(Slot(Mutex::new(State::None)))).collect();
+        Sessions { slots, next: AtomicUsize::new(0), connect: Some(connect) }
+    }
+
+    /// Returns the one connection that a caller made.
+    pub(crate) fn of(session: S) -> Sessions<S> {
+        let slot = Slot(Mutex::new(State::Made(Arc::new(session))));
+        Sessions { slots: vec![Arc::new(slot)], next: AtomicUsize::new(0), connect: None }
+    }
+
+    /// Returns a connection; they take turns. Waits while it is made.
+    pub(crate) async fn session(&self) -> Result<Arc<S>, Fault> {
+        // The number is below the count.
+        let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
+        let mut made = {
+            let mut state = slot.state();
+            match &*state {
+                State::Made(session) if !session.is_closed() => return Ok(Arc::clone(session)),
+                State::Making(made) => made.clone(),
+                State::Made(_) | State::None => {
+                    let Some(connect) = &self.connect else { return Err(ended("the connection")) };
+                    let made = make(Arc::clone(slot), connect());
+                    *state = State::Making(made.clone());
+                    made
+                }
+            }
+        };
+        match made.wait_for(Option::is_some).await {
+            Ok(made) => made.clone().unwrap_or_else(|| Err(ended("the runtime"))),
+            Err(_) => Err(ended("the runtime")),
+        }
+    }
+
+    /// Gives a connection up: the next caller makes a new one.
+    pub(crate) fn give_up(&self, session: &Arc<S>) {
+        if self.connect.is_none() {
+            return;
+        }
+        for slot in &self.slots {
+            let mut state = slot.state();
+            if matches!(&*state, State::Made(made) if Arc::ptr_eq(made, session)) {
+                *state = State::None;
+            }
+        }
+    }
+}
+
+/// Starts a task that makes a connection for a slot.
+fn make<S: Session>(slot: Arc<Slot<S>>, making: Making<S>) -> watch::Receiver<Option<Made<S>>> {
+    let (sender, made) = watch::channel(None);
+    tokio::spawn(async move {
+        let session = making.await.map(Arc::new);
+        *slot.state() = session.as_ref().map_or(State::None, |session| State::Made(Arc::clone(session)));
+        sender.send_replace(Some(session));
+    });
+    made
+}
+
+fn ended(what: &str) -> Fault {
+    Fault::new(StoreErrorKind::Permanent, format!("{what} of the store has ended"))
+}

@@ -1,0 +1,75 @@
+//! A call as numbers for SQL.
+//!
+//! Each is a `BIGINT`, and so is each sum of two of them. A server computes the step of
+//! [`Bucket::step`](crate::Bucket::step) from them.
+
+use super::row::fill_us;
+use crate::credits::spec::Spec;
+use crate::store::op::Op;
+
+/// The numbers of a call. All but `least` and `most` are in credits, ticks or microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The level of a full bucket.
+    pub(crate) capacity: i64,
+    /// The level that no charge goes below, without its sign.
+    pub(crate) floor: i64,
+    /// The debt that leases may take. Above 0, a lease is half of the tokens.
+    pub(crate) debt: i64,
+    /// The microseconds of a tick.
+    pub(crate) tick: i64,
+    /// The credits that a tick earns.
+    pub(crate) per_tick: i64,
+    /// The credits of a token.
+    pub(crate) unit: i64,
+    /// The ticks in which the bucket fills from its floor.
+    pub(crate) fill: i64,
+    /// These ticks in microseconds.
+    pub(crate) fill_us: i64,
+    /// The credits that were spent elsewhere.
+    pub(crate) spent: i64,
+    /// The credits that are given back.
+    pub(crate) back: i64,
+    /// The fewest tokens of use.
+    pub(crate) least: i64,
+    /// The most tokens; below zero, tokens that are given back.
+    pub(crate) most: i64,
+}
+
+impl Terms {
+    /// Returns the numbers of a call.
+    ///
+    /// The bounds of a spec keep them small: capacity and floor are below 2^53 together. More than
+    /// that is neither spent nor given back.
+    pub(crate) fn of(op: &Op<'_>) -> Terms {
+        let spec: &Spec = &op.spec;
+        let (capacity, floor, unit) = (spec.capacity() as i64, spec.floor() as i64, spec.per_token() as i64);
+        let all = (capacity + floor) / unit + 1;
+        let spent = i64::try_from(op.amount.spent).map_or(all, |spent| spent.min(all));
+        let back = op.amount.max.saturating_neg().clamp(0, capacity / unit + floor / unit + 1);
+        Terms {
+            capacity,
+            floor,
+            debt: spec.debt_credits() as i64,
+            tick: spec.tick_us() as i64,
+            per_tick: spec.per_tick() as i64,
+            unit,
+            fill: spec.fill_ticks() as i64,
+            fill_us: fill_us(spec),
+            spent: spent * unit,
+            back: back * unit,
+            least: op.amount.min,
+            most: op.amount.max,
+        }
+    }
+
+    /// Returns the numbers in the order of the columns of the statements.
+    pub(crate) fn columns(&self) -> [i64; COLUMNS] {
+        let Terms { capacity, floor, debt, tick, per_tick, unit, fill, fill_us, spent, back, least, most } =
+            *self;
+        [capacity, floor, debt, tick, per_tick, unit, fill, fill_us, spent, back, least, most]
+    }
+}
+
+/// The numbers of a call.
+pub(crate) const COLUMNS: usize = 12;
