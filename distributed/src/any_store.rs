@@ -10,18 +10,22 @@ use crate::store::op::{Op, Store};
 /// | URL | feature |
 /// |---|---|
 /// | `sqlite:PATH`, `sqlite::memory:` | `sqlite` |
-/// | `redis://HOST:PORT` | `redis` |
+/// | `redis://HOST:PORT`, `rediss://` | `redis` |
+/// | `postgres://USER@HOST/DATABASE` | `postgres` |
 #[non_exhaustive]
 pub enum AnyStore {
     /// Buckets in a file.
     #[cfg(feature = "sqlite")]
     Sqlite(crate::sqlite::store::SqliteStore),
+    /// Buckets in PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres(crate::postgres::store::PostgresStore),
     /// Buckets in Redis.
     #[cfg(feature = "redis")]
     Redis(crate::redis::store::RedisStore),
 }
 
-const ENGINES: [&str; 2] = ["redis", "sqlite"];
+const ENGINES: [&str; 3] = ["postgres", "redis", "sqlite"];
 
 impl AnyStore {
     /// Opens the store that a URL names.
@@ -46,10 +50,28 @@ impl AnyStore {
             }
             #[cfg(feature = "redis")]
             "redis" => crate::redis::store::RedisStore::builder().lazy(url).map(AnyStore::Redis),
+            #[cfg(feature = "postgres")]
+            "postgres" => crate::postgres::store::PostgresStore::connect(url).map(AnyStore::Postgres),
             _ if ENGINES.contains(&engine) && !rest.is_empty() => {
                 permanent(format!("the engine {engine:?} is not compiled in: it is the feature {engine:?}"))
             }
-            _ => permanent(format!("{url:?} is not sqlite:PATH or redis://HOST:PORT")),
+            _ => permanent(format!("{engine:?} is not sqlite:PATH, redis://.. or postgres://..")),
+        }
+    }
+
+    /// Creates the tables of the buckets, if the engine has tables and they are missing.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer, or the user may not create tables.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres(store) => store.migrate().await,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite(store) => store.migrate().await,
+            #[allow(unreachable_patterns, reason = "the engines are features")]
+            _ => Ok(()),
         }
     }
 }
@@ -61,7 +83,9 @@ impl Store for AnyStore {
             AnyStore::Sqlite(store) => store.acquire(ops).await,
             #[cfg(feature = "redis")]
             AnyStore::Redis(store) => store.acquire(ops).await,
-            #[cfg(not(any(feature = "redis", feature = "sqlite")))]
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres(store) => store.acquire(ops).await,
+            #[cfg(not(any(feature = "postgres", feature = "redis", feature = "sqlite")))]
             _ => Err(StoreError::new(StoreErrorKind::Permanent, format!("no engine for {} keys", ops.len()))),
         }
     }

@@ -1,0 +1,69 @@
+//! A server of each engine.
+
+use std::cell::Cell;
+use std::io;
+
+use tempfile::TempDir;
+#[cfg(feature = "postgres")]
+use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
+#[cfg(feature = "redis")]
+use tollgate_test_servers::redis::{Redis, redis_is_installed};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Engine {
+    Sqlite,
+    #[cfg(feature = "redis")]
+    Redis,
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+pub(crate) enum Server {
+    Sqlite(TempDir, Cell<u32>),
+    #[cfg(feature = "redis")]
+    Redis(Redis),
+    #[cfg(feature = "postgres")]
+    Postgres(Postgres),
+}
+
+impl Engine {
+    /// Starts a server; `None` if its program is not installed.
+    pub(crate) fn start(self) -> io::Result<Option<Server>> {
+        Ok(match self {
+            Engine::Sqlite => Some(Server::Sqlite(TempDir::with_prefix("tollgate-fleet-")?, Cell::new(0))),
+            #[cfg(feature = "redis")]
+            Engine::Redis if redis_is_installed() => Some(Server::Redis(Redis::start(&[])?)),
+            #[cfg(feature = "postgres")]
+            Engine::Postgres if postgres_is_installed() => Some(Server::Postgres(Postgres::start(&[])?)),
+            #[allow(unreachable_patterns, reason = "the engines are features")]
+            _ => None,
+        })
+    }
+}
+
+impl Server {
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Server::Sqlite(folder, turn) => {
+                format!("sqlite:{}/{}.db", folder.path().display(), turn.get())
+            }
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => server.url(),
+            #[cfg(feature = "postgres")]
+            Server::Postgres(server) => server.url(),
+        }
+    }
+
+    /// Returns the URL, after all buckets were removed.
+    pub(crate) fn fresh_url(&self) -> io::Result<String> {
+        match self {
+            Server::Sqlite(_, turn) => turn.set(turn.get() + 1),
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => drop(server.command(&["FLUSHALL"])?),
+            // A bucket of these tests is full again after a second.
+            #[cfg(feature = "postgres")]
+            Server::Postgres(_) => std::thread::sleep(std::time::Duration::from_millis(1_200)),
+        }
+        Ok(self.url())
+    }
+}

@@ -1,0 +1,150 @@
+//! A fleet of processes on one store of each engine, and its grants beside those of one ideal
+//! bucket.
+//!
+//! ```text
+//! FLEET_SECONDS=10 cargo test --release -p tollgate-distributed --all-features --test fleet -- --nocapture
+//! ```
+//!
+//! The processes are this program again: the test `child` is one, if it is told to.
+
+mod child;
+mod engines;
+mod ideal;
+
+use std::error::Error;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use engines::Engine;
+use ideal::Figures;
+use tollgate::Quota;
+
+type Failure = Box<dyn Error>;
+
+const PROCESSES: usize = 4;
+/// Requests a second of one process: twice the rate in all.
+const DEMAND: f64 = 500.0;
+const QUOTA: Quota = Quota::per_second(1_000);
+
+/// The length of a run, in seconds.
+fn seconds() -> f64 {
+    std::env::var("FLEET_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5)
+}
+
+/// Whether the runs are long enough for shares of what an ideal bucket grants, which take a machine
+/// that has time for all processes.
+fn is_whole() -> bool {
+    seconds() >= 8.0
+}
+
+/// Starts a process, perhaps with a clock that is wrong by some hours.
+fn spawn(url: &str, mode: &str, hours: Option<i32>) -> std::io::Result<Child> {
+    let program = std::env::current_exe()?;
+    let mut command = match hours {
+        None => Command::new(program),
+        Some(hours) => {
+            let mut command = Command::new("faketime");
+            command.arg("-f").arg(format!("{hours:+}h")).arg(program);
+            command
+        }
+    };
+    command.args(["--exact", "child", "--nocapture"]);
+    command.env("FLEET_URL", url).env("FLEET_MODE", mode).env("FLEET_RUNS", seconds().to_string());
+    command.stdout(Stdio::piped()).spawn()
+}
+
+/// Runs the processes, kills some of them in the middle, and puts all grants into one bucket.
+fn run(url: &str, mode: &str, kill: usize, skewed: bool) -> Result<Figures, Failure> {
+    child::migrate(url)?;
+    let hours = |index: usize| skewed.then_some(if index.is_multiple_of(2) { 1 } else { -1 });
+    let mut children =
+        (0..PROCESSES).map(|index| spawn(url, mode, hours(index))).collect::<Result<Vec<_>, _>>()?;
+    if kill > 0 {
+        std::thread::sleep(Duration::from_secs_f64(seconds() / 2.0));
+        children.iter_mut().take(kill).try_for_each(Child::kill)?;
+    }
+    let mut outputs = Vec::new();
+    for child in &mut children {
+        let mut text = String::new();
+        child.stdout.take().ok_or("no output")?.read_to_string(&mut text)?;
+        child.wait()?;
+        outputs.push(text);
+    }
+    Figures::of(&outputs, QUOTA, DEMAND * PROCESSES as f64 * seconds())
+}
+
+/// The bounds hold in both modes, and leases save nearly all calls.
+fn compare(engine: Engine) -> Result<(), Failure> {
+    let Some(server) = engine.start()? else { return Ok(()) };
+    let exact = run(&server.url(), "exact", 0, false)?;
+    let leased = run(&server.fresh_url()?, "leased", 0, false)?;
+    for (mode, figures) in [("exact", &exact), ("leased", &leased)] {
+        println!("{engine:?}, {mode}: {figures}");
+        assert_eq!(figures.without_store, 0, "the store answered");
+        // The time of a grant is that at which its process had the answer.
+        assert!(figures.over < 1.0 + figures.jitter, "{engine:?}, {mode}: {figures}");
+    }
+    let ratio = exact.decisions / leased.calls;
+    assert!(ratio >= 10.0, "{engine:?}: one call in {ratio} decisions");
+    if is_whole() {
+        assert!(ratio >= 40.0, "{engine:?}: one call in {ratio} decisions");
+        assert!(leased.under < 0.005 && exact.under < 0.005, "{engine:?}: {exact}, {leased}");
+    }
+    Ok(())
+}
+
+#[test]
+fn sqlite() -> Result<(), Failure> {
+    compare(Engine::Sqlite)
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn redis() -> Result<(), Failure> {
+    compare(Engine::Redis)
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres() -> Result<(), Failure> {
+    compare(Engine::Postgres)
+}
+
+/// Processes that are killed lose the tokens of their leases, and no others.
+#[test]
+fn a_killed_process_loses_its_lease() -> Result<(), Failure> {
+    let Some(server) = Engine::Sqlite.start()? else { return Ok(()) };
+    let figures = run(&server.url(), "leased", 1, false)?;
+    println!("one of four is killed: {figures}");
+    assert!(figures.over < 1.0 + figures.jitter, "{figures}");
+    // Its grants are not printed: three processes of a rate that they exceed.
+    assert!(figures.decisions > 0.0 && figures.without_store == 0);
+    Ok(())
+}
+
+/// Processes whose clocks are wrong by an hour share a bucket as others do.
+#[cfg(feature = "redis")]
+#[test]
+fn wrong_clocks_change_nothing() -> Result<(), Failure> {
+    if !tollgate_test_servers::program::is_installed("faketime", "faketime", &[]) {
+        return Ok(());
+    }
+    let Some(server) = Engine::Redis.start()? else { return Ok(()) };
+    for mode in ["exact", "leased"] {
+        let figures = run(&server.fresh_url()?, mode, 0, true)?;
+        println!("clocks wrong by an hour, {mode}: {figures}");
+        assert!(figures.over < 1.0 + figures.jitter && figures.without_store == 0, "{figures}");
+        assert!(!is_whole() || figures.under < 0.005, "{figures}");
+    }
+    Ok(())
+}
+
+/// One process of a fleet, if the environment says so.
+#[test]
+fn child() -> Result<(), Failure> {
+    match (std::env::var("FLEET_URL"), std::env::var("FLEET_MODE"), std::env::var("FLEET_RUNS")) {
+        (Ok(url), Ok(mode), Ok(runs)) => child::run(&url, &mode, runs.parse()?),
+        _ => Ok(()),
+    }
+}
