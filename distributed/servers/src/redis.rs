@@ -245,7 +245,7 @@ impl Cluster {
         let slot = slot.to_string();
         to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source])?;
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target])?;
-        while let Reply::List(keys) = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])? {
+        while let Reply::List(keys) = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"])? {
             if keys.is_empty() {
                 break;
             }

@@ -173,9 +173,7 @@ fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
     let kind = if same { failure.kind() } else { StoreErrorKind::Unknown };
     let bad = failure.bad_key().and_then(|place| group.get(place.checked_sub(1)?));
     Some(match bad {
-        Some(op) => {
-            StoreError::new(kind, format!("the key {:?} holds no bucket", op.key.escape_ascii().to_string()))
-        }
+        Some(op) => StoreError::new(kind, format!("the key \"{}\" holds no bucket", op.key.escape_ascii())),
         None => StoreError::new(kind, failure.error),
     })
 }

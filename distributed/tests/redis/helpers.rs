@@ -1,11 +1,13 @@
 //! Servers, and short forms of calls.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Commands;
 use tollgate::Quota;
 use tollgate_distributed::{Amount, Answer, Bucket, Op, RedisStore, Spec, Store, StoreError};
 use tollgate_test_servers::redis::{Redis, redis_is_installed};
+
+use crate::bound::{Run, contended};
 
 /// One token, or none.
 pub(crate) const ONE: Amount = Amount { min: 1, max: 1, spent: 0 };
@@ -25,7 +27,7 @@ pub(crate) fn per_second(rate: u64, burst: u64) -> Spec {
     Spec::new(Quota::per_second(rate).burst(burst), 0).unwrap()
 }
 
-/// A bucket of which each token is counted: it earns one each day.
+/// A bucket whose tokens are counted: it earns one each day.
 pub(crate) fn counted(burst: u64) -> Spec {
     Spec::new(Quota::per_day(1).burst(burst), 0).unwrap()
 }
@@ -40,20 +42,23 @@ pub(crate) async fn ask(
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }
 
-/// Returns the whole tokens of a bucket. One of `counted` earns none meanwhile.
-pub(crate) async fn tokens(store: &RedisStore, key: &str, spec: Spec) -> u64 {
-    spec.tokens(ask(store, key, spec, LOOK).await.unwrap().credits)
+/// Returns the tokens that were taken of a full bucket that earns none meanwhile.
+pub(crate) async fn taken(store: &RedisStore, key: &str, spec: Spec) -> u64 {
+    let level = ask(store, key, spec, LOOK).await.unwrap().credits;
+    // The credits of some seconds are a part of a token.
+    ((spec.capacity() as i64 - level) as u64).div_ceil(spec.per_token())
 }
 
-/// Calls until a call succeeds, for at most some seconds.
-pub(crate) async fn heal(store: &RedisStore, key: &str, spec: Spec) -> Answer {
-    let until = std::time::Instant::now() + Duration::from_secs(10);
+/// Takes tokens, one at a time, until a call succeeds. Returns the calls that failed, and the time.
+pub(crate) async fn heal(store: &RedisStore, key: &str, spec: Spec) -> (Vec<StoreError>, Duration) {
+    let (begin, mut failed) = (Instant::now(), Vec::new());
     loop {
         match ask(store, key, spec, ONE).await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+            Ok(_) => return (failed, begin.elapsed()),
+            Err(error) if begin.elapsed() > Duration::from_secs(10) => panic!("{error}"),
+            Err(error) => failed.push(error),
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
@@ -71,13 +76,14 @@ pub(crate) fn forge(server: &Redis, key: &str, bucket: &Bucket) {
     connection(server).set::<_, _, ()>(format!("tollgate:{key}"), bytes_of(bucket)).unwrap();
 }
 
-/// Returns the server's time, in microseconds.
-pub(crate) async fn now(store: &RedisStore) -> u64 {
-    ask(store, "a key that is never taken from", counted(1), LOOK).await.unwrap().now_us
+/// Takes half of the bucket of a load, so that it is never full again.
+pub(crate) async fn take_half(store: &RedisStore, key: &str) -> Run {
+    let half = contended().quota().capacity() as i64 / 2;
+    let answer = ask(store, key, contended(), Amount { min: half, max: half, spent: 0 }).await;
+    Run { calls: 1, failed: 0, grants: vec![answer.unwrap()] }
 }
 
-/// The seconds that a test of the whole takes; `TOLLGATE_SECONDS` makes it a longer one.
-pub(crate) fn duration(seconds: u64) -> Duration {
-    let given = std::env::var("TOLLGATE_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(given.unwrap_or(seconds))
+/// The seconds of a load. `TOLLGATE_SECONDS` makes it a longer one.
+pub(crate) fn load_time(seconds: u64) -> Duration {
+    Duration::from_secs(crate::world::setting("TOLLGATE_SECONDS", seconds))
 }

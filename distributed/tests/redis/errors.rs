@@ -1,0 +1,161 @@
+//! Servers that refuse: each error's effect, and its text.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tollgate_distributed::{Bucket, Op, RedisStore, Store, StoreErrorKind};
+use tollgate_test_servers::redis::Redis;
+
+use crate::helpers::{ONE, ask, bytes_of, connection, counted, heal, server, taken};
+
+async fn kind_of(store: &RedisStore) -> StoreErrorKind {
+    ask(store, "key", counted(100), ONE).await.unwrap_err().kind()
+}
+
+#[tokio::test]
+async fn a_key_that_holds_no_bucket_is_named_and_no_call_of_its_batch_takes_a_token() {
+    let Some(server) = server() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let mut raw = connection(&server);
+    let sound = Bucket { credits: 0, last_us: 1, per_token: 1 };
+    let forged = [
+        Bucket { per_token: 0, ..sound },
+        Bucket { per_token: 1 << 53, ..sound },
+        Bucket { credits: 1 << 53, ..sound },
+        Bucket { credits: -(1 << 53), ..sound },
+        Bucket { last_us: 1 << 53, ..sound },
+    ];
+    let mut states: Vec<Vec<u8>> = forged.iter().map(bytes_of).collect();
+    states.extend([b"".to_vec(), b"text".to_vec(), [bytes_of(&sound), vec![0]].concat()]);
+    for state in states {
+        redis::cmd("SET").arg("tollgate:bad").arg(&state).exec(&mut raw).unwrap();
+        let mut ops = [Op::new(b"good", counted(100), ONE), Op::new(b"bad", counted(100), ONE)];
+        let error = store.acquire(&mut ops).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Permanent, "{state:?}: {error}");
+        assert!(error.to_string().contains("\"bad\""), "{error}");
+        let left: Vec<u8> = redis::cmd("GET").arg("tollgate:bad").query(&mut raw).unwrap();
+        assert_eq!(left, state);
+    }
+    redis::cmd("DEL").arg("tollgate:bad").exec(&mut raw).unwrap();
+    redis::cmd("SADD").arg("tollgate:bad").arg("member").exec(&mut raw).unwrap();
+    let error = ask(&store, "bad", counted(100), ONE).await.unwrap_err();
+    assert!(error.kind() == StoreErrorKind::Permanent && error.to_string().contains("\"bad\""), "{error}");
+    assert_eq!(taken(&store, "good", counted(100)).await, 0);
+}
+
+#[tokio::test]
+async fn a_server_without_memory_refuses() {
+    let Some(server) = server() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    assert_eq!(kind_of(&store).await, StoreErrorKind::Refused);
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    assert_eq!(taken(&store, "key", counted(100)).await, 2);
+}
+
+#[tokio::test]
+async fn a_server_without_replicas_refuses() {
+    let Some(server) = server() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).unwrap();
+    assert_eq!(kind_of(&store).await, StoreErrorKind::Refused);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_refuses() {
+    let Some(server) = server().map(std::sync::Arc::new) else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    server.command(&["CONFIG", "SET", "busy-reply-threshold", "1"]).unwrap();
+    let busy = std::sync::Arc::clone(&server);
+    let script = tokio::task::spawn_blocking(move || busy.command(&["EVAL", "while true do end", "0"]));
+    let mut kinds = Vec::new();
+    while !kinds.contains(&Some(StoreErrorKind::Refused)) {
+        assert!(kinds.len() < 1_000, "never busy");
+        kinds.push(ask(&store, "key", counted(1_000), ONE).await.err().map(|error| error.kind()));
+    }
+    assert!(kinds.iter().flatten().all(|&kind| kind == StoreErrorKind::Refused), "{kinds:?}");
+    server.command(&["SCRIPT", "KILL"]).unwrap();
+    assert!(script.await.unwrap().is_err());
+    heal(&store, "key", counted(1_000)).await;
+}
+
+#[tokio::test]
+async fn passwords_and_permissions_are_an_operators_matter() {
+    let Some(server) = server() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    server.command(&["ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-evalsha"]).unwrap();
+    let port = server.port();
+    let limited = RedisStore::connect(&format!("redis://limited:secret@127.0.0.1:{port}")).await.unwrap();
+    assert_eq!(kind_of(&limited).await, StoreErrorKind::Permanent);
+    let wrong = RedisStore::connect(&format!("redis://limited:wrong@127.0.0.1:{port}")).await;
+    assert_eq!(wrong.unwrap_err().kind(), StoreErrorKind::Permanent);
+    server.command(&["CONFIG", "SET", "requirepass", "secret"]).unwrap();
+    let without = RedisStore::builder().lazy(&server.url()).unwrap();
+    assert_eq!(kind_of(&without).await, StoreErrorKind::Permanent);
+    // A connection that has logged in stays so.
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+}
+
+#[tokio::test]
+async fn bad_addresses_are_refused_before_a_server_is_asked() {
+    for url in
+        ["", "localhost", "http://localhost", "redis+cluster://", "redis+cluster://a,,b", "redis://a:b:c"]
+    {
+        let error = RedisStore::builder().lazy(url).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Permanent, "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_takes_the_callers_own_connection() {
+    let Some(server) = server() else { return };
+    let client = redis::Client::open(server.url()).unwrap();
+    let own: MultiplexedConnection = client.get_multiplexed_async_connection().await.unwrap();
+    let store = RedisStore::with_connection(own);
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    assert_eq!(taken(&store, "key", counted(100)).await, 1);
+}
+
+#[tokio::test]
+async fn a_store_outlives_the_runtime_that_connected_it() {
+    let Some(server) = server() else { return };
+    let url = server.url();
+    let store = RedisStore::builder().lazy(&url).unwrap();
+    let ran = std::thread::scope(|scope| scope.spawn(|| first_runtime(&store)).join());
+    ran.unwrap();
+    // The connection ended with the other runtime.
+    let (failed, _) = heal(&store, "key", counted(100)).await;
+    assert!(failed.len() <= 1, "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_being_made_by_another_runtime_is_made_anew() {
+    let Some(mut server) = server() else { return };
+    let store = RedisStore::builder().lazy(&server.url()).unwrap();
+    server.process().freeze().unwrap();
+    let short = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let call = async {
+            tokio::time::timeout(Duration::from_millis(20), ask(&store, "key", counted(9), ONE)).await
+        };
+        assert!(runtime.block_on(call).is_err(), "an answer of a frozen server");
+    };
+    std::thread::scope(|scope| scope.spawn(short).join()).unwrap();
+    server.process().thaw().unwrap();
+    assert_eq!(ask(&store, "key", counted(9), ONE).await.unwrap().granted, 1);
+}
+
+fn first_runtime(store: &RedisStore) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { ask(store, "key", counted(100), ONE).await.unwrap() });
+}
+
+#[test]
+fn no_test_uses_a_server_of_the_system() {
+    let Some(server) = server() else { return };
+    assert_ne!(server.port(), 6_379);
+    assert!(Redis::start(&["--port", "nonsense"]).is_err());
+}

@@ -1,0 +1,113 @@
+//! A network that is slow or silent, and a server that is frozen: the effect of a call is unknown.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+use tollgate_distributed::{RedisStore, StoreErrorKind};
+use tollgate_test_servers::net::{Cut, Direction, Proxy};
+
+use crate::helpers::{ONE, ask, counted, heal, server, taken};
+
+const LIMIT: Duration = Duration::from_millis(150);
+
+/// The deadline of a caller.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+async fn impatient(port: u16) -> RedisStore {
+    let builder = RedisStore::builder().response_timeout(LIMIT).connect_timeout(LIMIT);
+    builder.connect(&format!("redis://127.0.0.1:{port}")).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_answer_is_of_unknown_effect_and_its_token_is_taken_once() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let (store, direct) = (impatient(proxy.port()).await, RedisStore::connect(&server.url()).await.unwrap());
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    proxy.delay(Direction::Answers, LIMIT * 2);
+    let error = ask(&store, "key", counted(100), ONE).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+    assert_eq!(taken(&direct, "key", counted(100)).await, 2);
+    proxy.delay(Direction::Answers, Duration::ZERO);
+    // The late answer is not that of a later call.
+    let other = ask(&store, "other", counted(7), ONE).await.unwrap();
+    assert_eq!((other.granted, other.credits), (1, 6 * counted(7).per_token() as i64));
+    assert_eq!(taken(&direct, "key", counted(100)).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_within_the_limit_is_that_of_its_call() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let store = impatient(proxy.port()).await;
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    proxy.delay(Direction::Answers, LIMIT / 3);
+    assert_eq!(ask(&store, "key", counted(100), ONE).await.unwrap().granted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_calls_and_lost_answers_are_taken_once_or_never() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let (store, direct) = (impatient(proxy.port()).await, RedisStore::connect(&server.url()).await.unwrap());
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    for (direction, after) in [(Direction::Calls, 1), (Direction::Answers, 2)] {
+        proxy.lose(direction, true);
+        let error = ask(&store, "key", counted(100), ONE).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+        assert_eq!(taken(&direct, "key", counted(100)).await, after);
+        proxy.lose(direction, false);
+        // The connection is a new one: bytes were lost on the old one.
+        heal(&store, "other", counted(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_connection_is_replaced_though_no_caller_waits_for_its_limit() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let store = impatient(proxy.port()).await;
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    proxy.cut(Cut::HalfOpen);
+    let begin = Instant::now();
+    while timeout(DEADLINE, ask(&store, "key", counted(100), ONE)).await.is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "the silent connection is still in use");
+    }
+    assert!(begin.elapsed() < LIMIT * 4, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_holds_no_caller_over_its_deadline_and_heals_within_a_second() {
+    let Some(mut server) = server() else { return };
+    let store = impatient(server.port()).await;
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    server.process().freeze().unwrap();
+    for _ in 0..8 {
+        let begin = Instant::now();
+        let answer = timeout(DEADLINE, ask(&store, "key", counted(100), ONE)).await;
+        assert!(!matches!(answer, Ok(Ok(_))), "an answer of a frozen server");
+        assert!(begin.elapsed() < DEADLINE + Duration::from_millis(30), "{:?}", begin.elapsed());
+    }
+    server.process().thaw().unwrap();
+    let (_, time) = heal(&store, "other", counted(100)).await;
+    assert!(time < Duration::from_secs(1), "{time:?}");
+    // A call on the frozen server may have been decided after the thaw; none was sent twice.
+    assert!(taken(&store, "key", counted(100)).await <= 9);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_is_refused_at_once_and_heals_when_it_is_back() {
+    let Some(mut server) = server() else { return };
+    let store = impatient(server.port()).await;
+    ask(&store, "key", counted(100), ONE).await.unwrap();
+    server.process().kill();
+    for call in 0..20 {
+        let begin = Instant::now();
+        let error = ask(&store, "key", counted(100), ONE).await.unwrap_err();
+        assert!(call == 0 || error.kind() == StoreErrorKind::Refused, "{error}");
+        assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+    }
+    server.restart(tollgate_test_servers::redis::Data::Empty).unwrap();
+    let (failed, _) = heal(&store, "key", counted(100)).await;
+    assert!(failed.is_empty(), "{failed:?}");
+}
