@@ -7,6 +7,7 @@ pub mod bucket;
 pub mod headers;
 pub mod keyed;
 pub mod quota_text;
+pub mod store;
 pub mod window;
 
 mod bytes;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{bucket, headers, keyed, quota_text, window};
+use crate::{bucket, headers, keyed, quota_text, store, window};
 
 fn each_of(target: &str, run: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -41,4 +41,13 @@ fn texts() {
 #[test]
 fn windows() {
     each_of("window", |bytes| window::Case::read(bytes).run());
+}
+
+#[test]
+fn stores() {
+    each_of("store", |bytes| {
+        if let Some(case) = store::Case::read(bytes) {
+            case.run();
+        }
+    });
 }

@@ -2,7 +2,7 @@
 //!
 //! The stores that compute elsewhere (Lua, SQL) are compared with this function, number by number.
 
-use super::spec::{MAX_SKEW_US, Spec};
+use super::spec::{MAX_CREDITS, MAX_SKEW_US, Spec};
 
 /// A bucket as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,18 @@ pub struct Answer {
     pub now_us: u64,
 }
 
+impl Answer {
+    /// Returns the answer with numbers that the call can have, whatever a server said.
+    pub(crate) fn within(self, spec: &Spec, amount: Amount) -> Answer {
+        let (floor, capacity) = (spec.floor() as i64, spec.capacity() as i64);
+        Answer {
+            granted: self.granted.clamp(amount.max.min(0), amount.max.max(0)),
+            credits: self.credits.clamp(-floor, capacity),
+            ..self
+        }
+    }
+}
+
 impl Bucket {
     /// Returns the bucket of a key that is not stored: full.
     #[must_use]
@@ -66,14 +78,17 @@ impl Bucket {
         Bucket { credits, last_us: refilled.1, per_token: spec.per_token() }
     }
 
-    /// Returns the level in the credits of a spec: whole tokens stay whole, and a part of a token
-    /// is rounded down.
+    /// Returns the level in the credits of a spec, not below its floor: whole tokens stay whole,
+    /// and a part of a token is rounded down.
     fn level_under(&self, spec: &Spec) -> i64 {
-        let (before, after) = (self.per_token as i64, spec.per_token() as i64);
+        // A stored number may be any.
+        let before = self.per_token.clamp(1, MAX_CREDITS) as i64;
+        let (after, most) = (spec.per_token() as i64, MAX_CREDITS as i64);
+        let credits = self.credits.clamp(-most, most);
         if before == after {
-            return self.credits;
+            return credits.max(-(spec.floor() as i64));
         }
-        let (tokens, part) = (self.credits.div_euclid(before), self.credits.rem_euclid(before));
+        let (tokens, part) = (credits.div_euclid(before), credits.rem_euclid(before));
         let part = i128::from(part) * i128::from(after) / i128::from(before);
         let level = i128::from(tokens) * i128::from(after) + part;
         level.clamp(-i128::from(spec.floor()), i128::from(spec.capacity())) as i64

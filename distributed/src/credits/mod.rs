@@ -3,3 +3,5 @@
 pub(crate) mod bucket;
 pub(crate) mod invalid_spec;
 pub(crate) mod spec;
+#[cfg(all(test, not(loom)))]
+mod tests;

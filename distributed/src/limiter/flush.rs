@@ -74,8 +74,11 @@ impl<S: Store> Batch<S> {
     fn end(&mut self, answers: Vec<Answer>, sent: u64) -> Vec<Arc<Slot>> {
         let rtt = self.shared.rtt();
         let ends = self.slots.drain(..).zip(answers);
-        ends.filter_map(|((slot, amount), answer)| slot.end(amount, answer, sent, rtt).then_some(slot))
-            .collect()
+        let end = |((slot, amount), answer): ((Arc<Slot>, Amount), Answer)| {
+            let answer = answer.within(&slot.terms.spec, amount);
+            slot.end(amount, answer, sent, rtt).then_some(slot)
+        };
+        ends.filter_map(end).collect()
     }
 
     fn fail(&mut self, lost: bool) {

@@ -33,7 +33,7 @@
                                 coalesce(now_us - last_us, 0) AS elapsed,
                                 CASE
                                     WHEN unit IS NULL THEN capacity
-                                    WHEN unit = token THEN credits
+                                    WHEN unit = token THEN greatest(credits, -floor)
                                     -- Whole tokens stay whole, and a part is rounded down.
                                     ELSE least(greatest(
                                         (credits - (credits % unit + unit) % unit) / unit * token::numeric

@@ -63,12 +63,13 @@ local function convert(credits, before)
   if part < 0 then
     tokens, part = tokens - 1, part + before
   end
-  return max(-floor, tokens * per_token + mul_div(part, per_token, before))
+  return tokens * per_token + mul_div(part, per_token, before)
 end
 
 -- The level and its time, refilled.
 local function refill(credits, last, before, now)
   if before ~= per_token then credits = convert(credits, before) end
+  credits = max(credits, -floor)
   local elapsed = now - last
   if elapsed < 0 then
     if -elapsed > SKEW_US then last = now end

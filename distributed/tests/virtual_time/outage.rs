@@ -1,12 +1,14 @@
 //! The limiter while the store does not answer.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::{Quota, Reason};
-use tollgate_distributed::{OnOutage, Source};
+use tollgate_distributed::{Answer, DistributedLimiter, OnOutage, Op, Source, Store, StoreError};
 
 use crate::world::{Limiter, World};
 
@@ -195,4 +197,38 @@ async fn a_panic_of_the_store_is_a_failed_call() {
     assert_eq!(denied.reason(), Reason::Unavailable);
     world.panics.store(false, Relaxed);
     assert!(limiter.ask(&7).await.is_ok());
+}
+
+/// A store whose answers are any numbers.
+struct Liar;
+
+impl Store for Liar {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        for op in ops {
+            let number = || RandomState::new().build_hasher().finish() as i64;
+            let any = [i64::MIN, i64::MAX, 0, number(), number() % 1_000, op.amount.max];
+            let choose = || any[number().rem_euclid(6) as usize];
+            op.answer = Answer { granted: choose(), credits: choose(), now_us: choose() as u64 };
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of a server that make no sense are cut to those of the call, and no request hangs.
+#[tokio::test(start_paused = true)]
+async fn no_number_of_a_server_panics() {
+    let world = World::new(RTT);
+    for horizon in [Duration::ZERO, Duration::from_millis(100)] {
+        let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Liar).clock(world.clock());
+        let limiter = if horizon.is_zero() { builder.exact() } else { builder.leased(horizon) };
+        let limiter = limiter.build().unwrap();
+        for request in 0..5_000 {
+            let _ = limiter.ask_n(&(request % 7), 1 + request % 50).await;
+            let _ = limiter.peek(&(request % 7)).await;
+            sleep(Duration::from_micros(request % 900)).await;
+        }
+        let stats = limiter.stats();
+        assert_eq!((stats.by_policy, stats.by_fallback, stats.breaker_opened), (0, 0, 0));
+        limiter.shutdown().await;
+    }
 }
