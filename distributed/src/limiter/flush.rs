@@ -63,7 +63,6 @@ impl<S: Store> Batch<S> {
                 self.end(answers, sent)
             }
             Err(error) => {
-                shared.note(false, &error);
                 shared.count_call(Call::of(error.kind()), took);
                 self.fail(error.kind() == StoreErrorKind::Unknown);
                 Vec::new()
@@ -114,7 +113,10 @@ async fn within<S: Store>(
             shared.note_latency(shared.now().saturating_sub(sent));
             return Ok(Call::Answered);
         }
-        Ok(Err(error)) => return Err(error),
+        Ok(Err(error)) => {
+            shared.note(false, &error);
+            return Err(error);
+        }
         Err(_) => {
             shared.note(false, &format_args!("no answer within {:?}", shared.deadline));
             keys.iter().for_each(|(slot, _)| slot.give_up());

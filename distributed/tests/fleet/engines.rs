@@ -6,8 +6,9 @@ use std::io;
 use tempfile::TempDir;
 #[cfg(feature = "postgres")]
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
+use tollgate_test_servers::process::Process;
 #[cfg(feature = "redis")]
-use tollgate_test_servers::redis::{Redis, redis_is_installed};
+use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Engine {
@@ -51,6 +52,28 @@ impl Server {
             Server::Redis(server) => server.url(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.url(),
+        }
+    }
+
+    /// Returns the process of a server that is one.
+    pub(crate) fn process(&mut self) -> Option<&mut Process> {
+        match self {
+            Server::Sqlite(..) => None,
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => Some(server.process()),
+            #[cfg(feature = "postgres")]
+            Server::Postgres(server) => Some(server.process()),
+        }
+    }
+
+    /// Starts a killed server again, with its data if it keeps them.
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        match self {
+            Server::Sqlite(..) => Ok(()),
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => server.restart(Data::Empty),
+            #[cfg(feature = "postgres")]
+            Server::Postgres(server) => server.restart(),
         }
     }
 

@@ -10,6 +10,8 @@
 mod child;
 mod engines;
 mod ideal;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod outage;
 
 use std::error::Error;
 use std::io::Read;
@@ -109,6 +111,20 @@ fn redis() -> Result<(), Failure> {
 #[test]
 fn postgres() -> Result<(), Failure> {
     compare(Engine::Postgres)
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn redis_is_frozen_or_killed() -> Result<(), Failure> {
+    outage::run(Engine::Redis, outage::Kind::Frozen)?;
+    outage::run(Engine::Redis, outage::Kind::Killed)
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres_is_frozen_or_killed() -> Result<(), Failure> {
+    outage::run(Engine::Postgres, outage::Kind::Frozen)?;
+    outage::run(Engine::Postgres, outage::Kind::Killed)
 }
 
 /// Processes that are killed lose the tokens of their leases, and no others.

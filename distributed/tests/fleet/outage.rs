@@ -1,0 +1,129 @@
+//! A server that is frozen or killed under load: no request waits longer than the deadline, the
+//! policy holds, and the limiter heals by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tollgate::Quota;
+use tollgate_distributed::{AnyStore, DistributedLimiter, OnOutage, Source};
+
+use crate::engines::{Engine, Server};
+use crate::{Failure, is_whole};
+
+type Limiter = DistributedLimiter<u64, AnyStore>;
+
+const QUOTA: Quota = Quota::per_second(1_000);
+const SHARE: f64 = 0.5;
+const DEADLINE: Duration = Duration::from_millis(50);
+const KEY: u64 = 7;
+
+/// The load on a limiter, and its longest request.
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    granted: AtomicU64,
+    by_fallback: AtomicU64,
+    longest: AtomicU64,
+}
+
+async fn ask(limiter: Limiter, load: Arc<Load>) {
+    while !load.stop.load(Relaxed) {
+        let begun = Instant::now();
+        let decision = limiter.ask(&KEY).await;
+        load.longest.fetch_max(begun.elapsed().as_micros() as u64, Relaxed);
+        if let Ok(granted) = &decision {
+            load.granted.fetch_add(1, Relaxed);
+            load.by_fallback.fetch_add(u64::from(granted.source() == Source::Fallback), Relaxed);
+        }
+        tokio::time::sleep(Duration::from_millis(4)).await;
+    }
+}
+
+/// Waits until a condition holds, and returns the time that it took.
+async fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> Result<Duration, Failure> {
+    let begun = Instant::now();
+    while !holds() {
+        if begun.elapsed() > limit {
+            return Err(format!("it did not hold within {limit:?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// The kinds of an outage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    Frozen,
+    Killed,
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
+    let Some(mut server) = engine.start()? else { return Ok(()) };
+    let store = AnyStore::open(&server.url())?;
+    store.migrate().await?;
+    let limiter: Limiter = DistributedLimiter::builder(QUOTA, store)
+        .deadline(DEADLINE)
+        .on_outage(OnOutage::Local { share: SHARE })
+        .build()?;
+    until(Duration::from_secs(10), || {
+        limiter.stats().calls_answered > 0 || limiter.try_acquire(&KEY).is_ok()
+    })
+    .await?;
+    let load = Arc::new(Load::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        tasks.spawn(ask(limiter.clone(), load.clone()));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    load.longest.store(0, Relaxed);
+    let begun = Instant::now();
+    server.begin(kind)?;
+    until(Duration::from_secs(5), || limiter.stats().breaker_open).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (longest, length) = (Duration::from_micros(load.longest.load(Relaxed)), begun.elapsed());
+    let fallen_back = load.by_fallback.load(Relaxed);
+    server.end(kind)?;
+    let healed = until(Duration::from_secs(5), || !limiter.stats().breaker_open).await?;
+    let calls = limiter.stats().calls_answered;
+    until(Duration::from_secs(5), || limiter.stats().calls_answered > calls).await?;
+    load.stop.store(true, Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task?;
+    }
+    println!(
+        "{engine:?}, {kind:?}: longest {longest:?}, healed in {healed:?}, {fallen_back} by the share in {length:?}"
+    );
+    // The share of the burst, if it was full, and of the rate.
+    let most = SHARE * 1_000.0 * (1.0 + length.as_secs_f64()) * 1.05;
+    assert!(fallen_back > 100 && (fallen_back as f64) < most, "{fallen_back} by the share, of {most}");
+    // A server that has just been started may fail calls after it answered a probe.
+    assert!((1..=3).contains(&limiter.stats().breaker_opened), "{:?}", limiter.stats());
+    // A machine that is busy with other tests is late.
+    let late = Duration::from_millis(if is_whole() { 5 } else { 500 });
+    assert!(longest < DEADLINE + late, "a request took {longest:?}");
+    assert!(healed < Duration::from_secs(1) + late, "it healed in {healed:?}");
+    Ok(())
+}
+
+impl Server {
+    fn begin(&mut self, kind: Kind) -> Result<(), Failure> {
+        let process = self.process().ok_or("it has no process")?;
+        match kind {
+            Kind::Frozen => process.freeze()?,
+            Kind::Killed => process.kill(),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, kind: Kind) -> Result<(), Failure> {
+        match kind {
+            Kind::Frozen => self.process().ok_or("it has no process")?.thaw()?,
+            Kind::Killed => self.restart()?,
+        }
+        Ok(())
+    }
+}
