@@ -10,6 +10,8 @@ mod key;
 mod lease;
 mod limiter;
 mod outage;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -49,6 +51,10 @@ pub use crate::redis::{
     log::{InvalidLog, LogAnswer, SlidingLog},
     store::RedisStore,
 };
+#[cfg(feature = "mysql")]
+pub use mysql::options::MySqlOptions;
+#[cfg(feature = "mysql")]
+pub use mysql::store::MySqlStore;
 #[cfg(feature = "postgres")]
 pub use postgres::options::PostgresOptions;
 #[cfg(feature = "postgres")]

@@ -44,7 +44,12 @@ impl Database {
         let account = Account::of(K::ACCOUNT)?;
         account.own(folder.path())?;
         let mut create = K::create(&data(folder.path()))?;
-        let output = account.run(&mut create).current_dir(folder.path()).stdin(Stdio::null()).output()?;
+        let output = account
+            .run(&mut create)
+            .env("TMPDIR", folder.path())
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .output()?;
         if !output.status.success() {
             let text = [output.stdout, output.stderr].concat();
             return Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()));
@@ -87,7 +92,7 @@ fn launch<K: Kind>(port: u16, options: &[String], folder: &Path) -> io::Result<P
     let path = folder.join("log");
     let log = File::create(&path)?;
     let mut command = K::serve(&data(folder), port)?;
-    Account::of(K::ACCOUNT)?.run(&mut command).args(options).current_dir(folder);
+    Account::of(K::ACCOUNT)?.run(&mut command).args(options).env("TMPDIR", folder).current_dir(folder);
     command.stdout(Stdio::from(log.try_clone()?)).stderr(Stdio::from(log));
     let mut process = Process::start(&mut command, folder)?;
     let text = || fs::read_to_string(&path).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! A connection that is set up.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -17,24 +18,22 @@ use crate::store::error::StoreErrorKind;
 /// How long an answer may take longer than the server's timeout.
 const MARGIN: Duration = Duration::from_millis(500);
 
+/// A connection, and its statement.
 #[derive(Debug)]
 pub(super) struct Session {
     client: Client,
     /// The statement of a batch, unless each one is sent with its text.
     acquire: Option<Statement>,
     patience: Duration,
-}
-
-/// An error of a statement.
-pub(super) struct Failure {
-    pub(super) fault: Fault,
-    /// Whether the connection is of no further use.
-    pub(super) ends_session: bool,
+    /// Whether it is of no further use.
+    given_up: AtomicBool,
+    /// Whether another connection can take its place.
+    replaceable: bool,
 }
 
 impl sessions::Session for Session {
     fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.given_up.load(Ordering::Relaxed) || self.client.is_closed()
     }
 }
 
@@ -46,11 +45,12 @@ impl Session {
             client.batch_execute(&options.settings()).await.map_err(fault::of_connect)?;
             acquire = prepare(&client).await?;
         }
-        Ok(Session { client, acquire, patience: options.statement_timeout.saturating_add(MARGIN) })
+        let patience = options.statement_timeout.saturating_add(MARGIN);
+        Ok(Session { client, acquire, patience, given_up: AtomicBool::new(false), replaceable: true })
     }
 
     /// Decides a batch. One that lost a conflict is sent once more.
-    pub(super) async fn decide(&self, batch: &Batch) -> Result<Vec<Row>, Failure> {
+    pub(super) async fn decide(&self, batch: &Batch) -> Result<Vec<Row>, Fault> {
         self.within(async {
             match self.send(batch).await {
                 Err(error) if fault::is_conflict(&error) => self.send(batch).await,
@@ -61,19 +61,22 @@ impl Session {
     }
 
     /// Deletes the full rows of the page behind a key.
-    pub(super) async fn clean_up(&self, after: &[u8], grace_us: i64) -> Result<Vec<Row>, Failure> {
+    pub(super) async fn clean_up(&self, after: &[u8], grace_us: i64) -> Result<Vec<Row>, Fault> {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::BYTEA), (&grace_us, Type::INT8)];
         self.within(self.client.query_typed(CLEAN_UP, &parameters)).await
     }
 
     /// Takes a token of a bucket that is refilled at intervals.
-    pub(super) async fn take_token(&self, id: &str) -> Result<Vec<Row>, Failure> {
+    pub(super) async fn take_token(&self, id: &str) -> Result<Vec<Row>, Fault> {
         self.within(self.client.query_typed("SELECT request_token($1)", &[(&id, Type::TEXT)])).await
     }
 
-    /// Runs statements that have no parameters, as one transaction.
+    /// Runs statements of a migration, as one transaction. The statement of a batch is prepared by the
+    /// next connection.
     pub(super) async fn run(&self, statements: &str) -> Result<(), Fault> {
-        self.client.batch_execute(statements).await.map_err(fault::of_statement)
+        self.client.batch_execute(statements).await.map_err(fault::of_statement)?;
+        self.give_up();
+        Ok(())
     }
 
     async fn send(&self, batch: &Batch) -> Result<Vec<Row>, Error> {
@@ -88,21 +91,30 @@ impl Session {
     }
 
     /// Waits for an answer, but not for a server that hangs.
-    async fn within(
-        &self,
-        answer: impl Future<Output = Result<Vec<Row>, Error>>,
-    ) -> Result<Vec<Row>, Failure> {
+    async fn within(&self, answer: impl Future<Output = Result<Vec<Row>, Error>>) -> Result<Vec<Row>, Fault> {
         match timeout(self.patience, answer).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
-                let ends_session = self.client.is_closed() || fault::ends_session(&error);
-                Err(Failure { fault: fault::of_statement(error), ends_session })
+                if fault::ends_session(&error) {
+                    self.give_up();
+                }
+                Err(fault::of_statement(error))
             }
             Err(_) => {
-                let message = format!("no answer within {:?}", self.patience);
-                Err(Failure { fault: Fault::new(StoreErrorKind::Unknown, message), ends_session: true })
+                self.give_up();
+                Err(Fault::new(StoreErrorKind::Unknown, format!("no answer within {:?}", self.patience)))
             }
         }
+    }
+
+    /// Returns the connection as one that no other can take the place of: it is used until it ends.
+    pub(super) fn only(self) -> Session {
+        Session { replaceable: false, ..self }
+    }
+
+    /// Gives the connection up: the next caller makes a new one.
+    fn give_up(&self) {
+        self.given_up.store(self.replaceable, Ordering::Relaxed);
     }
 }
 

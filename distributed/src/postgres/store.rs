@@ -1,6 +1,6 @@
 //! The store of PostgreSQL.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Config, NoTls, Row, Socket};
 use super::batch::{Batch, answer};
 use super::fault::of_connect;
 use super::options::PostgresOptions;
-use super::session::{Failure, Session};
+use super::session::Session;
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -33,10 +33,6 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 /// Connections are made when they are needed, and made anew when they have ended. A caller may give
 /// up at any time: its statement goes on.
 pub struct PostgresStore {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     sessions: Sessions<Session>,
     options: PostgresOptions,
 }
@@ -72,24 +68,26 @@ impl PostgresStore {
                 })
             })
         });
-        PostgresStore::new(Sessions::new(options.connections, connect), options)
+        PostgresStore { sessions: Sessions::new(options.connections, connect), options }
     }
 
     /// Returns a store on a connection, which it sets up. Another task must poll its
     /// [`Connection`](tokio_postgres::Connection). A connection that has ended is not made anew: each
-    /// later call fails with a permanent error.
+    /// later call fails with a permanent error. The table should be there: its statement is prepared
+    /// now.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the connection has ended.
     pub async fn with_client(client: Client) -> Result<PostgresStore, StoreError> {
         let options = PostgresOptions::default();
-        let session = Session::set_up(client, &options).await?;
-        Ok(PostgresStore::new(Sessions::of(session), options))
-    }
-
-    fn new(sessions: Sessions<Session>, options: PostgresOptions) -> PostgresStore {
-        PostgresStore { shared: Arc::new(Shared { sessions, options }) }
+        let session = Mutex::new(Some(Session::set_up(client, &options).await?.only()));
+        let connect: Connect<Session> = Arc::new(move || {
+            let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
+            Box::pin(async move { session.ok_or_else(ended) })
+        });
+        Ok(PostgresStore { sessions: Sessions::new(1, connect), options })
     }
 
     /// Creates the table if it is missing. The role must be allowed to create tables.
@@ -98,7 +96,7 @@ impl PostgresStore {
     ///
     /// [`StoreError`] if the server refuses.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let unlogged = if self.shared.options.unlogged { UNLOGGED } else { "" };
+        let unlogged = if self.options.unlogged { UNLOGGED } else { "" };
         self.run(&format!("{BUCKETS}{unlogged}")).await
     }
 
@@ -130,30 +128,17 @@ impl PostgresStore {
 
     /// Runs statements of a migration.
     pub(super) async fn run(&self, statements: &str) -> Result<(), StoreError> {
-        let session = self.shared.sessions.session().await?;
-        session.run(&format!("{ALONE};\n{statements}")).await?;
-        // Statements are prepared when a connection is made.
-        self.shared.sessions.give_up(&session);
-        Ok(())
+        Ok(self.sessions.session().await?.run(&format!("{ALONE};\n{statements}")).await?)
     }
 
     /// Asks by a task, which outlives its caller: the connection is given up if the server hangs, and
     /// also if no caller waits that long.
     pub(super) async fn ask<F>(&self, ask: impl FnOnce(Arc<Session>) -> F) -> Result<Vec<Row>, StoreError>
     where
-        F: Future<Output = Result<Vec<Row>, Failure>> + Send + 'static,
+        F: Future<Output = Result<Vec<Row>, Fault>> + Send + 'static,
     {
-        let session = self.shared.sessions.session().await?;
-        let (shared, asked) = (Arc::clone(&self.shared), ask(Arc::clone(&session)));
-        let answer = tokio::spawn(async move {
-            asked.await.map_err(|failure| {
-                if failure.ends_session {
-                    shared.sessions.give_up(&session);
-                }
-                failure.fault
-            })
-        });
-        match answer.await {
+        let session = self.sessions.session().await?;
+        match tokio::spawn(ask(session)).await {
             Ok(answer) => Ok(answer?),
             Err(error) => Err(StoreError::new(StoreErrorKind::Unknown, error)),
         }

@@ -15,6 +15,7 @@ use crate::store::error::StoreErrorKind;
 
 /// A connection that is set up.
 pub(crate) trait Session: Send + Sync + 'static {
+    /// Tells whether a new connection must take its place.
     fn is_closed(&self) -> bool;
 }
 
@@ -42,20 +43,13 @@ impl<S> Slot<S> {
 pub(crate) struct Sessions<S> {
     slots: Vec<Arc<Slot<S>>>,
     next: AtomicUsize,
-    /// Without it, a connection that has ended is not made anew.
-    connect: Option<Connect<S>>,
+    connect: Connect<S>,
 }
 
 impl<S: Session> Sessions<S> {
     pub(crate) fn new(count: usize, connect: Connect<S>) -> Sessions<S> {
         let slots = (0..count.max(1)).map(|_| Arc::new(Slot(Mutex::new(State::None)))).collect();
-        Sessions { slots, next: AtomicUsize::new(0), connect: Some(connect) }
-    }
-
-    /// Returns the one connection that a caller made.
-    pub(crate) fn of(session: S) -> Sessions<S> {
-        let slot = Slot(Mutex::new(State::Made(Arc::new(session))));
-        Sessions { slots: vec![Arc::new(slot)], next: AtomicUsize::new(0), connect: None }
+        Sessions { slots, next: AtomicUsize::new(0), connect }
     }
 
     /// Returns a connection; they take turns. Waits while it is made.
@@ -68,29 +62,15 @@ impl<S: Session> Sessions<S> {
                 State::Made(session) if !session.is_closed() => return Ok(Arc::clone(session)),
                 State::Making(made) => made.clone(),
                 State::Made(_) | State::None => {
-                    let Some(connect) = &self.connect else { return Err(ended("the connection")) };
-                    let made = make(Arc::clone(slot), connect());
+                    let made = make(Arc::clone(slot), (self.connect)());
                     *state = State::Making(made.clone());
                     made
                 }
             }
         };
         match made.wait_for(Option::is_some).await {
-            Ok(made) => made.clone().unwrap_or_else(|| Err(ended("the runtime"))),
-            Err(_) => Err(ended("the runtime")),
-        }
-    }
-
-    /// Gives a connection up: the next caller makes a new one.
-    pub(crate) fn give_up(&self, session: &Arc<S>) {
-        if self.connect.is_none() {
-            return;
-        }
-        for slot in &self.slots {
-            let mut state = slot.state();
-            if matches!(&*state, State::Made(made) if Arc::ptr_eq(made, session)) {
-                *state = State::None;
-            }
+            Ok(made) => made.clone().unwrap_or_else(|| Err(ended())),
+            Err(_) => Err(ended()),
         }
     }
 }
@@ -106,6 +86,6 @@ fn make<S: Session>(slot: Arc<Slot<S>>, making: Making<S>) -> watch::Receiver<Op
     made
 }
 
-fn ended(what: &str) -> Fault {
-    Fault::new(StoreErrorKind::Permanent, format!("{what} of the store has ended"))
+fn ended() -> Fault {
+    Fault::new(StoreErrorKind::Permanent, "the runtime of the store has ended")
 }

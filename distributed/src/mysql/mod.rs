@@ -1,0 +1,8 @@
+//! Buckets in MariaDB.
+
+mod fault;
+pub(crate) mod options;
+mod script;
+mod session;
+pub(crate) mod store;
+mod tokens;

@@ -1,0 +1,88 @@
+//! The calls of a batch as statements, and the text of their answers.
+
+use std::fmt::Write;
+
+use crate::sql::reply::Reply;
+use crate::sql::row::Row;
+use crate::sql::terms::Terms;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::Op;
+
+/// Statements that are sent at once, and answered at once.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    pub(super) sql: String,
+    /// The place of the statement that commits.
+    pub(super) commit: usize,
+}
+
+impl Script {
+    /// Returns one statement, which commits by itself.
+    pub(super) fn of(sql: impl Into<String>) -> Script {
+        Script { sql: sql.into(), commit: 0 }
+    }
+}
+
+/// Returns the places of calls in the order of their keys. All batches lock in that order.
+pub(super) fn order(ops: &[Op<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ops.len()).collect();
+    order.sort_unstable_by_key(|&place| ops[place].key);
+    order
+}
+
+/// Returns the statements of a batch: one transaction, and then the answers of all calls.
+pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Script {
+    let mut sql = String::from("SET @tollgate = '';START TRANSACTION;");
+    for op in order.iter().map(|&place| &ops[place]) {
+        sql.push_str("CALL tollgate_acquire_1(");
+        push_bytes(&mut sql, op.key);
+        for number in Terms::of(op).columns() {
+            // A string takes all writes.
+            let _ = write!(sql, ",{number}");
+        }
+        sql.push_str(");");
+    }
+    sql.push_str("COMMIT;SELECT @tollgate");
+    Script { sql, commit: ops.len() + 2 }
+}
+
+/// Appends bytes as a literal.
+pub(super) fn push_bytes(sql: &mut String, bytes: &[u8]) {
+    sql.push_str("x'");
+    for byte in bytes {
+        let _ = write!(sql, "{byte:02x}");
+    }
+    sql.push('\'');
+}
+
+/// Fills in the answers of calls.
+///
+/// # Errors
+///
+/// A permanent error if the text is no answer to the calls.
+pub(super) fn answer(ops: &mut [Op<'_>], order: &[usize], text: &str) -> Result<(), StoreError> {
+    let wrong = || StoreError::new(StoreErrorKind::Permanent, format!("the reply is no answer: {text:?}"));
+    let mut replies = text.strip_suffix(';').ok_or_else(wrong)?.split(';');
+    for &place in order {
+        let reply = replies.next().and_then(reply).ok_or_else(wrong)?;
+        ops[place].answer = reply.answer(&ops[place])?;
+    }
+    if replies.next().is_some() { Err(wrong()) } else { Ok(()) }
+}
+
+/// Reads the answer of one call: `granted,credits,last_us,unit,now_us`.
+fn reply(text: &str) -> Option<Reply> {
+    let mut numbers = text.split(',');
+    let granted = numbers.next()?.parse().ok()?;
+    let row = [numbers.next()?, numbers.next()?, numbers.next()?];
+    let now_us = numbers.next()?.parse().ok()?;
+    let row = match row {
+        ["", "", ""] => None,
+        [credits, last_us, unit] => Some(Row {
+            credits: credits.parse().ok()?,
+            last_us: last_us.parse().ok()?,
+            unit: unit.parse().ok()?,
+        }),
+    };
+    numbers.next().is_none().then_some(Reply { granted, row, now_us })
+}

@@ -1,0 +1,173 @@
+//! A connection that is set up, and the task that owns it.
+//!
+//! A caller that gives up does not end its statements: their answer would be taken for that of the
+//! next ones.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::fault;
+use super::script::Script;
+use crate::sql::fault::Fault;
+use crate::sql::sessions;
+use crate::store::error::StoreErrorKind;
+
+/// The scripts that may wait for a connection.
+const QUEUE: usize = 256;
+
+/// How long a broken connection may take to end.
+const END: Duration = Duration::from_secs(1);
+
+/// The settings of a session, and two readings of the clock around a moment.
+const SET_UP: &str = "SET autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1,
+        sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SELECT SYSDATE(6) > NOW(6) FROM (SELECT SLEEP(0.002)) AS moment";
+
+/// Rows of a script, or its error.
+type Answer = Result<Vec<Row>, Fault>;
+
+#[derive(Debug)]
+struct Job {
+    script: Script,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// The way to the task of a connection.
+#[derive(Debug)]
+pub(super) struct Session(mpsc::Sender<Job>);
+
+impl sessions::Session for Session {
+    fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl Session {
+    /// Sets a connection up, and starts its task.
+    ///
+    /// # Errors
+    ///
+    /// A permanent error if the server's `SYSDATE` is the time at which a statement began, or if the
+    /// client counts found rows.
+    pub(super) async fn set_up(mut connection: Conn, patience: Duration) -> Result<Session, Fault> {
+        if connection.opts().client_found_rows() {
+            return Err(permanent(
+                "the connection has client_found_rows: an insertion cannot be told from an update",
+            ));
+        }
+        let rows = run(&mut connection, &Script::of(SET_UP))
+            .await
+            .map_err(|error| fault::of_connect(error.cause))?;
+        match rows.first().and_then(|row| row.get_opt::<bool, _>(0)) {
+            Some(Ok(true)) => {}
+            _ => {
+                return Err(permanent(
+                    "the server runs with --sysdate-is-now: its clock is that of a statement's begin",
+                ));
+            }
+        }
+        let (sender, jobs) = mpsc::channel(QUEUE);
+        tokio::spawn(serve(connection, jobs, patience));
+        Ok(Session(sender))
+    }
+
+    /// Sends a script, and waits for its rows.
+    pub(super) async fn ask(&self, script: Script) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        if self.0.send(Job { script, reply }).await.is_err() {
+            return Err(refused());
+        }
+        let lost = || Err(Fault::new(StoreErrorKind::Unknown, "the task of the connection has ended"));
+        answer.await.unwrap_or_else(|_| lost())
+    }
+}
+
+/// An error of a script.
+struct Failure {
+    cause: mysql_async::Error,
+    /// Whether the transaction was committed before.
+    committed: bool,
+}
+
+/// Runs scripts until the store is dropped or the connection breaks. A script whose caller has gone
+/// before its turn is not sent.
+async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Duration) {
+    let mut sound = true;
+    while sound {
+        let Some(job) = jobs.recv().await else { break };
+        if job.reply.is_closed() {
+            continue;
+        }
+        let answer = match timeout(patience, decide(&mut connection, &job.script)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err((fault, usable))) => {
+                sound = usable;
+                Err(fault)
+            }
+            Err(_) => {
+                sound = false;
+                Err(Fault::new(StoreErrorKind::Unknown, format!("no answer within {patience:?}")))
+            }
+        };
+        if !sound {
+            jobs.close();
+        }
+        // A caller that has gone needs no answer.
+        let _ = job.reply.send(answer);
+    }
+    while let Ok(job) = jobs.try_recv() {
+        let _ = job.reply.send(Err(refused()));
+    }
+    // In any case, a pool takes it for one that has ended.
+    let _ = timeout(END, connection.disconnect()).await;
+}
+
+/// Runs a script. One that lost a conflict is sent once more. The error tells whether the connection
+/// may be used afterwards.
+async fn decide(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, (Fault, bool)> {
+    let mut sent = 1;
+    loop {
+        let Failure { cause, committed } = match run(connection, script).await {
+            Ok(rows) => return Ok(rows),
+            Err(failure) => failure,
+        };
+        let mut usable = !fault::ends_session(&cause);
+        // The next transaction would commit the rest of this one.
+        usable = usable && connection.query_drop("ROLLBACK").await.is_ok();
+        if !(usable && !committed && sent == 1 && fault::is_conflict(&cause)) {
+            let fault = if committed { fault::of_answer(cause) } else { fault::of_statement(cause) };
+            return Err((fault, usable));
+        }
+        sent += 1;
+    }
+}
+
+/// Sends a script, and returns the rows of all its statements.
+async fn run(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, Failure> {
+    let first = |cause| Failure { cause, committed: false };
+    let mut result = connection.query_iter(script.sql.as_str()).await.map_err(first)?;
+    let (mut rows, mut done) = (Vec::new(), 0);
+    loop {
+        let last = result.is_empty();
+        let failure = |cause| Failure { cause, committed: done > script.commit };
+        // Behind the last statement there may be the error of the one that was not done.
+        rows.extend(result.collect::<Row>().await.map_err(failure)?);
+        if last {
+            return Ok(rows);
+        }
+        done += 1;
+    }
+}
+
+fn permanent(message: &str) -> Fault {
+    Fault::new(StoreErrorKind::Permanent, message)
+}
+
+fn refused() -> Fault {
+    Fault::new(StoreErrorKind::Refused, "the connection ended before the call was sent")
+}

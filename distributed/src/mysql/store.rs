@@ -1,0 +1,154 @@
+//! The store of MariaDB.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_async::{Conn, Error, Opts, Pool, Row};
+use tokio::time::timeout;
+
+use super::fault::of_connect;
+use super::options::MySqlOptions;
+use super::script::{Script, acquire, answer, order, push_bytes};
+use super::session::Session;
+use crate::sql::fault::Fault;
+use crate::sql::sessions::{Connect, Sessions};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::op::{Op, Store};
+
+const BUCKETS: &str = include_str!("../../migrations/mysql/buckets.sql");
+const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
+
+/// Buckets in a table of MariaDB.
+///
+/// A batch of calls is one transaction and one round trip: a call of a stored procedure for each key,
+/// in the order of the keys. The clock is the server's. A call that changes nothing takes no lock and
+/// writes nothing, but for one that lost a race for the last tokens: it has the lock of the row.
+///
+/// Connections are made when they are needed, and made anew when they have ended. A caller may give
+/// up at any time: a batch that was sent goes on, and one that was not is not sent.
+///
+/// MySQL has the same statements, from 8.0.29 on. It is not tested. In a cluster of servers with
+/// several writers, all clients should write to the same one.
+pub struct MySqlStore {
+    sessions: Sessions<Session>,
+}
+
+impl MySqlStore {
+    /// Returns a store at an address such as `mysql://user:password@host/database`, with the usual
+    /// options. It connects with the first call.
+    ///
+    /// # Errors
+    ///
+    /// A permanent error if the address cannot be read.
+    pub fn connect(url: &str) -> Result<MySqlStore, StoreError> {
+        let opts = Opts::from_url(url).map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+        Ok(MySqlStore::connect_with(opts, MySqlOptions::default()))
+    }
+
+    /// Returns a store. It connects with the first call.
+    pub fn connect_with(opts: impl Into<Opts>, options: MySqlOptions) -> MySqlStore {
+        let opts = opts.into();
+        MySqlStore::new(options, move || Conn::new(opts.clone()))
+    }
+
+    /// Returns a store on connections of a pool, with the usual options. It keeps each connection that
+    /// it has taken: the pool should have 4 to spare.
+    #[must_use]
+    pub fn with_pool(pool: Pool) -> MySqlStore {
+        MySqlStore::new(MySqlOptions::default(), move || {
+            let pool = pool.clone();
+            async move { pool.get_conn().await }
+        })
+    }
+
+    fn new<F>(options: MySqlOptions, connect: impl Fn() -> F + Send + Sync + 'static) -> MySqlStore
+    where
+        F: Future<Output = Result<Conn, Error>> + Send + 'static,
+    {
+        let connections = options.connections;
+        let connect: Connect<Session> = Arc::new(move || {
+            let (made, options) = (connect(), options.clone());
+            Box::pin(async move {
+                let late = |_| Fault::new(StoreErrorKind::Refused, "the connection took too long");
+                let session = async {
+                    let connection = made.await.map_err(of_connect)?;
+                    Session::set_up(connection, options.call_timeout).await
+                };
+                timeout(options.connect_timeout, session).await.map_err(late)?
+            })
+        });
+        MySqlStore { sessions: Sessions::new(connections, connect) }
+    }
+
+    /// Creates the table and the procedure if they are missing. The account must be allowed to create
+    /// tables and routines.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the server refuses.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        for statement in [BUCKETS, ACQUIRE] {
+            self.ask(Script::of(statement)).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows that have been full for a time, and returns their number. No decision
+    /// changes: a key without a row is a full bucket.
+    ///
+    /// A row is full under the quota of the call that wrote it. The time should exceed the longest
+    /// step back of the server's clock. A page of 1,000 rows is a transaction of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if a statement fails. Pages before it are cleaned up.
+    pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
+        let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
+        let full = format!("full_us < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) - {grace_us}");
+        let (mut deleted, mut after) = (0, String::from("x''"));
+        loop {
+            let page = format!(
+                "SELECT MAX(id), COALESCE(SUM({full}), 0) FROM
+                 (SELECT id, full_us FROM tollgate_buckets WHERE id > {after} ORDER BY id LIMIT 1000) AS page"
+            );
+            let rows = self.ask(Script::of(page)).await?;
+            let (last, found): (Option<Vec<u8>>, u64) = (cell(&rows, 0)?, cell(&rows, 1)?);
+            let Some(last) = last else { return Ok(deleted) };
+            let mut end = String::new();
+            push_bytes(&mut end, &last);
+            if found > 0 {
+                let delete = format!(
+                    "DELETE FROM tollgate_buckets WHERE id > {after} AND id <= {end} AND {full};
+                     SELECT ROW_COUNT()"
+                );
+                let rows = self.ask(Script::of(delete)).await?;
+                deleted += cell::<u64>(&rows, 0)?;
+            }
+            after = end;
+        }
+    }
+
+    pub(super) async fn ask(&self, script: Script) -> Result<Vec<Row>, StoreError> {
+        Ok(self.sessions.session().await?.ask(script).await?)
+    }
+}
+
+impl Store for MySqlStore {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        let order = order(ops);
+        let rows = self.ask(acquire(ops, &order)).await?;
+        answer(ops, &order, &cell::<String>(&rows, 0)?)
+    }
+}
+
+/// Reads a column of the one row of an answer.
+///
+/// # Errors
+///
+/// A permanent error if there is no such row, or if the column has another type.
+pub(super) fn cell<T: mysql_async::prelude::FromValue>(rows: &[Row], column: usize) -> Result<T, StoreError> {
+    let wrong =
+        || StoreError::new(StoreErrorKind::Permanent, format!("the reply has no column {column}: {rows:?}"));
+    let [row] = rows else { return Err(wrong()) };
+    row.get_opt(column).and_then(Result::ok).ok_or_else(wrong)
+}

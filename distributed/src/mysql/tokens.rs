@@ -1,0 +1,25 @@
+//! The table of buckets that are refilled at intervals.
+
+use super::script::{Script, push_bytes};
+use super::store::{MySqlStore, cell};
+use crate::store::error::StoreError;
+use crate::tokens::requester::TokenTable;
+
+const TABLE: &str = include_str!("../../migrations/mysql/tokens.sql");
+const REQUEST_TOKEN: &str = include_str!("../../migrations/mysql/request_token.sql");
+
+impl TokenTable for MySqlStore {
+    async fn create_token_table(&self) -> Result<(), StoreError> {
+        for statement in [TABLE, REQUEST_TOKEN] {
+            self.ask(Script::of(statement)).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_token(&self, id: &str) -> Result<bool, StoreError> {
+        let mut sql = String::from("CALL request_token(_utf8mb4 ");
+        push_bytes(&mut sql, id.as_bytes());
+        sql.push(')');
+        cell(&self.ask(Script::of(sql)).await?, 0)
+    }
+}

@@ -1,0 +1,224 @@
+//! Servers that refuse, hang, end, and come back.
+
+use std::time::{Duration, Instant};
+
+use mysql_async::Pool;
+use mysql_async::prelude::Queryable;
+use tokio::time::timeout;
+use tollgate::Quota;
+use tollgate_distributed::{Answer, MySqlOptions, MySqlStore, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
+
+use crate::sql::world::{World, ask, exactly, now_us};
+use crate::world::{Server, client};
+
+fn spec() -> Spec {
+    Spec::new(Quota::per_day(1).burst(1_000), 0).unwrap()
+}
+
+async fn call(store: &MySqlStore, key: &[u8]) -> Result<Answer, StoreError> {
+    let mut ops = [Op::new(key, spec(), exactly(1))];
+    store.acquire(&mut ops).await?;
+    Ok(ops[0].answer)
+}
+
+async fn kind(store: &MySqlStore) -> (StoreErrorKind, String) {
+    let error = call(store, b"key").await.expect_err("the call was decided");
+    (error.kind(), error.to_string())
+}
+
+/// Calls until one is answered, for some seconds at most.
+async fn heals(store: &MySqlStore) -> Answer {
+    let end = Instant::now() + Duration::from_secs(3);
+    loop {
+        match call(store, b"healed").await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_refuses_and_a_wrong_address_is_permanent() {
+    let port = tollgate_test_servers::program::free_port().unwrap();
+    let store = MySqlStore::connect(&format!("mysql://test@127.0.0.1:{port}/tests")).unwrap();
+    assert_eq!(kind(&store).await.0, StoreErrorKind::Refused);
+    assert_eq!(MySqlStore::connect("postgres://nowhere").err().unwrap().kind(), StoreErrorKind::Permanent);
+}
+
+#[tokio::test]
+async fn a_missing_table_account_or_database_is_permanent() {
+    if !mariadb_is_installed() {
+        return;
+    }
+    let server = MariaDb::start(&[]).unwrap();
+    let missing = MySqlStore::connect(&server.url()).unwrap();
+    let (permanent, text) = kind(&missing).await;
+    assert_eq!(permanent, StoreErrorKind::Permanent);
+    assert!(text.contains("tollgate_acquire_1"), "{text}");
+    missing.migrate().await.unwrap();
+    call(&missing, b"key").await.unwrap();
+    client(&server).await.query_drop("CREATE USER guest@'127.0.0.1'").await.unwrap();
+    for (from, to) in [("test@", "nobody@"), ("test@", "guest@"), ("/tests", "/nothing")] {
+        let (permanent, text) = kind(&MySqlStore::connect(&server.url().replace(from, to)).unwrap()).await;
+        assert_eq!(permanent, StoreErrorKind::Permanent, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_of_a_statements_begin_and_a_client_that_counts_found_rows_are_refused() {
+    if !mariadb_is_installed() {
+        return;
+    }
+    let server = MariaDb::start(&["--sysdate-is-now"]).unwrap();
+    let (permanent, text) = kind(&MySqlStore::connect(&server.url()).unwrap()).await;
+    assert_eq!(permanent, StoreErrorKind::Permanent);
+    assert!(text.contains("--sysdate-is-now"), "{text}");
+    drop(server);
+    let Some(server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let pool = Pool::new(server.opts().client_found_rows(true));
+    let (permanent, text) = kind(&MySqlStore::with_pool(pool)).await;
+    assert_eq!(permanent, StoreErrorKind::Permanent);
+    assert!(text.contains("client_found_rows"), "{text}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_released_refuses_and_takes_nothing() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
+    server.store.acquire(&mut ops).await.unwrap();
+    let rows = server.rows().await;
+    server
+        .other
+        .query_drop("START TRANSACTION; UPDATE tollgate_buckets SET unit = unit + 1 WHERE id = 'b'")
+        .await
+        .unwrap();
+    let begin = Instant::now();
+    let error = server.store.acquire(&mut ops).await.expect_err("a locked row was written");
+    assert_eq!(error.kind(), StoreErrorKind::Refused);
+    assert!(error.to_string().contains("1205"), "{error}");
+    // It is sent once more.
+    assert!(begin.elapsed() > Duration::from_millis(1_500), "{:?}", begin.elapsed());
+    server.other.query_drop("ROLLBACK").await.unwrap();
+    assert_eq!(server.rows().await, rows, "a part of a batch was stored");
+    // Each connection is without the rest of a transaction.
+    for _ in 0..8 {
+        call(&server.store, b"c").await.unwrap();
+    }
+    let look = ask(&server.store, b"a", spec(), exactly(0)).await;
+    assert_eq!(spec().tokens(look.credits), 999);
+}
+
+#[tokio::test]
+async fn a_deadlock_is_sent_once_more() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
+    server.store.acquire(&mut ops).await.unwrap();
+    // Another session locks in the opposite order. It has changed more rows, so the call is the victim.
+    let rows: Vec<String> = (0..100).map(|row| format!("('z{row}',0,0,1,0)")).collect();
+    let lock = |key: &str| format!("SELECT credits FROM tollgate_buckets WHERE id = '{key}' FOR UPDATE");
+    let begin =
+        format!("START TRANSACTION; INSERT INTO tollgate_buckets VALUES {}; {}", rows.join(","), lock("b"));
+    server.other.query_drop(begin).await.unwrap();
+    let mut observer = client(&server.server).await;
+    let other = async {
+        let waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'";
+        while observer.query_first::<(String, u64), _>(waits).await.unwrap().unwrap().1 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        server.other.query_drop(lock("a")).await.unwrap();
+        server.other.query_drop("COMMIT").await.unwrap();
+    };
+    let (result, ()) = tokio::join!(server.store.acquire(&mut ops), other);
+    result.unwrap();
+    let deadlocks: Option<(String, u64)> =
+        server.other.query_first("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").await.unwrap();
+    assert_eq!(deadlocks.unwrap().1, 1);
+    assert!(ops.iter().all(|op| op.answer.granted == 1 && spec().tokens(op.answer.credits) == 998));
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_comes_back() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    call(&server.store, b"key").await.unwrap();
+    server.server.process().kill();
+    let mut last = StoreErrorKind::Unknown;
+    for _ in 0..8 {
+        last = kind(&server.store).await.0;
+        assert_ne!(last, StoreErrorKind::Permanent);
+    }
+    assert_eq!(last, StoreErrorKind::Refused);
+    server.server.restart().unwrap();
+    assert_eq!(heals(&server.store).await.granted, 1);
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
+    let options = MySqlOptions {
+        connections: 1,
+        connect_timeout: Duration::from_millis(300),
+        call_timeout: Duration::from_millis(300),
+    };
+    let Some(mut server) = Server::start(&[], options).await else { return };
+    call(&server.store, b"key").await.unwrap();
+    server.server.process().freeze().unwrap();
+    // Each caller gives up, and the store gives the connection up without them. Only the first call was
+    // sent.
+    for _ in 0..3 {
+        timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
+    }
+    let (refused, text) = kind(&server.store).await;
+    assert_eq!(refused, StoreErrorKind::Refused, "{text}");
+    assert!(text.contains("before the call was sent"), "{text}");
+    assert_eq!(kind(&server.store).await.0, StoreErrorKind::Refused, "a new connection");
+    server.server.process().thaw().unwrap();
+    assert_eq!(heals(&server.store).await.granted, 1);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_left_for_another_one() {
+    let options = MySqlOptions { connections: 1, ..MySqlOptions::default() };
+    let Some(mut server) = Server::start(&[], options).await else { return };
+    let guest = "CREATE USER guest@'127.0.0.1'; GRANT SELECT, INSERT, UPDATE, EXECUTE ON tests.* TO guest@'127.0.0.1'";
+    server.other.query_drop(guest).await.unwrap();
+    let guest = MySqlStore::connect(&server.server.url().replace("test@", "guest@")).unwrap();
+    call(&guest, b"key").await.unwrap();
+    let connections = "SHOW GLOBAL STATUS LIKE 'Connections'";
+    server.other.query_drop("SET GLOBAL read_only = 1").await.unwrap();
+    let before: Option<(String, u64)> = server.other.query_first(connections).await.unwrap();
+    for _ in 0..6 {
+        let (refused, text) = kind(&guest).await;
+        assert_eq!(refused, StoreErrorKind::Refused, "{text}");
+        assert!(text.contains("--read-only"), "{text}");
+    }
+    let after: Option<(String, u64)> = server.other.query_first(connections).await.unwrap();
+    assert!(after.unwrap().1 >= before.unwrap().1 + 5, "the connections were kept");
+    server.other.query_drop("SET GLOBAL read_only = 0").await.unwrap();
+    assert_eq!(heals(&guest).await.granted, 1);
+}
+
+#[tokio::test]
+async fn numbers_that_are_no_bucket_cannot_be_stored() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let most = 1_i64 << 53;
+    for (credits, last_us, unit) in
+        [(most, 0, 1), (-most, 0, 1), (0, -1, 1), (0, i64::MAX, 1), (0, 0, 0), (0, 0, most)]
+    {
+        let insert =
+            format!("INSERT INTO tollgate_buckets VALUES ('wrong', {credits}, {last_us}, {unit}, 0)");
+        assert!(server.other.query_drop(insert).await.is_err());
+    }
+    // Numbers as another program might have written them.
+    let now_us = now_us() as i64;
+    let wrong = [(i64::MAX, i64::MAX, 0), (i64::MIN, now_us, 1), (0, now_us, 0), (0, i64::MAX, 1)];
+    for (credits, last_us, unit) in wrong {
+        let insert = format!(
+            "SET check_constraint_checks = 0; REPLACE INTO tollgate_buckets VALUES ('key', {credits}, {last_us}, {unit}, 0)"
+        );
+        server.other.query_drop(insert).await.unwrap();
+        let (permanent, text) = kind(&server.store).await;
+        assert_eq!(permanent, StoreErrorKind::Permanent, "{text}");
+    }
+    call(&server.store, b"other").await.unwrap();
+}
