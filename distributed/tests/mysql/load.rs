@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
-use tokio::task::JoinSet;
 use tollgate::Quota;
-use tollgate_distributed::{MySqlOptions, MySqlStore, Op, Spec, Store};
+use tollgate_distributed::{MySqlOptions, MySqlStore, Spec};
 
 use crate::sql::bound;
 use crate::sql::world::{World, ask, exactly, setting};
@@ -69,31 +68,11 @@ async fn ended_sessions_make_no_token_and_heal() {
     println!("{} calls, {} failed, {} granted", run.calls, run.failed, run.granted());
 }
 
-async fn batches_until(store: Arc<MySqlStore>, keys: Vec<String>, end: Instant) -> (u64, u64) {
-    let spec = Spec::new(Quota::per_second(1_000_000).burst(1_000_000), 0).unwrap();
-    let (mut sent, mut failed) = (0, 0);
-    while Instant::now() < end {
-        let mut ops: Vec<_> = keys.iter().map(|key| Op::new(key.as_bytes(), spec, exactly(1))).collect();
-        sent += 1;
-        failed += u64::from(store.acquire(&mut ops).await.is_err());
-    }
-    (sent, failed)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_in_opposite_orders_do_not_deadlock() {
     let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
     let keys: Vec<String> = (0..64).map(|key| format!("key {key}")).collect();
-    let (mut set, end) = (JoinSet::new(), Instant::now() + time());
-    for (index, store) in stores(&server, 8, 1).into_iter().enumerate() {
-        let mut keys = keys.clone();
-        if index % 2 == 0 {
-            keys.reverse();
-        }
-        set.spawn(batches_until(store, keys, end));
-    }
-    let (sent, failed) =
-        set.join_all().await.into_iter().fold((0, 0), |all, part| (all.0 + part.0, all.1 + part.1));
+    let (sent, failed) = bound::batches(stores(&server, 8, 1), &keys, time()).await;
     println!("{sent} batches");
     assert!(sent > 20);
     assert_eq!((failed, status(&mut server, "Innodb_deadlocks").await), (0, 0));

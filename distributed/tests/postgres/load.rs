@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
 use tollgate::Quota;
-use tollgate_distributed::{Op, PostgresOptions, PostgresStore, Spec, Store};
+use tollgate_distributed::{PostgresOptions, PostgresStore, Spec};
 
 use crate::sql::world::{World, ask, exactly, setting};
 use crate::sql::{bound, clean};
@@ -61,37 +60,16 @@ async fn ended_sessions_make_no_token_and_heal() {
     println!("{} calls, {} failed, {} granted", run.calls, run.failed, run.granted());
 }
 
-/// Sends batches on the same keys by several connections, every second one in the opposite order.
-/// Returns the batches, and those that failed.
-async fn batches(server: &Server, connections: usize, keys: &[String], time: Duration) -> (u64, u64) {
-    let options = PostgresOptions { connections: 1, ..PostgresOptions::default() };
-    let (mut set, end) = (JoinSet::new(), Instant::now() + time);
-    for (index, store) in stores(server, connections, &options).into_iter().enumerate() {
-        let mut keys = keys.to_vec();
-        if index % 2 == 0 {
-            keys.reverse();
-        }
-        set.spawn(batches_until(store, keys, end));
-    }
-    set.join_all().await.into_iter().fold((0, 0), |all, part| (all.0 + part.0, all.1 + part.1))
-}
-
-async fn batches_until(store: Arc<PostgresStore>, keys: Vec<String>, end: Instant) -> (u64, u64) {
-    let spec = Spec::new(Quota::per_second(1_000_000).burst(1_000_000), 0).unwrap();
-    let (mut sent, mut failed) = (0, 0);
-    while Instant::now() < end {
-        let mut ops: Vec<_> = keys.iter().map(|key| Op::new(key.as_bytes(), spec, exactly(1))).collect();
-        sent += 1;
-        failed += u64::from(store.acquire(&mut ops).await.is_err());
-    }
-    (sent, failed)
+/// Returns stores with one connection each.
+fn connections(server: &Server, count: usize) -> Vec<Arc<PostgresStore>> {
+    stores(server, count, &PostgresOptions { connections: 1, ..PostgresOptions::default() })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_in_opposite_orders_do_not_deadlock() {
     let Some(server) = Server::start(PostgresOptions::default()).await else { return };
     let keys: Vec<String> = (0..64).map(|key| format!("key {key}")).collect();
-    let (sent, failed) = batches(&server, 8, &keys, time()).await;
+    let (sent, failed) = bound::batches(connections(&server, 8), &keys, time()).await;
     println!("{sent} batches");
     assert!(sent > 100 && !server.server.log().contains("deadlock"), "{}", server.server.log());
     assert_eq!(failed, 0);
@@ -131,11 +109,11 @@ async fn updates_stay_on_their_page_and_the_table_does_not_grow() {
     server.put(&clean::rows_of_all_ages(&spec, 6_400, 0)).await;
     // One key in a hundred is in use. Of 8 sessions that wait for the same rows, some wait for long, and
     // their snapshots keep old rows on a page: 96 % of the updates stay there.
-    let connections = setting("TOLLGATE_CONNECTIONS", 4) as usize;
+    let count = setting("TOLLGATE_CONNECTIONS", 4) as usize;
     let keys: Vec<String> = (0..64).map(|key| format!("key {:09}", key * 100)).collect();
-    let (early, _) = batches(&server, connections, &keys, time()).await;
+    let (early, _) = bound::batches(connections(&server, count), &keys, time()).await;
     let before = Table::read(&server, early * 64).await;
-    let (late, failed) = batches(&server, connections, &keys, time()).await;
+    let (late, failed) = bound::batches(connections(&server, count), &keys, time()).await;
     let after = Table::read(&server, (early + late) * 64).await;
     println!("{before:?}, {after:?}");
     assert_eq!(failed, 0);

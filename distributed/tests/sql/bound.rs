@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tollgate::Quota;
-use tollgate_distributed::{Answer, Spec, Store};
+use tollgate_distributed::{Answer, Op, Spec, Store};
 
 use super::world::{ask, exactly};
 
@@ -64,7 +64,7 @@ pub(crate) async fn load<S: Store>(
 async fn take_until<S: Store>(store: Arc<S>, key: &[u8], end: Instant) -> Run {
     let mut run = Run::default();
     while Instant::now() < end {
-        let mut ops = [tollgate_distributed::Op::new(key, contended(), exactly(1))];
+        let mut ops = [Op::new(key, contended(), exactly(1))];
         run.calls += 1;
         match store.acquire(&mut ops).await {
             Ok(()) if ops[0].answer.granted > 0 => run.grants.push(ops[0].answer),
@@ -98,4 +98,29 @@ pub(crate) async fn no_token_is_lost_or_made(store: &impl Store, key: &[u8], run
 pub(crate) async fn no_token_is_made(store: &impl Store, key: &[u8], run: &Run) {
     let (earned, left) = earned(store, key, run).await;
     assert!(run.granted() * contended().per_token() as i64 + left <= earned, "{} calls", run.calls);
+}
+
+/// Sends batches on the same keys by all stores, by every second one in the opposite order. Returns the
+/// batches, and those that failed.
+pub(crate) async fn batches<S: Store>(stores: Vec<Arc<S>>, keys: &[String], time: Duration) -> (u64, u64) {
+    let (mut set, end) = (JoinSet::new(), Instant::now() + time);
+    for (index, store) in stores.into_iter().enumerate() {
+        let mut keys = keys.to_vec();
+        if index % 2 == 0 {
+            keys.reverse();
+        }
+        set.spawn(batches_until(store, keys, end));
+    }
+    set.join_all().await.into_iter().fold((0, 0), |all, part| (all.0 + part.0, all.1 + part.1))
+}
+
+async fn batches_until<S: Store>(store: Arc<S>, keys: Vec<String>, end: Instant) -> (u64, u64) {
+    let spec = Spec::new(Quota::per_second(1_000_000).burst(1_000_000), 0).unwrap();
+    let (mut sent, mut failed) = (0, 0);
+    while Instant::now() < end {
+        let mut ops: Vec<_> = keys.iter().map(|key| Op::new(key.as_bytes(), spec, exactly(1))).collect();
+        sent += 1;
+        failed += u64::from(store.acquire(&mut ops).await.is_err());
+    }
+    (sent, failed)
 }
