@@ -9,9 +9,9 @@ mod credits;
 mod key;
 mod lease;
 mod limiter;
-mod outage;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod outage;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
