@@ -7,10 +7,10 @@ use redis::aio::ConnectionLike;
 
 use super::connection::Connection;
 use super::errors::Failure;
+use super::limits::Limits;
 use super::link::Link;
 use super::server::Server;
 use super::store::RedisStore;
-use super::target::{Limits, Target};
 use crate::store::error::StoreError;
 
 /// The settings of a [`RedisStore`].
@@ -101,8 +101,8 @@ impl RedisStoreBuilder {
     ///
     /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the address is none.
     pub fn lazy(self, url: &str) -> Result<RedisStore, StoreError> {
-        let target = Target::open(url, self.limits).map_err(Failure::not_sent)?;
-        Ok(self.over(|limits| Link::new(target, limits)))
+        let server = Server::open(url, self.limits).map_err(Failure::not_sent)?;
+        Ok(RedisStore::new(Arc::new(server), self.prefix, self.guard))
     }
 
     /// Returns a store on a connection of the caller's, as [`RedisStore::with_connection`] does.
@@ -110,10 +110,7 @@ impl RedisStoreBuilder {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        self.over(|limits| Link::of(Connection::Foreign(Arc::new(connection)), limits))
-    }
-
-    fn over(self, link: impl FnOnce(Limits) -> Link) -> RedisStore {
-        RedisStore::new(Arc::new(Server::new(link(self.limits))), self.prefix, self.guard)
+        let link = Link::of(Connection::Foreign(Arc::new(connection)), self.limits);
+        RedisStore::new(Arc::new(Server::of(link)), self.prefix, self.guard)
     }
 }

@@ -1,8 +1,8 @@
 //! The bytes of a call, and those of its answer.
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
+use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use super::script::Script;
+use super::script::{Call, STEP};
 use crate::credits::bucket::{Amount, Answer};
 use crate::credits::spec::{MAX_CREDITS, Spec};
 use crate::store::op::Op;
@@ -62,10 +62,10 @@ fn bounded(spec: &Spec, amount: Amount) -> Amount {
     }
 }
 
-/// Returns the command of a batch. With `guard`, a bucket that is missing was empty when the server
+/// Returns the call of a batch. With `guard`, a bucket that is missing was empty when the server
 /// started.
-pub(crate) fn step_command(script: &Script, prefix: &[u8], ops: &[Op<'_>], guard: bool) -> Cmd {
-    let mut command = script.command(ops.len());
+pub(crate) fn steps(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> Call {
+    let mut command = STEP.command(ops.len());
     for op in ops {
         command.arg([prefix, op.key].concat());
     }
@@ -74,7 +74,7 @@ pub(crate) fn step_command(script: &Script, prefix: &[u8], ops: &[Op<'_>], guard
     if guard {
         command.arg(1);
     }
-    command
+    Call { script: &STEP, command, length: ops.len() * 2 + 1 }
 }
 
 /// Returns the numbers of an answer.

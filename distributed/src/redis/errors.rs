@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::slots::{Address, read_address};
 use crate::store::error::{StoreError, StoreErrorKind};
 
 /// A call that has no answer.
@@ -32,6 +33,16 @@ impl Failure {
         detail.split_whitespace().next()?.parse().ok()
     }
 
+    /// Returns the node that the server names for the call, which it did not run.
+    pub(crate) fn redirect(&self) -> Option<Redirect> {
+        let asking = match self.error.kind() {
+            ErrorKind::Server(ServerErrorKind::Ask) => true,
+            ErrorKind::Server(ServerErrorKind::Moved) => false,
+            _ => return None,
+        };
+        Some(Redirect { address: read_address(self.error.redirect_node()?.0)?, asking })
+    }
+
     /// Returns the effect of the call.
     pub(crate) fn kind(&self) -> StoreErrorKind {
         match code(&self.error) {
@@ -46,6 +57,13 @@ impl Failure {
             },
         }
     }
+}
+
+/// Another node of a cluster.
+pub(crate) struct Redirect {
+    pub(crate) address: Address,
+    /// Whether it takes this call only.
+    pub(crate) asking: bool,
 }
 
 impl From<Failure> for StoreError {

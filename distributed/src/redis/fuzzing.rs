@@ -15,6 +15,12 @@ pub fn read_reply(bytes: &[u8], ops: &mut [Op<'_>]) -> RedisResult<()> {
     command::read_steps(&command::numbers(&value, ops.len() * 2 + 1)?, ops)
 }
 
+/// Reads the bytes of a server as the slots of a cluster. Returns the number of ranges.
+#[must_use]
+pub fn read_slots(bytes: &[u8]) -> Option<usize> {
+    super::slots::read_slots(&redis::parse_redis_value(bytes).ok()?).map(|ranges| ranges.len())
+}
+
 /// Returns the bytes of the specs and those of the calls of a batch.
 #[must_use]
 pub fn pack(ops: &[Op<'_>]) -> (Vec<u8>, Vec<u8>) {

@@ -1,24 +1,14 @@
-//! The connection in use, and the making of the next one.
-//!
-//! A connection is made by a task of its own: a caller with a short deadline does not stop it, and
-//! callers that come meanwhile wait for the same one. So at most one is being made.
+//! The connection in use to a server, and the making of the next one.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use redis::{RedisError, RedisResult};
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use redis::{AsyncConnectionConfig, Client, RedisResult};
+use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::target::{Limits, Target};
-
-/// The least time between two connections that are made while another is in use.
-const RENEWAL: Duration = Duration::from_secs(1);
-
-/// A connection to all nodes of a cluster may take longer than one.
-const CLUSTER: u32 = 8;
+use super::limits::Limits;
+use super::single::Single;
 
 /// A connection, numbered in the order of making.
 #[derive(Clone)]
@@ -27,71 +17,55 @@ pub(crate) struct Live {
     number: u64,
 }
 
-type Attempt = watch::Receiver<Option<RedisResult<Live>>>;
-
 #[derive(Default)]
 struct State {
     current: Option<Live>,
-    attempt: Option<Attempt>,
+    next: Single<Live>,
     made: u64,
-    renewed: Option<Instant>,
 }
 
-/// The way to a server or a cluster.
+/// The way to a server. At most one connection is being made.
 pub(crate) struct Link {
-    target: Target,
+    /// None if the connection is the user's, which makes itself anew.
+    client: Option<Client>,
     limits: Limits,
     state: Mutex<State>,
 }
 
 impl Link {
     /// Returns a link that connects when it is first used.
-    pub(crate) fn new(target: Target, limits: Limits) -> Link {
-        Link { target, limits, state: Mutex::default() }
+    pub(crate) fn new(client: Client, limits: Limits) -> Link {
+        Link { client: Some(client), limits, state: Mutex::default() }
     }
 
     /// Returns a link that has one connection for good.
     pub(crate) fn of(connection: Connection, limits: Limits) -> Link {
         let current = Some(Live { connection, number: 0 });
-        Link { target: Target::Foreign, limits, state: Mutex::new(State { current, ..State::default() }) }
+        Link { client: None, limits, state: Mutex::new(State { current, ..State::default() }) }
     }
 
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.target, Target::Cluster(_))
-    }
-
     /// Returns the connection in use, or waits for the next one.
     pub(crate) async fn get(self: &Arc<Self>) -> RedisResult<Live> {
-        let mut attempt = {
+        let next = {
             let mut state = self.state();
-            if let Some(live) = &state.current {
-                return Ok(live.clone());
+            match (&state.current, &self.client) {
+                (Some(live), _) => return Ok(live.clone()),
+                (None, Some(client)) => state.next.join(|| Arc::clone(self).connect(client.clone())),
+                (None, None) => return Err(io::Error::from(io::ErrorKind::NotConnected).into()),
             }
-            self.attempt(&mut state)
         };
-        let ended = || RedisError::from(io::Error::other("the runtime that connects has ended"));
-        let made = attempt.wait_for(Option::is_some).await.map_err(|_| ended())?;
-        made.clone().unwrap_or_else(|| Err(ended()))
+        next.result().await
     }
 
-    /// Takes a connection out of use. That of a cluster stays until another one is there: most of its
-    /// nodes may be well.
-    pub(crate) fn retire(self: &Arc<Self>, failed: &Live) {
+    /// Takes a connection out of use.
+    pub(crate) fn retire(&self, failed: &Live) {
         let mut state = self.state();
-        if state.current.as_ref().is_none_or(|live| live.number != failed.number) {
-            return;
-        }
-        match self.target {
-            Target::Server(_) => state.current = None,
-            Target::Cluster(_) if state.renewed.is_none_or(|at| at.elapsed() >= RENEWAL) => {
-                state.renewed = Some(Instant::now());
-                self.attempt(&mut state);
-            }
-            Target::Cluster(_) | Target::Foreign => {}
+        if self.client.is_some() && state.current.as_ref().is_some_and(|live| live.number == failed.number) {
+            state.current = None;
         }
     }
 
@@ -99,32 +73,19 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the attempt that is under way, or begins one.
-    fn attempt(self: &Arc<Self>, state: &mut State) -> Attempt {
-        // One whose runtime has ended is not under way.
-        if let Some(attempt) = state.attempt.as_ref().filter(|attempt| attempt.has_changed().is_ok()) {
-            return attempt.clone();
-        }
-        let (done, attempt) = watch::channel(None);
-        state.attempt = Some(attempt.clone());
-        tokio::spawn(Arc::clone(self).connect(done));
-        attempt
-    }
-
-    async fn connect(self: Arc<Self>, done: watch::Sender<Option<RedisResult<Live>>>) {
-        let limit = self.limits.connect * if self.is_cluster() { CLUSTER } else { 1 };
-        let made = timeout(limit, self.target.connect(self.limits)).await;
+    async fn connect(self: Arc<Self>, client: Client) -> RedisResult<Live> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.limits.connect))
+            .set_response_timeout(Some(self.limits.response));
+        let made = client.get_multiplexed_async_connection_with_config(&config);
+        let made = timeout(self.limits.connect, made).await;
         let made = made.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into()));
         let mut state = self.state();
-        state.attempt = None;
-        let live = made.map(|connection| {
-            state.made += 1;
-            Live { connection, number: state.made }
-        });
-        if let Ok(live) = &live {
-            state.current = Some(live.clone());
-        }
-        drop(state);
-        let _ = done.send(Some(live));
+        state.next.end();
+        let connection = Connection::Own(made?);
+        state.made += 1;
+        let live = Live { connection, number: state.made };
+        state.current = Some(live.clone());
+        Ok(live)
     }
 }

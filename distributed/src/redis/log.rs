@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::errors::Failure;
-use super::server::{Loaded, Server};
+use super::script::{Call, LOG};
+use super::server::Server;
 use super::store::RedisStore;
 use crate::credits::spec::MAX_CREDITS;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -40,7 +41,6 @@ const MAX_LIMIT: u64 = 10_000;
 #[derive(Clone)]
 pub struct SlidingLog {
     server: Arc<Server>,
-    script: Arc<Loaded>,
     prefix: Arc<[u8]>,
     limit: u64,
     window_us: u64,
@@ -90,9 +90,8 @@ impl SlidingLog {
         let (Some(window_us), 1..=MAX_LIMIT) = (window_us, limit) else {
             return Err(InvalidLog { limit, window });
         };
-        let script = Arc::new(Loaded::new(include_str!("log.lua")));
         let prefix = [store.prefix(), b"log:"].concat().into();
-        Ok(SlidingLog { server: Arc::clone(store.server()), script, prefix, limit, window_us })
+        Ok(SlidingLog { server: Arc::clone(store.server()), prefix, limit, window_us })
     }
 
     /// Asks for one call.
@@ -101,9 +100,10 @@ impl SlidingLog {
     ///
     /// [`StoreError`] tells whether the call may have been counted.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<LogAnswer, StoreError> {
-        let mut command = self.script.script.command(1);
-        command.arg([&self.prefix, key.as_ref()].concat()).arg(self.limit).arg(self.window_us);
-        let answer = self.server.run(&self.script, command, 3).await;
+        let key = [&self.prefix, key.as_ref()].concat();
+        let mut command = LOG.command(1);
+        command.arg(&key).arg(self.limit).arg(self.window_us);
+        let answer = self.server.run(&key, Call { script: &LOG, command, length: 3 }).await;
         let ended = |ended| Err(Failure::sent(io::Error::other(ended).into()));
         let numbers = answer.unwrap_or_else(ended)?;
         self.read(&numbers).ok_or_else(|| {

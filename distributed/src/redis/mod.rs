@@ -4,13 +4,17 @@
 //! 21 bytes that expires when it is full.
 
 pub(crate) mod builder;
+mod cluster;
 mod command;
 mod connection;
 mod errors;
 pub mod fuzzing;
+mod limits;
 mod link;
 pub(crate) mod log;
+mod node;
 mod script;
 mod server;
+mod single;
+mod slots;
 pub(crate) mod store;
-mod target;

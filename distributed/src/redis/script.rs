@@ -1,6 +1,14 @@
-//! A script on the server.
+//! The scripts that run on a server.
+
+use std::sync::LazyLock;
 
 use redis::Cmd;
+
+/// The step of buckets.
+pub(crate) static STEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("step.lua")));
+
+/// The call of a sliding log.
+pub(crate) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("log.lua")));
 
 /// The text of a script, and the digest by which servers call it.
 #[derive(Debug)]
@@ -10,7 +18,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn new(text: &'static str) -> Script {
+    fn new(text: &'static str) -> Script {
         Script { text, digest: redis::Script::new(text).get_hash().to_owned() }
     }
 
@@ -21,10 +29,18 @@ impl Script {
         command
     }
 
-    /// Returns the command that gives the script to a server, or to all nodes of a cluster.
+    /// Returns the command that gives the script to a server.
     pub(crate) fn load(&self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
         command.arg("LOAD").arg(self.text);
         command
     }
+}
+
+/// A call of a script.
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    pub(crate) command: Cmd,
+    /// The numbers of its answer.
+    pub(crate) length: usize,
 }

@@ -1,72 +1,60 @@
-//! Calls of scripts on a server or a cluster.
+//! A server or a cluster.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::{Cmd, RedisResult, Value};
-use tokio::sync::Mutex;
+use redis::io::tcp::TcpSettings;
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-use super::command::numbers;
-use super::errors::{Failure, is_no_script, is_of_connection};
-use super::link::{Link, Live};
-use super::script::Script;
+use super::cluster::Cluster;
+use super::errors::Failure;
+use super::limits::Limits;
+use super::link::Link;
+use super::node::Node;
+use super::script::Call;
+use super::slots::slot_of;
 
-/// The times that a call is sent while the server says that it lacks the script. It may lose the
-/// script again after a load.
-const MAX_SENDS: usize = 4;
-
-/// A server or a cluster, and the script that it is to run.
+/// A server or a cluster.
 pub(crate) struct Server {
-    link: Arc<Link>,
-    /// Whether calls have one key each.
+    nodes: Nodes,
+    /// Whether calls have one key each. It is relaxed: a call with several keys is refused by a
+    /// cluster, and sent anew.
     single: AtomicBool,
 }
 
-/// A script, and the number of times that it was given to a server.
-pub(crate) struct Loaded {
-    pub(crate) script: Script,
-    loads: AtomicU64,
-    loading: Mutex<()>,
-}
-
-impl Loaded {
-    pub(crate) fn new(text: &'static str) -> Loaded {
-        Loaded { script: Script::new(text), loads: AtomicU64::new(0), loading: Mutex::new(()) }
-    }
-
-    /// Gives the script to the server, unless another call did since `seen`.
-    ///
-    /// An error of one node of a cluster is not one of the node that is called next, so only that
-    /// one's answer counts.
-    ///
-    /// # Orderings
-    ///
-    /// The lock orders the loads. A reader of an old number loads once more than needed.
-    async fn load(&self, server: &Server, live: &Live, seen: u64) {
-        let _one = self.loading.lock().await;
-        if self.loads.load(Ordering::Relaxed) == seen {
-            let _ = server.request(live, &self.script.load(), Ok).await;
-            self.loads.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+#[derive(Clone)]
+enum Nodes {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 impl Server {
-    pub(crate) fn new(link: Link) -> Server {
-        let single = AtomicBool::new(link.is_cluster());
-        Server { link: Arc::new(link), single }
+    /// Returns a server on a link.
+    pub(crate) fn of(link: Link) -> Server {
+        Server { nodes: Nodes::One(Arc::new(Node::new(link))), single: AtomicBool::new(false) }
+    }
+
+    /// Reads an address, such as `redis://user:password@host:6379/0`, or `redis+cluster://a,b,c`.
+    pub(crate) fn open(url: &str, limits: Limits) -> RedisResult<Server> {
+        let Some((scheme, nodes)) = url.split_once("+cluster://") else {
+            return Ok(Server::of(Link::new(Client::open(info(url)?)?, limits)));
+        };
+        let seeds = cluster_urls(scheme, nodes).iter().map(|url| info(url)).collect::<RedisResult<_>>()?;
+        let nodes = Nodes::Cluster(Arc::new(Cluster::new(seeds, limits)?));
+        Ok(Server { nodes, single: AtomicBool::new(true) })
     }
 
     /// Waits for a connection.
     pub(crate) async fn connect(&self) -> Result<(), Failure> {
-        self.link.get().await.map(drop).map_err(Failure::not_sent)
+        let connected = match &self.nodes {
+            Nodes::One(node) => node.connect().await,
+            Nodes::Cluster(cluster) => cluster.connect().await,
+        };
+        connected.map_err(Failure::not_sent)
     }
 
-    /// Tells whether a call may have one key only. It is relaxed: a call with several keys is refused
-    /// by the cluster and sent anew.
+    /// Tells whether a call may have one key only.
     pub(crate) fn is_single(&self) -> bool {
         self.single.load(Ordering::Relaxed)
     }
@@ -76,48 +64,28 @@ impl Server {
         self.single.store(true, Ordering::Relaxed);
     }
 
-    /// Runs a script, whose answer is a list of numbers.
-    ///
-    /// It runs in a task of its own: if the caller goes away, the silence of a server is noticed all
-    /// the same.
-    pub(crate) fn run(
-        self: &Arc<Self>,
-        loaded: &Arc<Loaded>,
-        command: Cmd,
-        length: usize,
-    ) -> JoinHandle<Result<Vec<i64>, Failure>> {
-        let (server, loaded) = (Arc::clone(self), Arc::clone(loaded));
-        tokio::spawn(async move { server.send(&loaded, &command, length).await })
-    }
-
-    async fn send(&self, loaded: &Loaded, command: &Cmd, length: usize) -> Result<Vec<i64>, Failure> {
-        let mut sends = 1;
-        loop {
-            let seen = loaded.loads.load(Ordering::Relaxed);
-            let live = self.link.get().await.map_err(Failure::not_sent)?;
-            let answer = self.request(&live, command, |reply| numbers(&reply, length)).await;
-            match answer {
-                Err(error) if is_no_script(&error) && sends < MAX_SENDS => {
-                    loaded.load(self, &live, seen).await;
-                    sends += 1;
-                }
-                answer => return answer.map_err(Failure::sent),
+    /// Runs a script whose first key is `key`, in a task of its own: if the caller goes away, the
+    /// silence of a server is noticed all the same.
+    pub(crate) fn run(&self, key: &[u8], call: Call) -> JoinHandle<Result<Vec<i64>, Failure>> {
+        match self.nodes.clone() {
+            Nodes::One(node) => tokio::spawn(async move { node.run(&call, false).await }),
+            Nodes::Cluster(cluster) => {
+                let slot = slot_of(key);
+                tokio::spawn(async move { cluster.run(slot, &call).await })
             }
         }
     }
+}
 
-    /// Sends one command, and reads its answer. A connection that fails is not used again.
-    async fn request<T>(
-        &self,
-        live: &Live,
-        command: &Cmd,
-        read: impl FnOnce(Value) -> RedisResult<T>,
-    ) -> RedisResult<T> {
-        let answer = timeout(self.link.limits().response, live.connection.request(command)).await;
-        let answer = answer.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into())).and_then(read);
-        if answer.as_ref().is_err_and(is_of_connection) {
-            self.link.retire(live);
-        }
-        answer
-    }
+fn info(url: &str) -> RedisResult<ConnectionInfo> {
+    Ok(url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+}
+
+/// Returns the addresses of `user:password@host:port,host:port/path`, one for each node.
+fn cluster_urls(scheme: &str, nodes: &str) -> Vec<String> {
+    let (login, nodes) = nodes.rsplit_once('@').map_or(("", nodes), |(login, nodes)| (login, nodes));
+    let end = nodes.find(['/', '?']).unwrap_or(nodes.len());
+    let (hosts, path) = nodes.split_at(end);
+    let at = if login.is_empty() { "" } else { "@" };
+    hosts.split(',').map(|host| format!("{scheme}://{login}{at}{host}{path}")).collect()
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use redis::aio::ConnectionLike;
 
 use super::builder::RedisStoreBuilder;
-use super::command::{read_steps, step_command};
+use super::command::{read_steps, steps};
 use super::errors::Failure;
-use super::server::{Loaded, Server};
+use super::server::Server;
 use crate::credits::bucket::Answer;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
@@ -54,7 +54,6 @@ const BATCH: usize = 64;
 #[derive(Clone)]
 pub struct RedisStore {
     server: Arc<Server>,
-    step: Arc<Loaded>,
     prefix: Arc<[u8]>,
     guard: bool,
 }
@@ -92,8 +91,7 @@ impl RedisStore {
     }
 
     pub(crate) fn new(server: Arc<Server>, prefix: Vec<u8>, guard: bool) -> RedisStore {
-        let step = Arc::new(Loaded::new(include_str!("step.lua")));
-        RedisStore { server, step, prefix: prefix.into(), guard }
+        RedisStore { server, prefix: prefix.into(), guard }
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -107,8 +105,8 @@ impl RedisStore {
     /// Sends each group as one command, all at once. Returns the groups that failed.
     async fn send<'g, 'k>(&self, groups: Vec<&'g mut [Op<'k>]>) -> Vec<Failed<'g, 'k>> {
         let begin = |group: &'g mut [Op<'k>]| {
-            let command = step_command(&self.step.script, &self.prefix, group, self.guard);
-            let answer = self.server.run(&self.step, command, group.len() * 2 + 1);
+            let first = [self.prefix(), group.first().map_or(b"", |op| op.key)].concat();
+            let answer = self.server.run(&first, steps(&self.prefix, group, self.guard));
             (group, answer)
         };
         let sent: Vec<_> = groups.into_iter().map(begin).collect();

@@ -1,0 +1,240 @@
+//! A cluster: each call goes to the master of its key's slot.
+//!
+//! The client of redis-rs is not used for clusters: it sends a call again after an error that tells
+//! nothing about its effect, and while it looks for a dead node the calls to all others wait.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::errors::{Failure, is_of_connection};
+use super::limits::Limits;
+use super::link::Link;
+use super::node::Node;
+use super::script::Call;
+use super::single::{Pending, Single};
+use super::slots::{Address, Range, SLOTS, read_slots};
+
+/// The nodes that one call is sent to, one after the other: each sends it on to the next.
+const MAX_REDIRECTS: usize = 4;
+
+/// The nodes that are asked at once who has which slots.
+const ASKED: usize = 3;
+
+/// The least time from one look at the slots to the next, if calls have a map of them
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The most nodes. A cluster of Redis has a thousand at most.
+const MAX_NODES: usize = 4_000;
+
+/// A node, and its address.
+struct Member {
+    address: Address,
+    node: Node,
+}
+
+#[derive(Default)]
+struct Map {
+    members: HashMap<Address, Arc<Member>>,
+    /// The master of each slot. Empty before the first look.
+    masters: Vec<Option<Arc<Member>>>,
+    look: Single<()>,
+    looked: Option<Instant>,
+    /// The nodes that the next look asks first.
+    turn: usize,
+}
+
+/// A cluster, known by some of its nodes.
+pub(crate) struct Cluster {
+    /// The settings of the connections to all nodes.
+    template: ConnectionInfo,
+    seeds: Vec<Address>,
+    limits: Limits,
+    map: Mutex<Map>,
+}
+
+impl Cluster {
+    /// Returns a cluster that connects when it is first used.
+    pub(crate) fn new(seeds: Vec<ConnectionInfo>, limits: Limits) -> RedisResult<Cluster> {
+        let invalid = |text| RedisError::from((ErrorKind::InvalidClientConfig, text));
+        let address = |seed: &ConnectionInfo| match seed.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Ok((host.clone(), *port))
+            }
+            _ => Err(invalid("a node of a cluster has a host and a port")),
+        };
+        let addresses = seeds.iter().map(address).collect::<RedisResult<_>>()?;
+        let template = seeds.into_iter().next().ok_or_else(|| invalid("a cluster has nodes"))?;
+        Ok(Cluster { template, seeds: addresses, limits, map: Mutex::default() })
+    }
+
+    /// Waits until the masters are known.
+    pub(crate) async fn connect(self: &Arc<Self>) -> RedisResult<()> {
+        let look = self.look(&mut self.map());
+        look.result().await
+    }
+
+    /// Runs a script on the master of a slot. A node that sends the call on did not run it.
+    pub(crate) async fn run(self: &Arc<Self>, slot: u16, call: &Call) -> Result<Vec<i64>, Failure> {
+        let mut member = self.master(slot).await.map_err(Failure::not_sent)?;
+        let mut asking = false;
+        for _ in 0..MAX_REDIRECTS {
+            let failure = match member.node.run(call, asking).await {
+                Ok(numbers) => return Ok(numbers),
+                Err(failure) => failure,
+            };
+            let Some(redirect) = failure.redirect() else {
+                if is_of_connection(&failure.error) {
+                    self.look_soon(&mut self.map());
+                }
+                return Err(failure);
+            };
+            asking = redirect.asking;
+            let address = resolved(redirect.address, &member);
+            member = self.redirected(slot, address, asking).map_err(Failure::not_sent)?;
+        }
+        Err(Failure::not_sent((ErrorKind::ClusterConnectionNotFound, "each node names another one").into()))
+    }
+
+    fn map(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the master of a slot, after a look if none is known.
+    async fn master(self: &Arc<Self>, slot: u16) -> RedisResult<Arc<Member>> {
+        let look = {
+            let mut map = self.map();
+            match map.masters.get(usize::from(slot)) {
+                Some(Some(master)) => return Ok(Arc::clone(master)),
+                Some(None) if !map.is_old() => return Err(no_master()),
+                _ => self.look(&mut map),
+            }
+        };
+        look.result().await?;
+        self.map().masters.get(usize::from(slot)).cloned().flatten().ok_or_else(no_master)
+    }
+
+    /// Returns the node of a redirection.
+    fn redirected(self: &Arc<Self>, slot: u16, to: Address, asking: bool) -> RedisResult<Arc<Member>> {
+        let mut map = self.map();
+        let member = self.member(&mut map, to)?;
+        if !asking {
+            if let Some(master) = map.masters.get_mut(usize::from(slot)) {
+                *master = Some(Arc::clone(&member));
+            }
+            self.look_soon(&mut map);
+        }
+        Ok(member)
+    }
+
+    fn member(&self, map: &mut Map, address: Address) -> RedisResult<Arc<Member>> {
+        if let Some(member) = map.members.get(&address) {
+            return Ok(Arc::clone(member));
+        }
+        if map.members.len() >= MAX_NODES {
+            return Err((ErrorKind::ClusterConnectionNotFound, "a cluster of too many nodes").into());
+        }
+        let (host, port) = address.clone();
+        let to = match self.template.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let client = Client::open(self.template.clone().set_addr(to))?;
+        let node = Node::new(Link::new(client, self.limits));
+        let member = Arc::new(Member { address: address.clone(), node });
+        map.members.insert(address, Arc::clone(&member));
+        Ok(member)
+    }
+
+    /// Looks at the slots in the background, if the last look is some time ago.
+    fn look_soon(self: &Arc<Self>, map: &mut Map) {
+        if map.is_old() {
+            self.look(map);
+        }
+    }
+
+    /// Looks at the slots, by one task for all callers.
+    fn look(self: &Arc<Self>, map: &mut Map) -> Pending<()> {
+        map.looked = Some(Instant::now());
+        map.look.join(|| Arc::clone(self).look_now())
+    }
+
+    async fn look_now(self: Arc<Self>) -> RedisResult<()> {
+        let found = self.ask_some().await;
+        let mut map = self.map();
+        map.look.end();
+        let (asked, ranges) = found?;
+        let mut masters = vec![None; usize::from(SLOTS)];
+        for range in ranges {
+            let master = self.member(&mut map, resolved(range.master, &asked))?;
+            masters[usize::from(range.first)..=usize::from(range.last)].fill(Some(master));
+        }
+        map.masters = masters;
+        // A call that is under way has its node.
+        let used: HashSet<Address> = map
+            .masters
+            .iter()
+            .flatten()
+            .map(|master| master.address.clone())
+            .chain(self.seeds.clone())
+            .collect();
+        map.members.retain(|address, _| used.contains(address));
+        Ok(())
+    }
+
+    /// Asks some nodes for the slots, and returns the first answer.
+    async fn ask_some(&self) -> RedisResult<(Arc<Member>, Vec<Range>)> {
+        let mut asked = JoinSet::new();
+        for member in self.some_members()? {
+            asked.spawn(ask(member));
+        }
+        let mut last = RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node can be asked"));
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => last = error,
+                Err(_ended) => {}
+            }
+        }
+        Err(last)
+    }
+
+    /// Returns the nodes whose turn it is to be asked.
+    fn some_members(&self) -> RedisResult<Vec<Arc<Member>>> {
+        let mut map = self.map();
+        for seed in &self.seeds {
+            self.member(&mut map, seed.clone())?;
+        }
+        map.turn = map.turn.wrapping_add(ASKED);
+        let (count, turn) = (map.members.len(), map.turn);
+        Ok(map.members.values().cycle().skip(turn % count.max(1)).take(ASKED.min(count)).cloned().collect())
+    }
+}
+
+impl Map {
+    fn is_old(&self) -> bool {
+        self.looked.is_none_or(|looked| looked.elapsed() >= LOOK)
+    }
+}
+
+async fn ask(member: Arc<Member>) -> RedisResult<(Arc<Member>, Vec<Range>)> {
+    let mut command = redis::cmd("CLUSTER");
+    let reply = member.node.ask(command.arg("SLOTS")).await?;
+    let ranges = read_slots(&reply).ok_or((ErrorKind::Parse, "the answer is not one of slots"))?;
+    Ok((member, ranges))
+}
+
+/// Returns an address of a node's answer. One without a host has that of the node.
+fn resolved((host, port): Address, asked: &Member) -> Address {
+    if host.is_empty() || host == "?" { (asked.address.0.clone(), port) } else { (host, port) }
+}
+
+fn no_master() -> RedisError {
+    (ErrorKind::Server(ServerErrorKind::ClusterDown), "no node has the slot").into()
+}

@@ -1,0 +1,92 @@
+//! Calls of scripts on one server.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Cmd, RedisResult, Value};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::command::numbers;
+use super::errors::{Failure, is_no_script, is_of_connection};
+use super::link::{Link, Live};
+use super::script::{Call, Script};
+
+/// The times that a call is sent while the server says that it lacks the script. It may lose the
+/// script again after a load.
+const MAX_SENDS: usize = 4;
+
+/// One server.
+///
+/// # Orderings
+///
+/// The lock orders the loads of scripts. A caller that reads an old number of `loads` loads a script
+/// once more than needed.
+pub(crate) struct Node {
+    link: Arc<Link>,
+    loads: AtomicU64,
+    loading: Mutex<()>,
+}
+
+impl Node {
+    pub(crate) fn new(link: Link) -> Node {
+        Node { link: Arc::new(link), loads: AtomicU64::new(0), loading: Mutex::new(()) }
+    }
+
+    /// Waits for a connection.
+    pub(crate) async fn connect(&self) -> RedisResult<()> {
+        self.link.get().await.map(drop)
+    }
+
+    /// Runs a script, whose answer is a list of numbers.
+    ///
+    /// It is sent again only if the server did not run it for want of the script.
+    pub(crate) async fn run(&self, call: &Call, asking: bool) -> Result<Vec<i64>, Failure> {
+        let mut sends = 1;
+        loop {
+            let seen = self.loads.load(Ordering::Relaxed);
+            let live = self.link.get().await.map_err(Failure::not_sent)?;
+            let read = |reply| numbers(&reply, call.length);
+            match self.request(&live, &call.command, asking, read).await {
+                Err(error) if is_no_script(&error) && sends < MAX_SENDS => {
+                    self.load(call.script, &live, seen).await.map_err(Failure::not_sent)?;
+                    sends += 1;
+                }
+                answer => return answer.map_err(Failure::sent),
+            }
+        }
+    }
+
+    /// Sends a command of no effect.
+    pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        let live = self.link.get().await?;
+        self.request(&live, command, false, Ok).await
+    }
+
+    /// Gives a script to the server, unless another caller did since `seen`.
+    async fn load(&self, script: &Script, live: &Live, seen: u64) -> RedisResult<()> {
+        let _one = self.loading.lock().await;
+        if self.loads.load(Ordering::Relaxed) == seen {
+            self.request(live, &script.load(), false, Ok).await?;
+            self.loads.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sends one command, and reads its answer. A connection that fails is not used again.
+    async fn request<T>(
+        &self,
+        live: &Live,
+        command: &Cmd,
+        asking: bool,
+        read: impl FnOnce(Value) -> RedisResult<T>,
+    ) -> RedisResult<T> {
+        let answer = timeout(self.link.limits().response, live.connection.request(command, asking)).await;
+        let answer = answer.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into())).and_then(read);
+        if answer.as_ref().is_err_and(is_of_connection) {
+            self.link.retire(live);
+        }
+        answer
+    }
+}

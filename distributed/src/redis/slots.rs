@@ -1,0 +1,80 @@
+//! The slots of a cluster: that of a key, and the masters that have them.
+
+use redis::Value;
+
+/// The slots of a cluster.
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The address of a node.
+pub(crate) type Address = (String, u16);
+
+/// Returns the slot of a key: a digest of the part in braces, or of all of it.
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        rest.get(..rest.iter().position(|&byte| byte == b'}')?)
+    });
+    crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key)) % SLOTS
+}
+
+/// CRC-16 of XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        (0..8).fold(crc ^ (u16::from(byte) << 8), shift)
+    })
+}
+
+/// Some slots, from `first` to `last`, and their master. The host may be empty: it is that of the
+/// node that was asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) master: Address,
+}
+
+/// Reads the answer of `CLUSTER SLOTS`, a list of `[first, last, [host, port, ...], replica...]`.
+pub(crate) fn read_slots(reply: &Value) -> Option<Vec<Range>> {
+    let Value::Array(ranges) = reply else { return None };
+    ranges.iter().map(read_range).collect()
+}
+
+fn read_range(range: &Value) -> Option<Range> {
+    let Value::Array(range) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?.to_owned(),
+        Value::SimpleString(host) => host.clone(),
+        Value::Nil => String::new(),
+        _ => return None,
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let master = (host, u16::try_from(*port).ok()?);
+    (first <= last && last < SLOTS).then_some(Range { first, last, master })
+}
+
+/// Reads the address of a `MOVED` or an `ASK`, whose host may be empty.
+pub(crate) fn read_address(text: &str) -> Option<Address> {
+    let (host, port) = text.rsplit_once(':')?;
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_is_that_of_the_tag() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(slot_of(b"{user}.a"), slot_of(b"x{user}y{other}"));
+        assert_eq!(slot_of(b"user"), slot_of(b"{user}"));
+        // Empty tags and tags without an end are none.
+        assert_ne!(slot_of(b"{}a"), slot_of(b"{}b"));
+        assert_ne!(slot_of(b"{a"), slot_of(b"a"));
+        assert_eq!(slot_of(b""), 0);
+    }
+}
