@@ -12,11 +12,15 @@ use crate::store::op::{Op, Store};
 /// | `sqlite:PATH`, `sqlite::memory:` | `sqlite` |
 /// | `redis://HOST:PORT`, `rediss://` | `redis` |
 /// | `postgres://USER@HOST/DATABASE` | `postgres` |
+/// | `mysql://USER@HOST/DATABASE` | `mysql` |
 #[non_exhaustive]
 pub enum AnyStore {
     /// Buckets in a file.
     #[cfg(feature = "sqlite")]
     Sqlite(crate::sqlite::store::SqliteStore),
+    /// Buckets in MariaDB.
+    #[cfg(feature = "mysql")]
+    MySql(crate::mysql::store::MySqlStore),
     /// Buckets in PostgreSQL.
     #[cfg(feature = "postgres")]
     Postgres(crate::postgres::store::PostgresStore),
@@ -25,7 +29,7 @@ pub enum AnyStore {
     Redis(crate::redis::store::RedisStore),
 }
 
-const ENGINES: [&str; 3] = ["postgres", "redis", "sqlite"];
+const ENGINES: [&str; 4] = ["mysql", "postgres", "redis", "sqlite"];
 
 impl AnyStore {
     /// Opens the store that a URL names.
@@ -52,10 +56,12 @@ impl AnyStore {
             "redis" => crate::redis::store::RedisStore::builder().lazy(url).map(AnyStore::Redis),
             #[cfg(feature = "postgres")]
             "postgres" => crate::postgres::store::PostgresStore::connect(url).map(AnyStore::Postgres),
+            #[cfg(feature = "mysql")]
+            "mysql" => crate::mysql::store::MySqlStore::connect(url).map(AnyStore::MySql),
             _ if ENGINES.contains(&engine) && !rest.is_empty() => {
                 permanent(format!("the engine {engine:?} is not compiled in: it is the feature {engine:?}"))
             }
-            _ => permanent(format!("{engine:?} is not sqlite:PATH, redis://.. or postgres://..")),
+            _ => permanent(format!("{engine:?} is not sqlite:PATH, redis://.., postgres://.. or mysql://..")),
         }
     }
 
@@ -66,6 +72,8 @@ impl AnyStore {
     /// The server does not answer, or the user may not create tables.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         match self {
+            #[cfg(feature = "mysql")]
+            AnyStore::MySql(store) => store.migrate().await,
             #[cfg(feature = "postgres")]
             AnyStore::Postgres(store) => store.migrate().await,
             #[cfg(feature = "sqlite")]
@@ -85,7 +93,9 @@ impl Store for AnyStore {
             AnyStore::Redis(store) => store.acquire(ops).await,
             #[cfg(feature = "postgres")]
             AnyStore::Postgres(store) => store.acquire(ops).await,
-            #[cfg(not(any(feature = "postgres", feature = "redis", feature = "sqlite")))]
+            #[cfg(feature = "mysql")]
+            AnyStore::MySql(store) => store.acquire(ops).await,
+            #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
             _ => Err(StoreError::new(StoreErrorKind::Permanent, format!("no engine for {} keys", ops.len()))),
         }
     }

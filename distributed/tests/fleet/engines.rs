@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io;
 
 use tempfile::TempDir;
+#[cfg(feature = "mysql")]
+use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 #[cfg(feature = "postgres")]
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
 use tollgate_test_servers::process::Process;
@@ -17,6 +19,8 @@ pub(crate) enum Engine {
     Redis,
     #[cfg(feature = "postgres")]
     Postgres,
+    #[cfg(feature = "mysql")]
+    MariaDb,
 }
 
 pub(crate) enum Server {
@@ -25,6 +29,8 @@ pub(crate) enum Server {
     Redis(Redis),
     #[cfg(feature = "postgres")]
     Postgres(Postgres),
+    #[cfg(feature = "mysql")]
+    MariaDb(MariaDb),
 }
 
 impl Engine {
@@ -36,6 +42,8 @@ impl Engine {
             Engine::Redis if redis_is_installed() => Some(Server::Redis(Redis::start(&[])?)),
             #[cfg(feature = "postgres")]
             Engine::Postgres if postgres_is_installed() => Some(Server::Postgres(Postgres::start(&[])?)),
+            #[cfg(feature = "mysql")]
+            Engine::MariaDb if mariadb_is_installed() => Some(Server::MariaDb(MariaDb::start(&[])?)),
             #[allow(unreachable_patterns, reason = "the engines are features")]
             _ => None,
         })
@@ -52,6 +60,8 @@ impl Server {
             Server::Redis(server) => server.url(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.url(),
+            #[cfg(feature = "mysql")]
+            Server::MariaDb(server) => server.url(),
         }
     }
 
@@ -63,6 +73,8 @@ impl Server {
             Server::Redis(server) => Some(server.process()),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => Some(server.process()),
+            #[cfg(feature = "mysql")]
+            Server::MariaDb(server) => Some(server.process()),
         }
     }
 
@@ -74,6 +86,8 @@ impl Server {
             Server::Redis(server) => server.restart(Data::Empty),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.restart(),
+            #[cfg(feature = "mysql")]
+            Server::MariaDb(server) => server.restart(),
         }
     }
 
@@ -86,6 +100,8 @@ impl Server {
             // A bucket of these tests is full again after a second.
             #[cfg(feature = "postgres")]
             Server::Postgres(_) => std::thread::sleep(std::time::Duration::from_millis(1_200)),
+            #[cfg(feature = "mysql")]
+            Server::MariaDb(_) => std::thread::sleep(std::time::Duration::from_millis(1_200)),
         }
         Ok(self.url())
     }

@@ -10,7 +10,7 @@
 mod child;
 mod engines;
 mod ideal;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod outage;
 
 use std::error::Error;
@@ -111,6 +111,19 @@ fn redis() -> Result<(), Failure> {
 #[test]
 fn postgres() -> Result<(), Failure> {
     compare(Engine::Postgres)
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn mariadb() -> Result<(), Failure> {
+    compare(Engine::MariaDb)
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn mariadb_is_frozen_or_killed() -> Result<(), Failure> {
+    outage::run(Engine::MariaDb, outage::Kind::Frozen)?;
+    outage::run(Engine::MariaDb, outage::Kind::Killed)
 }
 
 #[cfg(feature = "redis")]
