@@ -54,10 +54,10 @@ impl AnyStore {
             }
             #[cfg(feature = "redis")]
             "redis" => crate::redis::store::RedisStore::builder().lazy(url).map(AnyStore::Redis),
-            #[cfg(feature = "postgres")]
-            "postgres" => crate::postgres::store::PostgresStore::connect(url).map(AnyStore::Postgres),
             #[cfg(feature = "mysql")]
             "mysql" => crate::mysql::store::MySqlStore::connect(url).map(AnyStore::MySql),
+            #[cfg(feature = "postgres")]
+            "postgres" => crate::postgres::store::PostgresStore::connect(url).map(AnyStore::Postgres),
             _ if ENGINES.contains(&engine) && !rest.is_empty() => {
                 permanent(format!("the engine {engine:?} is not compiled in: it is the feature {engine:?}"))
             }
@@ -82,6 +82,27 @@ impl AnyStore {
             _ => Ok(()),
         }
     }
+
+    /// Creates the table and the routine of [`TokenRequester`](crate::TokenRequester), if they are
+    /// missing.
+    ///
+    /// # Errors
+    ///
+    /// The engine has no tables, the server does not answer, or the user may not create tables.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    pub async fn create_token_table(&self) -> Result<(), StoreError> {
+        use crate::tokens::requester::TokenTable;
+        match self {
+            #[cfg(feature = "mysql")]
+            AnyStore::MySql(store) => store.create_token_table().await,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres(store) => store.create_token_table().await,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite(store) => store.create_token_table().await,
+            #[allow(unreachable_patterns, reason = "the engines are features")]
+            _ => Err(StoreError::new(StoreErrorKind::Permanent, "the engine has no tables")),
+        }
+    }
 }
 
 impl Store for AnyStore {
@@ -91,10 +112,10 @@ impl Store for AnyStore {
             AnyStore::Sqlite(store) => store.acquire(ops).await,
             #[cfg(feature = "redis")]
             AnyStore::Redis(store) => store.acquire(ops).await,
-            #[cfg(feature = "postgres")]
-            AnyStore::Postgres(store) => store.acquire(ops).await,
             #[cfg(feature = "mysql")]
             AnyStore::MySql(store) => store.acquire(ops).await,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres(store) => store.acquire(ops).await,
             #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
             _ => Err(StoreError::new(StoreErrorKind::Permanent, format!("no engine for {} keys", ops.len()))),
         }

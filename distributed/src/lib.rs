@@ -52,6 +52,9 @@ pub use crate::redis::{
     store::RedisStore,
 };
 #[cfg(feature = "mysql")]
+#[doc(hidden)]
+pub use mysql::fuzzing as mysql_fuzzing;
+#[cfg(feature = "mysql")]
 pub use mysql::options::MySqlOptions;
 #[cfg(feature = "mysql")]
 pub use mysql::store::MySqlStore;

@@ -1,6 +1,7 @@
 //! Buckets in MariaDB.
 
 mod fault;
+pub mod fuzzing;
 pub(crate) mod options;
 mod script;
 mod session;

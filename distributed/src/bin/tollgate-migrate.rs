@@ -1,0 +1,84 @@
+//! Creates the tables of the stores, or prints the statements that create them.
+
+use std::env;
+use std::process::ExitCode;
+
+use tollgate_distributed::{AnyStore, StoreError};
+
+const USAGE: &str = "usage: tollgate-migrate [--tokens] URL
+       tollgate-migrate --print ENGINE [--tokens]
+
+Creates the table of the buckets in the store that URL names: sqlite:PATH, postgres://.. or mysql://..
+With --print, prints the statements for sqlite, postgres or mysql. With --tokens, they are those of the
+buckets that are refilled at intervals: the table token_buckets and the routine request_token.";
+
+/// The statements of an engine for buckets, and those for tokens at intervals. A client of MariaDB
+/// reads a routine up to a delimiter.
+const MIGRATIONS: [(&str, [&str; 2], [&str; 2]); 3] = [
+    (
+        "mysql",
+        [
+            include_str!("../../migrations/mysql/buckets.sql"),
+            include_str!("../../migrations/mysql/acquire.sql"),
+        ],
+        [
+            include_str!("../../migrations/mysql/tokens.sql"),
+            include_str!("../../migrations/mysql/request_token.sql"),
+        ],
+    ),
+    (
+        "postgres",
+        [include_str!("../../migrations/postgres/buckets.sql"), ""],
+        [include_str!("../../migrations/postgres/tokens.sql"), ""],
+    ),
+    (
+        "sqlite",
+        [include_str!("../../migrations/sqlite/buckets.sql"), ""],
+        [include_str!("../../migrations/sqlite/tokens.sql"), ""],
+    ),
+];
+
+fn main() -> ExitCode {
+    let (mut print, mut tokens, mut names) = (false, false, Vec::new());
+    for argument in env::args().skip(1) {
+        match argument.as_str() {
+            "--print" => print = true,
+            "--tokens" => tokens = true,
+            name if !name.starts_with('-') => names.push(argument),
+            _ => return fail(USAGE),
+        }
+    }
+    let [name] = names.as_slice() else { return fail(USAGE) };
+    if print {
+        return show(name, tokens);
+    }
+    match apply(name, tokens) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::FAILURE
+}
+
+fn show(engine: &str, tokens: bool) -> ExitCode {
+    let Some((_, buckets, intervals)) = MIGRATIONS.iter().find(|(name, ..)| *name == engine) else {
+        return fail(&format!("{engine:?} is not sqlite, postgres or mysql"));
+    };
+    let [table, routine] = if tokens { intervals } else { buckets };
+    print!("{table}");
+    if engine == "mysql" {
+        print!(";\nDELIMITER //\n{routine}//\nDELIMITER ;\n");
+    }
+    ExitCode::SUCCESS
+}
+
+fn apply(url: &str, tokens: bool) -> Result<(), StoreError> {
+    let store = AnyStore::open(url)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| StoreError::new(tollgate_distributed::StoreErrorKind::Refused, error))?;
+    runtime.block_on(async { if tokens { store.create_token_table().await } else { store.migrate().await } })
+}

@@ -1,0 +1,21 @@
+//! The text of a batch and of its answers, for the fuzz targets. No part of the API.
+
+use super::script;
+use crate::store::error::StoreError;
+use crate::store::op::Op;
+
+/// Returns the statements of a batch.
+#[must_use]
+pub fn write_calls(ops: &[Op<'_>]) -> String {
+    script::acquire(ops, &script::order(ops)).sql
+}
+
+/// Reads a text as the answer of a batch.
+///
+/// # Errors
+///
+/// The text is no answer to the calls.
+pub fn read_answers(text: &str, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+    let order = script::order(ops);
+    script::answer(ops, &order, text)
+}
