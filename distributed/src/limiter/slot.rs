@@ -149,25 +149,24 @@ impl Slot {
     }
 
     /// Takes tokens that are at hand. Returns also the matured tokens that are left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, n: u64) -> Result<(Granted, u64), Denied> {
         let left = self.lease.take(n)?.remaining();
         Ok((self.told(n, left), left))
     }
 
     /// Returns a grant, of which `left` tokens of the lease are left.
-    #[inline]
+    #[inline(always)]
     fn told(&self, n: u64, left: u64) -> Granted {
         let capacity = self.terms.quota().capacity();
         let remaining = left.saturating_add(self.elsewhere.load(Relaxed)).min(capacity);
-        let missing = (capacity - remaining) as f64 / self.terms.rate;
-        Granted::from_parts(n, remaining, Duration::from_nanos(missing as u64))
+        Granted::from_parts(n, remaining, self.terms.about_time_of(capacity - remaining))
     }
 
     /// Returns whether it is time for another lease, when `left` matured tokens are left.
     #[inline]
     pub(crate) fn is_low(&self, left: u64) -> bool {
-        self.terms.is_leased() && left <= self.low.load(Relaxed) && self.holds_little()
+        left <= self.low.load(Relaxed) && self.terms.is_leased() && self.holds_little()
     }
 
     #[cold]

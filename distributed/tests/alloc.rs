@@ -1,0 +1,48 @@
+//! Allocations of a decision: the global allocator counts them for each thread by itself.
+
+#![cfg(not(loom))]
+
+use std::hint::black_box;
+
+use allocation_counter::measure;
+use tollgate::{Clock, Quota};
+use tollgate_distributed::{DistributedLimiter, MemoryStore, Source};
+
+/// The server's time, which stands.
+const NOW_US: u64 = 1 << 50;
+
+fn allocates_nothing(what: &str, work: impl FnOnce()) {
+    let counted = measure(work);
+    assert_eq!((counted.count_total, counted.bytes_current), (0, 0), "{what} allocates");
+}
+
+#[test]
+fn the_allocator_counts() {
+    let counted = measure(|| drop(black_box(Vec::<u8>::with_capacity(100))));
+    assert_eq!((counted.count_total, counted.bytes_max), (1, 100));
+}
+
+#[tokio::test]
+async fn decisions_by_what_is_at_hand_allocate_nothing() {
+    let (clock, _mock) = Clock::mock();
+    let store = MemoryStore::new(|| NOW_US);
+    let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(1_000), store).clock(clock);
+    let limiter = builder.build().unwrap();
+    limiter.ask_n("leased", 900).await.unwrap();
+    limiter.refund("leased", 900);
+    allocates_nothing("a grant from a lease", || {
+        for _ in 0..400 {
+            assert_eq!(limiter.try_acquire("leased").unwrap().source(), Source::Lease);
+        }
+    });
+    limiter.ask_n("spent", 1_000).await.unwrap();
+    assert!(limiter.ask("spent").await.is_err());
+    allocates_nothing("a refusal", || {
+        for n in (0..400).map(|number| number % 2 + 1) {
+            let denied = limiter.try_acquire_n("spent", n).unwrap_err();
+            // The one token that may be borrowed is held, and matures later.
+            let source = if n == 1 { Source::Lease } else { Source::Shadow };
+            assert_eq!(denied.source(), source);
+        }
+    });
+}
