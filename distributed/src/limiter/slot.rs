@@ -243,7 +243,10 @@ impl Slot {
         let horizon = terms.horizon;
         let demand = state.demand.note(self.asked(), now, horizon).min(terms.rate);
         let held = self.lease.held(terms);
-        let lease = ((demand * nanos(horizon) as f64).ceil() as u64).saturating_sub(held);
+        // Requests of a moment before the last answer queued the key, too.
+        let is_low = held <= self.low.load(Relaxed);
+        let lease = if is_low { (demand * nanos(horizon) as f64).ceil() as u64 } else { 0 };
+        let lease = lease.saturating_sub(held);
         let wanted = std::mem::take(&mut state.wanted);
         let asked = state.waiting + wanted.saturating_sub(held);
         let max = asked.max(lease);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::{Clock, Quota};
 use tollgate_distributed::{
     Amount, DistributedBuilder, DistributedLimiter, MemoryStore, Op, Store, StoreError, StoreErrorKind,
@@ -53,6 +53,11 @@ impl World {
 
     pub(crate) fn now(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// Waits until a second of the world.
+    pub(crate) async fn sleep_until(&self, second: f64) {
+        sleep_until(self.begun + Duration::from_secs_f64(second)).await;
     }
 
     /// Returns a clock that stands with tokio's.

@@ -1,0 +1,224 @@
+//! A fleet under random load, and its grants beside those of ideal buckets.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tollgate::Quota;
+
+use super::world::{Limiter, World};
+
+/// The time from a call to its answer. Virtual time goes in whole milliseconds, so it takes two.
+const RTT: Duration = Duration::from_millis(1);
+
+/// The processes of a simulation, and their load.
+#[derive(Clone, Debug)]
+pub(crate) struct Fleet {
+    pub(crate) quota: Quota,
+    /// Requests a second of each process.
+    pub(crate) demands: Vec<f64>,
+    /// Keys, of which number `k` is asked for in proportion to `1 / k`.
+    pub(crate) keys: usize,
+    pub(crate) seconds: f64,
+    /// The horizon of leases. `None` is the exact mode.
+    pub(crate) horizon: Option<Duration>,
+    /// Seconds with load and seconds without, in turns.
+    pub(crate) turns: Option<(f64, f64)>,
+}
+
+/// The figures of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) decisions: u64,
+    pub(crate) granted: u64,
+    /// Round trips to the store, and the keys in them.
+    pub(crate) calls: u64,
+    pub(crate) ops: u64,
+    /// The most tokens that a key was granted in any window, above `burst + rate * window`.
+    pub(crate) over: f64,
+    /// The share of the grants of ideal buckets that was not granted.
+    pub(crate) under: f64,
+    /// The most unused tokens that all processes held at a time, of one key.
+    pub(crate) unspent: u64,
+}
+
+impl Fleet {
+    /// Returns processes of the same demand, on one key.
+    pub(crate) fn new(quota: Quota, processes: usize, demand: f64, seconds: f64) -> Fleet {
+        Fleet { quota, demands: vec![demand; processes], keys: 1, seconds, horizon: None, turns: None }
+    }
+
+    pub(crate) fn leased(self, horizon: Duration) -> Fleet {
+        Fleet { horizon: Some(horizon), ..self }
+    }
+
+    /// Runs the fleet in virtual time.
+    pub(crate) async fn run(&self) -> Run {
+        let world = World::new(RTT);
+        let limiters = self.processes(&world);
+        let audit = Arc::new(Mutex::new(Audit::new(self)));
+        let (mut random, mut requests) = (Random(0x9E37_79B9_7F4A_7C15), JoinSet::new());
+        let total: f64 = self.demands.iter().sum();
+        let (mut at, mut look) = (0.0, 0.0);
+        loop {
+            at += random.gap(total);
+            if at > self.seconds {
+                break;
+            }
+            if at > world.now().as_secs_f64() {
+                world.sleep_until(at).await;
+                while requests.try_join_next().is_some() {}
+            }
+            if self.keys == 1 && at > look {
+                look = at + 0.02;
+                audit.lock().unwrap().look(&limiters);
+            }
+            let (process, key) = (random.weighted(&self.demands, total), random.rank(self.keys));
+            if self.rests(at) {
+                continue;
+            }
+            let (limiter, now) = (limiters[process].clone(), world.now().as_secs_f64());
+            audit.lock().unwrap().ask(key, now);
+            let (audit, world) = (audit.clone(), world.clone());
+            let request = async move {
+                if limiter.ask(&(key as u64)).await.is_ok() {
+                    audit.lock().unwrap().grant(key, world.now().as_secs_f64());
+                }
+            };
+            if let Some(waits) = begun(request).await {
+                requests.spawn(waits);
+            }
+        }
+        requests.join_all().await;
+        let without = limiters.iter().map(|limiter| limiter.stats().by_fallback).sum::<u64>();
+        assert_eq!(without, 0, "the store answers each call");
+        let (calls, ops) = (world.calls.load(Relaxed), world.ops.load(Relaxed));
+        Run { calls, ops, ..audit.lock().unwrap().figures() }
+    }
+
+    fn processes(&self, world: &World) -> Vec<Limiter> {
+        let process = |_: &f64| {
+            let builder = world.process(self.quota).max_keys(self.keys);
+            let builder = match self.horizon {
+                Some(horizon) => builder.leased(horizon),
+                None => builder.exact(),
+            };
+            builder.build().unwrap()
+        };
+        self.demands.iter().map(process).collect()
+    }
+
+    fn rests(&self, at: f64) -> bool {
+        self.turns.is_some_and(|(on, off)| at % (on + off) > on)
+    }
+}
+
+/// Begins a request. Returns it if it waits.
+async fn begun<F: Future<Output = ()>>(request: F) -> Option<Pin<Box<F>>> {
+    let mut request = Box::pin(request);
+    let decided = poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await;
+    decided.is_pending().then_some(request)
+}
+
+/// A token bucket in real numbers.
+#[derive(Clone, Copy)]
+struct Ideal {
+    level: f64,
+    last: f64,
+}
+
+/// For each key, the ideal bucket that was asked, and one that has all grants taken off.
+struct Audit {
+    burst: f64,
+    rate: f64,
+    buckets: Vec<[Ideal; 2]>,
+    ideal: u64,
+    run: Run,
+}
+
+impl Audit {
+    fn new(fleet: &Fleet) -> Audit {
+        let (burst, period) = (fleet.quota.capacity() as f64, fleet.quota.period().as_secs_f64());
+        let full = Ideal { level: burst, last: 0.0 };
+        Audit {
+            burst,
+            rate: fleet.quota.tokens() as f64 / period,
+            buckets: vec![[full; 2]; fleet.keys],
+            ideal: 0,
+            run: Run::default(),
+        }
+    }
+
+    fn at(&mut self, key: usize, which: usize, now: f64) -> &mut Ideal {
+        let bucket = &mut self.buckets[key][which];
+        bucket.level = (bucket.level + (now - bucket.last) * self.rate).min(self.burst);
+        bucket.last = now;
+        bucket
+    }
+
+    fn ask(&mut self, key: usize, now: f64) {
+        self.run.decisions += 1;
+        let bucket = self.at(key, 0, now);
+        if bucket.level >= 1.0 {
+            bucket.level -= 1.0;
+            self.ideal += 1;
+        }
+    }
+
+    fn grant(&mut self, key: usize, now: f64) {
+        let bucket = self.at(key, 1, now);
+        bucket.level -= 1.0;
+        let over = -bucket.level;
+        self.run.over = self.run.over.max(over);
+        self.run.granted += 1;
+    }
+
+    fn look(&mut self, limiters: &[Limiter]) {
+        let held = limiters.iter().map(|limiter| {
+            let stats = limiter.stats();
+            stats.tokens_granted - stats.tokens_used - stats.tokens_returned
+        });
+        self.run.unspent = self.run.unspent.max(held.sum());
+    }
+
+    fn figures(&self) -> Run {
+        Run { under: 1.0 - self.run.granted as f64 / self.ideal as f64, ..self.run.clone() }
+    }
+}
+
+/// The generator of Marsaglia, from a fixed seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns the time to the next of requests that come at a rate, in seconds.
+    fn gap(&mut self, rate: f64) -> f64 {
+        -(1.0 - self.next()).ln() / rate
+    }
+
+    /// Returns a number in proportion to its weight.
+    fn weighted(&mut self, weights: &[f64], total: f64) -> usize {
+        let mut rest = self.next() * total;
+        let place = weights.iter().position(|weight| {
+            rest -= weight;
+            rest < 0.0
+        });
+        place.unwrap_or(weights.len() - 1)
+    }
+
+    /// Returns a number below `n`, in proportion to the logarithm of `(k + 2) / (k + 1)`.
+    fn rank(&mut self, n: usize) -> usize {
+        let logarithm = self.next() * ((n + 1) as f64).ln();
+        (logarithm.exp() as usize).clamp(1, n) - 1
+    }
+}
