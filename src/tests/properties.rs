@@ -169,7 +169,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
             let part = |part: f64, of: u64| (part * of as f64) as u64;
             let ticks = match since {
                 PlanStart::Ticks(ticks) => ticks,
-                PlanStart::Fills(fills) => part(fills, refill.ticks_for(reading.tick, capacity)),
+                PlanStart::Fills(fills) => part(fills, refill.ticks_until(reading.tick, capacity, 0, 0)),
                 PlanStart::Ranges(ranges) => part(ranges, terms.mask),
                 PlanStart::Ahead(windows) => part(windows, terms.mask - terms.backward_from).wrapping_neg(),
             };

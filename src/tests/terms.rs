@@ -7,7 +7,6 @@ use proptest::test_runner::TestCaseError;
 
 use super::reference::{Asked, Unit};
 use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
-use crate::word::state::Refill;
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 
@@ -125,7 +124,7 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
     );
     // The range is at least 64 fills, so that a full bucket differs from one whose stamp wrapped. A
     // range of 2^62 ns never wraps.
-    let fill = u128::from(terms.ticks_for(0, terms.capacity));
+    let fill = u128::from(terms.ticks_for(terms.capacity));
     // Rounding the multiplier up makes the range shorter by less than a tick in 2^62 ns.
     let nanos = terms.ticks.nanos_until(0, terms.mask + 1);
     prop_assert!(nanos >= (1 << 46) - 1);
@@ -202,7 +201,7 @@ proptest! {
         let counted = u128::from(terms.ticks.tick(now));
         prop_assert!(counted == exact as u64 as u128 || counted == rounded as u64 as u128);
 
-        let ticks = (terms.ticks_for(0, terms.capacity) as f64 * share) as u64 + 1;
+        let ticks = (terms.ticks_for(terms.capacity) as f64 * share) as u64 + 1;
         let wait = terms.ticks.nanos_until(now, ticks);
         let reached = |wait: u64| terms.ticks.tick(now + wait).wrapping_sub(terms.ticks.tick(now));
         prop_assert!(reached(wait) >= ticks && reached(wait) < u64::MAX / 2);

@@ -5,57 +5,20 @@
 //! The spelled-out bucket shares no code with the crate. It has only the widths and the empty level
 //! from the compiled terms.
 
+mod either;
 mod spelled;
 
 use std::time::Duration;
 
+pub(super) use self::either::Either;
 use self::spelled::{Came, Difference, Spelled, Tiny};
 use crate::quota::counts::CountWidths;
 use crate::quota::layout::{Layout, RawQuota, Widths};
 use crate::quota::rate::Quota;
-use crate::word::plan::{Plan, PlanStart, Planned};
-use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
+use crate::word::plan::{Plan, PlanStart};
+use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
-
-/// The refill of a bucket: that of its own terms, or that of a plan.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Either {
-    Own(Terms),
-    Plan(Planned),
-}
-
-/// Evaluates an expression on the refill of either variant.
-macro_rules! ask {
-    ($either:expr, $pace:ident => $what:expr) => {
-        match $either {
-            Either::Own($pace) => $what,
-            Either::Plan($pace) => $what,
-        }
-    };
-}
-
-impl Refill for Either {
-    fn terms(&self) -> &Terms {
-        ask!(self, refill => refill.terms())
-    }
-
-    fn capacity(&self) -> u64 {
-        ask!(self, refill => refill.capacity())
-    }
-
-    fn min_level(&self) -> u64 {
-        ask!(self, refill => refill.min_level())
-    }
-
-    fn earned(&self, now: u64, passed: u64) -> u64 {
-        ask!(self, refill => refill.earned(now, passed))
-    }
-
-    fn ticks_for(&self, now: u64, units: u64) -> u64 {
-        ask!(self, refill => refill.ticks_for(now, units))
-    }
-}
 
 fn came((outcome, next): (TakeOutcome, Option<State>)) -> Came {
     let TakeOutcome { granted, taken, level, lag, origin } = outcome;
@@ -222,7 +185,9 @@ fn every_reservation_of_tiny_layouts_is_the_one_spelled_out() {
         for need in (1..=tiny.burst()).map(|n| tiny.terms.units(n)) {
             let delay = spelled.delay(need.into());
             for max_wait in [0, 1, (delay - 1).max(0), delay, i128::MAX] {
-                let patient = |ticks: u64| i128::from(ticks) <= max_wait;
+                let goal = need + tiny.terms.empty_level;
+                let ticks = |view: &Balance| tiny.refill.ticks_until(now, goal, view.level, view.lag);
+                let patient = |view: &Balance| i128::from(ticks(view)) <= max_wait;
                 let ours = came(state.reserve(&tiny.refill, now, need, patient));
                 let theirs = spelled.reserve(need.into(), max_wait);
                 assert_eq!(ours, theirs, "{state:?} {now} {need} {max_wait} {spelled:?}");

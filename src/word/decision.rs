@@ -29,10 +29,6 @@ impl Wait {
         if self.clock.is_counted() { raw_to_nanos(counts) } else { counts }
     }
 
-    pub(crate) fn of_ticks<P: Refill>(ticks: u64, reading: &Reading<P>) -> Wait {
-        Wait { units: ticks, from: reading.at, clock: reading.refill.terms().ticks.by_ticks() }
-    }
-
     fn of(wait: Duration) -> Wait {
         Wait::of_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), 0)
     }

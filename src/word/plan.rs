@@ -9,6 +9,7 @@ use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::word::state::{Reading, Refill};
 use crate::word::terms::Terms;
+use crate::word::tick::TickScale;
 
 /// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
 ///
@@ -225,6 +226,14 @@ impl Planned {
         // A lag is below 2^57 ticks.
         self.age.saturating_add_unsigned(now.wrapping_sub(self.tick))
     }
+
+    /// Returns the least number of ticks, from the tick `now` on, that earn `units`.
+    pub(crate) fn ticks_for(&self, now: u64, units: u64) -> u64 {
+        // Before its start the plan earns nothing.
+        let early = u64::try_from(self.age(now).saturating_neg()).unwrap_or(0);
+        let from = signed(now.wrapping_add(early));
+        self.plan.ticks(from, units).saturating_add(early).min(LONG)
+    }
 }
 
 impl Refill for Planned {
@@ -234,10 +243,6 @@ impl Refill for Planned {
 
     fn capacity(&self) -> u64 {
         self.plan.capacity
-    }
-
-    fn min_level(&self) -> u64 {
-        Terms { capacity: self.plan.capacity, ..self.terms }.min_level()
     }
 
     fn earned(&self, now: u64, passed: u64) -> u64 {
@@ -251,10 +256,8 @@ impl Refill for Planned {
         u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
     }
 
-    fn ticks_for(&self, now: u64, units: u64) -> u64 {
-        // Before its start the plan earns nothing.
-        let early = u64::try_from(self.age(now).saturating_neg()).unwrap_or(0);
-        let from = signed(now.wrapping_add(early));
-        self.plan.ticks(from, units).saturating_add(early).min(LONG)
+    fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        let ticks = if goal <= level { 0 } else { self.ticks_for(now.wrapping_add(lag), goal - level) + lag };
+        (ticks, self.terms.ticks.by_ticks())
     }
 }

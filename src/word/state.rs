@@ -165,11 +165,15 @@ pub(crate) trait Refill: Copy {
         self.terms().units(n) > self.nominal_capacity() - self.terms().empty_level
     }
     /// Returns the lowest level that a debt may lead to, in units; 0 is the deepest debt.
-    fn min_level(&self) -> u64;
+    fn min_level(&self) -> u64 {
+        Terms { capacity: self.nominal_capacity(), ..*self.terms() }.min_level()
+    }
     /// Returns the units earned in the `passed` ticks until the tick `now`.
-    fn earned(&self, now: u64, passed: u64) -> u64;
-    /// Returns the least number of ticks, from the tick `now` on, that earn `units`.
-    fn ticks_for(&self, now: u64, units: u64) -> u64;
+    #[inline]
+    fn earned(&self, _now: u64, passed: u64) -> u64 {
+        // No overflow: `stamp + scale <= 62`.
+        passed << self.terms().widths.scale
+    }
     /// Returns the bucket at the tick `now`. A reserved word reads as full.
     #[inline(always)]
     fn view(&self, state: State, now: u64) -> Balance {
@@ -243,9 +247,13 @@ pub(crate) trait Refill: Copy {
     }
     /// Returns the units to earn from the tick `now` until a level is `goal`, and the scale that
     /// converts them to time. The stamp is `lag` ticks ahead of `now`.
-    #[inline]
-    fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        (ticks_until(self, now, goal, level, lag), self.terms().ticks.by_ticks())
+    #[inline(always)]
+    fn wait(&self, _now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
+        let terms = self.terms();
+        // Below 2^58 and 2^62. The conversion to ticks is left to the caller that asks for the
+        // time.
+        let units = if goal <= level { 0 } else { goal - level + (lag << terms.widths.scale) };
+        (units, terms.ticks)
     }
 }
 
@@ -258,30 +266,6 @@ impl Refill for Terms {
     #[inline]
     fn capacity(&self) -> u64 {
         self.capacity
-    }
-
-    fn min_level(&self) -> u64 {
-        Terms::min_level(self)
-    }
-
-    #[inline]
-    fn earned(&self, _: u64, passed: u64) -> u64 {
-        // No overflow: `stamp + scale <= 62`.
-        passed << self.widths.scale
-    }
-
-    #[inline]
-    fn ticks_for(&self, _: u64, units: u64) -> u64 {
-        // Units are below 2^58 (the stamp has 6 bits or more): the sum does not wrap.
-        (units + (1 << self.widths.scale) - 1) >> self.widths.scale
-    }
-
-    // The conversion to ticks is left to the caller that asks for the time.
-    #[inline(always)]
-    fn wait(&self, _: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        // Below 2^58 and 2^62.
-        let units = if goal <= level { 0 } else { goal - level + (lag << self.widths.scale) };
-        (units, self.ticks)
     }
 }
 
@@ -304,13 +288,6 @@ impl<P: Refill> Reading<P> {
     pub(crate) fn nanos(&self) -> u64 {
         if self.refill.terms().ticks.is_counted() { raw_to_nanos(self.at) } else { self.at }
     }
-}
-
-/// Returns the ticks after `now` until a bucket has `goal` units. It has `level` units at its
-/// stamp, `lag` ticks after `now`.
-#[inline]
-pub(crate) fn ticks_until(refill: &impl Refill, now: u64, goal: u64, level: u64, lag: u64) -> u64 {
-    if goal <= level { 0 } else { refill.ticks_for(now.wrapping_add(lag), goal - level) + lag }
 }
 
 // By value: a reference would force the terms into memory on the hot path.

@@ -1,7 +1,7 @@
 //! The steps on a word. Pure: no atomics, no clock.
 
 use crate::fault::{Fault, injected};
-use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome, ticks_until};
+use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 
 impl Balance {
@@ -184,18 +184,17 @@ impl State {
     }
 
     /// Takes `need` units that are there or will be earned. The debt must stay within its bound,
-    /// and `patient` must accept the ticks until all are earned.
+    /// and `patient` must accept the balance for which the caller waits.
     pub(crate) fn reserve(
         self,
         refill: &impl Refill,
         now: u64,
         need: u64,
-        patient: impl Fn(u64) -> bool,
+        patient: impl Fn(&Balance) -> bool,
     ) -> (TakeOutcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         let possible = view.level >= need + refill.min_level()
-            && (view.level >= need + terms.empty_level
-                || patient(ticks_until(refill, now, need + terms.empty_level, view.level, view.lag)));
+            && (view.level >= need + terms.empty_level || patient(&view));
         if possible { view.took(refill, need) } else { view.refused(refill) }
     }
 
@@ -269,7 +268,7 @@ impl State {
         let level = (self.stored(terms)).min(terms.capacity);
         // Ticks to fill are below 2^58, the eviction grace is at most 2^62, a lag is below 2^57.
         let margin = if injected(Fault::NoMargin) { 0 } else { terms.grace() };
-        let due = terms.ticks_for(now, terms.capacity - level).max(longest) + margin;
+        let due = terms.ticks_for(terms.capacity - level).max(longest) + margin;
         if passed < terms.backward_from { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
     }
 }

@@ -98,6 +98,13 @@ impl Terms {
         if self.widths.fixed_debt { 0 } else { self.empty_level.saturating_sub(burst) }
     }
 
+    /// Returns the least number of ticks that earn `units`.
+    #[inline]
+    pub(crate) const fn ticks_for(&self, units: u64) -> u64 {
+        // Units are below 2^58 (the stamp has 6 bits or more): the sum does not wrap.
+        (units + (1 << self.widths.scale) - 1) >> self.widths.scale
+    }
+
     /// Returns the tick at a clock reading, modulo 2^64.
     #[inline]
     pub(crate) const fn tick(&self, nanos: u64) -> u64 {

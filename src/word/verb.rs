@@ -62,8 +62,9 @@ impl Take {
             // A take of more than the burst is refused as a plain take is.
             Take::Reserve { n, .. } if refill.is_over_the_burst(n) => state.take(refill, *tick, units(n)),
             Take::Reserve { n, max_wait } => {
-                let patient =
-                    |ticks| max_wait == u64::MAX || Wait::of_ticks(ticks, reading).nanos() <= max_wait;
+                let goal = units(n) + refill.terms().empty_level;
+                let wait = |view: &Balance| Wait::until(goal, view.level, view.lag, reading).nanos();
+                let patient = |view: &Balance| max_wait == u64::MAX || wait(view) <= max_wait;
                 state.reserve(refill, *tick, units(n), patient)
             }
             Take::OnCredit(n) => state.charge_up_to(refill, *tick, units(n)),

@@ -251,19 +251,6 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
         self.terms.capacity
     }
 
-    fn min_level(&self) -> u64 {
-        0
-    }
-
-    // A window earns nothing: tokens are forgotten.
-    fn earned(&self, _: u64, _: u64) -> u64 {
-        0
-    }
-
-    fn ticks_for(&self, _: u64, _: u64) -> u64 {
-        0
-    }
-
     #[inline(always)]
     fn view(&self, state: State, now: u64) -> Balance {
         let passed = state.passed(&self.terms, now);

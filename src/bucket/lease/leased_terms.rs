@@ -5,7 +5,6 @@ use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::state::{Reading, Refill, State};
 use crate::word::terms::Terms;
-use crate::word::tick::TickScale;
 
 /// The terms of a bucket, with its capacity reduced by the leases.
 #[derive(Clone, Copy, Debug)]
@@ -29,23 +28,6 @@ impl Refill for LeasedTerms {
 
     fn nominal_capacity(&self) -> u64 {
         self.terms.capacity
-    }
-
-    fn min_level(&self) -> u64 {
-        self.terms.min_level()
-    }
-
-    #[inline]
-    fn earned(&self, now: u64, passed: u64) -> u64 {
-        Refill::earned(&self.terms, now, passed)
-    }
-
-    fn ticks_for(&self, now: u64, units: u64) -> u64 {
-        Refill::ticks_for(&self.terms, now, units)
-    }
-
-    fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        self.terms.wait(now, goal, level, lag)
     }
 }
 

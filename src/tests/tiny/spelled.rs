@@ -1,6 +1,6 @@
 //! The steps of docs/design.md, spelled out in plain integers.
 
-use super::Either;
+use super::either::Either;
 use crate::quota::layout::Widths;
 use crate::word::terms::Terms;
 
