@@ -75,7 +75,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         // `State::FULL` forces a fresh clock reading.
         let reading = read.read(State::FULL);
         if call.never_writes(&reading) {
-            return Some(Ok(protocol::peek(&self.keyspace.engine, self, read, call)));
+            return Some(Ok(self.peek(read, call)));
         }
         match self.pin {
             StoreGuard::Map(buckets, guard) => self.enter_map(buckets, guard, read, call, reading),
@@ -101,17 +101,6 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         }
     }
 
-    fn look(self, engine: &Engine, found: FoundBucket<'a>, read: impl ReadClock, call: Call) -> Option<Done> {
-        let (charged, done) = match &self.keyspace.hot {
-            None => engine.look(found, read, call),
-            Some(hot) => {
-                let look = |mode: Mode<'_, _>| mode.look(engine, read, call);
-                self.keyspace.try_modes(hot, Known::of(found), call.plan, look)?
-            }
-        };
-        charged.then_some(done)
-    }
-
     fn is_spread(self, bucket: &Bucket) -> bool {
         let Some(hot) = &self.keyspace.hot else { return false };
         let id = BucketId::of(bucket);
@@ -130,9 +119,9 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
     }
 
     fn remove_sealed(self) {
-        if let StoreGuard::Map(MapStore { map, .. }, guard) = self.pin {
-            let _ = map.remove_if(&self.key.in_map(), |_, bucket| is_removable(bucket), guard);
-        }
+        // A slot of a table is emptied by the thread that sealed it.
+        let StoreGuard::Map(MapStore { map, .. }, guard) = self.pin else { return };
+        let _ = map.remove_if(&self.key.in_map(), |_, bucket| is_removable(bucket), guard);
     }
 
     fn overflow_bucket(self) -> &'a Bucket {
@@ -141,6 +130,27 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 }
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
+    /// Returns the outcome that a call would have on the key's bucket, or without an entry on its
+    /// overflow bucket.
+    pub(crate) fn peek(self, read: impl ReadClock, call: Call) -> Done {
+        let seen = self.get().and_then(|found| self.look(found, read, call));
+        seen.unwrap_or_else(|| self.keyspace.engine.look(self.overflow_bucket(), read, call).1)
+    }
+
+    /// Returns the outcome that a call would have on the bucket that was found, if it was ever
+    /// charged.
+    fn look(self, found: FoundBucket<'_>, read: impl ReadClock, call: Call) -> Option<Done> {
+        let engine = &self.keyspace.engine;
+        let (charged, done) = match &self.keyspace.hot {
+            None => engine.look(found, read, call),
+            Some(hot) => {
+                let look = |mode: Mode<'_, _>| mode.look(engine, read, call);
+                self.keyspace.try_modes(hot, Known::of(found), call.plan, look)?
+            }
+        };
+        charged.then_some(done)
+    }
+
     /// Makes an entry for a key that has none; if there is no room, decides without.
     #[cold]
     fn enter_map(

@@ -115,17 +115,16 @@ pub(crate) fn forget(engine: &Engine, bucket: impl BucketRef, count: impl Fn()) 
 /// `count` counts the removal: after each load of the word, and before the seal.
 pub(crate) fn seal(bucket: impl BucketRef, count: impl Fn()) -> bool {
     let live = |state| state != State::SEALED;
-    let (early, late) = (injected(Fault::RemovalCountedEarly), injected(Fault::RemovalCountedLate));
-    if early {
+    if injected(Fault::RemovalCountedEarly) {
         count();
     }
     let read = |_| {
-        if !early && !late {
+        if !injected(Fault::RemovalCountedEarly) && !injected(Fault::RemovalCountedLate) {
             count();
         }
     };
     let sealed = bucket.update(read, |state, ()| (live(state), live(state).then_some(State::SEALED))).0;
-    if late {
+    if injected(Fault::RemovalCountedLate) {
         count();
     }
     sealed

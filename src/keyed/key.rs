@@ -220,14 +220,11 @@ impl BuildHasher for PrehashedHasher {
 }
 
 impl Hasher for PrehashedHasher {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("a carried hash is one u32");
-    }
-
     /// Duplicates the 32-bit hash into both halves: papaya probes by the low bits and compares the
     /// high ones.
     #[inline]
-    fn write_u32(&mut self, hash: u32) {
+    fn write(&mut self, bytes: &[u8]) {
+        let hash = u32::from_ne_bytes(bytes.try_into().expect("a carried hash is one u32"));
         self.0 = u64::from(hash) << 32 | u64::from(hash);
     }
 

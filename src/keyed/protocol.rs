@@ -57,18 +57,6 @@ pub(crate) trait Entry<'a>: Copy {
     ) -> Option<Done> {
         engine.charge(bucket, initial_state, read, call)
     }
-    /// Returns the outcome that a call would have on the bucket that was found, if it was ever
-    /// charged.
-    fn look(
-        self,
-        engine: &Engine,
-        bucket: Self::BucketRef,
-        read: impl ReadClock,
-        call: Call,
-    ) -> Option<Done> {
-        let (charged, done) = engine.look(bucket, read, call);
-        charged.then_some(done)
-    }
     /// Returns whether a bucket of the store is spread over cores, and so must stay.
     fn is_spread(self, _: &Bucket) -> bool {
         false
@@ -163,11 +151,4 @@ pub(crate) fn acquire_overflow<'a>(
     fence(Ordering::SeqCst);
     let absent = !entry.is_present() && engine.clock.nanos().saturating_sub(before) < EVICTION_GRACE;
     (absent || injected(Fault::NoVoidGrants)).then_some(done)
-}
-
-/// Returns the outcome that a call would have on the key's bucket, or without an entry on its
-/// overflow bucket.
-pub(crate) fn peek<'a>(engine: &Engine, entry: impl Entry<'a>, read: impl ReadClock, call: Call) -> Done {
-    let seen = entry.get().and_then(|bucket| entry.look(engine, bucket, read, call));
-    seen.unwrap_or_else(|| engine.look(entry.overflow_bucket(), read, call).1)
 }

@@ -2,7 +2,7 @@
 
 use crate::bucket::atomic::{Bucket, BucketRef, Order, ReadClock};
 use crate::bucket::engine::{Done, Now};
-use crate::bucket::lease::{Generation, Mode, Spread, thread_index};
+use crate::bucket::lease::{Generation, LeaseCells, Mode, Spread, thread_index};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Ledger, Reservation, Reserved};
 use crate::limiter::token_bucket::TokenBucket;
@@ -27,11 +27,15 @@ impl TokenBucket {
     }
 
     pub(super) fn mode(&self) -> Mode<'_, &Bucket> {
-        let (bucket, engine) = (&*self.bucket, &self.engine);
         match self.cells.as_deref() {
-            None => Mode::Plain(bucket),
-            Some(cells) => Mode::Spread(Spread { bucket, engine, cells, generation: Generation::ONLY }),
+            None => Mode::Plain(&self.bucket),
+            Some(cells) => Mode::Spread(self.in_cells(cells)),
         }
+    }
+
+    /// Returns the bucket, spread over its cells.
+    fn in_cells<'a>(&'a self, cells: &'a LeaseCells) -> Spread<'a, &'a Bucket> {
+        Spread { bucket: &self.bucket, engine: &self.engine, cells, generation: Generation::ONLY }
     }
 
     /// Returns the outcome that a take would have.
@@ -65,34 +69,29 @@ impl TokenBucket {
     fn decide_anyhow(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         let Some(cells) = &self.cells else { return self.decide_again(n, read) };
         if cells.is_drained() {
-            return self.decide_drained(n, read);
+            return self.decide_drained(cells, n, read);
         }
         let own = thread_index();
         match cells.of(own).take(Generation::ONLY, n) {
             Some(granted) => Ok(granted),
-            None => self.lease(own, n, read),
+            None => self.lease(cells, own, n, read),
         }
     }
 
     /// Takes tokens of a spread bucket that has none to lease.
     #[inline(never)]
-    fn decide_drained(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        if let Mode::Spread(spread) = self.mode()
-            && let Ok(done) = spread.attempt_drained(read, n)
-        {
-            return exactly(n, done);
+    fn decide_drained(&self, cells: &LeaseCells, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        match self.in_cells(cells).attempt_drained(read, n) {
+            Ok(done) => exactly(n, done),
+            Err(_) => self.lease(cells, thread_index(), n, read),
         }
-        self.lease(thread_index(), n, read)
     }
 
     /// Takes tokens that are not on lease to this core.
     #[cold]
     #[inline(never)]
-    fn lease(&self, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        match self.mode() {
-            Mode::Spread(spread) => spread.acquire_anyhow(own, read, n).expect(NEVER_SEALED),
-            Mode::Plain(_) => self.decide_again(n, read),
-        }
+    fn lease(&self, cells: &LeaseCells, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
+        self.in_cells(cells).acquire_anyhow(own, read, n).expect(NEVER_SEALED)
     }
 
     #[inline(never)]

@@ -114,8 +114,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         let (call, engine) = (Call { take, plan: self.plan()? }, &self.inner.keyspace.engine);
         let entry = self.entry.under(call.plan.as_ref());
         let Done { outcome, reading, .. } = match self.options.now {
-            None => protocol::peek(engine, entry, Now(engine), call),
-            Some(now) => protocol::peek(engine, entry, At(engine, now), call),
+            None => entry.peek(Now(engine), call),
+            Some(now) => entry.peek(At(engine, now), call),
         };
         call.decision(outcome, reading)
     }

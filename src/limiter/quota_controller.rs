@@ -40,14 +40,13 @@ impl QuotaController {
             let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
             return if stalled { Verdict::Set(Share(now / 2)) } else { Verdict::Wait };
         }
-        match seen.nanos_at(PERMILLE) {
-            None => Verdict::Wait,
-            // The share is at most 2^32, so the products are below 2^36.
-            Some(slow) if slow > self.target => {
-                Verdict::Set(Share(self.answered(seen, answers).clamp(now / 2, now) * 7 / 8))
-            }
-            Some(_) if seen.refused => Verdict::Set(Share((now + now / 16).min(Share::ALL.0))),
-            Some(_) => Verdict::Stay,
+        // The share is at most 2^32, so the products are below 2^36.
+        if seen.nanos_at(PERMILLE) > Some(self.target) {
+            Verdict::Set(Share(self.answered(seen, answers).clamp(now / 2, now) * 7 / 8))
+        } else if seen.refused {
+            Verdict::Set(Share((now + now / 16).min(Share::ALL.0)))
+        } else {
+            Verdict::Stay
         }
     }
 }

@@ -15,10 +15,7 @@ use crate::time::clock::Clock;
 const_fn! {
     /// Returns the engine of a word that counts a window.
     pub(crate) const fn engine_of(window: Window, clock: Clock) -> Engine {
-        let WindowLayout { widths, numbers } = match window.layout() {
-            Ok(layout) => layout,
-            Err(_) => panic!("each window was checked when it was made"),
-        };
+        let WindowLayout { widths, numbers } = window.held_layout();
         Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None)
     }
 }

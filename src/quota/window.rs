@@ -412,8 +412,18 @@ impl Window {
     }
 
     const fn held(self) -> Window {
-        match self.check() {
-            Ok(window) => window,
+        self.held_layout();
+        self
+    }
+
+    /// Returns the layout of the word.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the window is out of bounds: each window was checked when it was made.
+    pub(crate) const fn held_layout(&self) -> WindowLayout {
+        match self.layout() {
+            Ok(layout) => layout,
             Err(flaw) => panic!("{}", flaw.sentence()),
         }
     }

@@ -36,23 +36,26 @@ impl LeasedTerms {
     pub(super) fn in_full(reading: Reading<LeasedTerms>) -> Reading {
         Reading { refill: reading.refill.terms, at: reading.at, tick: reading.tick }
     }
+}
 
-    /// Returns a reading that counts with the `leased` tokens.
+/// The clock of a spread bucket, and the leased tokens beside it.
+#[derive(Clone, Copy)]
+pub(super) struct LeaseClock<'a, T> {
+    pub(super) read: T,
+    pub(super) leased: &'a AtomicU64,
+}
+
+impl<T: ReadClock> LeaseClock<'_, T> {
+    /// Returns a reading that counts with the leased tokens.
     ///
     /// The reader has added `raised` of them, and has not taken these yet. `cut` reduces the word
     /// to the room there is, whatever its level was before.
     #[inline]
-    pub(super) fn read(
-        read: impl ReadClock,
-        state: State,
-        leased: &AtomicU64,
-        raised: u64,
-        cut: bool,
-    ) -> Reading<LeasedTerms> {
+    pub(super) fn beside_leases(self, state: State, raised: u64, cut: bool) -> Reading<LeasedTerms> {
         // No underflow: `raised` is part of `leased`.
-        let leased = leased.load(Ordering::Acquire) - raised;
+        let leased = self.leased.load(Ordering::Acquire) - raised;
         let leased = if injected(Fault::LeasesUncounted) { 0 } else { leased };
-        let Reading { refill: terms, at, tick } = read.read(state);
+        let Reading { refill: terms, at, tick } = self.read(state);
         // The leases exceed the room only after the burst was lowered.
         let room = terms.capacity.saturating_sub(terms.units(leased)).max(terms.empty_level);
         // The stored level never has to shrink: at its commit, level plus leases fitted the burst,
@@ -62,24 +65,22 @@ impl LeasedTerms {
     }
 }
 
-/// The source of a reading for an attempt, while no token is leased.
-#[derive(Clone, Copy)]
-pub(super) struct NoLeaseReading<'a, T>(pub(super) T, pub(super) &'a AtomicU64);
-
-impl<T: ReadClock> ReadClock for NoLeaseReading<'_, T> {
+/// Returns readings as if no token were leased. An attempt is admitted only while that is so.
+impl<T: ReadClock> ReadClock for LeaseClock<'_, T> {
+    #[inline]
     fn read(&self, state: State) -> Reading {
-        self.0.read(state)
+        self.read.read(state)
     }
 
     #[inline(always)]
     fn raw(&self) -> u64 {
-        self.0.raw()
+        self.read.raw()
     }
 
     #[inline(always)]
     fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        let once = self.0.admitted(state, raw);
-        let unleased = self.1.load(Ordering::Acquire) == 0 || injected(Fault::LeasesUncounted);
+        let once = self.read.admitted(state, raw);
+        let unleased = self.leased.load(Ordering::Acquire) == 0 || injected(Fault::LeasesUncounted);
         FreshReading { fits: once.fits && unleased, may_lag: once.may_lag && unleased, ..once }
     }
 }

@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 
 use super::cells::{Cell, Generation, IDLE, Lease};
 use super::claims::{Claim, Closing, Ended};
-use super::leased_terms::LeasedTerms;
+use super::leased_terms::{LeaseClock, LeasedTerms};
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
@@ -163,9 +163,14 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         &self.cells.leased
     }
 
+    #[inline(always)]
+    pub(super) fn clock<T>(self, read: T) -> LeaseClock<'a, T> {
+        LeaseClock { read, leased: self.leased() }
+    }
+
     /// Returns a reading that counts with the leased tokens.
     pub(super) fn read(self, read: impl ReadClock, state: State) -> Reading<LeasedTerms> {
-        LeasedTerms::read(read, state, self.leased(), 0, false)
+        self.clock(read).beside_leases(state, 0, false)
     }
 
     pub(super) fn is_leased(self) -> bool {
@@ -197,7 +202,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             claim.count_in(batch);
         }
         let (now, raised) = (Now(self.engine), claim.raised);
-        let read = |state| LeasedTerms::read(now, state, self.leased(), raised, false);
+        let read = |state| self.clock(now).beside_leases(state, raised, false);
         let step = |state: State, reading: &Reading<LeasedTerms>| {
             let terms = reading.refill.terms;
             let idle = !MODEL && reading.nanos().saturating_sub(seen) > IDLE;
@@ -270,20 +275,22 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         // One by one at first: while this waits, other cells serve their takers.
         self.all().for_each(|cell| drop(self.seize(cell, MAX_LOOKS_AFTER_A_CHANGE)));
         let mut claims = Vec::with_capacity(self.cells.cells.len());
+        let end = |claims: &mut Vec<Claim<'_>>| {
+            self.end_leases(claims);
+            claims.drain(..).for_each(|claim| claim.settle(0));
+        };
         let mut kept = false;
         for cell in self.all() {
             match self.seize(cell, MAX_LOOKS_FOR_ALL) {
-                Ended::Lease(claim) if injected(Fault::RecalledApart) => {
-                    self.end_leases(slice::from_ref(&claim));
-                    claim.settle(0);
-                }
                 Ended::Lease(claim) => claims.push(claim),
                 Ended::Nothing(_) => {}
                 Ended::NotYet => kept = true,
             }
+            if injected(Fault::RecalledApart) {
+                end(&mut claims);
+            }
         }
-        self.end_leases(&claims);
-        claims.into_iter().for_each(|claim| claim.settle(0));
+        end(&mut claims);
         if kept && !injected(Fault::Uncut) {
             self.cut();
         }
@@ -312,7 +319,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
 
     /// Cuts the word to the room beside the tokens that count as leased.
     fn cut(self) {
-        let read = |state| LeasedTerms::read(Now(self.engine), state, self.leased(), 0, true);
+        let read = |state| self.clock(Now(self.engine)).beside_leases(state, 0, true);
         let cut = |state: State, reading: &Reading<LeasedTerms>| {
             let is_level = state.is_level();
             ((), is_level.then(|| state.recalled(&reading.refill, reading.tick, 0, 0)).flatten())

@@ -1,6 +1,6 @@
 //! The verbs on a bucket that may be spread.
 
-use super::leased_terms::{LeasedTerms, NoLeaseReading};
+use super::leased_terms::LeasedTerms;
 use super::leases::Spread;
 use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
@@ -65,7 +65,7 @@ impl<W: BucketRef> Spread<'_, W> {
         if !self.cells.is_drained() {
             return Err(Miss::StaleReading);
         }
-        let done = self.bucket.attempt(Order::ClockFirst, NoLeaseReading(read, self.leased()), n)?;
+        let done = self.bucket.attempt(Order::ClockFirst, self.clock(read), n)?;
         let (outcome, Reading { refill: terms, .. }) = &done;
         if outcome.granted && outcome.level >= terms.empty_level + outcome.taken {
             // There are as many more.
@@ -125,7 +125,7 @@ impl<W: BucketRef> Spread<'_, W> {
     fn take(self, read: impl ReadClock, n: u64) -> Option<Done> {
         let Spread { bucket, engine, .. } = self;
         if !self.is_leased() {
-            let once = NoLeaseReading(read, self.leased());
+            let once = self.clock(read);
             let attempt = match bucket.attempt(Order::ClockFirst, once, n) {
                 Ok(done) => Some(done),
                 Err(_) => engine.attempt_again(bucket, once, n),
