@@ -1,6 +1,7 @@
 //! A refusal as a gRPC client reads it: trailers only, `RESOURCE_EXHAUSTED` with the wait.
 //!
-//! A limit on the requests in flight refuses by `UNAVAILABLE`.
+//! A limit on the requests in flight refuses by `UNAVAILABLE`, and so does a limit whose store does
+//! not answer.
 //! The code for a request without a key says whether the request or the server is at fault.
 //! Formats: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.
@@ -18,9 +19,18 @@ pub(crate) enum Code {
     #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     Unavailable = 14,
     Unauthenticated = 16,
+    /// The number of [`Code::Unavailable`], with another text.
+    LimitUnavailable,
 }
 
 impl Code {
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Code::LimitUnavailable => 14,
+            code => code as u64,
+        }
+    }
+
     /// Returns the message. Percent-encoding leaves it as it is, since spaces may stand.
     fn message(self) -> &'static str {
         match self {
@@ -28,6 +38,7 @@ impl Code {
             Code::InvalidArgument | Code::Unauthenticated => "request has nothing to limit it by",
             Code::Internal => "server has nothing to limit the request by",
             Code::Unavailable => "too many requests in flight",
+            Code::LimitUnavailable => "the limit is not available",
         }
     }
 }
@@ -56,7 +67,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
 pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Duration>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(5);
     headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(STATUS, (code as u64).into());
+    headers.insert(STATUS, code.number().into());
     headers.insert(TEXT, HeaderValue::from_static(code.message()));
     match wait {
         Some(wait) => {
@@ -89,7 +100,7 @@ pub(crate) fn status(code: Code, wait: Duration) -> Vec<u8> {
     bytes(&mut retry, 1, &delay);
     bytes(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
     bytes(&mut any, 2, &retry);
-    number(&mut status, 1, code as u64);
+    number(&mut status, 1, code.number());
     bytes(&mut status, 2, code.message().as_bytes());
     bytes(&mut status, 3, &any);
     status

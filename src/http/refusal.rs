@@ -127,6 +127,9 @@ impl<'a> Refusal<'a> {
     /// Returns the HTTP status and the gRPC code.
     fn codes(&self) -> (StatusCode, Code) {
         match (self.why, self.check) {
+            (Some(_), _) if self.is_unavailable() => {
+                (StatusCode::SERVICE_UNAVAILABLE, Code::LimitUnavailable)
+            }
             (Some(_), _) => (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
             (None, Some(Check::NoPeer)) => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal),
             (None, _) => (StatusCode::BAD_REQUEST, self.keyless),
@@ -163,6 +166,15 @@ impl<'a> Refusal<'a> {
         self.why.is_some_and(|denied| denied.reason() == Reason::TooMany)
     }
 
+    /// Returns whether the store of the limit did not answer, and its policy refuses then: the
+    /// client may be within its quota.
+    ///
+    /// Only a limit that is [asked](crate::tower::AnyLimiter::asked) has a store.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.why.is_some_and(|denied| denied.reason() == Reason::Unavailable)
+    }
+
     /// Returns whether the request is one of gRPC: the response is HTTP 200, the refusal in
     /// headers.
     #[must_use]
@@ -170,7 +182,8 @@ impl<'a> Refusal<'a> {
         self.grpc.is_some()
     }
 
-    /// Returns a response of 429 Too Many Requests.
+    /// Returns a response of 429 Too Many Requests, or of 503 Service Unavailable if the store of
+    /// the limit [did not answer](Refusal::is_unavailable).
     ///
     /// Without a key it is 400 Bad Request, or 500 Internal Server Error for [`Check::NoPeer`]. A
     /// gRPC request needs [`grpc_response`](Refusal::grpc_response) instead.
@@ -183,10 +196,12 @@ impl<'a> Refusal<'a> {
     /// Returns a gRPC response of `RESOURCE_EXHAUSTED` with the wait; `None` if the request is not
     /// gRPC.
     ///
-    /// It has trailers only, so the body has to be empty. Without a key the code is
-    /// `INVALID_ARGUMENT` or [`UNAUTHENTICATED`](Refusal::unauthenticated), or `INTERNAL` for
-    /// [`Check::NoPeer`]. The wait is in `grpc-retry-pushback-ms`, and in the details as
-    /// `RetryInfo`, without which some clients never try again.
+    /// It has trailers only, so the body has to be empty. If the store of the limit did not answer,
+    /// the code is `UNAVAILABLE`. Without a key the code is `INVALID_ARGUMENT` or
+    /// [`UNAUTHENTICATED`](Refusal::unauthenticated), or `INTERNAL` for [`Check::NoPeer`].
+    ///
+    /// The wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`, without which
+    /// some clients never try again.
     pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
         let content_type = self.grpc.clone()?;
         let mut response = Response::new(empty());
@@ -247,8 +262,11 @@ impl<B: Default> Reject<B> for Bare {
 
 /// A response with a body of `application/problem+json` (RFC 9457) that names the policy.
 ///
-/// Status, type and title are for refusals by a limit over HTTP. A request without a key gets 400
-/// or 500 without a type. A gRPC request gets the gRPC code of its refusal and no body.
+/// Status, type and title are for refusals by a limit over HTTP. If the store of the limit
+/// [did not answer](Refusal::is_unavailable), they are those of
+/// [`TEMPORARY_REDUCED_CAPACITY`](Problem::TEMPORARY_REDUCED_CAPACITY), and no policy is named. A
+/// request without a key gets 400 or 500 without a type. A gRPC request gets the gRPC code of its
+/// refusal and no body.
 ///
 /// # Examples
 ///
@@ -299,7 +317,6 @@ impl Problem {
     };
 
     /// Returns a response with this problem, which names no policy.
-    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     pub(crate) fn response(self) -> Response<Bytes> {
         let (kind, title, status) = (quoted(self.kind), quoted(self.title), self.status.as_u16());
         let body = format!(r#"{{"type":{kind},"title":{title},"status":{status}}}"#);
@@ -331,6 +348,9 @@ impl Default for Problem {
 impl<B: From<Bytes>> Reject<B> for Problem {
     fn reject(&self, refusal: &Refusal<'_>) -> Response<B> {
         refusal.grpc_response(|| B::from(Bytes::new())).unwrap_or_else(|| {
+            if refusal.is_unavailable() {
+                return Problem::TEMPORARY_REDUCED_CAPACITY.response().map(B::from);
+            }
             let mut response = refusal.response(());
             if refusal.why.is_some() {
                 *response.status_mut() = self.status;

@@ -26,6 +26,11 @@ impl Place {
         Place { delay: receipt.delay, cancel: Some(Box::new(move || cancel(&receipt))) }
     }
 
+    /// Returns a place whose tokens are there now.
+    pub(crate) fn now(cancel: impl FnOnce() + Send + Sync + 'static) -> Place {
+        Place { delay: Duration::ZERO, cancel: Some(Box::new(cancel)) }
+    }
+
     pub(crate) fn delay(&self) -> Duration {
         self.delay
     }

@@ -344,6 +344,7 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
             settle_on: None,
             line: None,
             searches: false,
+            asks: false,
             is_plain: false,
             tells_upstream: false,
             exposes: false,

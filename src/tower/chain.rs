@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::key_future::KeyFuture;
+use super::key_future::{Replies, SearchFuture};
 use super::said::Said;
 use super::stats::{LimitCounters, LimitStats};
 use crate::http::{Check, Head, Policy};
@@ -39,6 +39,8 @@ pub(crate) struct LayerRequest<'a> {
     /// Whether the limit that decided is in shadow mode, since no other one applies.
     pub(crate) silent: bool,
     pub(crate) pass: Pass,
+    /// The replies of the limiters that were asked.
+    pub(crate) replies: Option<&'a Replies>,
 }
 
 /// The way in which the limits are taken.
@@ -130,13 +132,15 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     ) -> LimitOutcome;
     /// Returns the id of the limiter.
     fn id(&self) -> u64;
-    /// Returns whether the limit enforces its refusals for all keys, applies to all requests and
-    /// has no bans.
+    /// Returns whether the limit enforces its refusals for all keys, applies to all requests, has
+    /// no bans, and asks no limiter.
     fn is_plain(&self) -> bool;
-    /// Returns whether the limit has to search for the keys of requests.
+    /// Returns whether the limit has to search for the keys of requests, or to ask its limiter.
     fn searches(&self) -> bool;
-    /// Returns the search for the key of a request.
-    fn find_key(&self, head: Head<'_>) -> Option<KeyFuture>;
+    /// Returns whether the limit has to ask its limiter.
+    fn asks(&self) -> bool;
+    /// Returns the search for the key of a request, and the question of its cost.
+    fn search(self: Arc<Self>, head: Head<'_>, cost: u64, counted: &[u64]) -> Option<SearchFuture>;
     /// Reports a fault that `head` shows or, without `head`, a fault of the key source.
     fn examine(&self, head: Option<Head<'_>>, said: &Said);
     fn stats(&self) -> LimitStats;

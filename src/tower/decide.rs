@@ -12,7 +12,7 @@ use http::header::ORIGIN;
 use super::after::{After, Later, Notice, RefundOn};
 use super::chain::{Ban, Decider, DynLimit, LayerRequest, LimitOutcome, Pass, Places, next};
 use super::decision::{Decision, LimiterIds};
-use super::key_future::KeyFuture;
+use super::key_future::{Replies, Searches};
 use super::limit_by::ALL_KEYS;
 use super::line::{Turn, WaitingLine};
 use super::said::Said;
@@ -39,8 +39,10 @@ pub(crate) struct LayerState {
     pub(crate) refund_on: Option<RefundOn>,
     pub(crate) settle_on: Option<SettleOn>,
     pub(crate) line: Option<WaitingLine>,
-    /// Whether a limit has to search for its key.
+    /// Whether a limit has to search for its key, or to ask its limiter.
     pub(crate) searches: bool,
+    /// Whether a limit has to ask its limiter.
+    pub(crate) asks: bool,
     /// Whether the layer has no part that `decide_by` leaves out.
     pub(crate) is_plain: bool,
     /// Whether a request tells the upstream that it is over a limit.
@@ -81,6 +83,11 @@ pub(super) struct Delay {
     pub(super) turn: Box<Turn>,
 }
 
+/// Returns the limiters that counted the request in outer layers.
+fn counted_before(head: Head<'_>) -> &[u64] {
+    head.extensions.get::<Decision>().map_or(&[][..], |decision| decision.counted.as_slice())
+}
+
 impl LayerState {
     /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
@@ -101,18 +108,29 @@ impl LayerState {
     #[inline]
     pub(super) fn rule(&self, head: Head<'_>) -> Action {
         match self.unlimited(head) {
-            None => self.decide(head),
+            None => self.decide(head, None),
             Some(counter) => LayerState::pass(counter),
         }
     }
 
-    /// Returns the searches for the keys of a request, unless it is passed on without them.
+    /// Returns the searches for the keys of a request and the questions to its limiters, unless it
+    /// is passed on without them.
     #[cold]
-    pub(super) fn search(&self, head: Head<'_>) -> Result<Vec<KeyFuture>, Box<Action>> {
-        match self.unlimited(head) {
-            None => Ok(self.limits.iter().filter_map(|limit| limit.find_key(head)).collect()),
-            Some(counter) => Err(Box::new(LayerState::pass(counter))),
+    pub(super) fn search(&self, head: Head<'_>) -> Result<Searches, Box<Action>> {
+        if let Some(counter) = self.unlimited(head) {
+            return Err(Box::new(LayerState::pass(counter)));
         }
+        let cost = self.asks.then(|| self.cost_of(head));
+        let counted = counted_before(head);
+        let limits = self.limits.iter().enumerate();
+        let search = |(place, limit): (usize, &Arc<dyn DynLimit>)| {
+            Some((place, limit.clone().search(head, cost.unwrap_or_default(), counted)?))
+        };
+        Ok(Searches::new(cost, limits.filter_map(search)))
+    }
+
+    fn cost_of(&self, head: Head<'_>) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(head))
     }
 
     /// Returns the counter of a request to which no limit applies.
@@ -130,9 +148,13 @@ impl LayerState {
         Action::Pass(None, After::NOTHING)
     }
 
+    /// Decides on a request whose keys and replies are at hand.
     #[inline]
-    pub(super) fn decide(&self, head: Head<'_>) -> Action {
-        if self.is_plain { self.decide_by::<true>(head) } else { self.decide_by::<false>(head) }
+    pub(super) fn decide(&self, head: Head<'_>, replies: Option<&Replies>) -> Action {
+        match self.is_plain {
+            true => self.decide_by::<true>(head, None),
+            false => self.decide_by::<false>(head, replies),
+        }
     }
 
     /// Decides by the limits.
@@ -140,12 +162,12 @@ impl LayerState {
     /// In a plain layer no request waits, and no limit is in shadow mode by itself: the code for
     /// these is left out, as each request would pay for it.
     #[inline(never)]
-    fn decide_by<const PLAIN: bool>(&self, head: Head<'_>) -> Action {
-        let before =
-            head.extensions.get::<Decision>().map_or(&[][..], |decision| decision.counted.as_slice());
+    fn decide_by<const PLAIN: bool>(&self, head: Head<'_>, replies: Option<&Replies>) -> Action {
+        let before = counted_before(head);
+        let asked_for = if PLAIN { None } else { replies.and_then(|replies| replies.cost) };
         let mut asked = LayerRequest {
             head,
-            cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
+            cost: asked_for.unwrap_or_else(|| self.cost_of(head)),
             limits: self.limits.len(),
             said: &self.said,
             counted: before,
@@ -157,6 +179,7 @@ impl LayerState {
             over: None,
             silent: false,
             pass: if !PLAIN && self.line.is_some() { Pass::First } else { Pass::Only },
+            replies,
         };
         let mut outcome = next(&mut asked, &self.limits, None);
         let mut turn = None;

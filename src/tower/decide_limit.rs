@@ -4,13 +4,14 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::chain::{Adjust, Ban, Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Pass, next};
-use super::key_future::KeyFuture;
+use super::key_future::{Found, FoundKey, SearchFuture};
 use super::limit_by::{LimitBy, OnMissingKey};
-use super::limiter::LimiterRequest;
+use super::limiter::{LimiterRequest, Question};
 use super::said::Said;
 use super::stats::{LimitStats, count};
 use crate::http::{Head, Policy};
 use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::plan::Plan;
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn decide<'a>(
@@ -45,8 +46,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
             }
         }
         let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
-        let request = LimiterRequest { key, plan, n: asked.cost };
+        let mut request = LimiterRequest { key, plan, n: asked.cost, reply: None };
         if !self.plain {
+            self.add_reply(&mut request, asked, rest.len());
             if self.is_shadow_for(request.key.as_ref()) {
                 return self.decide_in_shadow(asked, rest, chain, request);
             }
@@ -79,12 +81,23 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     }
 
     fn searches(&self) -> bool {
-        self.find_key.is_some()
+        self.find_key.is_some() || self.asks()
     }
 
-    fn find_key(&self, head: Head<'_>) -> Option<KeyFuture> {
+    fn asks(&self) -> bool {
+        self.limiter.is_asked()
+    }
+
+    fn search(self: Arc<Self>, head: Head<'_>, cost: u64, counted: &[u64]) -> Option<SearchFuture> {
         // A limit that does not apply needs no key.
-        self.find_key.as_ref().filter(|_| self.applies_to(head)).map(|find| find(head))
+        if !self.applies_to(head) {
+            return None;
+        }
+        let search = self.find_key.as_ref().map(|find| find(head));
+        match self.asks() && !counted.contains(&self.limiter.id()) {
+            true => Some(self.ask(head, cost, search)),
+            false => search,
+        }
     }
 
     fn examine(&self, head: Option<Head<'_>>, said: &Said) {
@@ -110,6 +123,42 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
+    /// Asks for a request, once the search for its key has ended.
+    fn ask(self: Arc<Self>, head: Head<'_>, cost: u64, search: Option<SearchFuture>) -> SearchFuture {
+        let key = if search.is_none() { self.key.key_from(head) } else { None };
+        let plan = self.plan.as_ref().and_then(|choose| choose(head));
+        Box::pin(async move {
+            let (mut found, mut key) = (Found::default(), key);
+            if let Some(search) = search {
+                found = search.await;
+                key = found.key.as_ref().and_then(FoundKey::key);
+            }
+            if let Some(question) = self.question(key, plan, cost) {
+                found.reply = Some(question.await);
+            }
+            found
+        })
+    }
+
+    /// Begins the question for a request, unless it is decided without: it has no key, or a banned
+    /// one.
+    fn question(&self, key: Option<K>, plan: Option<Plan>, cost: u64) -> Option<Question> {
+        if key.is_none() && self.missing != OnMissingKey::Share || self.check_ban(key.as_ref()).is_some() {
+            return None;
+        }
+        let plan = key.as_ref().and(plan);
+        self.limiter.ask(LimiterRequest { key, plan, n: cost, reply: None })
+    }
+
+    /// Adds the reply of the limiter, and the plan that it was asked for.
+    fn add_reply(&self, request: &mut LimiterRequest<K>, asked: &LayerRequest<'_>, after: usize) {
+        let place = asked.limits - 1 - after;
+        if let Some(reply) = asked.replies.and_then(|replies| replies.of(place)) {
+            request.plan = reply.plan();
+            request.reply = Some(reply);
+        }
+    }
+
     #[cold]
     fn no_key<'a>(&'a self, asked: &mut LayerRequest<'a>) -> LimitOutcome {
         asked.decider = Some(self.decider(self.policy.clone()));

@@ -26,8 +26,9 @@ pub struct RateLimitLayer<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
-    /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`.
-    /// [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared) comes next.
+    /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`, or on
+    /// one that is [asked](AnyLimiter::asked). [`key`](NeedsKey::key) or
+    /// [`shared`](NeedsKey::shared) comes next.
     pub fn builder(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LayerBuilder<K>> {
         NeedsKey::new(limiter)
     }
@@ -77,6 +78,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
         state.ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<u64>>().into();
         state.searches = state.limits.iter().any(|limit| limit.searches());
+        state.asks = state.limits.iter().any(|limit| limit.asks());
         let of_some = state.line.is_some() || state.refund_on.is_some() || state.settle_on.is_some();
         state.is_plain = !of_some && !state.exposes && state.limits.iter().all(|limit| limit.is_plain());
         if shadow {

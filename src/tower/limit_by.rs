@@ -75,7 +75,7 @@ pub struct LimitBy<K> {
     pub(super) see_refusal: Option<Box<SeeRefusal<K>>>,
     /// The share of keys whose refusals this limit enforces, in units of 2^-32.
     pub(super) enforced: u64,
-    /// Whether it is for all keys and all requests, and there are no bans.
+    /// Whether it is for all keys and all requests, there are no bans, and no limiter is asked.
     pub(super) plain: bool,
     pub(super) counters: Arc<LimitCounters>,
 }
@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
     /// Limits each key by itself, where the key takes time to find, as by a look at a database.
     ///
     /// The closure takes from the head of the request what the search needs. The future returns
-    /// `None` if the request has no key. The request waits for it before any limit is asked, with
+    /// `None` if the request has no key. The request waits for it before any limit decides, with
     /// no bound on the time and the number of such searches: a `Timeout` and a `ConcurrencyLimit`
     /// go outside of the layer. Requests that are [exempt](super::LayerBuilder::exempt) are not
     /// searched for.
@@ -174,8 +174,9 @@ impl<K, T> fmt::Debug for NeedsKey<K, T> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
-    /// Begins a limit by a limiter of buckets or of windows, which may be shared in an `Arc`.
-    /// [`key`](NeedsKey::key) or [`shared`](NeedsKey::shared) comes next.
+    /// Begins a limit by a limiter of buckets or of windows, which may be shared in an `Arc`, or by
+    /// one that is [asked](AnyLimiter::asked). [`key`](NeedsKey::key) or
+    /// [`shared`](NeedsKey::shared) comes next.
     pub fn new(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LimitBy<K>> {
         NeedsKey::new(limiter)
     }
@@ -183,6 +184,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     fn with(limiter: Arc<dyn DynLimiter<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
         let policy = Policy::new("default", limiter.rule(None)).expect("it is a name").into();
         let (others, top, counters) = (Policies::new(), TopKeys::new(), Arc::default());
+        let plain = !limiter.is_asked();
         LimitBy {
             limiter,
             key,
@@ -196,7 +198,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             bans: None,
             see_refusal: None,
             enforced: ALL_KEYS,
-            plain: true,
+            plain,
             counters,
         }
     }

@@ -1,7 +1,9 @@
 //! A limiter with its hasher erased, and its kind.
 
 use std::fmt;
+use std::future::Future;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use super::chain::Adjustment;
@@ -10,6 +12,7 @@ use crate::limiter::all_of::sealed;
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::reply::Reply;
 use crate::limiter::window_limiter::WindowLimiter;
 use crate::quota::rule::Rule;
 use crate::quota::window::Window;
@@ -23,7 +26,12 @@ pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,
     pub(crate) plan: Option<Plan>,
     pub(crate) n: u64,
+    /// The reply of a limiter that was asked.
+    pub(crate) reply: Option<Arc<Reply>>,
 }
+
+/// The question to a limiter about one request.
+pub(crate) type Question = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// The verbs of a limiter that a layer needs.
 pub(crate) trait DynLimiter<K>: Send + Sync {
@@ -36,6 +44,14 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     fn holds(&self, key: &K) -> bool;
     /// Returns the hash of a key, before the map mixes it.
     fn hash(&self, key: &K) -> u64;
+    /// Returns whether a request has to be [asked](DynLimiter::ask) for before it is decided.
+    fn is_asked(&self) -> bool {
+        false
+    }
+    /// Begins the question about a request.
+    fn ask(&self, _: LimiterRequest<K>) -> Option<Question> {
+        None
+    }
     fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
     /// Takes the tokens now, or within `max_wait` nanoseconds where the limit is of buckets.
     fn place(&self, request: &LimiterRequest<K>, max_wait: u64) -> Result<(Granted, Place), Denied>;
@@ -46,9 +62,10 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
 }
 
-/// A limiter of buckets or of windows, whatever its hasher is.
+/// A limiter of buckets or of windows, whatever its hasher is, or one that a fleet shares.
 ///
-/// A [`RateLimiter`] and a [`WindowLimiter`] are turned into one, shared in an `Arc` or not.
+/// A [`RateLimiter`] and a [`WindowLimiter`] are turned into one, shared in an `Arc` or not. So is
+/// an [`AskLimiter`](super::AskLimiter), by [`asked`](AnyLimiter::asked).
 pub struct AnyLimiter<K>(pub(crate) Arc<dyn DynLimiter<K>>);
 
 impl<K> fmt::Debug for AnyLimiter<K> {
@@ -126,7 +143,10 @@ where
         self.buckets.inner.hasher.hash_one(key)
     }
 
-    fn try_acquire(&self, LimiterRequest { key, plan, n }: &LimiterRequest<K>) -> Result<Granted, Denied> {
+    fn try_acquire(
+        &self,
+        LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
+    ) -> Result<Granted, Denied> {
         match (key, plan) {
             (Some(key), None) if self.window.is_some() => self.buckets.inner.try_acquire_in_window(key, *n),
             (Some(key), None) => self.buckets.try_acquire_n(key, *n),
@@ -136,7 +156,7 @@ where
     }
 
     fn place(&self, request: &LimiterRequest<K>, max_wait: u64) -> Result<(Granted, Place), Denied> {
-        let LimiterRequest { key, plan, n } = request;
+        let LimiterRequest { key, plan, n, .. } = request;
         match key {
             Some(key) if self.window.is_some() => self.buckets.place_now(key, plan.as_ref(), *n),
             Some(key) => self.buckets.place(key, plan.as_ref(), *n, max_wait),
@@ -174,7 +194,7 @@ where
 
     fn with(
         &self,
-        LimiterRequest { key, plan, n }: &LimiterRequest<K>,
+        LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
         then: &mut dyn FnMut(&dyn sealed::Limit),
     ) {
         match (key, plan) {

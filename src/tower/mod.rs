@@ -60,15 +60,16 @@
 //! # What happens when
 //!
 //! The service decides at once when it is called, before it passes the request on, unless it has to
-//! search for a [key](NeedsKey::key_async). A request that is passed on has a [`Decision`] among
-//! its extensions. A limiter that an outer layer has already asked does not count the request
-//! again.
+//! wait for a [key](NeedsKey::key_async) or for a limiter that it [asks](AnyLimiter::asked). A
+//! request that is passed on has a [`Decision`] among its extensions. A limiter that an outer layer
+//! has already asked does not count the request again.
 //!
 //! | step | by |
 //! |---|---|
 //! | an exempt request passes | [`exempt`](LayerBuilder::exempt), [`skip`](LayerBuilder::skip) |
-//! | the keys are searched for | [`key_async`](NeedsKey::key_async) |
 //! | limits that do not apply are left out | [`when`](LimitBy::when) |
+//! | the keys are searched for | [`key_async`](NeedsKey::key_async) |
+//! | limiters of other crates are asked | [`AnyLimiter::asked`] |
 //! | the request of a banned key is refused | [`ban_after`](LimitBy::ban_after) |
 //! | all limits grant, or one refuses | [`and`](LayerBuilder::and), [`shadow`](LimitBy::shadow) |
 //! | a refused request waits for its turn | [`delay_with`](LayerBuilder::delay_with) |
@@ -93,6 +94,7 @@
 //! layer of `option_layer` the type that it needs.
 
 mod after;
+mod ask;
 mod ban;
 mod body;
 mod boxed;
@@ -130,6 +132,7 @@ mod top_keys;
 mod tracing;
 mod unavailable;
 
+pub use ask::{AskLimiter, AskedBucket};
 pub use ban::{BanAfter, InvalidBan};
 pub use body::ResponseBody;
 pub use boxed::BoxRateLimitLayer;

@@ -16,7 +16,7 @@ use super::after::After;
 use super::body::ResponseBody;
 use super::decide::{Action, Delay, LayerState};
 use super::decision::Decision;
-use super::key_future::KeyFuture;
+use super::key_future::Searches;
 use super::line::Turn;
 use crate::http::Head;
 
@@ -69,10 +69,14 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        if self.state.searches {
-            return self.search(request);
-        }
-        let (decision, after) = match self.state.rule(Head::from(&request)) {
+        let action = match self.state.searches {
+            false => self.state.rule(Head::from(&request)),
+            true => match self.search(&mut request) {
+                Ok(action) => *action,
+                Err(searches) => return self.wait(request, Stage::Searching(searches)),
+            },
+        };
+        let (decision, after) = match action {
             Action::Pass(decision, after) => (decision, after),
             Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
             Action::Delay(delay) => return self.delay(request, *delay),
@@ -139,17 +143,20 @@ impl<T: Clone> RateLimit<T> {
         self.wait(request, Stage::InLine(turn, after))
     }
 
-    /// Searches for the keys of a request, and decides then.
+    /// Decides on a request whose keys and replies are found at once. Otherwise no task waits yet:
+    /// the future polls the searches again.
     #[cold]
-    fn search<A>(&mut self, request: Request<A>) -> ResponseFuture<T, A>
-    where
-        T: Service<Request<A>>,
-    {
-        let stage = match self.state.search(Head::from(&request)) {
-            Ok(searches) => Stage::Searching(searches),
-            Err(action) => Stage::Ruled(Some(*action)),
+    fn search<A>(&self, request: &mut Request<A>) -> Result<Box<Action>, Searches> {
+        let mut searches = match self.state.search(Head::from(&*request)) {
+            Ok(searches) => searches,
+            Err(action) => return Ok(action),
         };
-        self.wait(request, stage)
+        match searches.poll(&mut Context::from_waker(Waker::noop()), request.extensions_mut()) {
+            Poll::Ready(()) => {
+                Ok(Box::new(self.state.decide(Head::from(&*request), Some(&searches.replies))))
+            }
+            Poll::Pending => Err(searches),
+        }
     }
 }
 
@@ -167,8 +174,8 @@ struct Waiting<T, A> {
 
 /// The reason for which a request waits.
 enum Stage {
-    /// For its keys.
-    Searching(Vec<KeyFuture>),
+    /// For its keys and replies.
+    Searching(Searches),
     /// For nothing: the decision is there.
     Ruled(Option<Action>),
     /// For its turn.
@@ -184,12 +191,9 @@ impl<T: Service<Request<A>>, A> Waiting<T, A> {
         loop {
             match stage {
                 Stage::Searching(searches) => {
-                    while let Some(search) = searches.last_mut() {
-                        let found = ready!(search.as_mut().poll(context));
-                        searches.pop();
-                        found.note(self.request.extensions_mut());
-                    }
-                    *stage = Stage::Ruled(Some(self.state.decide(Head::from(&self.request))));
+                    ready!(searches.poll(context, self.request.extensions_mut()));
+                    let decided = self.state.decide(Head::from(&self.request), Some(&searches.replies));
+                    *stage = Stage::Ruled(Some(decided));
                 }
                 Stage::Ruled(action) => match action.take().expect(DONE) {
                     Action::Refuse(response) => return Poll::Ready(Err(Ok(response))),

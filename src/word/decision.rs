@@ -220,7 +220,7 @@ pub enum Reason {
     /// More than 64 limits were to be taken [at once](crate::all_of).
     TooManyLimits,
     /// The limiter could not ask the store that holds its buckets. No limiter of this crate has
-    /// one.
+    /// one. Over HTTP this is 503.
     Unavailable,
 }
 

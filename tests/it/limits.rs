@@ -63,7 +63,7 @@ impl Service<Request<()>> for Upstream {
     }
 }
 
-fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn buckets(quota: Quota, clock: &Clock) -> Arc<RateLimiter<u64>> {
     Arc::new(RateLimiter::builder(quota).clock(clock.clone()).build())
 }
 
-fn hourly(n: u64) -> Arc<RateLimiter<u64>> {
+pub(crate) fn hourly(n: u64) -> Arc<RateLimiter<u64>> {
     buckets(Quota::per_hour(n), &Clock::mock().0)
 }
 

@@ -5,6 +5,8 @@
 mod adaptive;
 mod api;
 #[cfg(feature = "tower")]
+mod asked;
+#[cfg(feature = "tower")]
 mod ban;
 mod basic;
 #[cfg(feature = "tokio")]

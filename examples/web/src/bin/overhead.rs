@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -14,8 +14,11 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Bytes};
 use tollgate::http::{ClientIp, Exempt, Headers};
-use tollgate::tower::{Cost, InvalidBan, LayerBuilder, LimitBy, RateLimitLayer, ResponseBody};
-use tollgate::{Clock, Quota, RateLimiter};
+use tollgate::tower::{
+    AnyLimiter, AskLimiter, AskedBucket, Cost, InvalidBan, LayerBuilder, LimitBy, RateLimitLayer,
+    ResponseBody,
+};
+use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Stats};
 use tower::{Layer, Service};
 
 const REQUESTS: u64 = 20_000;
@@ -139,6 +142,48 @@ fn with_a_search(quota: Quota) -> u64 {
     requests(&mut layer.layer(Nothing), StatusCode::OK, unread)
 }
 
+/// A limiter that is asked, and replies at once.
+struct Replies(RateLimiter<IpAddr>);
+
+impl AskLimiter<IpAddr> for Replies {
+    fn id(&self) -> usize {
+        1
+    }
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::new()
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    fn ask(&self, bucket: AskedBucket<'_, IpAddr>, n: u64) -> Question {
+        Box::pin(ready(self.0.try_acquire_n(bucket.key.expect("each has an address"), n)))
+    }
+
+    fn refund(&self, _: AskedBucket<'_, IpAddr>, _: u64) {}
+
+    fn charge(&self, _: AskedBucket<'_, IpAddr>, _: u64) {}
+
+    fn peek(&self, _: AskedBucket<'_, IpAddr>) -> Granted {
+        unreachable!("no request is settled")
+    }
+}
+
+type Question = Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>>;
+
+/// Requests whose limiter is asked.
+fn with_a_question(quota: Quota) -> u64 {
+    let limiter = AnyLimiter::asked(Replies(RateLimiter::new(quota)));
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    requests(&mut layer.layer(Nothing), StatusCode::OK, unread)
+}
+
 /// Requests under a plan or after a change of the quota.
 fn under_another(quota: Quota, as_plan: bool) -> u64 {
     let builder = RateLimiter::<IpAddr>::builder(Quota::per_second(500_000)).headroom(quota);
@@ -182,6 +227,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "banned" => behind(none, StatusCode::TOO_MANY_REQUESTS, |layer| ban(layer, 1)),
         "settle-head" => granted(|layer| layer.settle_on(|_| Cost::tokens(2))),
         "delay-none" => granted(|layer| layer.delay_with(MINUTE, |_| ready(()))),
+        "asked" => with_a_question(plenty),
         "async-key" => with_a_search(plenty),
         "when" => granted(|layer| layer.when(|_| true)),
         "two-limits" => behind(plenty, StatusCode::OK, |layer| layer.and(another())),

@@ -1,0 +1,7 @@
+//! Limits whose limiter has to be asked, such as one that a fleet shares.
+
+mod outage;
+mod questions;
+mod same;
+mod store;
+mod tokens;
