@@ -32,8 +32,10 @@ pub(crate) struct Slot {
     pub(crate) is_planned: bool,
     pub(crate) lease: Lease,
     pub(crate) shadow: Shadow,
-    /// The time until which the store has too little for any request.
+    /// The time until which the store has too little for a request of this size.
     blocked: AtomicU64,
+    /// The least tokens of such a request.
+    blocks: AtomicU64,
     /// The tokens in the store at its last answer.
     elsewhere: AtomicU64,
     /// No more matured tokens than these ask for a lease ahead of need.
@@ -125,6 +127,7 @@ impl Slot {
             lease,
             shadow: Shadow::new(),
             blocked: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
             elsewhere: AtomicU64::new(0),
             low: AtomicU64::new(0),
             by_lease: AtomicU64::new(0),
@@ -184,7 +187,8 @@ impl Slot {
             (denied.retry_after().unwrap_or_default(), false)
         } else {
             let blocked = self.blocked.load(Relaxed).saturating_sub(now);
-            let blocked = (blocked > 0).then(|| Duration::from_nanos(blocked));
+            let is_blocked = blocked > 0 && n >= self.blocks.load(Relaxed);
+            let blocked = is_blocked.then(|| Duration::from_nanos(blocked));
             (self.shadow.wait(&self.terms, n, now).max(blocked)?, true)
         };
         Some((self.deny(n, wait), by_shadow))
@@ -255,10 +259,15 @@ impl Slot {
             return None;
         }
         let first = state.waiters.front().map_or(wanted, |waiter| waiter.n).max(1);
-        let chunk = if terms.is_leased() { (terms.rate * nanos(LEAST_LEASE) as f64) as u64 } else { 0 };
-        let min = if max == 0 { 0 } else { chunk.min(max).max(first) };
+        let min = if max == 0 { 0 } else { self.least_lease().min(max).max(first) };
         let max = max.max(min).min(terms.quota().capacity());
         Some(Amount { min: min.min(max) as i64, max: max as i64, spent })
+    }
+
+    /// Returns the tokens that a lease is worth a call for; 0 without leases.
+    fn least_lease(&self) -> u64 {
+        let terms = &*self.terms;
+        if terms.is_leased() { (terms.rate * nanos(LEAST_LEASE) as f64) as u64 } else { 0 }
     }
 
     /// Ends a call that was answered. Returns whether there is more to ask for.
@@ -276,8 +285,12 @@ impl Slot {
         self.put(answer, granted);
         self.set_low(&state, rtt);
         let blocked = if granted == 0 && amount.max > 0 { self.time_until(answer, amount.min) } else { 0 };
+        // The store may have enough for a request of fewer tokens, but not for a lease.
+        let least = amount.min.unsigned_abs();
+        let blocks = if least > self.least_lease() { least } else { 0 };
+        self.blocks.store(blocks, Relaxed);
         self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
-        self.serve(&mut state, answer, blocked > 0);
+        self.serve(&mut state, answer, if blocked > 0 { blocks } else { u64::MAX });
         state.has_more()
     }
 
@@ -306,8 +319,9 @@ impl Slot {
     }
 
     /// Answers the waiting requests in order. Those that another call may serve stay: the store had
-    /// more than it granted, and no tokens for them mature here.
-    fn serve(&self, state: &mut State, answer: Answer, refused: bool) {
+    /// more than it granted, and no tokens for them mature here. Requests of `refused` tokens and
+    /// more were refused.
+    fn serve(&self, state: &mut State, answer: Answer, refused: u64) {
         while let Some(waiter) = state.waiters.pop_front() {
             let n = waiter.n;
             let decided = match self.take(n) {
@@ -315,7 +329,7 @@ impl Slot {
                 Err(denied) => {
                     let wait = self.time_until(answer, n as i64);
                     let is_held = self.lease.held(&self.terms) >= n;
-                    if wait == 0 && !refused && !is_held {
+                    if wait == 0 && n < refused && !is_held {
                         return state.waiters.push_front(waiter);
                     }
                     let matures = denied.retry_after().filter(|_| is_held);

@@ -307,3 +307,19 @@ async fn the_series_add_up() {
     assert_eq!(tokens("granted"), tokens("used") + tokens("returned"), "{series:?}");
     assert_eq!(sum("tollgate_shared_keys"), 0);
 }
+
+/// A request of fewer tokens is granted after a larger one was refused, and beside it.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_many_tokens_is_none_of_a_few() {
+    let world = world();
+    let limiter = exact(&world, Quota::per_hour(10));
+    limiter.ask_n(&7, 6).await.unwrap();
+    assert_eq!(limiter.ask_n(&7, 5).await.unwrap_err().remaining(), 0);
+    limiter.ask_n(&7, 1).await.unwrap();
+    let (large, small) = tokio::join!(limiter.ask_n(&7, 4), limiter.ask_n(&7, 3));
+    assert_eq!((large.unwrap_err().reason(), small.unwrap().remaining()), (Reason::Empty, 0));
+    // Each size has its own wait.
+    let waits = [limiter.ask_n(&7, 1).await, limiter.ask_n(&7, 2).await];
+    let waits = waits.map(|denied| denied.unwrap_err().retry_after().unwrap().as_secs());
+    assert!((350..=360).contains(&waits[0]) && (710..=720).contains(&waits[1]), "{waits:?}");
+}
