@@ -24,6 +24,8 @@ mod store;
 mod sync;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod tokens;
+#[cfg(feature = "tower")]
+mod tower;
 
 pub use any_store::AnyStore;
 pub use credits::bucket::{Amount, Answer, Bucket};
@@ -66,3 +68,5 @@ pub use postgres::store::PostgresStore;
 pub use sqlite::store::SqliteStore;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use tokens::requester::{TokenRequester, TokenTable};
+#[cfg(feature = "tower")]
+pub use tower::shared_key::{SharedDigest, SharedHeaderKey};

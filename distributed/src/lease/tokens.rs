@@ -42,9 +42,14 @@ impl Lease {
         self.bucket.try_acquire_n(n)
     }
 
+    /// Takes the tokens that have matured, up to `n`, and returns their number.
+    pub(crate) fn take_up_to(&self, n: u64) -> u64 {
+        self.bucket.acquire_up_to(n).tokens()
+    }
+
     /// Takes all tokens that have matured.
     pub(crate) fn take_all(&self) -> u64 {
-        self.bucket.acquire_up_to(u64::MAX).tokens()
+        self.take_up_to(u64::MAX)
     }
 
     /// Adds tokens that are there.

@@ -16,6 +16,7 @@ use tollgate::{Clock, Quota, RateLimiter};
 use super::counters::Counters;
 use super::distributed_limiter::{DistributedLimiter, Inner};
 use super::keeper::Keeper;
+use super::plan::Plans;
 use super::shared::Shared;
 use crate::credits::invalid_spec::InvalidSpec;
 use crate::key::StoreKey;
@@ -199,6 +200,7 @@ where
             queue,
             keeper: Mutex::new(Some(runtime.spawn(keeper.run()))),
             terms: Mutex::new(Arc::new(terms)),
+            plans: Plans::new(),
             horizon: self.horizon,
             max_keys: self.max_keys,
             local,

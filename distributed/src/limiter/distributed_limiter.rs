@@ -1,22 +1,21 @@
 //! The verbs of a limiter.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use papaya::{HashMap, HashMapRef, LocalGuard};
-use sha2::{Digest, Sha256};
+use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 
-use super::plan::Plan;
+use super::plan::{Plan, Plans};
 use super::shared::{Decision, Shared};
 use super::slot::Slot;
+use super::slots::{SlotKey, remove};
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiter::Waiting;
@@ -24,7 +23,7 @@ use crate::credits::bucket::Amount;
 use crate::credits::invalid_spec::InvalidSpec;
 use crate::key::StoreKey;
 use crate::lease::terms::Terms;
-use crate::store::op::{MAX_KEY, Op, Store};
+use crate::store::op::{Op, Store};
 
 /// A limit for each key, shared by all processes of a fleet.
 ///
@@ -39,10 +38,11 @@ pub struct DistributedLimiter<K, S> {
 
 pub(crate) struct Inner<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
+    pub(crate) slots: Arc<HashMap<SlotKey<K>, Arc<Slot>>>,
     pub(crate) queue: UnboundedSender<Arc<Slot>>,
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
     pub(crate) terms: Mutex<Arc<Terms>>,
+    pub(crate) plans: Plans,
     pub(crate) horizon: Duration,
     pub(crate) max_keys: usize,
     /// The limit in front.
@@ -58,7 +58,7 @@ impl<K, S> Clone for DistributedLimiter<K, S> {
 }
 
 /// What is to be done with a request.
-enum Next {
+pub(crate) enum Next {
     Decided(Decision),
     Ask(Arc<Slot>),
 }
@@ -86,7 +86,7 @@ where
     /// [`Denied`], with the place of the decision.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
-        match self.at_hand(key, n, None) {
+        match self.at_hand(Some(key), n, None) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.want(&slot, n),
         }
@@ -106,7 +106,7 @@ where
     ///
     /// [`Denied`], with the place of the decision.
     pub async fn ask_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
-        match self.at_hand(key, n, None) {
+        match self.at_hand(Some(key), n, None) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.ask(&slot, n).await,
         }
@@ -165,7 +165,7 @@ where
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
-        match self.at_hand(key, n, Some(plan)) {
+        match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.want(&slot, n),
         }
@@ -176,7 +176,7 @@ where
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
-        match self.at_hand(key, n, Some(plan)) {
+        match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.ask(&slot, n).await,
         }
@@ -187,12 +187,23 @@ where
     /// They are at hand for the next requests of this process. After a second without one they go
     /// to the store.
     pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
-        if let Ok(slot) = self.slot(key, None) {
-            slot.lease.put(n);
-        }
-        if let Some(local) = &self.inner.local {
-            local.refund(key, n);
-        }
+        self.give_back(Some(key), n, None);
+    }
+
+    /// Takes tokens that are spent already, such as those of a request that cost more than it took.
+    ///
+    /// Those at hand are taken at once. The store is told of the others in the background: its
+    /// bucket may go into debt for them, by one burst at most. A further charge is forgotten.
+    pub fn charge<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
+        self.take_spent(Some(key), n, None);
+    }
+
+    /// Returns the tokens that this process knows to be there, without a call: those at hand, and
+    /// those that the store told last.
+    ///
+    /// Of a key that the process has not seen lately, that is a full bucket.
+    pub fn known<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Snapshot {
+        Snapshot::from(self.look(Some(key)))
     }
 
     /// Asks the store for the content of a bucket, and takes nothing.
@@ -207,7 +218,7 @@ where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
         let shared = &self.inner.shared;
-        let (key, terms) = (self.stored(key), self.inner.terms());
+        let (key, terms) = (self.stored(Some(key)), self.inner.terms());
         let mut ops = [Op::new(&key, terms.spec, Amount::default())];
         let answered = match shared.breaker.is_open() {
             true => false,
@@ -255,7 +266,7 @@ where
     ///
     /// [`InvalidSpec`] if a store cannot count the quota.
     pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidSpec> {
-        Ok(Plan(Arc::new(Terms::new(quota, self.inner.horizon)?)))
+        self.inner.plans.of(quota, self.inner.horizon)
     }
 
     /// Gives all tokens back and ends the background task. Later requests are decided as in an
@@ -290,79 +301,6 @@ where
         stats.breaker_opened = shared.breaker.opened();
         stats
     }
-
-    /// Decides by what is at hand. A grant is inlined into the caller, which saves a tenth of its time.
-    #[inline(always)]
-    fn at_hand<Q>(&self, key: &Q, n: u64, plan: Option<&Plan>) -> Next
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
-        if let Some(local) = &self.inner.local
-            && let Err(denied) = local.try_acquire_n(key, n)
-        {
-            return Next::Decided(self.inner.shared.denied(denied, Source::Local));
-        }
-        let slots = self.inner.slots.pin();
-        if let Some(slot) = slots.get(key)
-            && slot.is_under(plan)
-        {
-            return self.inner.decide(slot, n);
-        }
-        drop(slots);
-        match self.slot(key, plan) {
-            Ok(slot) => self.inner.decide(&slot, n),
-            Err(slot) => Next::Ask(slot),
-        }
-    }
-
-    /// Returns the slot of a key. One that finds no room is `Err`: it is for one request.
-    #[cold]
-    fn slot<Q>(&self, key: &Q, plan: Option<&Plan>) -> Result<Arc<Slot>, Arc<Slot>>
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
-        let inner = &*self.inner;
-        let slots = inner.slots.pin();
-        let terms = plan.map_or_else(|| inner.terms(), |plan| plan.0.clone());
-        if let Some(slot) = slots.get(key) {
-            if slot.is_under(plan) {
-                return Ok(slot.clone());
-            }
-            remove(&slots, key, slot);
-            inner.abandon(slot);
-        }
-        let shared = &inner.shared;
-        let slot = Slot::new(self.stored(key).into(), plan, terms, shared.clock.clone(), shared.origin);
-        if slots.len() >= inner.max_keys {
-            inner.without_room.fetch_add(1, Relaxed);
-            return Err(Arc::new(slot));
-        }
-        Ok(slots.get_or_insert(key.to_key(), Arc::new(slot)).clone())
-    }
-
-    /// Returns the key as it is stored.
-    fn stored<Q: StoreKey + ?Sized>(&self, key: &Q) -> Vec<u8> {
-        let mut bytes = self.inner.shared.name.clone().into_bytes();
-        bytes.push(b':');
-        let name = bytes.len();
-        key.write(&mut bytes);
-        if bytes.len() > MAX_KEY {
-            let digest = Sha256::digest(&bytes[name..]);
-            bytes.truncate(name);
-            bytes.extend_from_slice(b"sha256:");
-            bytes.extend(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
-        }
-        bytes
-    }
-}
-
-/// Forgets this slot of a key, and not another one that came after it.
-pub(crate) fn remove<K: Hash + Eq, Q: tollgate::Equivalent<K> + Hash + ?Sized>(
-    slots: &HashMapRef<'_, K, Arc<Slot>, RandomState, LocalGuard<'_>>,
-    key: &Q,
-    slot: &Arc<Slot>,
-) -> bool {
-    matches!(slots.remove_if(key, |_, found| Arc::ptr_eq(found, slot)), Ok(Some(_)))
 }
 
 impl<K, S: Store> Inner<K, S> {
@@ -371,7 +309,7 @@ impl<K, S: Store> Inner<K, S> {
     }
 
     #[inline(always)]
-    fn decide(&self, slot: &Arc<Slot>, n: u64) -> Next {
+    pub(crate) fn decide(&self, slot: &Arc<Slot>, n: u64) -> Next {
         match slot.take(n) {
             Ok((granted, left)) => {
                 slot.by_lease.fetch_add(1, Relaxed);
@@ -406,7 +344,7 @@ impl<K, S: Store> Inner<K, S> {
         }
     }
 
-    fn enqueue(&self, slot: &Arc<Slot>) {
+    pub(crate) fn enqueue(&self, slot: &Arc<Slot>) {
         if !slot.queued.swap(true, std::sync::atomic::Ordering::SeqCst) {
             // The task ends only after this queue.
             let _ = self.queue.send(slot.clone());
@@ -414,7 +352,7 @@ impl<K, S: Store> Inner<K, S> {
     }
 
     /// Lets a slot that is not in the map any more give its tokens back.
-    fn abandon(&self, slot: &Arc<Slot>) {
+    pub(crate) fn abandon(&self, slot: &Arc<Slot>) {
         slot.abandon();
         self.enqueue(slot);
         self.shared.retire(slot);
@@ -428,7 +366,7 @@ impl<K, S: Store> Inner<K, S> {
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
 
-    async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+    pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
         let Some(_place) = self.shared.enter() else {
             return self.shared.without_store(slot, n);
         };

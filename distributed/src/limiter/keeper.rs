@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tollgate::Quota;
 
-use super::distributed_limiter::remove;
 use super::flush::{Batch, MAX_BATCH, Permit};
 use super::shared::Shared;
 use super::slot::{Slot, Sweep};
+use super::slots::remove;
 use crate::credits::bucket::Amount;
 use crate::credits::spec::Spec;
 use crate::store::op::{Op, Store};

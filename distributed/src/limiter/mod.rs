@@ -10,6 +10,7 @@ pub(crate) mod plan;
 mod series;
 pub(crate) mod shared;
 pub(crate) mod slot;
+pub(crate) mod slots;
 pub(crate) mod sourced;
 pub(crate) mod stats;
 pub(crate) mod waiter;

@@ -1,9 +1,12 @@
 //! Another quota for some keys.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use papaya::HashMap;
 use tollgate::Quota;
 
+use crate::credits::invalid_spec::InvalidSpec;
 use crate::lease::terms::Terms;
 
 /// Another quota for some keys of a limiter, from
@@ -19,5 +22,31 @@ impl Plan {
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.0.quota()
+    }
+}
+
+/// The most plans that are kept. Reaching it drops all of them.
+const MAX_PLANS: usize = 256;
+
+/// Plans by their quotas.
+pub(crate) struct Plans(HashMap<Quota, Plan>);
+
+impl Plans {
+    pub(crate) fn new() -> Plans {
+        Plans(HashMap::new())
+    }
+
+    /// Returns the plan of a quota, computed for the first request only.
+    pub(crate) fn of(&self, quota: Quota, horizon: Duration) -> Result<Plan, InvalidSpec> {
+        let plans = self.0.pin();
+        if let Some(plan) = plans.get(&quota) {
+            return Ok(plan.clone());
+        }
+        let plan = Plan(Arc::new(Terms::new(quota, horizon)?));
+        if plans.len() >= MAX_PLANS {
+            plans.clear();
+        }
+        plans.insert(quota, plan.clone());
+        Ok(plan)
     }
 }

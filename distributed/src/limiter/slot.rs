@@ -155,15 +155,29 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn take(&self, n: u64) -> Result<(Granted, u64), Denied> {
         let left = self.lease.take(n)?.remaining();
-        Ok((self.told(n, left), left))
+        Ok((self.told(n, left.saturating_add(self.elsewhere.load(Relaxed))), left))
     }
 
-    /// Returns a grant, of which `left` tokens of the lease are left.
+    /// Returns a grant, after which this process knows of `there` tokens.
     #[inline(always)]
-    fn told(&self, n: u64, left: u64) -> Granted {
+    fn told(&self, n: u64, there: u64) -> Granted {
         let capacity = self.terms.quota().capacity();
-        let remaining = left.saturating_add(self.elsewhere.load(Relaxed)).min(capacity);
+        let remaining = there.min(capacity);
         Granted::from_parts(n, remaining, self.terms.about_time_of(capacity - remaining))
+    }
+
+    /// Returns the tokens that are known to be there.
+    pub(crate) fn known(&self) -> Granted {
+        let there = self.lease.matured().saturating_add(self.elsewhere.load(Relaxed));
+        self.told(0, there.saturating_sub(self.spent.load(Relaxed)))
+    }
+
+    /// Takes tokens that are spent already: those at hand, and the others from the store. Returns
+    /// the number of the latter.
+    pub(crate) fn charge(&self, n: u64) -> u64 {
+        let rest = n - self.lease.take_up_to(n);
+        self.spent.fetch_add(rest, Relaxed);
+        rest
     }
 
     /// Returns whether it is time for another lease, when `left` matured tokens are left.

@@ -45,3 +45,10 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`] tells whether calls may have taken effect.
     fn acquire(&self, ops: &mut [Op<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
+
+/// Several limiters may share a store.
+impl<S: Store> Store for std::sync::Arc<S> {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        (**self).acquire(ops).await
+    }
+}

@@ -323,3 +323,24 @@ async fn a_refusal_of_many_tokens_is_none_of_a_few() {
     let waits = waits.map(|denied| denied.unwrap_err().retry_after().unwrap().as_secs());
     assert!((350..=360).contains(&waits[0]) && (710..=720).contains(&waits[1]), "{waits:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_takes_the_tokens_at_hand_and_then_those_of_the_store_on_credit() {
+    let world = world();
+    let (here, there) = (exact(&world, Quota::per_hour(10)), exact(&world, Quota::per_hour(10)));
+    assert_eq!(here.known(&7).remaining(), 10, "of a key that was not seen");
+    here.ask_n(&7, 4).await.unwrap();
+    here.refund(&7, 2);
+    assert_eq!(here.known(&7).remaining(), 8);
+    here.charge(&7, 1);
+    assert_eq!(here.known(&7).remaining(), 7);
+    here.charge(&7, 3);
+    assert_eq!(here.known(&7).remaining(), 4);
+    sleep(RTT * 2).await;
+    assert_eq!((here.known(&7).remaining(), there.peek(&7).await.unwrap().remaining()), (4, 4));
+    here.charge(&7, 100);
+    sleep(RTT * 2).await;
+    // A burst of debt is the most.
+    let wait = there.ask(&7).await.unwrap_err().retry_after().unwrap();
+    assert!((3_950..=3_960).contains(&wait.as_secs()), "{wait:?}");
+}

@@ -67,7 +67,11 @@ impl World {
     }
 
     pub(crate) fn process(&self, quota: Quota) -> DistributedBuilder<u64, Network> {
-        DistributedLimiter::builder(quota, Network(self.clone())).clock(self.clock())
+        DistributedLimiter::builder(quota, self.network()).clock(self.clock())
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        Network(self.clone())
     }
 }
 
@@ -91,7 +95,7 @@ impl Store for Network {
         }
         calls.fetch_add(1, Relaxed);
         keys.fetch_add(ops.len() as u64, Relaxed);
-        self.0.central.acquire(ops).await?;
+        (*self.0.central).acquire(ops).await?;
         sleep(*rtt / 2).await;
         Ok(())
     }

@@ -1,0 +1,177 @@
+//! The slots of a limiter, by their keys.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use papaya::{HashMapRef, LocalGuard};
+use sha2::{Digest, Sha256};
+use tollgate::{Equivalent, Granted, ToKey};
+
+use super::distributed_limiter::{DistributedLimiter, Next};
+use super::plan::Plan;
+use super::slot::Slot;
+use super::sourced::Source;
+use crate::key::StoreKey;
+use crate::store::op::{MAX_KEY, Store};
+
+/// A key, or the one of all requests without a key.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum SlotKey<K> {
+    Of(K),
+    Keyless,
+}
+
+/// A form in which a [`SlotKey`] is looked up.
+struct Lookup<'a, Q: ?Sized>(Option<&'a Q>);
+
+impl<K: Hash> Hash for SlotKey<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            SlotKey::Of(key) => Lookup(Some(key)).hash(state),
+            SlotKey::Keyless => Lookup::<K>(None).hash(state),
+        }
+    }
+}
+
+impl<Q: Hash + ?Sized> Hash for Lookup<'_, Q> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.0 {
+            Some(key) => key.hash(state),
+            None => state.write_u8(0),
+        }
+    }
+}
+
+impl<K, Q: Equivalent<K> + ?Sized> Equivalent<SlotKey<K>> for Lookup<'_, Q> {
+    fn equivalent(&self, key: &SlotKey<K>) -> bool {
+        match (self.0, key) {
+            (Some(own), SlotKey::Of(key)) => own.equivalent(key),
+            (None, SlotKey::Keyless) => true,
+            _ => false,
+        }
+    }
+}
+
+impl<K, S> DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Decides by what is at hand. Requests without a key pass the limit in front. A grant is inlined
+    /// into the caller, which saves a tenth of its time.
+    #[inline(always)]
+    pub(crate) fn at_hand<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>) -> Next
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        if let (Some(local), Some(key)) = (&self.inner.local, key)
+            && let Err(denied) = local.try_acquire_n(key, n)
+        {
+            return Next::Decided(self.inner.shared.denied(denied, Source::Local));
+        }
+        let slots = self.inner.slots.pin();
+        if let Some(slot) = slots.get(&Lookup(key))
+            && slot.is_under(plan)
+        {
+            return self.inner.decide(slot, n);
+        }
+        drop(slots);
+        match self.slot(key, plan) {
+            Ok(slot) => self.inner.decide(&slot, n),
+            Err(slot) => Next::Ask(slot),
+        }
+    }
+
+    /// Gives back tokens that were granted.
+    pub(crate) fn give_back<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>)
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        if let Ok(slot) = self.slot(key, plan) {
+            slot.lease.put(n);
+        }
+        if let (Some(local), Some(key)) = (&self.inner.local, key) {
+            local.refund(key, n);
+        }
+    }
+
+    /// Returns the slot of a key. One that finds no room is `Err`: it is for one request.
+    #[cold]
+    pub(crate) fn slot<Q>(&self, key: Option<&Q>, plan: Option<&Plan>) -> Result<Arc<Slot>, Arc<Slot>>
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        let (inner, lookup) = (&*self.inner, Lookup(key));
+        let slots = inner.slots.pin();
+        let terms = plan.map_or_else(|| inner.terms(), |plan| plan.0.clone());
+        if let Some(slot) = slots.get(&lookup) {
+            if slot.is_under(plan) {
+                return Ok(slot.clone());
+            }
+            remove(&slots, &lookup, slot);
+            inner.abandon(slot);
+        }
+        let shared = &inner.shared;
+        let slot = Slot::new(self.stored(key).into(), plan, terms, shared.clock.clone(), shared.origin);
+        if slots.len() >= inner.max_keys {
+            inner.without_room.fetch_add(1, Relaxed);
+            return Err(Arc::new(slot));
+        }
+        let key = key.map_or(SlotKey::Keyless, |key| SlotKey::Of(key.to_key()));
+        Ok(slots.get_or_insert(key, Arc::new(slot)).clone())
+    }
+
+    /// Returns the tokens that are known to be there; a full bucket of a key without a slot.
+    pub(crate) fn look<Q>(&self, key: Option<&Q>) -> Granted
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        match self.inner.slots.pin().get(&Lookup(key)) {
+            Some(slot) => slot.known(),
+            None => Granted::from_parts(0, self.quota().capacity(), Duration::ZERO),
+        }
+    }
+
+    /// Takes tokens that are spent already.
+    pub(crate) fn take_spent<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>)
+    where
+        Q: ToKey<K> + StoreKey + ?Sized,
+    {
+        let (Ok(slot) | Err(slot)) = self.slot(key, plan);
+        if slot.charge(n) > 0 {
+            self.inner.enqueue(&slot);
+        }
+        if let (Some(local), Some(key)) = (&self.inner.local, key) {
+            // A hold of no token is granted.
+            let _ = local.hold(key, 0).map(|hold| hold.settle(n));
+        }
+    }
+
+    /// Returns the key as it is stored. The one of requests without a key is the bare name.
+    pub(crate) fn stored<Q: StoreKey + ?Sized>(&self, key: Option<&Q>) -> Vec<u8> {
+        let mut bytes = self.inner.shared.name.clone().into_bytes();
+        let Some(key) = key else { return bytes };
+        bytes.push(b':');
+        let name = bytes.len();
+        key.write(&mut bytes);
+        if bytes.len() > MAX_KEY {
+            let digest = Sha256::digest(&bytes[name..]);
+            bytes.truncate(name);
+            bytes.extend_from_slice(b"sha256:");
+            bytes.extend(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+        }
+        bytes
+    }
+}
+
+/// Forgets this slot of a key, and not another one that came after it.
+pub(crate) fn remove<K: Hash + Eq, Q: Equivalent<K> + Hash + ?Sized>(
+    slots: &HashMapRef<'_, K, Arc<Slot>, RandomState, LocalGuard<'_>>,
+    key: &Q,
+    slot: &Arc<Slot>,
+) -> bool {
+    matches!(slots.remove_if(key, |_, found| Arc::ptr_eq(found, slot)), Ok(Some(_)))
+}

@@ -1,0 +1,130 @@
+//! A shared limiter, as the layer asks it.
+
+use std::future::{Future, ready};
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tollgate::tower::{AnyLimiter, AskLimiter, AskedBucket};
+use tollgate::{Clock, Denied, Granted, Quota, Reason, Stats};
+
+use crate::key::StoreKey;
+use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
+use crate::limiter::plan::Plan;
+use crate::limiter::shared::Decision;
+use crate::limiter::sourced::Sourced;
+use crate::store::op::Store;
+
+fn without_source(decision: Decision) -> Result<Granted, Denied> {
+    decision.map(Sourced::into_inner).map_err(Sourced::into_inner)
+}
+
+impl<K, S> DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    /// Returns the plan of a request. None is of a quota that the store cannot count.
+    fn plan_of(&self, quota: Option<Quota>) -> Option<Option<Plan>> {
+        quota.map(|quota| self.plan(quota).ok()).map_or(Some(None), |plan| plan.map(Some))
+    }
+}
+
+/// A layer asks it for each request; see
+/// [`AnyLimiter::asked`](tollgate::tower::AnyLimiter::asked).
+///
+/// Requests without a key that share a bucket have one by the bare name of the limiter. The limit
+/// [in front](crate::DistributedBuilder::local_first) does not apply to them.
+impl<K, S> AskLimiter<K> for DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.shared.clock.clone()
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        let own = self.stats();
+        (stats.keys, stats.shared) = (own.keys, own.without_room);
+        stats
+    }
+
+    fn ask(
+        &self,
+        bucket: AskedBucket<'_, K>,
+        n: u64,
+    ) -> Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>> {
+        let Some(plan) = self.plan_of(bucket.plan) else {
+            return Box::pin(ready(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None))));
+        };
+        match self.at_hand(bucket.key, n, plan.as_ref()) {
+            Next::Decided(decision) => Box::pin(ready(without_source(decision))),
+            Next::Ask(slot) => {
+                let inner = self.inner.clone();
+                Box::pin(async move { without_source(inner.ask(&slot, n).await) })
+            }
+        }
+    }
+
+    fn refund(&self, bucket: AskedBucket<'_, K>, n: u64) {
+        if let Some(plan) = self.plan_of(bucket.plan) {
+            self.give_back(bucket.key, n, plan.as_ref());
+        }
+    }
+
+    fn charge(&self, bucket: AskedBucket<'_, K>, n: u64) {
+        if let Some(plan) = self.plan_of(bucket.plan) {
+            self.take_spent(bucket.key, n, plan.as_ref());
+        }
+    }
+
+    fn peek(&self, bucket: AskedBucket<'_, K>) -> Granted {
+        self.look(bucket.key)
+    }
+}
+
+/// A shared limiter, for a layer:
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tollgate::Quota;
+/// use tollgate::http::ClientIp;
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate_distributed::{DistributedLimiter, MemoryStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A store of a server, in earnest.
+/// let store = MemoryStore::new(|| 0);
+/// let limiter = DistributedLimiter::<IpAddr, _>::builder(Quota::per_second(100), store).build()?;
+/// let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+impl<K, S> From<DistributedLimiter<K, S>> for AnyLimiter<K>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    fn from(limiter: DistributedLimiter<K, S>) -> AnyLimiter<K> {
+        AnyLimiter::asked(limiter)
+    }
+}
+
+/// A plan for the closure of [`LimitBy::plan`](tollgate::tower::LimitBy::plan).
+impl From<Plan> for tollgate::Plan {
+    fn from(plan: Plan) -> tollgate::Plan {
+        tollgate::Plan::of(plan.quota())
+    }
+}

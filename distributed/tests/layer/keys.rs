@@ -1,0 +1,98 @@
+// promise: layer
+//! The buckets of requests without a key, of plans, and of values that clients send.
+
+use std::time::Duration;
+
+use http::Request;
+use tollgate::Quota;
+use tollgate::tower::{OnMissingKey, RateLimitLayer};
+use tollgate_distributed::{DistributedLimiter, SharedDigest, SharedHeaderKey};
+
+use crate::serving::{by_number, call, of, status, without_key};
+use crate::world::World;
+
+const RTT: Duration = Duration::from_millis(2);
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_a_key_share_one_bucket_of_the_fleet() {
+    let world = World::new(RTT);
+    let layer = || {
+        let limiter = world.process(Quota::per_hour(3)).exact().build().unwrap();
+        RateLimitLayer::builder(limiter).key(by_number()).on_missing_key(OnMissingKey::Share).build()
+    };
+    let layers = [layer(), layer()];
+    let mut statuses = Vec::new();
+    for turn in 0..4 {
+        statuses.push(status(&layers[turn % 2], without_key("/")).await);
+    }
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    assert_eq!(status(&layers[0], of(1, "/")).await, 200, "a key has its own");
+    assert_eq!(layers[0].stats().keyless + layers[1].stats().keyless, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_key_is_the_bucket_of_requests_without_one() {
+    let world = World::new(RTT);
+    let limiter = DistributedLimiter::<String, _>::builder(Quota::per_hour(1), world.network());
+    let limiter = limiter.clock(world.clock()).exact().build().unwrap();
+    let layer = RateLimitLayer::builder(limiter)
+        .key(|head: tollgate::http::Head<'_>| {
+            head.headers.get("k").map(|value| value.to_str().unwrap().to_owned())
+        })
+        .on_missing_key(OnMissingKey::Share)
+        .build();
+    let empty = || Request::get("/").header("k", "").body(()).unwrap();
+    assert_eq!(status(&layer, without_key("/")).await, 200);
+    assert_eq!(status(&layer, empty()).await, 200);
+    assert_eq!([status(&layer, without_key("/")).await, status(&layer, empty()).await], [429, 429]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_another_quota_for_some_keys() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(2)).exact().build().unwrap();
+    let gold = tollgate::Plan::from(limiter.plan(Quota::per_hour(5)).unwrap());
+    let odd = Quota::try_per(1_000_003, Duration::from_nanos(7_919_000_003), 1 << 40).unwrap();
+    let impossible = tollgate::Plan::of(odd);
+    let layer = RateLimitLayer::builder(limiter)
+        .key(by_number())
+        .plan(move |head| match head.uri.path() {
+            "/gold" => Some(gold),
+            "/impossible" => Some(impossible),
+            _ => None,
+        })
+        .build();
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        statuses.push((status(&layer, of(1, "/gold")).await, status(&layer, of(2, "/")).await));
+    }
+    assert_eq!(statuses, [(200, 200), (200, 200), (200, 429), (200, 429), (200, 429), (429, 429)]);
+    let response = call(&layer, of(3, "/gold")).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"default\";q=5;w=3600");
+    // A store counts no such quota.
+    assert_eq!(status(&layer, of(4, "/impossible")).await, 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_of_a_header_is_one_key_in_each_process() {
+    let world = World::new(RTT);
+    let layer = || {
+        let limiter = DistributedLimiter::<SharedDigest, _>::builder(Quota::per_hour(1), world.network());
+        let limiter = limiter.clock(world.clock()).exact().build().unwrap();
+        RateLimitLayer::builder(limiter).key(SharedHeaderKey::new("x-api-key").unwrap()).build()
+    };
+    let with = |values: &[&str]| {
+        let mut request = Request::get("/").body(()).unwrap();
+        for value in values {
+            request.headers_mut().append("x-api-key", value.parse().unwrap());
+        }
+        request
+    };
+    let layers = [layer(), layer()];
+    assert_eq!([status(&layers[0], with(&["a"])).await, status(&layers[1], with(&["a"])).await], [200, 429]);
+    assert_eq!(status(&layers[1], with(&["b"])).await, 200);
+    assert_eq!(
+        [status(&layers[0], with(&[])).await, status(&layers[0], with(&["c", "c"])).await],
+        [400, 400]
+    );
+}
