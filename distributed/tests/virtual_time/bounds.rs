@@ -18,6 +18,7 @@ async fn both(name: &str, fleet: Fleet) -> [Run; 2] {
     for (mode, run) in ["exact", "leased"].iter().zip(&runs) {
         println!("{name}, {mode}: {run:?}");
         assert!(run.over < 1e-6, "{name}, {mode}: {} tokens were minted", run.over);
+        assert!(run.ops >= run.calls && run.ops <= run.calls * 64, "a call is for 1 to 64 keys: {run:?}");
     }
     runs
 }
