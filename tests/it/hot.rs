@@ -2,8 +2,8 @@
 //! Contended keys that are spread: in a map and in a table, by every verb, and back to plain.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,15 @@ struct Contended {
     keys: Arc<OnceLock<Keys>>,
     nanos: Arc<AtomicU64>,
     rival: Arc<AtomicU64>,
-    /// Readings until the clock sets the quota in force once more.
-    change: Arc<AtomicU64>,
-    /// Whether the clock removes key 1 at its next reading, and contends for `OTHERS`.
-    removal: Arc<AtomicBool>,
+    plan: Arc<Mutex<Option<Planned>>>,
+}
+
+/// A step of another caller, at a later reading of the clock.
+#[derive(Clone, Copy)]
+struct Planned {
+    /// Readings before that one.
+    readings: u64,
+    step: fn(&Keys, &AtomicU64),
 }
 
 const OTHERS: Range<u64> = 2..300;
@@ -40,24 +45,19 @@ impl Contended {
     fn of(inline: bool, quota: Quota, max_keys: usize) -> Contended {
         let keys = Arc::new(OnceLock::<Keys>::new());
         let (nanos, rival) = (Arc::new(AtomicU64::new(SECOND)), Arc::new(AtomicU64::new(NOBODY)));
-        let change = Arc::new(AtomicU64::new(NOBODY));
-        let removal = Arc::new(AtomicBool::new(false));
+        let plan = Arc::new(Mutex::new(None::<Planned>));
         let clock = Clock::from_fn({
             let (keys, nanos, rival) = (Arc::clone(&keys), Arc::clone(&nanos), Arc::clone(&rival));
-            let (change, removal) = (Arc::clone(&change), Arc::clone(&removal));
+            let plan = Arc::clone(&plan);
             move || {
-                if removal.swap(false, Relaxed) {
-                    let keys = keys.get().expect("it is there");
-                    assert!(keys.remove(&1));
-                    for key in OTHERS.flat_map(|key| [key; 40]) {
-                        rival.store(key, Relaxed);
-                        assert!(keys.try_acquire(&key).is_ok());
-                    }
-                    rival.store(NOBODY, Relaxed);
-                }
-                if change.load(Relaxed) != NOBODY && change.fetch_sub(1, Relaxed) == 0 {
-                    let keys = keys.get().expect("it is there");
-                    keys.set_quota(keys.quota()).unwrap();
+                let due = {
+                    let mut plan = plan.lock().unwrap();
+                    let due = plan.take_if(|planned| planned.readings == 0);
+                    plan.iter_mut().for_each(|planned| planned.readings -= 1);
+                    due
+                };
+                if let Some(Planned { step, .. }) = due {
+                    step(keys.get().expect("it is there"), &rival);
                 }
                 let key = rival.swap(NOBODY, Relaxed);
                 if key != NOBODY {
@@ -69,11 +69,16 @@ impl Contended {
         let builder = Keys::builder(quota).clock(clock).max_keys(max_keys).spread_hot();
         let built = if inline { builder.inline(max_keys) } else { builder };
         assert!(keys.set(built.build()).is_ok());
-        Contended { keys, nanos, rival, change, removal }
+        Contended { keys, nanos, rival, plan }
     }
 
     fn keys(&self) -> &Keys {
         self.keys.get().expect("it is there")
+    }
+
+    /// Plans a step of another caller after some readings, in place of an earlier plan.
+    fn plan(&self, readings: u64, step: fn(&Keys, &AtomicU64)) {
+        *self.plan.lock().unwrap() = Some(Planned { readings, step });
     }
 
     fn pass(&self, nanos: u64) {
@@ -175,15 +180,43 @@ fn no_more_than_sixteen_are_spread() {
 fn cells_that_a_taker_still_has_serve_another_key_later() {
     for inline in STORES {
         let (world, _) = hot(inline);
-        world.removal.store(true, Relaxed);
+        world.plan(0, |keys, rival| {
+            assert!(keys.remove(&1));
+            for key in OTHERS.flat_map(|key| [key; 40]) {
+                rival.store(key, Relaxed);
+                assert!(keys.try_acquire(&key).is_ok());
+            }
+            rival.store(NOBODY, Relaxed);
+        });
         (0..600).for_each(|_| assert!(world.keys().try_acquire(&1).is_ok()));
-        assert_eq!((world.removal.load(Relaxed), world.spread()), (false, 15));
+        assert_eq!(world.spread(), 15);
         // The races of the other keys are long ago.
         world.pass(SECOND / 50);
         for key in OTHERS.end..2 * OTHERS.end {
             world.contend(key, 40);
         }
         assert_eq!(world.spread(), 16);
+    }
+}
+
+/// The key is removed, or replaced, after the last of the lost races that would spread it.
+#[test]
+fn a_key_that_was_removed_is_not_spread() {
+    let steps: [fn(&Keys, &AtomicU64); 2] = [
+        |keys, _| assert!(keys.remove(&1)),
+        |keys, _| assert!(keys.remove(&1) && keys.try_acquire(&1).is_ok()),
+    ];
+    for step in steps {
+        let world = Contended::new(false, QUOTA);
+        assert!(world.keys().try_acquire(&1).is_ok());
+        world.contend(1, 31);
+        // The reading of the attempt, and that of the rival, come first.
+        world.plan(2, step);
+        world.rival.store(1, Relaxed);
+        assert!(world.keys().try_acquire(&1).is_ok());
+        assert_eq!((world.spread(), world.plan.lock().unwrap().is_some()), (0, false));
+        world.contend(1, 40);
+        assert_eq!(world.spread(), 1);
     }
 }
 
@@ -390,10 +423,9 @@ fn a_change_to_the_same_quota_loses_no_token() {
             // The bucket is still in demand, and full again.
             world.pass(4_000);
             let left = world.keys().peek(&1).remaining();
-            world.change.store(reading, Relaxed);
+            world.plan(reading, |keys, _| keys.set_quota(keys.quota()).unwrap());
             world.heat(1);
             world.heat(1);
-            world.change.store(NOBODY, Relaxed);
             let now = (world.spread(), world.keys().peek(&1).remaining());
             assert_eq!(now, (1, left - 400), "changed at the reading {reading}");
         }
