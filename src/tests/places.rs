@@ -1,7 +1,9 @@
 // promise: one-bucket
 //! Places of keys: the slots of a table, by hash and by address, and the hot slots.
 
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::time::Duration;
 
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
@@ -9,7 +11,11 @@ use crate::bucket::lease::{Lease, LeaseCells, Mode};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::hot::{HotKeys, HotSlot};
 use crate::keyed::id::{BucketId, EntryId};
+use crate::keyed::key::KeyQuery;
+use crate::keyed::protocol::{Entry, MAX_ROUNDS};
+use crate::keyed::store::Known;
 use crate::keyed::table::Table;
+use crate::limiter::rate_limiter::RateLimiter;
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::word::state::State;
@@ -163,6 +169,72 @@ fn cells_that_were_opened_for_another_key_of_a_slot_serve_no_other() {
     assert!(matches!(hot.found(&bucket, earlier, &engine), Some(Mode::Spread(_))));
     assert!(hot.found(&bucket, now, &engine).is_none());
     assert!(matches!(hot.found(&bucket, now, &engine), Some(Mode::Plain(_))), "the cells are closed");
+}
+
+/// Returns limiters that spread contended keys: over a map, and over a table.
+fn spreading(clock: &Clock) -> [RateLimiter<u64>; 2] {
+    let builder = || RateLimiter::builder(Quota::per_hour(5)).clock(clock.clone()).spread_hot();
+    [builder().build(), builder().inline(8).build()]
+}
+
+/// A bucket may go while its hot slot is given. Then no call by its key ends the tenure.
+#[test]
+fn a_hot_slot_of_a_bucket_that_is_gone_is_free_again_when_it_is_idle() {
+    let (clock, mock) = Clock::mock();
+    for (round, limiter) in (0..).zip(spreading(&clock)) {
+        let hot = limiter.inner.keyspace.hot.as_ref().expect("it spreads keys");
+        assert!(hot.slot(id(1)).give(id(1), TAG, round * 2 * IDLE).is_some());
+        mock.advance(Duration::from_nanos(IDLE));
+        assert_eq!((limiter.evict_idle(), hot.len()), (0, 1));
+        mock.advance(Duration::from_nanos(IDLE));
+        assert_eq!((limiter.evict_idle(), hot.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_verb_on_a_slot_that_is_spread_for_its_key_before_is_that_of_a_plain_bucket() {
+    let [_, limiter] = spreading(&Clock::mock().0);
+    let keyspace = &limiter.inner.keyspace;
+    let hot = keyspace.hot.as_ref().expect("it spreads keys");
+    let hold = limiter.hold(&7, 1).unwrap();
+    let promote_earlier = || {
+        let pin = keyspace.store.pin();
+        let id =
+            keyspace.entry(&pin, KeyQuery::new(&limiter.inner.hasher, &7)).get().expect("it is held").id();
+        hot.promote(BucketId { fingerprint: !id.fingerprint, ..id }, TAG, 0, || false);
+        assert_eq!(hot.len(), 1);
+    };
+    let left = |expected| assert_eq!((limiter.peek(&7).remaining(), hot.len()), (expected, 0));
+    promote_earlier();
+    left(4);
+    promote_earlier();
+    assert_eq!(limiter.try_acquire(&7).map(|granted| granted.remaining()), Ok(3));
+    promote_earlier();
+    assert_eq!(limiter.acquire_up_to(&7, 2).remaining(), 1);
+    promote_earlier();
+    assert_eq!(hold.settle(0), 0);
+    left(2);
+    promote_earlier();
+    limiter.refund(&7, 3);
+    left(5);
+}
+
+/// A clock may let the mode change at each reading, for ever.
+#[test]
+fn a_step_is_given_up_where_its_bucket_stays_in_no_mode() {
+    for limiter in spreading(&Clock::mock().0) {
+        assert!(limiter.try_acquire(&7).is_ok());
+        let keyspace = &limiter.inner.keyspace;
+        let (pin, hot) = (keyspace.store.pin(), keyspace.hot.as_ref().expect("it spreads keys"));
+        let found = keyspace.entry(&pin, KeyQuery::new(&limiter.inner.hasher, &7)).get().expect("it is held");
+        let rounds = Cell::new(0);
+        let step = |_: Mode<'_, _>| {
+            rounds.set(rounds.get() + 1);
+            None::<()>
+        };
+        assert!(keyspace.try_modes(hot, Known::of(found), None, step).is_none());
+        assert_eq!(rounds.get(), MAX_ROUNDS);
+    }
 }
 
 #[test]

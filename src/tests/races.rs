@@ -250,6 +250,33 @@ fn a_take_beside_a_claimed_cell_is_refused_in_the_end() {
     assert!(world.spread().run(world.now(), Take::Exactly(1)).expect("it is there").outcome.granted);
 }
 
+/// A caller that was stopped keeps a cell claimed over a change to a lower burst.
+#[test]
+fn a_lower_burst_holds_beside_a_claimed_cell() {
+    let world = World::new();
+    world.leases();
+    let lease = world.cells.of(0).lease(Generation::ONLY);
+    assert!(lease.left() > 0 && world.cells.of(0).claim(Generation::ONLY, lease));
+    world.engine.source.set(Quota::per_second(1_000).burst(100), &world.engine.clock).unwrap();
+    world.spread().recall_after_a_lower_burst();
+    world.cells.of(0).put(Generation::ONLY, lease);
+    let granted = (0..1_000)
+        .filter(|_| world.spread().run(world.now(), Take::Exactly(1)).expect("it is there").outcome.granted);
+    assert_eq!(granted.count() as u64, 100 - (lease.size() - lease.left()));
+}
+
+/// Closed cells are those of a key that was demoted, or of the next key's hot slot.
+#[test]
+fn a_lower_burst_leaves_closed_cells_alone() {
+    let world = World::new();
+    world.leases();
+    assert!(world.spread().close());
+    let closed = || [0, 1].map(|cell| world.cells.of(cell).lease(Generation::ONLY).is_over());
+    assert_eq!(closed(), [true; 2]);
+    world.spread().recall_after_a_lower_burst();
+    assert_eq!(closed(), [true; 2]);
+}
+
 /// A bucket that was promoted reads as sealed to callers that found it plain; and one that was
 /// demoted, to those that found it spread.
 #[test]
