@@ -70,6 +70,21 @@ fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
     assert!(limiter.place_now(&2, None, 7).is_err());
 }
 
+/// A place that may not wait has tokens that are there. In shadow mode no caller waits.
+#[test]
+fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
+    for (shadow, max_wait) in [(false, 0), (true, 1_000_000_000)] {
+        let builder = RateLimiter::<u64>::builder(Quota::per_second(10)).shadow(shadow);
+        let limiter = builder.clock(Clock::mock().0).build();
+        assert!(limiter.no_key(8).take().is_ok());
+        let place = |n| limiter.place_without_key(n, max_wait).map(|(_, place)| place.delay().as_nanos());
+        assert_eq!(place(2), Ok(0));
+        let late = place(3).map_err(|denied| denied.reason());
+        assert_eq!(late, if shadow { Ok(0) } else { Err(Reason::Empty) });
+        assert_eq!(limiter.stats().overruled, u64::from(shadow));
+    }
+}
+
 #[test]
 fn tokens_of_no_key_are_given_back_and_charged_on_credit() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::{
-    Adaptive, AdaptiveBuilder, Clock, Controller, MockClock, Quota, RateLimiter, Seen, Share, TokenBucket,
-    Verdict,
+    AdaptedLimiter, Adaptive, AdaptiveBuilder, Clock, Controller, MockClock, Quota, RateLimiter, Seen, Share,
+    TokenBucket, Verdict,
 };
 
 use crate::support::cases;
@@ -212,4 +212,14 @@ fn bounds_that_do_not_hold_are_named() {
         |interval| Adaptive::new(&limiter, Quota::per_second(10)).unwrap().interval(interval).build();
     let error = interval(Duration::ZERO).unwrap_err().to_string();
     assert_eq!(error, "an interval in ns of 0 is out of bounds: 1000000 to 60000000000");
+}
+
+#[test]
+fn the_text_of_an_adaptive_quota_has_its_ceiling_and_its_share() {
+    let (builder, limiter, _mock) = begin();
+    assert!(format!("{builder:?}").contains("ceiling: 1000/s burst 1000, target: 300ms"), "{builder:?}");
+    let adaptive = builder.build().unwrap();
+    let text = format!("{adaptive:?}");
+    assert!(text.starts_with("Adaptive { ceiling: 1000/s burst 1000, parts: "), "{text}");
+    assert!(format!("{:?}", AdaptedLimiter::from(limiter)).starts_with("AdaptedLimiter"));
 }

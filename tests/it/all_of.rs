@@ -326,3 +326,16 @@ fn a_kept_part_stays_in_all_of() {
     assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(100_000_000))));
     assert_eq!((bucket.peek().remaining(), limiter.peek(&1).remaining()), (8, 6));
 }
+
+/// Tokens above a kept part come back where a later limit has no room.
+#[test]
+fn a_take_above_a_kept_part_is_undone() {
+    let (clock, _time) = Time::new();
+    let limiter = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).build();
+    let full = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).when_full(WhenFull::Deny).with_places(0);
+    let bucket = TokenBucket::with_clock(TEN, clock);
+    assert!(bucket.try_acquire().is_ok() && limiter.try_acquire(&1).is_ok());
+    let all = all_of((bucket.n(3).keep(50), limiter.key(&1).n(4).keep(50), full.key(&2)));
+    assert_eq!(all.try_acquire().unwrap_err().which(), 2);
+    assert_eq!((bucket.peek().remaining(), limiter.peek(&1).remaining()), (9, 9));
+}

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{
-    Builder, Clock, Denied, Equivalent, Granted, InvalidQuota, Janitor, MockClock, Pinned, Quota,
-    RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window, WindowLimiter, all_of,
+    Builder, Clock, Denied, Equivalent, Granted, InflightLimiter, InvalidQuota, Janitor, MockClock, Pinned,
+    Quota, RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window, WindowLimiter, all_of,
 };
 
 /// A hasher that a user has written.
@@ -230,6 +230,15 @@ fn no_debug_output_has_a_key_in_it() {
     let (reserved, held) = (limiter.key(SECRET).n(0).reserve(), limiter.key(SECRET).n(0).hold());
     printed.push(format!("{reserved:?} {held:?} {:?} {:?}", limiter.key(SECRET), limiter.paced(SECRET)));
     printed.push(format!("{:?} {:?}", all_of([limiter.key(SECRET)]), limiter.limited(SECRET, |_: u8| ())));
+    printed.push(format!("{:?}", limiter.key(SECRET).keep(7)));
+    let builder = InflightLimiter::<String>::builder(9);
+    printed.push(format!("{builder:?}"));
+    let uploads = builder.build().unwrap();
+    printed.push(format!(
+        "{uploads:?} {:?} {:?}",
+        uploads.try_enter(SECRET),
+        uploads.try_enter_owned(SECRET)
+    ));
     for text in &printed {
         assert!(!text.contains(SECRET), "{text}");
     }
@@ -238,6 +247,10 @@ fn no_debug_output_has_a_key_in_it() {
     for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Paced", "Limited"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
+    for name in ["Keeping", "percent: 7", "InflightLimiterBuilder { limit: 9", "InflightLimiter { limit: 9"] {
+        assert!(all.contains(name), "{name} is not in {all}");
+    }
+    assert!(all.contains("Ok(KeyFlight {") && all.contains("Ok(OwnedKeyFlight {"), "{all}");
     assert!(format!("{:?}", TokenBucket::new(Quota::per_hour(7))).contains("7/h burst 7"));
     let clocks = [Clock::new(), Clock::default(), Clock::mock().0];
     assert_eq!(clocks.map(|clock| format!("{clock:?}")), ["Clock(counter)", "Clock(counter)", "Clock(mock)"]);

@@ -186,8 +186,30 @@ fn four_threads_never_have_more_than_the_limit_of_a_key_in_flight() {
     }
 }
 
+/// A refusal says the requests of the key and its limit, or that a new key has no room.
+#[test]
+fn a_refusal_of_a_key_says_why() {
+    let builder = InflightLimiter::<u64>::builder(2).max_keys(1).clock(Clock::mock().0);
+    let limiter = builder.hasher(std::hash::RandomState::new()).build().unwrap();
+    assert!(limiter.is_empty());
+    let flights = [limiter.try_enter(&1).unwrap(), limiter.try_enter(&1).unwrap()];
+    assert_eq!((limiter.is_empty(), limiter.stats().keys, limiter.stats().refused_full), (false, 1, 0));
+    let refused = [limiter.try_enter(&1).unwrap_err(), limiter.try_enter(&2).unwrap_err()];
+    assert_eq!(refused.map(|refused| (refused.limit(), refused.in_flight())), [(2, 2), (2, 0)]);
+    assert_eq!(refused.map(|refused| refused.is_full()), [false, true]);
+    assert_eq!(
+        refused.map(|refused| refused.to_string()),
+        ["2 requests of the key are in flight, and the limit is 2", "no room for a new key"]
+    );
+    assert_eq!(limiter.stats().refused_full, 1);
+    drop(flights);
+}
+
 #[test]
 fn a_limit_out_of_bounds_is_named() {
+    let new = |limit| catch_unwind(|| InflightLimiter::<u64>::new(limit).limit());
+    assert_eq!(new(1 << 20).unwrap(), 1 << 20);
+    assert!([0, (1 << 20) + 1].into_iter().all(|limit| new(limit).is_err()));
     let built = |limit, most| InflightLimiter::<u64>::builder(limit).max_limit(most).build();
     let error = |limit, most| built(limit, most).unwrap_err().to_string();
     assert_eq!(error(0, 5), "a limit of 0 is out of bounds: 1 to 1048576");

@@ -515,7 +515,7 @@ fn a_builder_of_windows_keeps_its_settings() {
 #[test]
 fn a_window_out_of_bounds_is_one_sentence_in_a_constant() {
     type Build = fn() -> Window;
-    let builds: [(Build, &str); 8] = [
+    let builds: [(Build, &str); 9] = [
         (|| Window::per_hour(0), "a limit of 0 tokens grants nothing: the least is 1"),
         (|| Window::per_hour((1 << 40) + 1), "a limit is at most 2^40 tokens"),
         (|| Window::per(1, Duration::from_micros(999)), "a window is at least 1 ms long"),
@@ -523,6 +523,10 @@ fn a_window_out_of_bounds_is_one_sentence_in_a_constant() {
         (|| Window::per_month(5).sliding(), "a civil month is a fixed window by the calendar: say utc"),
         (|| Window::per_day(1).utc_offset(15), "an offset is from -12 to 14 hours"),
         (|| Window::per_day(1).utc_offset(-13), "an offset is from -12 to 14 hours"),
+        (
+            || Window::per(1 << 40, Duration::from_millis(1)).weighted(),
+            "a window of this limit and this period does not fit into one word",
+        ),
         (
             || Window::per_second(100_000).sliding(),
             "this limit leaves fewer than 4 sub-windows: say granularity, or take Quota::at_most",
