@@ -23,7 +23,8 @@ pub fn postgres_is_installed() -> bool {
 pub struct Postgres(Database);
 
 impl Postgres {
-    /// Starts a server with options as on the command line, such as `["-c", "max_connections=200"]`.
+    /// Starts a server with options as on the command line, such as `["-c",
+    /// "max_connections=200"]`.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a server whose data is in `folder`. If the tests are killed, so is the server, and the
-    /// folder is removed.
+    /// Starts a server whose data is in `folder`. If the tests are killed, so is the server, and
+    /// the folder is removed.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub struct Bucket {
     pub per_token: u64,
 }
 
-/// What a call asks of a bucket.
+/// The tokens that a call asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// The fewest tokens that are of use.

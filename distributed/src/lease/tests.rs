@@ -59,7 +59,8 @@ proptest! {
                     if lease.take(n).is_ok() {
                         taken += n;
                     }
-                    // A token of each grant may be early by the nanosecond to which its end is rounded.
+                    // A token of each grant may be early by the nanosecond to which its end is
+                    // rounded.
                     let most = at_once + matured(&later, now + 1);
                     prop_assert!(taken <= most, "{taken} taken of {most} at {now}");
                 }
@@ -93,7 +94,8 @@ proptest! {
         let need = (n * spec.per_token()) as i64;
         let wait = shadow.wait(&terms, n, sent).unwrap_or_default();
         let exact = spec.wait(credits, need);
-        // Never longer than that of the store, and by rounding a tick shorter, or by a part of 2^-40.
+        // Never longer than that of the store, and by rounding a tick shorter, or by a part of
+        // 2^-40.
         prop_assert!(wait <= exact, "{wait:?} is longer than {exact:?}");
         let slack = Duration::from_micros(spec.tick_us()) + exact.mul_f64(1e-9) + Duration::from_micros(2);
         prop_assert!(wait + slack >= exact, "{wait:?} is shorter than {exact:?}");

@@ -90,7 +90,7 @@ impl fmt::Display for AllDenied {
 
 impl Error for AllDenied {}
 
-/// Takes the tokens of all requests, or of none, by what is at hand: no call, and no wait.
+/// Takes the tokens of all requests, or of none, from the tokens at hand: no call, and no wait.
 ///
 /// The requests are taken in order. A refusal gives the earlier ones back, to the leases of this
 /// process. So no two keys have to be in one store, or on one node of a cluster. The answer is that

@@ -113,9 +113,9 @@ where
     /// Takes leases for a time, from 10 ms to 1 s: the default, for 100 ms.
     ///
     /// A process calls the store about once in this time for each busy key. Over the life of the
-    /// buckets the fleet is granted at most `burst + rate * t` tokens. Over any other time it may be
-    /// granted the unused tokens of the leases on top: at most those that the demand of this time
-    /// takes.
+    /// buckets the fleet is granted at most `burst + rate * t` tokens. Over any other time it may
+    /// be granted the unused tokens of the leases on top: at most those that the demand of this
+    /// time takes.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon, ..self }
     }

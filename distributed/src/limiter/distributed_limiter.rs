@@ -57,7 +57,7 @@ impl<K, S> Clone for DistributedLimiter<K, S> {
     }
 }
 
-/// What is to be done with a request.
+/// The next step of a request.
 pub(crate) enum Next {
     Decided(Decision),
     Ask(Arc<Slot>),
@@ -68,14 +68,14 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Decides on one token by what is at hand, without a wait; see
+    /// Decides on one token from the tokens at hand, without a wait; see
     /// [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
         self.try_acquire_n(key, 1)
     }
 
-    /// Decides on `n` tokens by what is at hand, without a wait.
+    /// Decides on `n` tokens from those at hand, without a wait.
     ///
     /// A key without a lease is refused, and the store is asked for these tokens in the background:
     /// the same request succeeds a round trip later, if the store has them. Tokens that no request

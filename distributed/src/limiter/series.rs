@@ -8,7 +8,8 @@ type Series = (&'static str, Option<(&'static str, &'static str)>, u64);
 impl DistributedStats {
     /// Returns all counts as series: name, label with its value, and count.
     ///
-    /// Names that end in `_total` are counters, and the others gauges. Latencies are not among them.
+    /// Names that end in `_total` are counters, and the others gauges. Latencies are not among
+    /// them.
     #[must_use]
     pub fn series(&self) -> Vec<Series> {
         let by = |name, label, values: &[(&'static str, u64)]| -> Vec<Series> {

@@ -60,7 +60,7 @@ struct State {
     waiters: VecDeque<Waiter>,
     /// The tokens of all waiters.
     waiting: u64,
-    /// Tokens that callers who did not wait came for.
+    /// Tokens that requests asked for without a wait.
     wanted: u64,
     /// Tokens on their way back to the store.
     back: u64,

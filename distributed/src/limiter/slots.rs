@@ -60,8 +60,8 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Decides by what is at hand. Requests without a key pass the limit in front. A grant is inlined
-    /// into the caller, which saves a tenth of its time.
+    /// Decides from the tokens at hand. Requests without a key pass the limit in front. A grant is
+    /// inlined into the caller, which saves a tenth of its time.
     #[inline(always)]
     pub(crate) fn at_hand<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>) -> Next
     where

@@ -1,4 +1,4 @@
-//! What a limiter counted.
+//! The counts of a limiter.
 
 use std::time::Duration;
 

@@ -31,8 +31,8 @@ pub(super) fn of_connect(error: Error) -> Fault {
     Fault::new(kind, error)
 }
 
-/// Tells whether statements were the victim of a conflict, and may be sent once more: a deadlock, or
-/// a lock that was waited for in vain.
+/// Tells whether statements were the victim of a conflict, and may be sent once more: a deadlock,
+/// or a lock that was waited for in vain.
 pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Server(server) if matches!(server.code, 1213 | 1205))
 }
@@ -49,7 +49,8 @@ pub(super) fn ends_session(error: &Error) -> bool {
 /// Returns the effect of a transaction that ended with an error.
 fn of_code(code: u16) -> StoreErrorKind {
     match code {
-        // The server shuts down, or an operator ended the session or its statement: perhaps in a commit.
+        // The server shuts down, or an operator ended the session or its statement: perhaps in a
+        // commit.
         1053 | 1317 | 1927 | 1969 | 3024 => StoreErrorKind::Unknown,
         // No memory, no disk, no connection; a deadlock, a lock; a read-only server.
         1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1135 | 1203 | 1205 | 1213 | 1226 | 1290 | 1792 | 1836 => {

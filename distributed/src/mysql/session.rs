@@ -52,8 +52,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// A permanent error if the server's `SYSDATE` is the time at which a statement began, or if the
-    /// client counts found rows.
+    /// A permanent error if the server's `SYSDATE` is the time at which a statement began, or if
+    /// the client counts found rows.
     pub(super) async fn set_up(mut connection: Conn, patience: Duration) -> Result<Session, Fault> {
         if connection.opts().client_found_rows() {
             return Err(permanent(
@@ -127,8 +127,8 @@ async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Du
     let _ = timeout(END, connection.disconnect()).await;
 }
 
-/// Runs a script. One that lost a conflict is sent once more. The error tells whether the connection
-/// may be used afterwards.
+/// Runs a script. One that lost a conflict is sent once more. The error tells whether the
+/// connection may be used afterwards.
 async fn decide(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, (Fault, bool)> {
     let mut sent = 1;
     loop {

@@ -20,9 +20,10 @@ const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
 
 /// Buckets in a table of MariaDB.
 ///
-/// A batch of calls is one transaction and one round trip: a call of a stored procedure for each key,
-/// in the order of the keys. The clock is the server's. A call that changes nothing takes no lock and
-/// writes nothing, but for one that lost a race for the last tokens: it has the lock of the row.
+/// A batch of calls is one transaction and one round trip: a call of a stored procedure for each
+/// key, in the order of the keys. The clock is the server's. A call that changes nothing takes no
+/// lock and writes nothing, but for one that lost a race for the last tokens: it has the lock of
+/// the row.
 ///
 /// Connections are made when they are needed, and made anew when they have ended. A caller may give
 /// up at any time: a batch that was sent goes on, and one that was not is not sent.
@@ -51,8 +52,8 @@ impl MySqlStore {
         MySqlStore::new(options, move || Conn::new(opts.clone()))
     }
 
-    /// Returns a store on connections of a pool, with the usual options. It keeps each connection that
-    /// it has taken: the pool should have 4 to spare.
+    /// Returns a store on connections of a pool, with the usual options. It keeps each connection
+    /// that it has taken: the pool should have 4 to spare.
     #[must_use]
     pub fn with_pool(pool: Pool) -> MySqlStore {
         MySqlStore::new(MySqlOptions::default(), move || {
@@ -80,8 +81,8 @@ impl MySqlStore {
         MySqlStore { sessions: Sessions::new(connections, connect) }
     }
 
-    /// Creates the table and the procedure if they are missing. The account must be allowed to create
-    /// tables and routines.
+    /// Creates the table and the procedure if they are missing. The account must be allowed to
+    /// create tables and routines.
     ///
     /// # Errors
     ///
@@ -135,6 +136,9 @@ impl MySqlStore {
 
 impl Store for MySqlStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        if ops.is_empty() {
+            return Ok(());
+        }
         let order = order(ops);
         let rows = self.ask(acquire(ops, &order)).await?;
         answer(ops, &order, &cell::<String>(&rows, 0)?)

@@ -10,8 +10,8 @@ pub enum OnOutage {
     /// Each process limits by a share of the quota, in a bucket of its own.
     ///
     /// The bucket begins with that share of the tokens that the store was known to have. An outage
-    /// of length `d` admits at most these and `share * rate * d` tokens in a process. When the store
-    /// answers again, they are charged there, down to a debt of one burst.
+    /// of length `d` admits at most these and `share * rate * d` tokens in a process. When the
+    /// store answers again, they are charged there, down to a debt of one burst.
     Local {
         /// The share of this process, above 0 and at most 1: `1 / n` for a fleet of `n`.
         share: f64,

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Options of a [`PostgresStore`](crate::PostgresStore).
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// The connections: at least 1. Each has one statement after another, and takes further ones in the
-    /// meantime. The default is 2.
+    /// The connections: at least 1. Each has one statement after another, and takes further ones in
+    /// the meantime. The default is 2.
     pub connections: usize,
     /// How long a connection may take to be made and set up. The default is 2 s.
     pub connect_timeout: Duration,
@@ -43,14 +43,15 @@ impl Default for PostgresOptions {
 impl PostgresOptions {
     /// Returns the settings of a session.
     ///
-    /// Each row of a statement is found by its key, whatever the statistics of the table say, and the
-    /// plan is made once: planning takes longer than the statement.
+    /// Each row of a statement is found by its key, whatever the statistics of the table say, and
+    /// the plan is made once: planning takes longer than the statement.
     pub(super) fn settings(&self) -> String {
         let statement = self.statement_timeout.as_millis().max(1);
         let lock = self.lock_timeout.as_millis().max(1);
         let commit = if self.synchronous_commit { "on" } else { "off" };
         format!(
-            "SET statement_timeout = {statement}; SET lock_timeout = {lock}; SET synchronous_commit = {commit};
+            "SET statement_timeout = {statement}; SET lock_timeout = {lock};
+             SET synchronous_commit = {commit};
              SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
              SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
         )

@@ -71,8 +71,8 @@ impl Session {
         self.within(self.client.query_typed("SELECT request_token($1)", &[(&id, Type::TEXT)])).await
     }
 
-    /// Runs statements of a migration, as one transaction. The statement of a batch is prepared by the
-    /// next connection.
+    /// Runs statements of a migration, as one transaction. The statement of a batch is prepared by
+    /// the next connection.
     pub(super) async fn run(&self, statements: &str) -> Result<(), Fault> {
         self.client.batch_execute(statements).await.map_err(fault::of_statement)?;
         self.give_up();

@@ -9,7 +9,8 @@ use crate::sql::terms::COLUMNS;
 /// The clock is read for each row: `now()` would be the time before a lock was waited for.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
 
-/// Decides a batch. Its parameters are the keys, and the numbers of [`Terms`](crate::sql::terms::Terms).
+/// Decides a batch. Its parameters are the keys, and the numbers of
+/// [`Terms`](crate::sql::terms::Terms).
 pub(super) static ACQUIRE: LazyLock<String> = LazyLock::new(|| {
     let step = include_str!("step.sql");
     let columns = format!("SELECT o.*, b.credits, b.last_us, b.unit, {NOW} FROM ops AS o");
@@ -34,7 +35,8 @@ pub(super) const CLEAN_UP: &str = "
     ends AS MATERIALIZED (SELECT id FROM page ORDER BY id DESC LIMIT 1),
     idle AS MATERIALIZED (
         SELECT b.id FROM tollgate_buckets AS b, ends
-        WHERE b.id > $1 AND b.id <= ends.id AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2
+        WHERE b.id > $1 AND b.id <= ends.id
+            AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2
         ORDER BY b.id FOR UPDATE OF b SKIP LOCKED
     ),
     gone AS (DELETE FROM tollgate_buckets AS b USING idle WHERE b.id = idle.id RETURNING 1)

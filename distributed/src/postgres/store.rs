@@ -27,8 +27,8 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 /// Buckets in a table of PostgreSQL.
 ///
 /// A batch of calls is one statement and one round trip. The clock is the server's. A call that
-/// changes nothing takes no lock and writes nothing. The one exception is a call that lost a race for
-/// the last tokens: it holds the lock of the row already, and writes the row as it was.
+/// changes nothing takes no lock and writes nothing. The one exception is a call that lost a race
+/// for the last tokens: it holds the lock of the row already, and writes the row as it was.
 ///
 /// Connections are made when they are needed, and made anew when they have ended. A caller may give
 /// up at any time: its statement goes on.
@@ -72,9 +72,9 @@ impl PostgresStore {
     }
 
     /// Returns a store on a connection, which it sets up. Another task must poll its
-    /// [`Connection`](tokio_postgres::Connection). A connection that has ended is not made anew: each
-    /// later call fails with a permanent error. The table should be there: its statement is prepared
-    /// now.
+    /// [`Connection`](tokio_postgres::Connection). A connection that has ended is not made anew:
+    /// each later call fails with a permanent error. The table should be there: its statement is
+    /// prepared now.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ impl PostgresStore {
     /// changes: a key without a row is a full bucket.
     ///
     /// A row is full under the quota of the call that wrote it. The time should exceed the longest
-    /// step back of the server's clock. A page of 1,000 rows is a statement of its own, and leaves out the
-    /// rows that other statements have locked.
+    /// step back of the server's clock. A page of 1,000 rows is a statement of its own, and leaves
+    /// out the rows that other statements have locked.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl PostgresStore {
         Ok(self.sessions.session().await?.run(&format!("{ALONE};\n{statements}")).await?)
     }
 
-    /// Asks by a task, which outlives its caller: the connection is given up if the server hangs, and
-    /// also if no caller waits that long.
+    /// Asks by a task, which outlives its caller: the connection is given up if the server hangs,
+    /// and also if no caller waits that long.
     pub(super) async fn ask<F>(&self, ask: impl FnOnce(Arc<Session>) -> F) -> Result<Vec<Row>, StoreError>
     where
         F: Future<Output = Result<Vec<Row>, Fault>> + Send + 'static,

@@ -45,8 +45,8 @@ impl Default for RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    /// Sets the bytes before each key, `tollgate:` by default. Braces in it and in the keys are those
-    /// of a cluster's hash tags.
+    /// Sets the bytes before each key, `tollgate:` by default. Braces in it and in the keys are
+    /// those of a cluster's hash tags.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> RedisStoreBuilder {
         self.prefix = prefix.into();
         self
@@ -58,8 +58,8 @@ impl RedisStoreBuilder {
     /// A server that starts without its data knows no bucket. With the guard, the tokens of all its
     /// lives are at most a burst and the rate; without it, each start adds a burst. The time of the
     /// start is known to a second, and the guard takes the later end. A new key has its full burst
-    /// once the server has run for the time in which a bucket fills. A server that restarts with its
-    /// data, and a replica that starts, grant less for that time as well.
+    /// once the server has run for the time in which a bucket fills. A server that restarts with
+    /// its data, and a replica that starts, grant less for that time as well.
     ///
     /// The guard costs the server some 5 µs for each call on a bucket that it does not know. The
     /// user of the connection needs the permission of `INFO`.
@@ -85,9 +85,9 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the address or the password
-    /// is wrong, and [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if no server
-    /// answers.
+    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the address or the
+    /// password is wrong, and [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if no
+    /// server answers.
     pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
         let store = self.lazy(url)?;
         store.server().connect().await?;

@@ -22,7 +22,7 @@ use super::slots::{Address, Range, SLOTS, read_slots};
 /// The nodes that one call is sent to, one after the other: each sends it on to the next.
 const MAX_REDIRECTS: usize = 4;
 
-/// The nodes that are asked at once who has which slots.
+/// The nodes that are asked at once for the slots of each node.
 const ASKED: usize = 3;
 
 /// The least time from one look at the slots to the next, if calls have a map of them

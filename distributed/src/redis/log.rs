@@ -82,8 +82,8 @@ impl SlidingLog {
     ///
     /// # Errors
     ///
-    /// [`InvalidLog`] if the limit is 0 or over 10,000, or the window is under a microsecond or over
-    /// 100 years.
+    /// [`InvalidLog`] if the limit is 0 or over 10,000, or the window is under a microsecond or
+    /// over 100 years.
     pub fn new(store: &RedisStore, limit: u64, window: Duration) -> Result<SlidingLog, InvalidLog> {
         let century_us = 100 * 366 * 86_400 * 1_000_000;
         let window_us = u64::try_from(window.as_micros()).ok().filter(|us| (1..=century_us).contains(us));

@@ -21,8 +21,8 @@ const MAX_SENDS: usize = 4;
 ///
 /// # Orderings
 ///
-/// The lock orders the loads of scripts. A caller that reads an old number of `loads` loads a script
-/// once more than needed.
+/// The lock orders the loads of scripts. A caller that reads an old number of `loads` loads a
+/// script once more than needed.
 pub(crate) struct Node {
     link: Arc<Link>,
     loads: AtomicU64,

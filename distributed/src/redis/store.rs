@@ -19,9 +19,9 @@ const BATCH: usize = 64;
 
 /// Buckets in Redis (6.2 or later): in one server, or in a cluster.
 ///
-/// All calls of a batch are one command, and each is exact by the server's clock. On a cluster, each
-/// call is a command of its own, and all are sent at once. A bucket expires when it is full, so a
-/// server keeps those in use alone. A server that evicts keys makes buckets full: its
+/// All calls of a batch are one command, and each is exact by the server's clock. On a cluster,
+/// each call is a command of its own, and all are sent at once. A bucket expires when it is full,
+/// so a server keeps those in use alone. A server that evicts keys makes buckets full: its
 /// `maxmemory-policy` must be `noeviction` or a `volatile` one.
 ///
 /// A clone is the same store. It needs a runtime of tokio.
@@ -81,8 +81,8 @@ impl RedisStore {
     ///
     /// The connection makes itself anew, or never: a `MultiplexedConnection` does not, and a
     /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
-    /// retries sends a call again after an error that does not tell its effect, so its tokens may be
-    /// taken twice.
+    /// retries sends a call again after an error that does not tell its effect, so its tokens may
+    /// be taken twice.
     pub fn with_connection<C>(connection: C) -> RedisStore
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,

@@ -58,8 +58,8 @@ impl Work {
         Work { call, answers, writers: Vec::new(), failed: None }
     }
 
-    /// Answers the requests that change nothing, and notes the others. A row that is no bucket fails
-    /// this call, and no other.
+    /// Answers the requests that change nothing, and notes the others. A row that is no bucket
+    /// fails this call, and no other.
     fn look(&mut self, connection: &Connection) -> Result<(), Fault> {
         for (index, request) in self.call.requests.iter().enumerate() {
             match request.step(connection) {

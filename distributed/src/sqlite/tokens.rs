@@ -15,7 +15,8 @@ const AVAILABLE: &str = "SELECT 1 FROM token_buckets WHERE id = ?1
 
 /// Each expression sees the old row.
 const TAKE: &str = "UPDATE token_buckets SET
-    available = CASE WHEN ?2 - last_refill_at >= refill_seconds * 1000000 THEN capacity ELSE available END - 1,
+    available = -1
+        + CASE WHEN ?2 - last_refill_at >= refill_seconds * 1000000 THEN capacity ELSE available END,
     last_refill_at = last_refill_at
         + max(0, (?2 - last_refill_at) / (refill_seconds * 1000000)) * refill_seconds * 1000000
     WHERE id = ?1 AND (available >= 1 OR ?2 - last_refill_at >= refill_seconds * 1000000)

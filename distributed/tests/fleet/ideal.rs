@@ -17,8 +17,8 @@ pub(crate) struct Figures {
     pub(crate) over: f64,
     /// The part of the grants of an ideal bucket that is missing.
     pub(crate) under: f64,
-    /// The tokens that a bucket earns in the longest pause of the fleet's grants: a process that did
-    /// not run had its answers late.
+    /// The tokens that a bucket earns in the longest pause of the fleet's grants: a process that
+    /// did not run had its answers late.
     pub(crate) jitter: f64,
 }
 

@@ -34,7 +34,7 @@ fn seconds() -> f64 {
     std::env::var("FLEET_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5)
 }
 
-/// Whether the runs are long enough for shares of what an ideal bucket grants, which take a machine
+/// Whether the runs are long enough for shares of an ideal bucket's grants, which take a machine
 /// that has time for all processes.
 fn is_whole() -> bool {
     seconds() >= 8.0

@@ -1,6 +1,6 @@
 // promise: layer
-//! Layers of several processes over one store hold one limit, and each does as a layer over a limiter
-//! at hand.
+//! Layers of several processes over one store hold one limit, and each does as a layer over a
+//! limiter at hand.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

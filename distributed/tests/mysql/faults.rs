@@ -115,7 +115,8 @@ async fn a_deadlock_is_sent_once_more() {
     let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
     let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
-    // Another session locks in the opposite order. It has changed more rows, so the call is the victim.
+    // Another session locks in the opposite order. It has changed more rows, so the call is the
+    // victim.
     let rows: Vec<String> = (0..100).map(|row| format!("('z{row}',0,0,1,0)")).collect();
     let lock = |key: &str| format!("SELECT credits FROM tollgate_buckets WHERE id = '{key}' FOR UPDATE");
     let begin =
@@ -163,8 +164,8 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
     let Some(mut server) = Server::start(&[], options).await else { return };
     call(&server.store, b"key").await.unwrap();
     server.server.process().freeze().unwrap();
-    // Each caller gives up, and the store gives the connection up without them. Only the first call was
-    // sent.
+    // Each caller gives up, and the store gives the connection up without them. Only the first call
+    // was sent.
     for _ in 0..3 {
         timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
     }

@@ -8,7 +8,7 @@ use tollgate::Quota;
 use tollgate_distributed::{MySqlOptions, MySqlStore, Spec};
 
 use crate::sql::bound;
-use crate::sql::world::{World, ask, exactly, setting};
+use crate::sql::world::{World, ask, exactly, now_us, setting};
 use crate::world::{Server, store};
 
 fn time() -> Duration {
@@ -127,8 +127,10 @@ async fn a_call_that_lost_a_race_is_denied_by_the_row_that_won() {
         let store = store(&server.server, MySqlOptions::default());
         let call = tokio::spawn(async move { ask(&store, key, spec, exactly(5)).await });
         wait_for_a_lock(&mut server).await;
+        let committed = now_us();
         server.other.query_drop("COMMIT").await.unwrap();
         let answer = call.await.unwrap();
+        assert!(answer.now_us >= committed, "the clock was read before the lock was waited for");
         assert_eq!(answer.granted, 0);
         assert!((5..spec.per_token() as i64).contains(&answer.credits), "{answer:?}");
     }

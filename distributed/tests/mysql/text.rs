@@ -32,7 +32,8 @@ fn an_answer_that_its_call_cannot_have_is_an_error() {
     let granted = format!("7,3000,{NOW_US},1000,{NOW_US};");
     assert_eq!(read(&lease, &granted), Some(Answer { granted: 7, credits: 3_000, now_us: NOW_US }));
     let wrong = [
-        // More than it asked for, tokens that it did not give back, no row, and a level that no store has.
+        // More than it asked for, tokens that it did not give back, no row, and a level that no
+        // store has.
         format!("9,1000,{NOW_US},1000,{NOW_US};"),
         format!("-1,1000,{NOW_US},1000,{NOW_US};"),
         format!("7,,,,{NOW_US};"),

@@ -88,8 +88,8 @@ async fn a_deadlock_is_sent_once_more() {
     let Some(server) = Server::start(PostgresOptions::default()).await else { return };
     let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
-    // Another session locks in the opposite order. The call notices first, since the other session waits
-    // longer until it looks for a deadlock.
+    // Another session locks in the opposite order. The call notices first, since the other session
+    // waits longer until it looks for a deadlock.
     let sets = ["ALTER DATABASE postgres SET deadlock_timeout = '200ms'", "SET deadlock_timeout = '10s'"];
     for set in sets {
         server.other.batch_execute(set).await.unwrap();

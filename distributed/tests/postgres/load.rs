@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tollgate::Quota;
 use tollgate_distributed::{PostgresOptions, PostgresStore, Spec};
 
-use crate::sql::world::{World, ask, exactly, setting};
+use crate::sql::world::{World, ask, exactly, now_us, setting};
 use crate::sql::{bound, clean};
 use crate::world::{Server, client, store};
 
@@ -84,8 +84,8 @@ struct Table {
 }
 
 impl Table {
-    /// Reads the statistics. Those of a statement come in up to ten seconds late, unless its session
-    /// ends.
+    /// Reads the statistics. Those of a statement come in up to ten seconds late, unless its
+    /// session ends.
     async fn read(server: &Server, updates: u64) -> Table {
         let select = "SELECT n_tup_upd, n_tup_hot_upd, pg_relation_size(relid)
             FROM pg_stat_user_tables WHERE relname = 'tollgate_buckets'";
@@ -107,8 +107,8 @@ async fn updates_stay_on_their_page_and_the_table_does_not_grow() {
     let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
     let spec = Spec::new(Quota::per_second(1), 0).unwrap();
     server.put(&clean::rows_of_all_ages(&spec, 6_400, 0)).await;
-    // One key in a hundred is in use. Of 8 sessions that wait for the same rows, some wait for long, and
-    // their snapshots keep old rows on a page: 96 % of the updates stay there.
+    // One key in a hundred is in use. Of 8 sessions that wait for the same rows, some wait for
+    // long, and their snapshots keep old rows on a page: 96 % of the updates stay there.
     let count = setting("TOLLGATE_CONNECTIONS", 4) as usize;
     let keys: Vec<String> = (0..64).map(|key| format!("key {:09}", key * 100)).collect();
     let (early, _) = bound::batches(connections(&server, count), &keys, time()).await;
@@ -155,9 +155,12 @@ async fn a_call_that_lost_a_race_is_denied_by_the_row_that_won() {
         while observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        let committed = now_us();
         server.other.batch_execute("COMMIT").await.unwrap();
+        committed
     };
-    let (answer, ()) = tokio::join!(call, commit);
+    let (answer, committed) = tokio::join!(call, commit);
+    assert!(answer.now_us >= committed, "the clock was read before the lock was waited for");
     assert_eq!(answer.granted, 0);
     assert!((5..spec.per_token() as i64).contains(&answer.credits), "{answer:?}");
     let row = server.other.query_one("SELECT credits, granted FROM tollgate_buckets", &[]).await.unwrap();

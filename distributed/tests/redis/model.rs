@@ -1,5 +1,5 @@
-//! Random steps on the server, and the same steps by `Bucket::step`: number for number, and byte for
-//! byte.
+//! Random steps on the server, and the same steps by `Bucket::step`: number for number, and byte
+//! for byte.
 
 use redis::Pipeline;
 use tollgate::Quota;

@@ -36,7 +36,8 @@ pub(crate) fn contended() -> Spec {
     Spec::new(Quota::per_second(500).burst(1_000), 0).unwrap()
 }
 
-/// Takes half of the burst of a key that is not stored: it is not full again before the load begins.
+/// Takes half of the burst of a key that is not stored: it is not full again before the load
+/// begins.
 pub(crate) async fn begin(store: &impl Store, key: &[u8]) -> Run {
     let half = contended().quota().capacity() as i64 / 2;
     let answer = ask(store, key, contended(), exactly(half)).await;
@@ -100,8 +101,8 @@ pub(crate) async fn no_token_is_made(store: &impl Store, key: &[u8], run: &Run) 
     assert!(run.granted() * contended().per_token() as i64 + left <= earned, "{} calls", run.calls);
 }
 
-/// Sends batches on the same keys by all stores, by every second one in the opposite order. Returns the
-/// batches, and those that failed.
+/// Sends batches on the same keys by all stores, by every second one in the opposite order. Returns
+/// the batches, and those that failed.
 pub(crate) async fn batches<S: Store>(stores: Vec<Arc<S>>, keys: &[String], time: Duration) -> (u64, u64) {
     let (mut set, end) = (JoinSet::new(), Instant::now() + time);
     for (index, store) in stores.into_iter().enumerate() {

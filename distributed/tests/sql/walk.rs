@@ -36,6 +36,7 @@ pub(crate) async fn walk(world: &mut impl World, steps: u64) {
     let (begin, _) = sample(&first);
     let specs = begin.iter().map(|(spec, ..)| spec.unwrap()).collect();
     let mut walk = Walk { keys: keys(), specs, rows: Rows::new() };
+    world.store().acquire(&mut []).await.unwrap();
     let mut walked = 0;
     while walked < steps {
         let (batch, length) = sample(&batch);

@@ -81,8 +81,8 @@ async fn it_heals_within_a_second() {
     }
 }
 
-/// A share of the quota, and no more than that: the bucket begins with that share of the tokens that
-/// were left.
+/// A share of the quota, and no more than that: the bucket begins with that share of the tokens
+/// that were left.
 #[tokio::test(start_paused = true)]
 async fn a_share_of_the_quota_during_an_outage() {
     let world = World::new(RTT);
