@@ -134,8 +134,12 @@ pub(crate) struct Permit<S>(Arc<Shared<S>>);
 
 impl<S> Permit<S> {
     pub(crate) fn of(shared: &Arc<Shared<S>>) -> Option<Permit<S>> {
-        let permit = Permit(shared.clone());
-        (shared.calls.fetch_add(1, Relaxed) < MAX_CALLS).then_some(permit)
+        // The drop of a permit wakes the task that asks for one, so none is made in vain.
+        let is_free = shared.calls.fetch_add(1, Relaxed) < MAX_CALLS;
+        if !is_free {
+            shared.calls.fetch_sub(1, Relaxed);
+        }
+        is_free.then(|| Permit(shared.clone()))
     }
 }
 

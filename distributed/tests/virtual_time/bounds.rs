@@ -12,13 +12,22 @@ fn per_second(rate: u64, burst: u64) -> Quota {
     Quota::per_second(rate).burst(burst)
 }
 
-/// Runs a fleet in both modes. Neither ever grants a token that the ideal bucket has not.
-async fn both(name: &str, fleet: Fleet) -> [Run; 2] {
-    let runs = [fleet.clone().run().await, fleet.clone().leased(TAU).run().await];
+/// Runs a fleet in both modes.
+async fn both_in_turns(name: &str, fleet: Fleet) -> [Run; 2] {
+    let runs = [fleet.run().await, fleet.leased(TAU).run().await];
     for (mode, run) in ["exact", "leased"].iter().zip(&runs) {
         println!("{name}, {mode}: {run:?}");
-        assert!(run.over < 1e-6, "{name}, {mode}: {} tokens were minted", run.over);
         assert!(run.ops >= run.calls && run.ops <= run.calls * 64, "a call is for 1 to 64 keys: {run:?}");
+    }
+    runs
+}
+
+/// Runs a fleet in both modes. Under a load without a pause, neither ever grants a token that the
+/// ideal bucket has not.
+async fn both(name: &str, fleet: Fleet) -> [Run; 2] {
+    let runs = both_in_turns(name, fleet).await;
+    for run in &runs {
+        assert!(run.over < 1e-6, "{name}: tokens were minted: {run:?}");
     }
     runs
 }
@@ -42,7 +51,9 @@ async fn four_processes_that_ask_for_twice_the_rate() {
 #[tokio::test(start_paused = true)]
 async fn four_processes_below_the_rate() {
     let fleet = Fleet::new(per_second(10_000, 10_000), 4, 1_500.0, 8.0);
-    compare("4 x 1500/s on 10000/s", fleet, 1.0 / 40.0, 0.005).await;
+    let [_, leased] = compare("4 x 1500/s on 10000/s", fleet, 1.0 / 40.0, 0.005).await;
+    // The next lease is mostly there before the last token of this one is used.
+    assert!(leased.waited * 200 <= leased.decisions, "{leased:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,4 +76,54 @@ async fn an_abusive_fleet() {
 async fn sixteen_processes_on_a_small_burst() {
     let fleet = Fleet::new(per_second(1_000, 50), 16, 100.0, 10.0);
     compare("16 x 100/s on burst 50", fleet, 0.4, 0.006).await;
+}
+
+/// The load pauses, and the bucket fills while leases are held: a window from there on has the
+/// burst, the rate and the unused tokens of the leases.
+#[tokio::test(start_paused = true)]
+async fn windows_have_the_unused_tokens_on_top() {
+    let fleet = Fleet::new(per_second(1_000, 1_000), 4, 2_000.0, 8.0);
+    // The bucket is full again after 1.1 s, and leases go back after a second without a request.
+    for (off, least, most) in [(0.5, 0.0, 1e-6), (1.2, 20.0, 101.0)] {
+        let fleet = Fleet { turns: Some((0.6, off)), ..fleet.clone() };
+        let [exact, leased] = both_in_turns(&format!("{off} s off"), fleet).await;
+        assert!(exact.over < 1e-6, "{exact:?}");
+        assert!((least..=most).contains(&leased.over.max(0.0)), "{leased:?}");
+        assert!(leased.over <= leased.unspent as f64 + 1.0, "{leased:?}");
+    }
+}
+
+/// One process or many: the same grants, and a call for each lease at most.
+#[tokio::test(start_paused = true)]
+async fn any_number_of_processes() {
+    for processes in [1, 16, 250] {
+        let fleet = Fleet::new(per_second(1_000, 1_000), processes, 2_000.0 / processes as f64, 3.0);
+        let [exact, leased] = both(&format!("{processes} processes"), fleet).await;
+        for run in [&exact, &leased] {
+            assert!(run.granted + run.held + run.ideal / 200 >= run.ideal, "{run:?}");
+        }
+        assert!(leased.calls as f64 <= exact.calls as f64 * 1.05, "{exact:?}, {leased:?}");
+    }
+}
+
+/// A longer lease takes fewer calls. None of them mints a token.
+#[tokio::test(start_paused = true)]
+async fn any_horizon() {
+    let mut last = u64::MAX;
+    for millis in [10, 100, 1_000] {
+        let fleet = Fleet::new(per_second(1_000, 1_000), 4, 500.0, 4.0);
+        let run = fleet.leased(Duration::from_millis(millis)).run().await;
+        println!("{millis} ms: {run:?}");
+        assert!(run.over < 1e-6 && run.under < 0.02 && run.calls * 2 < last, "{run:?} after {last} calls");
+        last = run.calls;
+    }
+}
+
+/// Each of many keys has its bucket. Those that are asked for often have leases.
+#[tokio::test(start_paused = true)]
+async fn many_keys() {
+    let fleet = Fleet { keys: 5_000, ..Fleet::new(per_second(100, 100), 4, 2_500.0, 1.0) };
+    let [exact, leased] = both("5,000 keys", fleet).await;
+    assert!(exact.under < 0.005 && leased.under < 0.005, "{exact:?}, {leased:?}");
+    assert!(leased.ops < exact.ops && leased.calls * 2 < leased.decisions, "{exact:?}, {leased:?}");
 }

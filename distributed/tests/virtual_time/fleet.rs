@@ -35,15 +35,19 @@ pub(crate) struct Fleet {
 pub(crate) struct Run {
     pub(crate) decisions: u64,
     pub(crate) granted: u64,
+    /// The grants of ideal buckets, and the share of them that was not granted.
+    pub(crate) ideal: u64,
+    pub(crate) under: f64,
     /// Round trips to the store, and the keys in them.
     pub(crate) calls: u64,
     pub(crate) ops: u64,
+    /// Decisions that waited for a call.
+    pub(crate) waited: u64,
     /// The most tokens that a key was granted in any window, above `burst + rate * window`.
     pub(crate) over: f64,
-    /// The share of the grants of ideal buckets that was not granted.
-    pub(crate) under: f64,
-    /// The most unused tokens that all processes held at a time, of one key.
+    /// The most unused tokens that all processes held at a time, of one key, and those at the end.
     pub(crate) unspent: u64,
+    pub(crate) held: u64,
 }
 
 impl Fleet {
@@ -52,8 +56,8 @@ impl Fleet {
         Fleet { quota, demands: vec![demand; processes], keys: 1, seconds, horizon: None, turns: None }
     }
 
-    pub(crate) fn leased(self, horizon: Duration) -> Fleet {
-        Fleet { horizon: Some(horizon), ..self }
+    pub(crate) fn leased(&self, horizon: Duration) -> Fleet {
+        Fleet { horizon: Some(horizon), ..self.clone() }
     }
 
     /// Runs the fleet in virtual time.
@@ -63,7 +67,7 @@ impl Fleet {
         let audit = Arc::new(Mutex::new(Audit::new(self)));
         let (mut random, mut requests) = (Random(0x9E37_79B9_7F4A_7C15), JoinSet::new());
         let total: f64 = self.demands.iter().sum();
-        let (mut at, mut look) = (0.0, 0.0);
+        let (mut at, mut look, mut waited) = (0.0, 0.0, 0);
         loop {
             at += random.gap(total);
             if at > self.seconds {
@@ -90,14 +94,16 @@ impl Fleet {
                 }
             };
             if let Some(waits) = begun(request).await {
+                waited += 1;
                 requests.spawn(waits);
             }
         }
         requests.join_all().await;
+        audit.lock().unwrap().look(&limiters);
         let without = limiters.iter().map(|limiter| limiter.stats().by_fallback).sum::<u64>();
         assert_eq!(without, 0, "the store answers each call");
         let (calls, ops) = (world.calls.load(Relaxed), world.ops.load(Relaxed));
-        Run { calls, ops, ..audit.lock().unwrap().figures() }
+        Run { calls, ops, waited, ..audit.lock().unwrap().figures() }
     }
 
     fn processes(&self, world: &World) -> Vec<Limiter> {
@@ -136,7 +142,6 @@ struct Audit {
     burst: f64,
     rate: f64,
     buckets: Vec<[Ideal; 2]>,
-    ideal: u64,
     run: Run,
 }
 
@@ -148,7 +153,6 @@ impl Audit {
             burst,
             rate: fleet.quota.tokens() as f64 / period,
             buckets: vec![[full; 2]; fleet.keys],
-            ideal: 0,
             run: Run::default(),
         }
     }
@@ -165,7 +169,7 @@ impl Audit {
         let bucket = self.at(key, 0, now);
         if bucket.level >= 1.0 {
             bucket.level -= 1.0;
-            self.ideal += 1;
+            self.run.ideal += 1;
         }
     }
 
@@ -177,16 +181,18 @@ impl Audit {
         self.run.granted += 1;
     }
 
+    /// Notes the tokens that the store granted, and that no request has.
     fn look(&mut self, limiters: &[Limiter]) {
-        let held = limiters.iter().map(|limiter| {
+        let given = limiters.iter().map(|limiter| {
             let stats = limiter.stats();
-            stats.tokens_granted - stats.tokens_used - stats.tokens_returned
+            stats.tokens_granted - stats.tokens_returned
         });
-        self.run.unspent = self.run.unspent.max(held.sum());
+        self.run.held = given.sum::<u64>().saturating_sub(self.run.granted);
+        self.run.unspent = self.run.unspent.max(self.run.held);
     }
 
     fn figures(&self) -> Run {
-        Run { under: 1.0 - self.run.granted as f64 / self.ideal as f64, ..self.run.clone() }
+        Run { under: 1.0 - self.run.granted as f64 / self.run.ideal as f64, ..self.run.clone() }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::{Quota, Reason};
 use tollgate_distributed::{InvalidOption, OnOutage, Source, all_of, ask_all_of};
@@ -188,6 +190,27 @@ async fn keys_at_once_share_a_call() {
         assert!(request.await.unwrap());
     }
     assert!(world.calls.load(Relaxed) <= 8, "{} calls", world.calls.load(Relaxed));
+}
+
+/// Keys beyond the calls at a time wait for one, and the task that sends the calls rests meanwhile:
+/// else the time would stand for ever.
+#[test]
+fn more_keys_than_calls_at_a_time() {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let limiter = exact(&world(), QUOTA);
+            let requests = (0..2_000).map(|key| {
+                let limiter = limiter.clone();
+                async move { limiter.ask(&key).await.is_ok() }
+            });
+            let granted = JoinSet::from_iter(requests).join_all().await;
+            ended.send(granted.iter().all(|granted| *granted)).unwrap();
+        });
+    });
+    let granted = end.recv_timeout(Duration::from_secs(60)).expect("the requests are decided");
+    assert!(granted);
 }
 
 /// A request that ends before its answer gives the tokens back.
