@@ -1,0 +1,183 @@
+//! A table with two keys, which threads take from and remove.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::super::checker::thread;
+use super::super::world::{SECOND, assert_law, attempt, attempt_again, fixed, fixed_window};
+use crate::bucket::atomic::{Bucket, Miss, Order, ReadClock};
+use crate::bucket::engine::{Done, Engine, Now};
+use crate::bucket::live_terms::LiveTerms;
+use crate::keyed::idle;
+use crate::keyed::protocol;
+use crate::keyed::protocol::Entry;
+use crate::keyed::table::{Insertion, SlotRef, Table};
+use crate::quota::window::Window;
+use crate::sync::yield_now;
+use crate::time::clock::{Clock, MockClock};
+use crate::word::decision::Denied;
+use crate::word::verb::{Call, Take};
+
+/// The time to earn a token, the eviction grace, and 0.1 s more.
+pub(super) const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
+
+/// Indexes of two keys. The home of both is set 0, and their other set is set 1, if there is one.
+pub(super) const ADA: usize = 0;
+pub(super) const BOB: usize = 1;
+
+pub(super) const ADA_TAKES: fn(&World) = |world| {
+    world.take(ADA);
+};
+pub(super) const BOB_TAKES: fn(&World) = |world| {
+    world.take(BOB);
+};
+
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) mock: MockClock,
+    pub(super) table: Table,
+    pub(super) hashes: [u64; 2],
+    /// The overflow buckets, which keys without room share. Here each key has its own.
+    pub(super) overflows: [Bucket; 2],
+    /// The time at which each grant is earned, and its tokens.
+    pub(super) grants: [Mutex<Vec<(u64, u64)>>; 2],
+}
+
+impl World {
+    pub(super) fn new(slots: usize, burst: u64) -> Arc<World> {
+        World::of(slots, fixed(10 * SECOND, burst))
+    }
+
+    /// Creates a world of windows of this many tokens each 12 s, by the calendar.
+    pub(super) fn of_windows(slots: usize, limit: u64) -> Arc<World> {
+        World::of(slots, fixed_window(Window::per(limit, Duration::from_secs(12)).utc()))
+    }
+
+    pub(super) fn of(slots: usize, live: LiveTerms) -> Arc<World> {
+        let (clock, mock) = Clock::mock();
+        let table = Table::new(slots);
+        let mut hashes = (1..).map(|n: u64| n << 1).filter(|hash| table.has_sets(*hash, [0, slots - 1]));
+        let hashes = [(); 2].map(|()| hashes.next().expect("there are such hashes"));
+        Arc::new(World {
+            engine: Engine::new(live, clock, None),
+            mock,
+            table,
+            hashes,
+            overflows: [Bucket::new(), Bucket::new()],
+            grants: [const { Mutex::new(Vec::new()) }; 2],
+        })
+    }
+
+    /// Takes a token, like a limiter in which keys without room share a bucket. Returns whether one
+    /// was granted.
+    pub(super) fn take(&self, key: usize) -> bool {
+        let (hash, engine) = (self.hashes[key], &self.engine);
+        let found = self.table.find(hash).ok_or(Miss::StaleReading);
+        let first = found.and_then(|held| attempt(engine, Order::WordFirst, held, 1));
+        let again = |missed| {
+            let held = self.table.search(hash).filter(|_| missed == Miss::LostRace);
+            held.and_then(|held| attempt_again(engine, held, 1))
+        };
+        let done = first.or_else(|missed| again(missed).ok_or(())).ok();
+        done.map_or_else(|| self.take_by_the_loop(key), |done| self.note(key, done.into()))
+    }
+
+    /// Takes a token by the loop, as the verbs do that make no attempt. Returns whether one was
+    /// granted.
+    pub(super) fn take_by_the_loop(&self, key: usize) -> bool {
+        let call = Take::Exactly(1).into();
+        let seat = Seat { world: self, key };
+        protocol::acquire(&self.engine, seat, Now(&self.engine), call).is_ok_and(|done| self.note(key, done))
+    }
+
+    /// Notes a grant. Returns whether the outcome is one.
+    pub(super) fn note(&self, key: usize, Done { outcome, reading, .. }: Done) -> bool {
+        if outcome.granted {
+            let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
+            grants.push((reading.nanos(), 1));
+        }
+        outcome.granted
+    }
+
+    pub(super) fn drain(&self, key: usize) {
+        for _ in 0..20 {
+            if !self.take(key) {
+                return;
+            }
+        }
+        panic!("no end of grants");
+    }
+
+    pub(super) fn granted(&self, key: usize) -> usize {
+        self.grants[key].lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub(super) fn assert_law(&self, burst: u64) {
+        for grants in &self.grants {
+            assert_law(&grants.lock().unwrap_or_else(PoisonError::into_inner), 10 * SECOND, burst);
+        }
+    }
+
+    pub(super) fn pass(&self) {
+        self.mock.advance(FULL_FOR_THE_MARGIN);
+    }
+
+    pub(super) fn remove(&self, key: usize) {
+        let Some(held) = self.table.search(self.hashes[key]) else { return };
+        if idle::forgets_in_place(&self.engine) {
+            idle::forget(&self.engine, held, || ());
+        } else if idle::seal(held, || ()) {
+            self.table.vacate(held, &self.engine);
+        }
+    }
+
+    pub(super) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
+        let threads: Vec<_> = threads
+            .iter()
+            .map(|run| {
+                let (world, run) = (Arc::clone(self), *run);
+                thread::spawn(move || run(&world))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Seat<'a> {
+    world: &'a World,
+    key: usize,
+}
+
+impl<'a> Entry<'a> for Seat<'a> {
+    type BucketRef = SlotRef<'a>;
+
+    fn get(self) -> Option<SlotRef<'a>> {
+        self.world.table.search(self.world.hashes[self.key])
+    }
+
+    fn is_present(self) -> bool {
+        self.world.table.is_present(self.world.hashes[self.key])
+    }
+
+    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
+        let World { engine, table, hashes, .. } = self.world;
+        match table.insert(engine, self, hashes[self.key], read, call) {
+            Insertion::Decided(done) => Some(Ok(done)),
+            Insertion::Already => None,
+            Insertion::NoRoom { .. } => protocol::acquire_overflow(engine, self, read, call).map(Ok),
+        }
+    }
+
+    fn back_off(self) {
+        yield_now();
+    }
+
+    fn remove_sealed(self) {}
+
+    fn overflow_bucket(self) -> &'a Bucket {
+        &self.world.overflows[self.key]
+    }
+}
