@@ -6,22 +6,28 @@
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
 
-use std::convert::Infallible;
-use std::fs;
-use std::future::{Future, Ready, ready};
+#[path = "common/nothing.rs"]
+mod nothing;
+#[path = "common/resident.rs"]
+mod resident;
+
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Uri};
 use tollgate::http::{ClientIp, Exempt};
 use tollgate::tower::{RateLimitLayer, prometheus};
 use tollgate::{Clock, Quota, RateLimiter};
 use tollgate_verify::watchdog::Watchdog;
 use tower_layer::Layer;
 use tower_service::Service;
+
+use nothing::Nothing;
+use resident::resident;
 
 const REQUESTS: u32 = 10_000_000;
 /// Keys of the limiter.
@@ -31,30 +37,6 @@ const BANS: usize = 10_000;
 /// Clients that are banned before the flood.
 const BANNED: u8 = 100;
 const BAN: Duration = Duration::from_secs(500);
-
-#[derive(Clone, Copy)]
-struct Nothing;
-
-impl Service<Request<()>> for Nothing {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::new(())))
-    }
-}
-
-/// Returns the resident bytes of the process, or `None` where the system does not tell.
-fn resident() -> Option<i64> {
-    let pages = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: i64 = pages.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
-}
 
 /// Paths beside those of the allow list.
 const PATHS: [&str; 8] = [

@@ -5,14 +5,16 @@
 //!
 //! The allocator counts the memory, so this is a program of its own.
 
-use std::convert::Infallible;
-use std::future::{Future, Ready, ready};
+#[path = "common/nothing.rs"]
+mod nothing;
+
+use std::future::Future;
 use std::net::IpAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use tollgate::http::ClientIp;
 use tollgate::tower::{RateLimitLayer, prometheus};
 use tollgate::{Clock, Quota, RateLimiter};
@@ -20,25 +22,10 @@ use tollgate_verify::watchdog::Watchdog;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use nothing::Nothing;
+
 const CLIENTS: u32 = 10_000_000;
 const ROOM: usize = 100_000;
-
-#[derive(Clone, Copy)]
-struct Nothing;
-
-impl Service<Request<()>> for Nothing {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::new(())))
-    }
-}
 
 fn request(client: IpAddr) -> Request<()> {
     let mut request = Request::new(());

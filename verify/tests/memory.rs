@@ -4,7 +4,9 @@
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
 
-use std::fs;
+#[path = "common/resident.rs"]
+mod resident;
+
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,18 +15,13 @@ use allocation_counter::measure;
 use tollgate::{Clock, Quota, RateLimiter, WhenFull};
 use tollgate_verify::watchdog::Watchdog;
 
+use resident::resident;
+
 const KEYS: u64 = 10_000_000;
 const ROOM: u64 = 100_000;
 /// Keys of the first part. The map is largest just after it has grown, while the smaller one is
 /// still there.
 const FIRST: u64 = 10 * ROOM;
-
-/// Returns the resident bytes of the process, or `None` where the system does not tell.
-fn resident() -> Option<i64> {
-    let pages = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: i64 = pages.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
-}
 
 /// The resident size is that of the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
