@@ -1,8 +1,7 @@
 // promise: layer
 //! Statistics of a layer with several limits: each request counts once, at the limit that decided.
 
-use std::convert::Infallible;
-use std::future::{Future, Ready, ready};
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,35 +15,19 @@ use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::serving::{answers_at_once, call};
+
 /// A service that answers with the status that the path names.
 #[derive(Clone, Copy)]
 struct Echo;
 
-impl Service<Request<()>> for Echo {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
+answers_at_once!(Echo => ());
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+impl Echo {
+    fn answer(self, request: Request<()>) -> Response<()> {
         let mut response = Response::new(());
         *response.status_mut() = request.uri().path()[1..].parse().unwrap_or(StatusCode::OK);
-        ready(Ok(response))
-    }
-}
-
-fn call<S, B>(service: &mut S, request: Request<()>) -> Response<()>
-where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
-{
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(service.poll_ready(&mut context).is_ready());
-    match pin!(service.call(request)).poll(&mut context) {
-        Poll::Ready(response) => response.unwrap().map(drop),
-        Poll::Pending => panic!("nothing is waited for"),
+        response
     }
 }
 

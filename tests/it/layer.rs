@@ -15,6 +15,7 @@ use http::{Request, Response, StatusCode};
 use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, key_fn};
 
 use super::{InStore, Room};
+use crate::serving::answers_at_once;
 use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, ResponseBody, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Window, WindowLimiter};
 use tower_layer::Layer;
@@ -26,22 +27,16 @@ struct Echo {
     calls: Arc<AtomicU64>,
 }
 
-impl Service<Request<()>> for Echo {
-    type Response = Response<Bytes>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Bytes>, Infallible>>;
+answers_at_once!(Echo => Bytes);
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+impl Echo {
+    fn answer(&self, request: Request<()>) -> Response<Bytes> {
         self.calls.fetch_add(1, Relaxed);
         let status = request.uri().path()[1..].parse().unwrap_or(StatusCode::OK);
         let decision = request.extensions().get::<Decision>().map(|decision| decision.result().is_ok());
         let mut response = Response::new(Bytes::from(format!("{decision:?}")));
         *response.status_mut() = status;
-        ready(Ok(response))
+        response
     }
 }
 

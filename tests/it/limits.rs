@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -25,6 +25,7 @@ use tollgate::{Clock, Quota, RateLimiter, Window, WindowLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::serving::{answers_at_once, call};
 use crate::support::Random;
 
 /// A service that keeps the heads of the requests that it is passed, and answers with the status
@@ -42,42 +43,21 @@ impl Upstream {
     fn last(&self) -> Parts {
         self.passed.lock().unwrap().last().expect("a request was passed on").clone()
     }
-}
 
-impl Service<Request<()>> for Upstream {
-    type Response = Response<Bytes>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Bytes>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+    fn answer(&self, request: Request<()>) -> Response<Bytes> {
         let (head, ()) = request.into_parts();
         let status = head.uri.path()[1..].parse().unwrap_or(StatusCode::OK);
         self.passed.lock().unwrap().push(head);
         let mut response = Response::new(Bytes::from_static(b"eight by"));
         *response.status_mut() = status;
-        ready(Ok(response))
+        response
     }
 }
+
+answers_at_once!(Upstream => Bytes);
 
 pub(crate) fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Returns a response that is ready at once.
-pub(crate) fn call<S, B>(service: &mut S, request: Request<()>) -> Response<()>
-where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
-{
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(service.poll_ready(&mut context).is_ready());
-    match pin!(service.call(request)).poll(&mut context) {
-        Poll::Ready(response) => response.unwrap().map(drop),
-        Poll::Pending => panic!("the response is not ready"),
-    }
 }
 
 pub(crate) fn status<B>(response: &Response<B>) -> u16 {
@@ -1004,19 +984,13 @@ fn the_fields_that_the_service_exposes_stay() {
     #[derive(Clone)]
     struct Exposing;
 
-    impl Service<Request<()>> for Exposing {
-        type Response = Response<()>;
-        type Error = Infallible;
-        type Future = Ready<Result<Response<()>, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<()>) -> Self::Future {
-            ready(Ok(Response::builder().header("access-control-expose-headers", "etag").body(()).unwrap()))
+    impl Exposing {
+        fn answer(&self, _: Request<()>) -> Response<()> {
+            Response::builder().header("access-control-expose-headers", "etag").body(()).unwrap()
         }
     }
+
+    answers_at_once!(Exposing => ());
 
     let layer = RateLimitLayer::builder(hourly(1)).key(by("k")).expose_headers().build();
     let mut service = layer.layer(Exposing);

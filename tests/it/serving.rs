@@ -1,7 +1,7 @@
 //! A service behind a layer, and calls of it that are ready at once.
 
 use std::convert::Infallible;
-use std::future::{Future, Ready, ready};
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,23 +27,41 @@ pub(crate) struct Noted {
     pub(crate) exceeded: bool,
 }
 
-impl Service<Request<()>> for Echo {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
+/// Implements a service that is always ready, and answers at once by its method `answer`.
+macro_rules! answers_at_once {
+    ($service:ty => $body:ty) => {
+        impl tower_service::Service<http::Request<()>> for $service {
+            type Response = http::Response<$body>;
+            type Error = std::convert::Infallible;
+            type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
+            fn poll_ready(
+                &mut self,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Result<(), Self::Error>> {
+                std::task::Poll::Ready(Ok(()))
+            }
 
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+            fn call(&mut self, request: http::Request<()>) -> Self::Future {
+                std::future::ready(Ok(self.answer(request)))
+            }
+        }
+    };
+}
+
+pub(crate) use answers_at_once;
+
+answers_at_once!(Echo => ());
+
+impl Echo {
+    fn answer(&self, request: Request<()>) -> Response<()> {
         self.calls.fetch_add(1, Relaxed);
         let decision = request.extensions().get::<Decision>();
         let granted = decision.map(|decision| decision.result().is_ok());
         let exceeded = request.headers().contains_key("x-ratelimit-exceeded");
         let mut response = Response::new(());
         response.extensions_mut().insert(Noted { granted, exceeded });
-        ready(Ok(response))
+        response
     }
 }
 

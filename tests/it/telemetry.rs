@@ -18,7 +18,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_core::span::Current;
 
-use crate::limits::{Upstream, asks, buckets, by, call, status};
+use crate::limits::{Upstream, asks, buckets, by, status};
+use crate::serving::call;
 
 /// The text of each field.
 type Fields = BTreeMap<&'static str, String>;
