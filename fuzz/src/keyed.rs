@@ -39,6 +39,7 @@ impl Verb {
     fn read(kind: u8, plans: bool, bytes: &mut Bytes<'_>) -> Verb {
         match kind % 16 {
             0..=3 => Verb::Take(Amount::read(bytes)),
+            4 if kind >= 128 => Verb::Above(Amount::read(bytes), bytes.byte()),
             4 => Verb::TakePinned(Amount::read(bytes)),
             5 => Verb::UpTo(Amount::read(bytes)),
             6 => Verb::Reserve(Amount::read(bytes), End::Used),

@@ -10,18 +10,22 @@ use crate::keyed::key::ToKey;
 use crate::limiter::all_of::{BucketLimit, sealed};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
+use crate::limiter::pinned::Pinned;
+use crate::limiter::window_key::{PinnedWindows, WindowKey};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
 use crate::word::verb::{Call, Keep, Take};
 
-/// A request for tokens above the lower part of a bucket: [`KeyLimit::keep`] and
-/// [`BucketLimit::keep`].
+/// A request for tokens above the lower part of a bucket: [`KeyLimit::keep`],
+/// [`BucketLimit::keep`], [`Pinned::keep`] and [`WindowKey::keep`].
 ///
 /// The tokens are granted if the kept part of the burst stays after the take. So requests of a low
 /// priority take nothing of the lower part, and those of a high priority find it.
 ///
-/// * The part is in percent of the burst in force, or of the plan's. It is rounded up to whole
-///   tokens: 50 % of a burst of 5 are 3 tokens. 0 % keeps nothing.
+/// * The part is in percent of the burst in force, or of the plan's; of a window it is in percent
+///   of the limit, or of the cap. It is rounded up to whole tokens: 50 % of a burst of 5 are 3
+///   tokens. 0 % keeps nothing.
 /// * [`retry_after`](Denied::retry_after) is exact: the time until the tokens and the kept ones are
 ///   there, if no more are taken. If both are more than the burst, that is never.
 /// * A take of 0 tokens is always granted.
@@ -77,6 +81,54 @@ impl BucketLimit<'_> {
     }
 }
 
+impl<K, S> Pinned<'_, K, S> {
+    /// Leaves `percent` of each key's burst to other takes; see [`Keeping`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(clock).build();
+    /// let pinned = limiter.pin();
+    /// let batch = pinned.keep(50);
+    /// for key in 0..3 {
+    ///     assert!(batch.try_acquire_n(&key, 5).is_ok());
+    ///     assert!(batch.try_acquire(&key).is_err());
+    ///     assert!(pinned.try_acquire_n(&key, 5).is_ok());
+    /// }
+    /// ```
+    pub fn keep(&self, percent: u8) -> Keeping<&Self> {
+        Keeping { limit: self, percent }
+    }
+}
+
+impl<K, Q: ?Sized, S> WindowKey<'_, K, Q, S> {
+    /// Leaves `percent` of the limit to other takes; see [`Keeping`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Window, WindowLimiter};
+    ///
+    /// let daily = WindowLimiter::<String>::new(Window::per_day(10));
+    /// let batch = daily.key("ada").n(4).keep(50);
+    /// assert!(batch.try_acquire().is_ok() && batch.try_acquire().is_err());
+    /// assert!(daily.try_acquire_n("ada", 6).is_ok());
+    /// ```
+    pub fn keep(self, percent: u8) -> Keeping<Self> {
+        Keeping { limit: self, percent }
+    }
+}
+
+impl<K, S> PinnedWindows<'_, K, S> {
+    /// Leaves `percent` of the limit to other takes; see [`Keeping`].
+    pub fn keep(&self, percent: u8) -> Keeping<&Self> {
+        Keeping { limit: self, percent }
+    }
+}
+
 impl<L> Keeping<L> {
     fn keep(&self) -> Keep {
         Keep::Percent(self.percent)
@@ -103,6 +155,118 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<KeyLimit<'_, K,
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
         let options = CallOptions { now: Some(now), ..self.limit.options };
         Keeping { limit: KeyLimit { options, ..self.limit }, ..*self }.try_acquire()
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Keeping<&Pinned<'_, K, S>> {
+    /// Takes one token of the key's bucket.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the token and the kept ones are there.
+    pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
+        self.try_acquire_n(key, 1)
+    }
+
+    /// Takes `n` tokens of the key's bucket, all or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        self.acquire(key, n, CallOptions::NOW)
+    }
+
+    /// Takes `n` tokens, all or none, at an earlier reading; see
+    /// [`RateLimiter::try_acquire_at`](crate::RateLimiter::try_acquire_at).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.acquire(key, n, CallOptions { now: Some(now), ..CallOptions::NOW })
+    }
+
+    /// Takes `n` tokens, all or none, under a plan; see
+    /// [`RateLimiter::try_acquire_as`](crate::RateLimiter::try_acquire_as).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.acquire(key, n, CallOptions { plan: Some(plan), ..CallOptions::NOW })
+    }
+
+    fn acquire<Q>(&self, key: &Q, n: u64, options: CallOptions<'_>) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.limit.call(key, options).acquire_above(n, self.keep())
+    }
+}
+
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<WindowKey<'_, K, Q, S>> {
+    /// Takes the tokens, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the tokens and the kept ones are left.
+    pub fn try_acquire(&self) -> Result<Granted, Denied> {
+        self.of_key().try_acquire()
+    }
+
+    /// Takes the tokens, all or none, at an earlier reading; see
+    /// [`WindowLimiter::try_acquire_at`](crate::WindowLimiter::try_acquire_at).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
+        self.of_key().try_acquire_at(now)
+    }
+}
+
+impl<'a, K, Q: ?Sized, S> Keeping<WindowKey<'a, K, Q, S>> {
+    fn of_key(&self) -> Keeping<KeyLimit<'a, K, Q, S>> {
+        Keeping { limit: self.limit.0, percent: self.percent }
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Keeping<&PinnedWindows<'_, K, S>> {
+    /// Takes one token of the key's window.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the token and the kept ones are left.
+    pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
+        self.try_acquire_n(key, 1)
+    }
+
+    /// Takes `n` tokens of the key's window, all or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        self.limit.0.keep(self.percent).try_acquire_n(key, n)
+    }
+
+    /// Takes `n` tokens, all or none, at an earlier reading.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.limit.0.keep(self.percent).try_acquire_at(now, key, n)
     }
 }
 
@@ -146,6 +310,24 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for Keepi
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
         let KeyLimit { inner, n, .. } = self.limit;
         self.limit.call(&inner.keyspace.store.pin()).receive(Take::Above { n, keep: self.keep() })
+    }
+
+    fn undo(&self, receipt: &Receipt) {
+        sealed::Limit::undo(&self.limit, receipt);
+    }
+}
+
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for Keeping<WindowKey<'_, K, Q, S>> {
+    fn clock(&self) -> &Clock {
+        sealed::Limit::clock(&self.limit)
+    }
+
+    fn look(&self, now: Moment) -> Result<(), Denied> {
+        self.of_key().look(now)
+    }
+
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        self.of_key().take()
     }
 
     fn undo(&self, receipt: &Receipt) {

@@ -48,7 +48,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
-    fn call<'a, Q>(&'a self, key: &'a Q, options: CallOptions<'a>) -> KeyCall<'a, K, Q, S>
+    pub(super) fn call<'a, Q>(&'a self, key: &'a Q, options: CallOptions<'a>) -> KeyCall<'a, K, Q, S>
     where
         Q: ToKey<K> + ?Sized,
     {

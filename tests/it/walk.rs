@@ -14,7 +14,7 @@ use crate::reference::face::Face;
 use crate::reference::keyed::probe::Alike;
 use crate::reference::keyed::{Case, End, Pace, Verb};
 use crate::reference::steps::{Move, asked};
-use crate::strategies::{Step, amounts, moves, own, public_verbs, starts, steps, takes};
+use crate::strategies::{Step, amounts, moves, own, percents, public_verbs, starts, steps, takes};
 use crate::support::{Time, cases, nanos, quotas, unit_of};
 
 fn walk(face: &Face, mut time: Time, quota: Quota, start: u64, steps: Vec<Step>) {
@@ -104,6 +104,7 @@ fn keyed_verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         24 => amounts().prop_map(Verb::Take),
         3 => amounts().prop_map(Verb::TakePinned),
+        3 => (amounts(), percents()).prop_map(|(n, percent)| Verb::Above(n, percent)),
         3 => amounts().prop_map(Verb::UpTo),
         2 => amounts().prop_map(|n| Verb::Reserve(n, End::Used)),
         2 => amounts().prop_map(|n| Verb::Reserve(n, End::Dropped)),

@@ -120,14 +120,25 @@ impl<'a> Subject for &'a Face {
         (Ok(given), None)
     }
 
-    /// An even number is taken at a reading.
+    /// An even number is taken at a reading, and an even part is kept by a guard, where both can be.
     fn above(&self, n: u64, percent: u8, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
         let at = n.is_multiple_of(2).then(|| self.now());
-        let decision = match (self, at) {
-            (Face::Alone(bucket), None) => bucket.n(n).keep(percent).try_acquire(),
-            (Face::Alone(bucket), Some(now)) => bucket.n(n).keep(percent).try_acquire_at(now),
-            (Face::Key(limiter, _), None) => key(limiter, n, plan).keep(percent).try_acquire(),
-            (Face::Key(limiter, _), Some(now)) => key(limiter, n, plan).keep(percent).try_acquire_at(now),
+        let pinned = percent.is_multiple_of(2);
+        let decision = match (self, at, plan) {
+            (Face::Alone(bucket), None, _) => bucket.n(n).keep(percent).try_acquire(),
+            (Face::Alone(bucket), Some(now), _) => bucket.n(n).keep(percent).try_acquire_at(now),
+            (Face::Key(limiter, _), None, None) if pinned && n == 1 => {
+                limiter.pin().keep(percent).try_acquire(&1)
+            }
+            (Face::Key(limiter, _), None, None) if pinned => limiter.pin().keep(percent).try_acquire_n(&1, n),
+            (Face::Key(limiter, _), None, Some(plan)) if pinned => {
+                limiter.pin().keep(percent).try_acquire_as(&1, n, plan)
+            }
+            (Face::Key(limiter, _), Some(now), None) if pinned => {
+                limiter.pin().keep(percent).try_acquire_at(now, &1, n)
+            }
+            (Face::Key(limiter, _), None, _) => key(limiter, n, plan).keep(percent).try_acquire(),
+            (Face::Key(limiter, _), Some(now), _) => key(limiter, n, plan).keep(percent).try_acquire_at(now),
         };
         (decision, None)
     }

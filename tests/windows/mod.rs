@@ -48,6 +48,23 @@ impl Subject {
         }
     }
 
+    /// Takes tokens above a part of the limit, in percent.
+    fn above(&self, key: u64, n: u64, percent: u8, how: u64) -> Result<Granted, Denied> {
+        match self {
+            Subject::Counter(counter) => match how {
+                0 => counter.n(n).keep(percent).try_acquire_at(counter.now()),
+                _ => counter.n(n).keep(percent).try_acquire(),
+            },
+            Subject::Keyed(limiter) => match how {
+                0 => limiter.key(&key).n(n).keep(percent).try_acquire_at(limiter.now()),
+                1 => limiter.pin().keep(percent).try_acquire_at(limiter.now(), &key, n),
+                2 if n == 1 => limiter.pin().keep(percent).try_acquire(&key),
+                2 | 3 => limiter.pin().keep(percent).try_acquire_n(&key, n),
+                _ => limiter.key(&key).n(n).keep(percent).try_acquire(),
+            },
+        }
+    }
+
     fn up_to(&self, key: u64, n: u64) -> Granted {
         match self {
             Subject::Counter(counter) => counter.acquire_up_to(n),
@@ -197,6 +214,7 @@ impl Walk {
             1 => self.take_of_two(key, choose),
             2 => self.evict(),
             kind @ 3..8 if self.changes => self.change(key, kind, choose),
+            8 => self.take_above(key, choose),
             _ => {
                 let most = if choose(3) == 0 { self.limit + 1 } else { 1 + self.limit / 8 };
                 self.take(key, 1 + choose(most), choose);
@@ -221,25 +239,39 @@ impl Walk {
         }
     }
 
+    /// Takes tokens above a part of the limit.
+    fn take_above(&mut self, key: u64, choose: Choose<'_>) {
+        let (n, percent) = (1 + choose(1 + self.limit / 4), choose(102) as u8);
+        let kept = (self.spelled[key as usize].limit * u64::from(percent)).div_ceil(100);
+        let decision = self.subject.above(key, n, percent, choose(8));
+        self.agrees_above(key, (n, kept), decision);
+    }
+
     /// Compares a decision, and counts it. Returns whether it is a grant.
     fn agrees(&mut self, key: u64, n: u64, decision: Result<Granted, Denied>) -> bool {
+        self.agrees_above(key, (n, 0), decision)
+    }
+
+    /// Compares a decision on a take that leaves `kept` tokens, as [`agrees`](Walk::agrees) does.
+    fn agrees_above(&mut self, key: u64, (n, kept): (u64, u64), decision: Result<Granted, Denied>) -> bool {
         let now = self.now;
         let spelled = &mut self.spelled[key as usize];
+        let need = n + kept;
         match decision {
             Ok(granted) => {
-                assert!(spelled.grants(now, n), "{n} of {spelled:?} at {now}");
+                assert!(spelled.grants(now, need), "{n} above {kept} of {spelled:?} at {now}");
                 spelled.count_in(now, n);
                 assert_eq!(granted.remaining(), spelled.remaining(now), "{spelled:?} at {now}");
                 self.reset_is_exact(key, granted.reset_after());
                 return true;
             }
-            Err(denied) if denied.reason() == Reason::TooMany => assert!(n > spelled.limit),
+            Err(denied) if denied.reason() == Reason::TooMany => assert!(need > spelled.limit),
             Err(denied) => {
-                assert!(!spelled.grants(now, n), "{n} of {spelled:?} at {now}");
+                assert!(!spelled.grants(now, need), "{n} above {kept} of {spelled:?} at {now}");
                 assert_eq!(denied.remaining(), spelled.remaining(now));
                 let wait = denied.retry_after().expect("the tokens come").as_nanos() as u64;
-                assert!(spelled.grants(now + wait, n), "{n} of {spelled:?} at {now} + {wait}");
-                assert!(!spelled.grants(now + wait - 1, n), "{n} of {spelled:?} at {now} + {wait} - 1");
+                assert!(spelled.grants(now + wait, need), "{need} of {spelled:?} at {now} + {wait}");
+                assert!(!spelled.grants(now + wait - 1, need), "{need} of {spelled:?} at {now} + {wait} - 1");
             }
         }
         false

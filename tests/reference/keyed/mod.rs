@@ -64,6 +64,8 @@ pub(crate) enum End {
 pub(crate) enum Verb {
     Take(Amount),
     TakePinned(Amount),
+    /// Some tokens, if a part of the burst stays, in percent.
+    Above(Amount, u8),
     UpTo(Amount),
     Reserve(Amount, End),
     /// A hold that is settled at once.

@@ -200,6 +200,7 @@ impl Model {
         let wait = match verb {
             Verb::Take(n) => self.take(key, n.of(burst), false),
             Verb::TakePinned(n) => self.take(key, n.of(burst), true),
+            Verb::Above(n, percent) => self.above(key, n.of(burst), percent),
             Verb::UpTo(n) => self.up_to(key, n.of(burst)),
             Verb::Reserve(n, end) => self.reserve(key, n.of(burst), end),
             // A hold of 0 tokens has nothing to settle.
@@ -424,21 +425,40 @@ impl Model {
             (Some(made), true) => self.limiter.pin().try_acquire_as(&probe, n, &made.plan),
             (Some(made), false) => self.limiter.try_acquire_as(&probe, n, &made.plan),
         };
-        self.taken(&probe, n, decision)
+        self.taken(&probe, n, 0, decision)
     }
 
-    fn taken(&mut self, probe: &Probe, n: u64, decision: Result<Granted, Denied>) -> Option<u64> {
+    /// Takes tokens above a kept part; by a guard if the part is even.
+    fn above(&mut self, key: u64, n: u64, percent: u8) -> Option<u64> {
+        let probe = Probe::of(key);
+        let pinned = percent.is_multiple_of(2);
+        let decision = match self.under {
+            None if pinned => self.limiter.pin().keep(percent).try_acquire_n(&probe, n),
+            Some(made) if pinned => self.limiter.pin().keep(percent).try_acquire_as(&probe, n, &made.plan),
+            _ => self.asked(&probe, n).keep(percent).try_acquire(),
+        };
+        // A take of nothing keeps nothing.
+        let kept = if n == 0 { 0 } else { (self.burst() * u64::from(percent)).div_ceil(100) };
+        self.taken(&probe, n, kept, decision)
+    }
+
+    fn taken(&mut self, probe: &Probe, n: u64, kept: u64, decision: Result<Granted, Denied>) -> Option<u64> {
         let (now, burst) = (self.time.now(), self.burst());
-        let place = self.place(probe, n == 0 || n > burst);
+        let most = burst.saturating_sub(kept);
+        let place = self.place(probe, n == 0 || n > most);
         if let Place::Denied | Place::Allowed = place {
-            self.without_bucket(&place, n, decision);
+            self.without_bucket(&place, (n, most), decision);
             // A key that is told to come back gets a place of a table, with a bucket that was never
             // used.
             let exact = self.inline && self.initial.is_none() && self.straight;
             return decision.err().filter(|_| exact).and_then(|refused| refused.retry_after().map(nanos));
         }
-        let answer = taken(decision, n, burst);
-        self.check(probe.key, &place, |world| world.ideal.take(now, n.min(burst + 1), answer));
+        let answer = taken(decision, n, most);
+        let asked = n.min(burst + 1);
+        self.check(probe.key, &place, |world| match kept {
+            0 => world.ideal.take(now, asked, answer),
+            kept => world.ideal.take_above(now, asked, kept, answer),
+        });
         answer.retry_after.filter(|_| !self.others_take(&place))
     }
 
@@ -449,8 +469,8 @@ impl Model {
     }
 
     /// Checks the answer to a key without a bucket.
-    fn without_bucket(&self, place: &Place, n: u64, decision: Result<Granted, Denied>) {
-        let (now, burst) = (self.time.now(), self.burst());
+    fn without_bucket(&self, place: &Place, (n, most): (u64, u64), decision: Result<Granted, Denied>) {
+        let now = self.time.now();
         match decision {
             Ok(given) => {
                 assert!(matches!(place, Place::Allowed));
@@ -462,7 +482,7 @@ impl Model {
                 assert!(matches!(place, Place::Denied));
                 assert_eq!((refused.reason(), refused.remaining()), (Reason::Full, 0));
                 assert_eq!(refused.retry_after().is_none(), self.places() == 0);
-                assert!(n <= burst);
+                assert!(n <= most);
             }
         }
     }
@@ -483,7 +503,7 @@ impl Model {
         let (tokens, mut answer) = (given.tokens(), granted(given));
         match self.place(&probe, n == 0) {
             Place::Denied => assert_eq!((tokens, answer.remaining), (0, 0)),
-            Place::Allowed => self.without_bucket(&Place::Allowed, n.min(burst), Ok(given)),
+            Place::Allowed => self.without_bucket(&Place::Allowed, (n.min(burst), burst), Ok(given)),
             place if tokens > 0 || n == 0 => {
                 self.check(key, &place, |world| world.ideal.take_up_to(now, n, tokens, answer));
             }
@@ -494,7 +514,7 @@ impl Model {
                 answer.granted = false;
                 answer.retry_after = decision.err().and_then(|refused| refused.retry_after().map(nanos));
                 self.check(key, &place, |world| world.ideal.take_up_to(now, n, 0, answer));
-                self.taken(&probe, 1, decision);
+                self.taken(&probe, 1, 0, decision);
             }
         }
         None
@@ -526,7 +546,7 @@ impl Model {
         match (&place, decision) {
             (Place::Denied | Place::Allowed, Some(decision)) => {
                 assert_eq!(delay.unwrap_or(0), 0);
-                self.without_bucket(&place, n, decision);
+                self.without_bucket(&place, (n, burst), decision);
                 return None;
             }
             (Place::Denied, None) => unreachable!("it was denied"),
@@ -577,7 +597,7 @@ impl Model {
             Err(refused) => (Err(refused), None),
         };
         let before = self.counts;
-        let wait = self.taken(&probe, n, decision);
+        let wait = self.taken(&probe, n, 0, decision);
         let Some(rest) = rest else { return wait };
         assert!(rest == 0 || actual > n);
         let shares = self.counts[0] > before[0];
