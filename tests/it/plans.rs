@@ -46,6 +46,21 @@ fn a_plan_has_a_burst_and_a_rate_of_its_own() {
 }
 
 #[test]
+fn a_kept_part_is_that_of_the_plans_burst() {
+    let (limiter, _time) = limiter();
+    let gold = limiter.plan(GOLD).unwrap();
+    for key in [1, 2] {
+        let take = |n| match key {
+            1 => limiter.key(&key).n(n).under(&gold).keep(25).try_acquire(),
+            _ => limiter.pin().keep(25).try_acquire_as(&key, n, &gold),
+        };
+        assert_eq!(take(1_501).unwrap_err().reason(), Reason::TooMany);
+        assert_eq!(left(take(1_500)), 500);
+        assert_eq!(take(1).unwrap_err().remaining(), 500);
+    }
+}
+
+#[test]
 fn what_a_plan_says_is_exact() {
     for quota in [
         GOLD,

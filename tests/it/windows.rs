@@ -458,6 +458,25 @@ fn a_window_is_taken_with_other_limits_or_not_at_all() {
     assert_eq!((denied.which(), left()), (1, (7, 3)), "the wait of an hour is the longer one");
 }
 
+/// A part of a limit, or of a cap, is kept in a take of several limits as well.
+#[test]
+fn a_kept_part_of_a_window_stays_in_a_take_of_several() {
+    let (clock, _mock) = Clock::mock();
+    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
+    let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock);
+    let full = full.max_keys(0).when_full(WhenFull::Deny).build();
+    let cap = limiter.cap(6).unwrap();
+    let left = || (limiter.peek(&1).remaining(), limiter.peek(&2).remaining());
+    let (whole, capped) = (limiter.key(&1).n(3).keep(50), limiter.key(&2).n(2).under(&cap).keep(50));
+    assert!(all_of((whole, capped)).try_acquire().is_ok());
+    assert_eq!(left(), (7, 8));
+    assert_eq!(all_of((whole, capped)).try_acquire().unwrap_err().which(), 0);
+    assert!(capped.try_acquire().is_err() && limiter.key(&1).n(2).keep(50).try_acquire().is_ok());
+    assert_eq!(left(), (5, 8));
+    let both = all_of((limiter.key(&2).n(1).under(&cap).keep(50), full.key(&1)));
+    assert_eq!((both.try_acquire().unwrap_err().which(), left()), (1, (5, 8)));
+}
+
 #[test]
 fn a_window_with_headroom_has_room_for_higher_limits() {
     let window = Window::per_hour(5);
