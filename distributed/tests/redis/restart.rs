@@ -6,6 +6,7 @@ use tollgate_distributed::{RedisStore, StoreErrorKind};
 use tollgate_test_servers::redis::{Data, Redis};
 
 use crate::helpers::{ALL, ask, heal, per_second, server};
+use crate::world::now_us;
 
 /// A bucket that fills in 100 s.
 fn slow() -> tollgate_distributed::Spec {
@@ -27,6 +28,7 @@ async fn with_the_guard_two_lives_of_a_server_grant_the_burst_and_the_rate() {
     let Some(mut server) = server() else { return };
     let full = RedisStore::connect(&server.url()).await.unwrap();
     let store = RedisStore::builder().cold_start_guard(true).connect(&server.url()).await.unwrap();
+    wait_for_a_part_of_a_second(400_000..500_000).await;
     let first = ask(&full, "key", slow(), ALL).await.unwrap();
     server.restart(Data::Empty).unwrap();
     heal(&store, "other", slow()).await;
@@ -44,6 +46,13 @@ async fn with_the_guard_two_lives_of_a_server_grant_the_burst_and_the_rate() {
     let taken = granted as u64 * slow().per_token();
     assert!(taken <= came, "{taken} of {came} credits");
     later_tokens_come_at_the_rate(&store, &server).await;
+}
+
+/// A restart is in the same second then, and a start that is taken too early would grant tokens.
+async fn wait_for_a_part_of_a_second(micros: std::ops::Range<u64>) {
+    while !micros.contains(&(now_us() % 1_000_000)) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// A bucket that fills sooner than the server has run is full. One that was written has its own
