@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::sql::reply::Reply;
+use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
 use crate::sql::terms::Terms;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -59,19 +59,26 @@ pub(super) fn push_bytes(sql: &mut String, bytes: &[u8]) {
 ///
 /// # Errors
 ///
-/// A permanent error if the text is no answer to the calls.
+/// An error of an unknown effect if the text is no answer to the calls; see
+/// [`reply::answer`](crate::sql::reply::answer).
 pub(super) fn answer(ops: &mut [Op<'_>], order: &[usize], text: &str) -> Result<(), StoreError> {
-    let wrong = || StoreError::new(StoreErrorKind::Permanent, format!("the reply is no answer: {text:?}"));
-    let mut replies = text.strip_suffix(';').ok_or_else(wrong)?.split(';');
-    for &place in order {
-        let reply = replies.next().and_then(reply).ok_or_else(wrong)?;
-        ops[place].answer = reply.answer(&ops[place])?;
+    let replies = text.strip_suffix(';').map(|text| text.split(';').map(read).collect::<Option<Vec<_>>>());
+    let replies = match replies.flatten() {
+        Some(replies) if replies.len() == order.len() => replies,
+        _ => {
+            let message = format!("the reply is no answer: {text:?}");
+            return Err(StoreError::new(StoreErrorKind::Unknown, message));
+        }
+    };
+    let mut placed = vec![None; ops.len()];
+    for (&place, reply) in order.iter().zip(replies) {
+        placed[place] = Some(reply);
     }
-    if replies.next().is_some() { Err(wrong()) } else { Ok(()) }
+    reply::answer(ops.iter_mut().zip(placed))
 }
 
 /// Reads the answer of one call: `granted,credits,last_us,unit,now_us`.
-fn reply(text: &str) -> Option<Reply> {
+fn read(text: &str) -> Option<Reply> {
     let mut numbers = text.split(',');
     let granted = numbers.next()?.parse().ok()?;
     let row = [numbers.next()?, numbers.next()?, numbers.next()?];

@@ -149,10 +149,10 @@ impl Store for MySqlStore {
 ///
 /// # Errors
 ///
-/// A permanent error if there is no such row, or if the column has another type.
+/// An error of an unknown effect if there is no such row, or if the column has another type.
 pub(super) fn cell<T: mysql_async::prelude::FromValue>(rows: &[Row], column: usize) -> Result<T, StoreError> {
     let wrong =
-        || StoreError::new(StoreErrorKind::Permanent, format!("the reply has no column {column}: {rows:?}"));
+        || StoreError::new(StoreErrorKind::Unknown, format!("the reply has no column {column}: {rows:?}"));
     let [row] = rows else { return Err(wrong()) };
     row.get_opt(column).and_then(Result::ok).ok_or_else(wrong)
 }

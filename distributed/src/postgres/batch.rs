@@ -4,7 +4,7 @@ use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::statement::types;
-use crate::sql::reply::Reply;
+use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
 use crate::sql::terms::{COLUMNS, Terms};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -45,18 +45,17 @@ impl Batch {
 ///
 /// # Errors
 ///
-/// A permanent error if a row is missing or is no answer.
+/// An error of an unknown effect if the rows are no answer to the calls; see
+/// [`reply::answer`](crate::sql::reply::answer).
 pub(super) fn answer(ops: &mut [Op<'_>], rows: &[PgRow]) -> Result<(), StoreError> {
     let rows = rows.iter().map(decided).collect::<Result<Vec<_>, _>>();
-    let mut rows = rows.map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+    let mut rows = rows.map_err(|error| StoreError::new(StoreErrorKind::Unknown, error))?;
     rows.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-    for op in ops {
+    reply::answer(ops.iter_mut().map(|op| {
         let found = rows.binary_search_by(|row| row.key.as_slice().cmp(op.key)).ok();
-        let row = found.and_then(|index| rows.get(index));
-        let missing = || StoreError::new(StoreErrorKind::Permanent, "the reply has no row for a call");
-        op.answer = row.ok_or_else(missing)?.reply.answer(op)?;
-    }
-    Ok(())
+        let reply = found.and_then(|index| rows.get(index)).map(|row| row.reply);
+        (op, reply)
+    }))
 }
 
 fn decided(row: &PgRow) -> Result<Decided, tokio_postgres::Error> {

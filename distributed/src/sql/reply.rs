@@ -1,4 +1,4 @@
-//! The reply of a server to one call.
+//! The replies of a server to the calls of a batch.
 
 use super::row::{Row, shown};
 use crate::credits::bucket::{Answer, Bucket};
@@ -6,7 +6,7 @@ use crate::credits::spec::MAX_CREDITS;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
 
-/// The numbers of a reply.
+/// The numbers of the reply to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     /// The tokens granted; below zero, given back.
@@ -17,19 +17,46 @@ pub(crate) struct Reply {
     pub(crate) now_us: i64,
 }
 
+/// Fills in the answers of a batch. There is one reply for each call, unless the server sends
+/// nonsense.
+///
+/// # Errors
+///
+/// A permanent error that names the key if a row is no bucket, and no call of the batch changed
+/// anything. Any other error is of an unknown effect: calls were granted.
+pub(crate) fn answer<'o, 'a: 'o>(
+    calls: impl Iterator<Item = (&'o mut Op<'a>, Option<Reply>)>,
+) -> Result<(), StoreError> {
+    let (mut failed, mut changed) = (None, false);
+    for (op, reply) in calls {
+        changed |= reply.is_none_or(|reply| reply.changed(op));
+        let missing = || StoreError::new(StoreErrorKind::Unknown, "the reply has no part for a call");
+        match reply.ok_or_else(missing).and_then(|reply| reply.answer(op)) {
+            Ok(answer) => op.answer = answer,
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if changed => Err(StoreError::new(StoreErrorKind::Unknown, error)),
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
 impl Reply {
+    /// Tells whether the server says that the call changed its bucket.
+    fn changed(self, op: &Op<'_>) -> bool {
+        self.granted != 0 || op.amount.spent > 0
+    }
+
     /// Returns the answer to a call.
     ///
     /// A call that changed nothing is decided once more, on the row that the server found. So its
     /// answer is that of the law, and it grants nothing that was not stored.
-    ///
-    /// # Errors
-    ///
-    /// A permanent error that names the key if the numbers are no answer to the call.
-    pub(crate) fn answer(self, op: &Op<'_>) -> Result<Answer, StoreError> {
+    fn answer(self, op: &Op<'_>) -> Result<Answer, StoreError> {
         let now_us = u64::try_from(self.now_us).map_err(|_| self.wrong(op))?;
         let amount = op.amount;
-        if self.granted != 0 || amount.spent > 0 {
+        if self.changed(op) {
             let row = self.row.ok_or_else(|| self.wrong(op))?;
             let possible = if amount.max < 0 { amount.max..=amount.max } else { 0..=amount.max };
             let most = MAX_CREDITS as i64;
@@ -48,6 +75,6 @@ impl Reply {
     fn wrong(self, op: &Op<'_>) -> StoreError {
         let message =
             format!("the reply for key {} is no answer to {:?}: {self:?}", shown(op.key), op.amount);
-        StoreError::new(StoreErrorKind::Permanent, message)
+        StoreError::new(StoreErrorKind::Unknown, message)
     }
 }
