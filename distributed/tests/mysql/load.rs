@@ -137,3 +137,24 @@ async fn a_call_that_lost_a_race_is_denied_by_the_row_that_won() {
     let rows = server.rows().await;
     assert!(rows.len() == 2 && rows.values().all(|row| row.credits == 5), "{rows:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_caller_has_gone_is_not_sent() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let spec = Spec::new(Quota::per_day(1).burst(10), 0).unwrap();
+    let store = stores(&server, 1, 1).remove(0);
+    ask(&*store, b"first", spec, exactly(1)).await;
+    server.other.query_drop("START TRANSACTION").await.unwrap();
+    server.other.query_drop("SELECT 1 FROM tollgate_buckets FOR UPDATE").await.unwrap();
+    let waiting = Arc::clone(&store);
+    let first = tokio::spawn(async move { ask(&*waiting, b"first", spec, exactly(1)).await });
+    wait_for_a_lock(&mut server).await;
+    // The one connection waits with the first call, and the second call waits behind it.
+    let gone = ask(&*store, b"gone", spec, exactly(1));
+    tokio::time::timeout(Duration::from_millis(50), gone).await.expect_err("a connection that waits");
+    server.other.query_drop("COMMIT").await.unwrap();
+    assert_eq!(first.await.unwrap().granted, 1);
+    assert_eq!(ask(&*store, b"last", spec, exactly(1)).await.granted, 1);
+    let keys: Vec<Vec<u8>> = server.rows().await.into_keys().collect();
+    assert_eq!(keys, [b"first".as_slice(), b"last"]);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate::Quota;
-use tollgate_distributed::{PostgresOptions, PostgresStore, Spec};
+use tollgate_distributed::{Amount, Op, PostgresOptions, PostgresStore, Spec, Store};
 
 use crate::sql::world::{World, ask, exactly, now_us, setting};
 use crate::sql::{bound, clean};
@@ -106,16 +106,28 @@ impl Table {
 async fn updates_stay_on_their_page_and_the_table_does_not_grow() {
     let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
     let spec = Spec::new(Quota::per_second(1), 0).unwrap();
-    server.put(&clean::rows_of_all_ages(&spec, 6_400, 0)).await;
+    let rows = clean::rows_of_all_ages(&spec, 6_400, 0);
+    server.put(&rows).await;
+    // The first update of each row has the free half of its page.
+    let spent = Amount { spent: 1, ..Amount::default() };
+    let keys: Vec<&Vec<u8>> = rows.keys().collect();
+    let store = connections(&server, 1).remove(0);
+    for keys in keys.chunks(64) {
+        let mut ops: Vec<_> = keys.iter().map(|key| Op::new(key, spec, spent)).collect();
+        store.acquire(&mut ops).await.unwrap();
+    }
+    drop(store);
+    let first = Table::read(&server, 6_400).await;
+    assert!(first.on_page >= 6_300, "{first:?}");
     // One key in a hundred is in use. With one connection nearly all updates stay. Of 4 or 8 that
     // wait for the same rows on a busy machine, some wait for long, and their snapshots keep old
     // rows: 96 % stay.
     let count = setting("TOLLGATE_CONNECTIONS", 1) as usize;
     let keys: Vec<String> = (0..64).map(|key| format!("key {:09}", key * 100)).collect();
     let (early, _) = bound::batches(connections(&server, count), &keys, time()).await;
-    let before = Table::read(&server, early * 64).await;
+    let before = Table::read(&server, 6_400 + early * 64).await;
     let (late, failed) = bound::batches(connections(&server, count), &keys, time()).await;
-    let after = Table::read(&server, (early + late) * 64).await;
+    let after = Table::read(&server, 6_400 + (early + late) * 64).await;
     println!("{before:?}, {after:?}");
     assert_eq!(failed, 0);
     assert!(after.on_page * 100 >= after.updates * 99, "{after:?}");
