@@ -11,7 +11,8 @@ use tollgate::{Clock, Quota};
 use tower_layer::Layer;
 
 use super::store::{Shared, shared};
-use crate::limits::{Upstream, asks, buckets, by, call, status};
+use crate::limits::{Upstream, asks, buckets, by, status};
+use crate::serving::call;
 
 fn down() -> Shared {
     let limiter = shared(Quota::per_second(5), &Clock::mock().0);

@@ -13,7 +13,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::store::{Asked, Shared, shared};
-use crate::limits::{Upstream, asks, by, call, hourly, poll, status};
+use crate::limits::{Upstream, asks, by, hourly, poll, status};
+use crate::serving::call;
 
 fn frozen(n: u64) -> Shared {
     shared(Quota::per_hour(n), &Clock::mock().0)

@@ -14,7 +14,8 @@ use tollgate::{Clock, MockClock, Plan, Quota, RateLimiter};
 use tower_layer::Layer;
 
 use super::store::{Fixed, shared};
-use crate::limits::{Upstream, asks, buckets, by, call, status};
+use crate::limits::{Upstream, asks, buckets, by, status};
+use crate::serving::call;
 use crate::support::Random;
 
 /// Makes limiters of one kind.

@@ -15,7 +15,8 @@ use tower_service::Service;
 
 use super::questions::answer;
 use super::store::{Shared, shared};
-use crate::limits::{Upstream, asks, buckets, by, call, hourly, poll, status};
+use crate::limits::{Upstream, asks, buckets, by, hourly, poll, status};
+use crate::serving::call;
 
 fn frozen(n: u64) -> Shared {
     shared(Quota::per_hour(n), &Clock::mock().0)
