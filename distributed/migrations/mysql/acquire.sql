@@ -66,7 +66,7 @@ BEGIN
             SET level = level - granted * p_unit;
         END IF;
 
-        SET changed = granted <> 0 OR p_spent > 0;
+        SET changed = granted <> 0 OR p_spent > 0 OR elapsed < -1000000;
         IF NOT changed THEN
             LEAVE decide;
         ELSEIF was_unit IS NULL THEN

@@ -64,8 +64,8 @@ impl Bucket {
     pub fn at(&self, spec: &Spec, now_us: u64) -> Bucket {
         let credits = self.level_under(spec);
         let refilled = match now_us.checked_sub(self.last_us) {
-            None if self.last_us - now_us <= MAX_SKEW_US => (credits, self.last_us),
-            None => (credits, now_us),
+            None if self.is_ahead(now_us) => (credits, now_us),
+            None => (credits, self.last_us),
             Some(elapsed) => match elapsed / spec.tick_us() {
                 ticks if ticks >= spec.fill_ticks() => (spec.capacity() as i64, now_us),
                 ticks => {
@@ -76,6 +76,11 @@ impl Bucket {
         };
         let credits = refilled.0.min(spec.capacity() as i64);
         Bucket { credits, last_us: refilled.1, per_token: spec.per_token() }
+    }
+
+    /// Tells whether the clock went back by more than a call waits for.
+    fn is_ahead(&self, now_us: u64) -> bool {
+        self.last_us.saturating_sub(now_us) > MAX_SKEW_US
     }
 
     /// Returns the level in the credits of a spec, not below its floor: whole tokens stay whole,
@@ -96,6 +101,9 @@ impl Bucket {
 
     /// Decides a call. Returns the bucket to store, unless the call changes nothing.
     ///
+    /// A call that finds a clock that went back by more than a second stores its time, even if it
+    /// grants nothing: so the refill begins at once.
+    ///
     /// A spec with a debt is of leases: a call that takes a lease is granted half of the tokens
     /// there at most, so that later callers find some.
     #[must_use]
@@ -105,6 +113,7 @@ impl Bucket {
         now_us: u64,
         amount: Amount,
     ) -> (Option<Bucket>, Answer) {
+        let went_back = stored.is_some_and(|bucket| bucket.is_ahead(now_us));
         let mut bucket = stored.map_or_else(|| Bucket::full(spec, now_us), |bucket| bucket.at(spec, now_us));
         let per_token = spec.per_token() as i64;
         if amount.spent > 0 {
@@ -123,7 +132,7 @@ impl Bucket {
             bucket.credits -= granted * per_token;
             granted
         };
-        let changed = granted != 0 || amount.spent > 0;
+        let changed = granted != 0 || amount.spent > 0 || went_back;
         (changed.then_some(bucket), Answer { granted, credits: bucket.credits, now_us })
     }
 }

@@ -3,7 +3,7 @@
 (
     SELECT taken.*,
         CASE WHEN most < 0 THEN least(paid + back, capacity) ELSE paid - granted * token END AS level,
-        granted <> 0 OR spent > 0 AS changed
+        granted <> 0 OR spent > 0 OR elapsed < -1000000 AS changed
     FROM (
         SELECT shares.*,
             CASE WHEN most < 0 THEN most WHEN there >= fewest THEN least(most, share) ELSE 0 END AS granted

@@ -66,13 +66,13 @@ local function convert(credits, before)
   return tokens * per_token + mul_div(part, per_token, before)
 end
 
--- The level and its time, refilled.
+-- The level and its time, refilled; and whether the clock went back by more than is waited for.
 local function refill(credits, last, before, now)
   if before ~= per_token then credits = convert(credits, before) end
   credits = max(credits, -floor)
   local elapsed = now - last
   if elapsed < 0 then
-    if -elapsed > SKEW_US then last = now end
+    if -elapsed > SKEW_US then return min(credits, capacity), now, true end
     return min(credits, capacity), last
   end
   local phase = fmod(elapsed, tick_us)
@@ -144,7 +144,8 @@ for i, key in ipairs(KEYS) do
     booted = booted or boot(now, time[1])
     credits, last = 0, booted
   end
-  credits, last = refill(credits, last, before, now)
+  local went_back
+  credits, last, went_back = refill(credits, last, before, now)
 
   if spent > 0 then credits = max(credits - spent * per_token, -floor) end
   local granted = most
@@ -155,7 +156,7 @@ for i, key in ipairs(KEYS) do
     credits = credits - granted * per_token
   end
   reply[i * 2 - 1], reply[i * 2] = granted, credits
-  if granted ~= 0 or spent > 0 then
+  if granted ~= 0 or spent > 0 or went_back then
     writes[#writes + 1] = { key, pack(STATE, credits, last, per_token), time_to_live(credits) }
   end
 end

@@ -214,14 +214,20 @@ async fn numbers_that_are_no_bucket_cannot_be_stored() {
     }
     // Numbers as another program might have written them.
     let now_us = now_us() as i64;
-    let wrong = [(i64::MAX, i64::MAX, 0), (i64::MIN, now_us, 1), (0, now_us, 0), (0, i64::MAX, 1)];
-    for (credits, last_us, unit) in wrong {
-        let insert = format!(
+    let forged = |credits: i64, last_us: i64, unit: i64| {
+        format!(
             "SET check_constraint_checks = 0; REPLACE INTO tollgate_buckets VALUES ('key', {credits}, {last_us}, {unit}, 0)"
-        );
-        server.other.query_drop(insert).await.unwrap();
+        )
+    };
+    for (credits, last_us, unit) in [(i64::MAX, i64::MAX, 0), (i64::MIN, now_us, 1), (0, now_us, 0)] {
+        server.other.query_drop(forged(credits, last_us, unit)).await.unwrap();
         let (permanent, text) = kind(&server.store).await;
         assert_eq!(permanent, StoreErrorKind::Permanent, "{text}");
     }
     call(&server.store, b"other").await.unwrap();
+    // A time that no bucket has is that of a clock that went back: the next call stores its own.
+    server.other.query_drop(forged(0, i64::MAX, 1)).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(call(&server.store, b"key").await.unwrap().granted, 0);
+    }
 }

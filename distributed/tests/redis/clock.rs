@@ -40,11 +40,13 @@ async fn a_step_back_of_ten_seconds_mints_nothing_and_stalls_nothing() {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let spec = per_second(20, 40);
     let now_us = ask(&store, "long", spec, LOOK).await.unwrap().now_us;
-    let (credits, last_us) = (2 * spec.per_token() as i64, now_us + 10_000_000);
-    forge(&server, "long", &Bucket { credits, last_us, per_token: spec.per_token() });
-    let taken = ask(&store, "long", spec, ALL).await.unwrap();
-    assert_eq!((taken.granted, taken.credits), (2, 0), "the tokens that were left, and no other");
-    let (first, all) = three(&store, "long", spec).await;
-    assert!(first >= Duration::from_millis(40) && all >= Duration::from_millis(140), "{first:?} {all:?}");
-    assert!(all < SECOND, "a stall: {all:?}");
+    for (key, left) in [("long", 2), ("empty", 0)] {
+        let (credits, last_us) = (left * spec.per_token() as i64, now_us + 10_000_000);
+        forge(&server, key, &Bucket { credits, last_us, per_token: spec.per_token() });
+        let taken = ask(&store, key, spec, ALL).await.unwrap();
+        assert_eq!((taken.granted, taken.credits), (left, 0), "the tokens that were left, and no other");
+        let (first, all) = three(&store, key, spec).await;
+        assert!(first >= Duration::from_millis(40) && all >= Duration::from_millis(140), "{first:?} {all:?}");
+        assert!(all < SECOND, "a stall: {all:?}");
+    }
 }
