@@ -120,7 +120,7 @@ impl<'a> Subject for &'a Face {
         (Ok(given), None)
     }
 
-    /// An even number is taken at a reading, and an even part is kept by a guard, where both can be.
+    /// An even number is taken at a reading. An even part is kept by a guard, where both can be.
     fn above(&self, n: u64, percent: u8, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
         let at = n.is_multiple_of(2).then(|| self.now());
         let pinned = percent.is_multiple_of(2);
