@@ -9,11 +9,15 @@
 
 mod scene;
 
-use std::sync::Arc;
 #[cfg(any(shuttle, rmw_loads))]
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
-use self::scene::{BURST, Inline, LATER, LONG, Map, NO_TAG, OTHER, Store, World, half_a_slot};
+use self::scene::{BURST, Inline, LATER, LONG, Map, OTHER, World, half_a_slot};
+#[cfg(any(shuttle, rmw_loads))]
+use self::scene::{NO_TAG, Store};
 use super::explore;
 use crate::word::state::State;
 
