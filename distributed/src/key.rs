@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A key that has one form in every process of the fleet.
 ///
-/// A limiter stores `name:` and these bytes. If that is more than [`MAX_KEY`](crate::MAX_KEY)
-/// bytes, it stores a digest.
+/// A limiter stores the key as its name, a `:` and these bytes. If these are more than
+/// [`MAX_KEY`](crate::MAX_KEY) bytes together, it stores `name:sha256:` and the SHA-256 of the
+/// key's bytes in hexadecimal digits.
 ///
 /// # Examples
 ///
@@ -21,7 +22,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// }
 /// ```
 pub trait StoreKey {
-    /// Appends the bytes. Different keys append different bytes.
+    /// Appends the bytes of the key. Different keys must append different bytes: else they share a
+    /// bucket.
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
@@ -49,12 +51,12 @@ impl StoreKey for String {
     }
 }
 
-/// One bucket for all.
+/// The one key of a limiter with a single bucket.
 impl StoreKey for () {
     fn write(&self, _: &mut Vec<u8>) {}
 }
 
-/// The text form of the key.
+/// Implements [`StoreKey`] by the text form of the key.
 macro_rules! text {
     ($($key:ty)*) => {$(
         impl StoreKey for $key {

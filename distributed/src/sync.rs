@@ -1,4 +1,4 @@
-//! The atomics of a lease's time: those of `std`, or of loom in a model run.
+//! The atomics of the time of a lease, from `std`, or from loom in a model.
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};

@@ -15,8 +15,7 @@ use super::sourced::Sourced;
 use crate::key::StoreKey;
 use crate::store::op::Store;
 
-/// A request for tokens of one shared limit, from
-/// [`DistributedLimiter::request`], for [`all_of`].
+/// A request for tokens of one shared limit, for [`all_of`]; from [`DistributedLimiter::request`].
 #[derive(Clone)]
 pub struct Request(Arc<dyn Ask>);
 
@@ -76,7 +75,7 @@ impl AllDenied {
         self.which
     }
 
-    /// Returns its refusal.
+    /// Returns the refusal.
     pub fn denied(&self) -> Sourced<Denied> {
         self.denied
     }
@@ -90,11 +89,11 @@ impl fmt::Display for AllDenied {
 
 impl Error for AllDenied {}
 
-/// Takes the tokens of all requests, or of none, from the tokens at hand: no call, and no wait.
+/// Takes the tokens of all requests, or of none, from those at hand, without a wait.
 ///
-/// The requests are taken in order. A refusal gives the earlier ones back, to the leases of this
-/// process. So no two keys have to be in one store, or on one node of a cluster. The answer is that
-/// of the limit with the fewest tokens left; without requests there is none.
+/// The requests are decided in order. A refusal gives the tokens of the earlier ones back, to the
+/// leases of this process. So the keys may be in several stores, and on several nodes of a cluster.
+/// Returns the grant with the fewest tokens left; `None` without requests.
 ///
 /// # Errors
 ///
@@ -108,7 +107,8 @@ pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenie
 }
 
 /// Takes the tokens of all requests, or of none, by calls of the store where they are not at hand;
-/// see [`all_of`].
+/// see [`all_of`]. The calls follow one after the other. A future that is dropped before its end
+/// does not give back the tokens that it has taken.
 ///
 /// # Errors
 ///

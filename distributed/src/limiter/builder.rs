@@ -25,17 +25,18 @@ use crate::outage::breaker::Breaker;
 use crate::outage::policy::OnOutage;
 use crate::store::op::Store;
 
-/// The longest name, so that every key fits into a store behind it.
+/// The longest name, in bytes. With it, the digest of a key fits into [`MAX_KEY`](crate::MAX_KEY)
+/// bytes.
 const MAX_NAME: usize = 64;
 
-/// The longest time of a lease. Tokens mature after a debt of that time at most. So the time of a
-/// lease goes back by less than the 4 s that a bucket takes for a stale reading.
+/// The longest horizon of a lease. Tokens mature within that time. So the clock of a lease goes
+/// back by less than the 4 s that a bucket takes for a stale reading.
 const MAX_HORIZON: Duration = Duration::from_secs(1);
 
 /// The options of a [`DistributedLimiter`].
 ///
-/// By default it takes leases for 100 ms, waits 50 ms for the store, and falls back to all of the
-/// quota in each process.
+/// By default the limiter takes leases for 100 ms and waits 50 ms for the store. During an outage
+/// each process then grants up to the whole quota.
 #[must_use = "`.build()` makes the limiter"]
 pub struct DistributedBuilder<K, S> {
     quota: Quota,
@@ -52,7 +53,7 @@ pub struct DistributedBuilder<K, S> {
     key: PhantomData<fn(K)>,
 }
 
-/// An option of a limiter is out of its bounds.
+/// An option of a limiter that is out of its bounds.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InvalidOption {
@@ -62,9 +63,9 @@ pub enum InvalidOption {
     Name(String),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
-    /// A time is out of its bounds: its name, its value, and the bounds.
+    /// A time is out of its bounds: its name, its value, and the least and the greatest time.
     Time(&'static str, Duration, Duration, Duration),
-    /// There is no tokio runtime for the background task.
+    /// The limiter was not built inside of a tokio runtime, which runs the background task.
     NoRuntime,
 }
 
@@ -97,65 +98,74 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Names the limiter: keys are stored behind the name and a `:`. Two limiters of one name share
-    /// their buckets. The default is `tollgate`.
+    /// Names the limiter: 1 to 64 bytes without a `:`. The default is `tollgate`. A key is stored
+    /// behind the name, so limiters of one name on one store share their buckets.
     pub fn name(self, name: impl Into<String>) -> Self {
         DistributedBuilder { name: name.into(), ..self }
     }
 
-    /// Asks the store for every decision.
+    /// Asks the store for the tokens of each request, and takes no leases.
     ///
-    /// Over any time `t` the fleet is granted at most `burst + rate * t` tokens, to the token.
+    /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. A
+    /// request for tokens that cannot be there is refused without a call, for up to a second.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: Duration::ZERO, ..self }
     }
 
-    /// Takes leases for a time, from 10 ms to 1 s: the default, for 100 ms.
+    /// Takes leases for `horizon`, from 10 ms to 1 s. This is the default, with 100 ms. Zero is
+    /// [`exact`](Self::exact).
     ///
-    /// A process calls the store about once in this time for each busy key. Over the life of the
-    /// buckets the fleet is granted at most `burst + rate * t` tokens. Over any other time it may
-    /// be granted the unused tokens of the leases on top: at most those that the demand of this
-    /// time takes.
+    /// A process calls the store about once in this time for each busy key. From the first use of a
+    /// bucket on, the fleet is granted at most `burst + rate * t` tokens in `t`, and a token's
+    /// rounding. In a later interval it may also be granted the tokens that leases held unused at
+    /// its start.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon, ..self }
     }
 
-    /// Sets a local limit in front, for each process: a request that it refuses is never asked for.
+    /// Sets a limit of this process in front of the shared one. It refuses without a call. Its
+    /// tokens stay taken if the shared limit refuses.
     pub fn local_first(self, quota: Quota) -> Self {
         DistributedBuilder { local: Some(quota), ..self }
     }
 
-    /// Sets the longest wait for an answer of the store, from 1 ms to 10 s. The default is 50 ms.
+    /// Sets the longest wait of a request for a call of the store, from 1 ms to 10 s. The default
+    /// is 50 ms.
     pub fn deadline(self, deadline: Duration) -> Self {
         DistributedBuilder { deadline, ..self }
     }
 
-    /// Sets the decision while the store does not answer. The default is `Local { share: 1.0 }`.
+    /// Sets the policy while the store does not answer. The default is `Local { share: 1.0 }`.
     pub fn on_outage(self, policy: OnOutage) -> Self {
         DistributedBuilder { on_outage: policy, ..self }
     }
 
-    /// Sets the pauses before the first probe of a store that does not answer, and at most before a
-    /// later one, from 1 ms to 1 h. The default is 100 and 500 ms.
+    /// Sets the pause before the first probe of a store that does not answer, and the longest pause
+    /// before a later one: 1 ms to 1 h, and `first <= last`. The defaults are 100 and 500 ms. The
+    /// pause doubles with each probe, and its jitter shortens it by up to a half.
     pub fn probes(self, first: Duration, last: Duration) -> Self {
         DistributedBuilder { probes: (first, last), ..self }
     }
 
-    /// Sets the most keys of which this process holds tokens. The default is 100,000.
+    /// Sets the most keys that this process keeps, at about 2 KB each. The default is 100,000. A
+    /// key without a request for some seconds is forgotten.
     ///
-    /// A key beyond them is decided by a call of its own.
+    /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
+    /// [`try_acquire`](DistributedLimiter::try_acquire) refuses, and a refund is lost. During an
+    /// outage [`OnOutage::Local`] grants each of its requests.
     pub fn max_keys(self, max_keys: usize) -> Self {
         DistributedBuilder { max_keys, ..self }
     }
 
-    /// Sets the most requests that wait for the store. The default is 65,536.
+    /// Sets the most requests of this process that wait for the store at a time. The default is
+    /// 65,536.
     ///
-    /// A request beyond them is decided as in an outage.
+    /// A request beyond them is decided by the policy of an outage.
     pub fn max_waiting(self, max_waiting: usize) -> Self {
         DistributedBuilder { max_waiting, ..self }
     }
 
-    /// Sets the clock of this process, for tests. The store has its own.
+    /// Sets the clock of this process, for tests. The clock of the store is another one.
     pub fn clock(self, clock: Clock) -> Self {
         DistributedBuilder { clock, ..self }
     }
@@ -164,8 +174,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`InvalidOption`] names the option and its bounds. Outside of a tokio runtime there is no
-    /// task.
+    /// [`InvalidOption`] names the option and its bounds. [`InvalidOption::NoRuntime`] outside of a
+    /// tokio runtime.
     pub fn build(self) -> Result<DistributedLimiter<K, S>, InvalidOption> {
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;

@@ -6,25 +6,26 @@ use std::time::Duration;
 use super::sourced::Source;
 use crate::store::error::StoreErrorKind;
 
-/// Upper bounds of the latencies of a call: 2^7 to 2^23 microseconds, and the rest.
+/// Latencies of a call, by their upper bounds: 2^7 to 2^23 microseconds, and none.
 pub(crate) const LATENCIES: usize = 18;
 
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Decisions by source; those by a lease are in the slots, but for slots that are gone.
+    /// Decisions by source. Those by a lease are in the slots: here are only those of retired
+    /// slots.
     pub(crate) decisions: [AtomicU64; 6],
     pub(crate) denied: AtomicU64,
     /// Calls by outcome: answered, late, refused, unknown, permanent.
     pub(crate) calls: [AtomicU64; 5],
     pub(crate) ops: AtomicU64,
     pub(crate) latencies: [AtomicU64; LATENCIES],
-    /// Tokens of slots that are gone: granted, used, returned.
+    /// Tokens of retired slots: granted, used, returned.
     pub(crate) gone: [AtomicU64; 3],
     /// Tokens of calls without an answer, which the store may have granted.
     pub(crate) lost: AtomicU64,
 }
 
-/// The end of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Call {
     Answered,

@@ -27,11 +27,11 @@ use crate::store::op::{Op, Store};
 
 /// A limit for each key, shared by all processes of a fleet.
 ///
-/// The buckets are in a [`Store`]. A process holds tokens of the keys that it sees often, and takes
-/// them as a core bucket does: without a call, a lock or an allocation. `README.md` has the modes
-/// and their bounds.
+/// The buckets are in a [`Store`]. A process holds tokens of the keys that it sees often, and
+/// grants them without a call, a lock or an allocation. The [documentation of the crate](crate) has
+/// the modes and their bounds.
 ///
-/// A handle is cheap to clone. When the last one is dropped, all tokens are given back.
+/// A clone is another handle to the same limiter. A drop of the last handle gives all tokens back.
 pub struct DistributedLimiter<K, S> {
     pub(crate) inner: Arc<Inner<K, S>>,
 }
@@ -45,9 +45,9 @@ pub(crate) struct Inner<K, S> {
     pub(crate) plans: Plans,
     pub(crate) horizon: Duration,
     pub(crate) max_keys: usize,
-    /// The limit in front.
+    /// The limit of this process in front, if there is one.
     pub(crate) local: Option<RateLimiter<K>>,
-    /// Keys that found no room.
+    /// Requests of keys that found no room.
     pub(crate) without_room: AtomicU64,
 }
 
@@ -68,18 +68,17 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Decides on one token from the tokens at hand, without a wait; see
-    /// [`try_acquire_n`](Self::try_acquire_n).
+    /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
         self.try_acquire_n(key, 1)
     }
 
-    /// Decides on `n` tokens from those at hand, without a wait.
+    /// Takes `n` of the tokens that this process holds, all or none, without a wait.
     ///
-    /// A key without a lease is refused, and the store is asked for these tokens in the background:
-    /// the same request succeeds a round trip later, if the store has them. Tokens that no request
-    /// comes for are given back after a second.
+    /// A request of a key without a lease is refused, and a background call asks the store for `n`
+    /// tokens. A later request finds them, about a round trip later, if the store has them. Tokens
+    /// without a request are given back after a second, or after two horizons if that is longer.
     ///
     /// # Errors
     ///
@@ -92,15 +91,16 @@ where
         }
     }
 
-    /// Decides on one token, by one call of the store if need be; see [`ask_n`](Self::ask_n).
+    /// Takes one token, by one call of the store if it is not at hand; see [`ask_n`](Self::ask_n).
     pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
         self.ask_n(key, 1).await
     }
 
-    /// Decides on `n` tokens, by one call of the store if they are not at hand.
+    /// Takes `n` tokens, all or none, by one call of the store if they are not at hand.
     ///
-    /// It waits for the answer, up to the [deadline](crate::DistributedBuilder::deadline), and not
-    /// for tokens. Requests of one process for one key share a call.
+    /// The request waits for the answer, up to the [deadline](crate::DistributedBuilder::deadline),
+    /// and never for tokens to be earned. Requests of one process for one key share a call. A
+    /// future that is dropped gives its tokens back.
     ///
     /// # Errors
     ///
@@ -131,15 +131,15 @@ where
         self.acquire_n_within(key, 1, max_wait).await
     }
 
-    /// Waits for `n` tokens, and takes them, if they come within `max_wait`.
+    /// Waits for `n` tokens, and takes them, if they are there within `max_wait`.
     ///
-    /// A refused request sleeps until the tokens may be there, and asks again. Requests are not in
-    /// order: another one may be served first, in this process or in others.
+    /// A refused request sleeps for its `retry_after`, at least 1 ms, and asks again. Requests are
+    /// served in no order: a later one of any process may be first.
     ///
     /// # Errors
     ///
-    /// [`Denied`] as soon as the tokens would come later than `max_wait`, and for a request that is
-    /// never granted.
+    /// [`Denied`] as soon as the tokens would come later than `max_wait`, and at once for a request
+    /// of more than the burst.
     pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Decision
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -160,7 +160,7 @@ where
         }
     }
 
-    /// Decides as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
+    /// Takes `n` tokens as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
     pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -171,7 +171,7 @@ where
         }
     }
 
-    /// Decides as [`ask_n`](Self::ask_n) does, under a plan.
+    /// Takes `n` tokens as [`ask_n`](Self::ask_n) does, under a plan.
     pub async fn ask_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -184,35 +184,37 @@ where
 
     /// Gives back tokens that were granted and not used.
     ///
-    /// They are at hand for the next requests of this process. After a second without one they go
-    /// to the store.
+    /// They are at hand for the next requests of this process, up to the burst and the debt
+    /// together. After a second without a request they go to the store.
     pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
         self.give_back(Some(key), n, None);
     }
 
-    /// Takes tokens that are spent already, such as those of a request that cost more than it took.
+    /// Takes tokens that are already spent, such as those of a request that cost more than it took.
     ///
-    /// Those at hand are taken at once. The store is told of the others in the background: its
-    /// bucket may go into debt for them, by one burst at most. A further charge is forgotten.
+    /// Tokens at hand are taken at once, and the others from the store by a call in the background.
+    /// The bucket may go into debt for them, by one burst at most; a charge beyond that is lost.
     pub fn charge<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
         self.take_spent(Some(key), n, None);
     }
 
-    /// Returns the tokens that this process knows to be there, without a call: those at hand, and
-    /// those that the store told last.
+    /// Returns the tokens of a key as this process knows them, without a call: those at hand, and
+    /// those that the store had at its last answer.
     ///
-    /// Of a key that the process has not seen lately, that is a full bucket.
+    /// A key that this process does not keep has a full bucket.
     pub fn known<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Snapshot {
         Snapshot::from(self.look(Some(key)))
     }
 
-    /// Asks the store for the content of a bucket, and takes nothing.
+    /// Reads the bucket of a key by a call of the store, and takes nothing.
     ///
-    /// Tokens that processes hold are not in it.
+    /// Tokens that processes hold count as taken. The bucket is read under the quota of the
+    /// limiter, not under a plan.
     ///
     /// # Errors
     ///
-    /// [`Reason::Unavailable`] if the store does not answer within the deadline.
+    /// [`Reason::Unavailable`] if the call fails or has no answer within the deadline, and at once
+    /// while the breaker is open.
     pub async fn peek<Q>(&self, key: &Q) -> Result<Sourced<Snapshot>, Sourced<Denied>>
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -240,10 +242,10 @@ where
         self.inner.terms().quota()
     }
 
-    /// Sets another quota for all keys of this process.
+    /// Sets the quota of all keys without a plan, in this process.
     ///
-    /// Each process of the fleet is told by itself. While two quotas are in force, a bucket keeps
-    /// its whole tokens at each change.
+    /// Call it in each process of the fleet. While processes have different quotas, a bucket keeps
+    /// its whole tokens at each change from one to the other. Tokens at hand are given back.
     ///
     /// # Errors
     ///
@@ -251,7 +253,7 @@ where
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidSpec> {
         let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
         *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
-        // Slots with the old terms give their tokens back.
+        // Slots with the old terms, and those of plans, give their tokens back.
         let slots = self.inner.slots.pin();
         for (key, slot) in &slots {
             remove(&slots, key, slot);
@@ -260,7 +262,7 @@ where
         Ok(())
     }
 
-    /// Returns another quota for some of the keys.
+    /// Returns a plan: another quota, for some of the keys.
     ///
     /// # Errors
     ///
@@ -269,11 +271,12 @@ where
         self.inner.plans.of(quota, self.inner.horizon)
     }
 
-    /// Gives all tokens back and ends the background task. Later requests are decided as in an
-    /// outage.
+    /// Gives all tokens back, and ends the background task. Later requests are decided by the
+    /// policy of an outage.
     ///
-    /// It waits for tokens that mature within the next moments. A drop of the last handle does the
-    /// same in the background.
+    /// This takes up to four rounds of calls, and the pauses between them are half a second
+    /// together, or one horizon if that is longer. Tokens that mature later, or while the store
+    /// does not answer, are lost. A drop of the last handle does the same in the background.
     pub async fn shutdown(&self) {
         self.inner.shared.close();
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -282,7 +285,7 @@ where
         }
     }
 
-    /// Returns the counts of this process.
+    /// Returns the counts of this limiter in this process.
     #[must_use]
     pub fn stats(&self) -> DistributedStats {
         let shared = &self.inner.shared;

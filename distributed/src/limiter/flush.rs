@@ -1,4 +1,4 @@
-//! One call of the store, for the keys that wait for one.
+//! One call of the store, for a batch of keys.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,20 +17,21 @@ use crate::store::op::{Op, Store};
 /// The most keys of a call.
 pub(crate) const MAX_BATCH: usize = 64;
 
-/// The most calls at a time.
+/// The most calls under way at a time, but for late ones.
 const MAX_CALLS: usize = 4;
 
-/// An answer that is later than this is not waited for.
+/// The longest wait for an answer after the deadline.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Keys with the amounts of a call that was begun. Dropped early, the call failed.
+/// The keys of a call that has begun, with their amounts. A drop before the answer ends the call
+/// with an unknown effect.
 pub(crate) struct Batch<S> {
     shared: Arc<Shared<S>>,
     slots: Vec<(Arc<Slot>, Amount)>,
 }
 
 impl<S: Store> Batch<S> {
-    /// Begins a call for those of the keys that have something to ask for.
+    /// Begins a call for the keys that have something to ask for; `None` if there are none.
     pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: impl Iterator<Item = Arc<Slot>>) -> Option<Batch<S>> {
         let begun = |slot: Arc<Slot>| match slot.begin() {
             Ok(amount) => amount.map(|amount| (slot, amount)),
@@ -45,8 +46,8 @@ impl<S: Store> Batch<S> {
 
     /// Calls the store. Returns the keys that have more to ask for.
     ///
-    /// After the deadline the requests do not wait any more, and the call does not count as one
-    /// (`permit`). It goes on: tokens of a late answer are kept.
+    /// At the deadline the requests stop waiting, and the call gives its `permit` back. The call
+    /// goes on: tokens of a late answer are kept.
     pub(crate) async fn call(mut self, permit: Permit<S>) -> Vec<Arc<Slot>> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
@@ -98,7 +99,7 @@ impl<S> Drop for Batch<S> {
     }
 }
 
-/// Calls the store, and notes whether it answers in time.
+/// Calls the store, and tells the breaker whether it answers in time.
 async fn within<S: Store>(
     shared: &Arc<Shared<S>>,
     keys: &[(Arc<Slot>, Amount)],
@@ -129,12 +130,12 @@ async fn within<S: Store>(
     }
 }
 
-/// One of the calls at a time.
+/// The right to one of the [`MAX_CALLS`] calls under way.
 pub(crate) struct Permit<S>(Arc<Shared<S>>);
 
 impl<S> Permit<S> {
     pub(crate) fn of(shared: &Arc<Shared<S>>) -> Option<Permit<S>> {
-        // The drop of a permit wakes the task that asks for one, so none is made in vain.
+        // A drop wakes the background task, so a call that finds no permit must make and drop none.
         let is_free = shared.calls.fetch_add(1, Relaxed) < MAX_CALLS;
         if !is_free {
             shared.calls.fetch_sub(1, Relaxed);

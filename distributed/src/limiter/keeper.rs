@@ -1,4 +1,4 @@
-//! The task of a limiter: it sends calls, probes the store, and gives idle tokens back.
+//! The background task of a limiter: it sends calls, probes the store, and gives idle tokens back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::credits::bucket::Amount;
 use crate::credits::spec::Spec;
 use crate::store::op::{Op, Store};
 
-/// The time between two looks for idle keys.
+/// The time between two sweeps for idle keys.
 const SWEEP: Duration = Duration::from_millis(500);
 
 pub(crate) struct Keeper<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
     pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
     pub(crate) queue: UnboundedReceiver<Arc<Slot>>,
-    /// The time without a request after which tokens are given back.
+    /// The time without a request after which the tokens of a key are given back.
     pub(crate) idle: Duration,
 }
 
@@ -68,14 +68,16 @@ where
         Some(Duration::from_nanos(at.saturating_sub(self.shared.now())))
     }
 
-    /// Sends calls for the keys that are due, unless the breaker is open.
+    /// Sends calls for the keys that are due. While the breaker is open, ends the wait of their
+    /// requests instead.
     fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut VecDeque<Arc<Slot>>) {
         while !due.is_empty()
             && let Some(permit) = Permit::of(&self.shared)
         {
             let slots: Vec<_> = due.drain(..due.len().min(MAX_BATCH)).collect();
             for slot in &slots {
-                // Before the slot is looked at: a later request queues it again.
+                // Before the slot's amount is read, so that a request after it queues the slot
+                // again.
                 slot.queued.store(false, SeqCst);
             }
             if self.shared.breaker.is_open() {
@@ -86,7 +88,7 @@ where
         }
     }
 
-    /// Looks at one bucket, to see whether the store answers.
+    /// Reads one bucket, and tells the breaker whether the store answers.
     async fn probe(&self) {
         let Ok(spec) = Spec::new(Quota::per_second(1), 0) else { return };
         let mut ops = [Op::new(b"probe", spec, Amount::default())];
@@ -98,7 +100,7 @@ where
         }
     }
 
-    /// Queues keys with tokens to give back, and forgets those without any.
+    /// Queues the idle keys with tokens to give back, and removes those without.
     fn sweep(&self, due: &mut VecDeque<Arc<Slot>>, idle: Duration) {
         if self.shared.breaker.is_open() {
             return;
@@ -117,7 +119,7 @@ where
         }
     }
 
-    /// Gives all tokens back, also those that mature soon.
+    /// Gives all tokens back, with those that mature in the meantime.
     async fn end(&mut self, mut calls: JoinSet<Vec<Arc<Slot>>>, mut due: VecDeque<Arc<Slot>>) {
         for _ in 0..4 {
             self.sweep(&mut due, Duration::ZERO);
@@ -135,7 +137,7 @@ where
 }
 
 impl<S> Shared<S> {
-    /// Keeps the counts of a slot that is forgotten.
+    /// Adds the counts of a removed slot to those of the limiter.
     pub(crate) fn retire(&self, slot: &Slot) {
         self.counters.decisions[super::sourced::Source::Lease as usize]
             .fetch_add(slot.by_lease.load(Relaxed), Relaxed);

@@ -1,4 +1,4 @@
-//! The limiter.
+//! The public limiter: its keys, its calls, its background task and its counts.
 
 pub(crate) mod all_of;
 pub(crate) mod builder;

@@ -12,8 +12,8 @@ use crate::lease::terms::Terms;
 /// Another quota for some keys of a limiter, from
 /// [`DistributedLimiter::plan`](crate::DistributedLimiter::plan).
 ///
-/// A key that changes its plan keeps its tokens, as far as they fit below the new burst: the store
-/// has them in whole tokens. The lease of the old plan is given back.
+/// A key that changes its plan keeps its whole tokens, up to the new burst. Its lease under the old
+/// plan is given back at each change.
 #[derive(Clone, Debug)]
 pub struct Plan(pub(crate) Arc<Terms>);
 
@@ -25,7 +25,7 @@ impl Plan {
     }
 }
 
-/// The most plans that are kept. Reaching it drops all of them.
+/// The most plans that are kept. The next one drops all of them: a plan in use keeps its quota.
 const MAX_PLANS: usize = 256;
 
 /// Plans by their quotas.
@@ -36,7 +36,7 @@ impl Plans {
         Plans(HashMap::new())
     }
 
-    /// Returns the plan of a quota, computed for the first request only.
+    /// Returns the plan of a quota, which is computed once while it is kept.
     pub(crate) fn of(&self, quota: Quota, horizon: Duration) -> Result<Plan, InvalidSpec> {
         let plans = self.0.pin();
         if let Some(plan) = plans.get(&quota) {

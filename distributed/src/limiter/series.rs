@@ -1,4 +1,4 @@
-//! The counts of a limiter as series of a monitoring system.
+//! The counts of a limiter as time series.
 
 use super::stats::DistributedStats;
 
@@ -6,10 +6,10 @@ use super::stats::DistributedStats;
 type Series = (&'static str, Option<(&'static str, &'static str)>, u64);
 
 impl DistributedStats {
-    /// Returns all counts as series: name, label with its value, and count.
+    /// Returns the counts as time series: the name, perhaps a label with its value, and the count.
     ///
-    /// Names that end in `_total` are counters, and the others gauges. Latencies are not among
-    /// them.
+    /// A name that ends in `_total` is that of a counter, and any other that of a gauge.
+    /// [`latencies`](DistributedStats::latencies) are not among the series.
     #[must_use]
     pub fn series(&self) -> Vec<Series> {
         let by = |name, label, values: &[(&'static str, u64)]| -> Vec<Series> {
@@ -51,10 +51,10 @@ impl DistributedStats {
         series
     }
 
-    /// Publishes all counts through the [`metrics`] facade, with the limiter's name as a label.
+    /// Publishes the series through the [`metrics`] facade, with the label `limiter`.
     ///
-    /// A timer may call this every few seconds. The latency of each call is in the histogram
-    /// `tollgate_store_call_seconds` without it.
+    /// Call this every few seconds. The limiter itself records the latency of each call, in the
+    /// histogram `tollgate_store_call_seconds`.
     #[cfg(feature = "metrics")]
     pub fn publish(&self, limiter: &str) {
         for (name, label, count) in self.series() {

@@ -17,7 +17,7 @@ use crate::outage::breaker::{Breaker, Change};
 use crate::outage::fallback::Fallback;
 use crate::outage::policy::OnOutage;
 
-/// The decision of a shared limit, with its source.
+/// A decision of a shared limit, with its source.
 pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
 
 pub(crate) struct Shared<S> {
@@ -29,19 +29,20 @@ pub(crate) struct Shared<S> {
     pub(crate) on_outage: OnOutage,
     pub(crate) breaker: Breaker,
     pub(crate) counters: Counters,
-    /// Requests that wait for an answer, and their bound.
+    /// Requests that wait for an answer.
     pub(crate) waiting: AtomicUsize,
     pub(crate) max_waiting: usize,
-    /// The longest latency of the latest calls, in nanoseconds. It fades.
+    /// The longest latency of recent calls, in nanoseconds: each call takes an eighth off the
+    /// earlier ones.
     pub(crate) rtt: AtomicU64,
     /// Calls that are under way and not late.
     pub(crate) calls: AtomicUsize,
-    /// Told when a call ended or is late, and when the limiter is closed.
+    /// Notified when a call ends or is late, and when the limiter is closed.
     pub(crate) freed: Notify,
     pub(crate) closed: AtomicBool,
 }
 
-/// One request that waits, counted.
+/// A waiting request, in the count.
 pub(crate) struct Place<'a>(&'a AtomicUsize);
 
 impl Drop for Place<'_> {
@@ -86,7 +87,7 @@ impl<S> Shared<S> {
         (self.waiting.fetch_add(1, Relaxed) < self.max_waiting).then_some(place)
     }
 
-    /// Notes the end of a call, and tells a change of the breaker.
+    /// Notes the outcome of a call, and logs a change of the breaker.
     pub(crate) fn note(&self, succeeded: bool, why: &dyn std::fmt::Display) {
         let change = self.breaker.note(succeeded, self.now(), jitter());
         match change {
@@ -111,7 +112,7 @@ impl<S> Shared<S> {
         Err(Sourced::new(denied, source))
     }
 
-    /// Decides without the store.
+    /// Decides by the policy of an outage.
     #[cold]
     pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
         match self.on_outage {

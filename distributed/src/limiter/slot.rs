@@ -1,4 +1,4 @@
-//! One key of a limiter, in this process.
+//! The slot of a key: its part of a limiter in this process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,40 +17,41 @@ use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
 use crate::outage::fallback::Fallback;
 
-/// A lease is worth a call if it is for this time at least.
+/// The shortest time for which a lease is worth a call.
 const LEAST_LEASE: Duration = Duration::from_millis(10);
 
-/// A refusal of the store holds for this time at most, as an operator may have reset the bucket.
+/// The longest life of a refusal by the store, in nanoseconds: an operator may reset the bucket
+/// meanwhile.
 const MAX_BLOCK: u64 = 1_000_000_000;
 
 /// The tokens, the bounds and the waiting requests of one key.
 pub(crate) struct Slot {
-    /// The key as it is stored.
+    /// The key in the form of the store.
     pub(crate) key: Box<[u8]>,
     pub(crate) terms: Arc<Terms>,
-    /// Whether the terms are a plan's.
+    /// Whether the terms are of a plan.
     pub(crate) is_planned: bool,
     pub(crate) lease: Lease,
     pub(crate) shadow: Shadow,
-    /// The time until which the store has too little for a request of this size.
+    /// The time until which the store has too few tokens, for a request of `blocks` or more.
     blocked: AtomicU64,
-    /// The least tokens of such a request.
+    /// The fewest tokens of a request that `blocked` refuses.
     blocks: AtomicU64,
     /// The tokens in the store at its last answer.
     elsewhere: AtomicU64,
-    /// No more matured tokens than these ask for a lease ahead of need.
+    /// The number of held tokens at or below which the next lease is due.
     low: AtomicU64,
-    /// Decisions by the lease.
+    /// Grants by the lease.
     pub(crate) by_lease: AtomicU64,
-    /// Tokens that were refused.
+    /// Tokens of refused requests.
     refused: AtomicU64,
     /// Tokens that the store granted.
     granted: AtomicU64,
     /// Tokens that were given back to the store.
     returned: AtomicU64,
-    /// Tokens that were granted without the store, and are not charged yet.
+    /// Tokens that were granted or charged without the store, and that the store does not know of.
     pub(crate) spent: AtomicU64,
-    /// Whether the slot is on its way to the flusher.
+    /// Whether the slot is in the queue of the background task.
     pub(crate) queued: AtomicBool,
     pub(crate) fallback: Mutex<Option<Fallback>>,
     state: Mutex<State>,
@@ -60,20 +61,20 @@ struct State {
     waiters: VecDeque<Waiter>,
     /// The tokens of all waiters.
     waiting: u64,
-    /// Tokens that requests asked for without a wait.
+    /// The most tokens of a request that does not wait.
     wanted: u64,
-    /// Tokens on their way back to the store.
+    /// Tokens to give back to the store.
     back: u64,
     calling: bool,
     /// Whether the call under way is past its deadline.
     late: bool,
     demand: Demand,
-    /// All tokens that were asked for at the last sweep, and the time since it is that number.
+    /// The tokens asked for up to the last sweep, and the time since which the number is the same.
     seen: (u64, u64),
 }
 
 impl State {
-    /// Answers all waiting requests that there is no answer.
+    /// Ends the wait of all requests, without a decision.
     fn give_up(&mut self) {
         self.waiting = 0;
         for waiter in self.waiters.drain(..) {
@@ -86,7 +87,7 @@ impl State {
     }
 }
 
-/// A call is under way for longer than its deadline.
+/// The error of a slot whose call is under way beyond the deadline.
 #[derive(Debug)]
 pub(crate) struct Late;
 
@@ -94,7 +95,7 @@ pub(crate) struct Late;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Sweep {
     Used,
-    /// Idle, with tokens to give back: the flusher has to call.
+    /// Idle, with tokens to give back or to charge by a call.
     GivesBack,
     /// Idle and empty.
     Empty,
@@ -141,7 +142,7 @@ impl Slot {
         }
     }
 
-    /// Returns whether the slot is for requests under a plan, or under none.
+    /// Returns whether the slot is for requests under `plan`; `None` is the quota of the limiter.
     #[inline]
     pub(crate) fn is_under(&self, plan: Option<&Plan>) -> bool {
         plan.map_or(!self.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
@@ -151,14 +152,14 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes tokens that are at hand. Returns also the matured tokens that are left.
+    /// Takes tokens at hand. Returns the grant, and the matured tokens that are left.
     #[inline(always)]
     pub(crate) fn take(&self, n: u64) -> Result<(Granted, u64), Denied> {
         let left = self.lease.take(n)?.remaining();
         Ok((self.told(n, left.saturating_add(self.elsewhere.load(Relaxed))), left))
     }
 
-    /// Returns a grant, after which this process knows of `there` tokens.
+    /// Returns a grant after which `there` tokens are known, here and in the store.
     #[inline(always)]
     fn told(&self, n: u64, there: u64) -> Granted {
         let capacity = self.terms.quota().capacity();
@@ -166,21 +167,21 @@ impl Slot {
         Granted::from_parts(n, remaining, self.terms.about_time_of(capacity - remaining))
     }
 
-    /// Returns the tokens that are known to be there.
+    /// Returns the known tokens: those at hand, and those in the store at its last answer.
     pub(crate) fn known(&self) -> Granted {
         let there = self.lease.matured().saturating_add(self.elsewhere.load(Relaxed));
         self.told(0, there.saturating_sub(self.spent.load(Relaxed)))
     }
 
-    /// Takes tokens that are spent already: those at hand, and the others from the store. Returns
-    /// the number of the latter.
+    /// Takes spent tokens from those at hand, and notes the others for the store. Returns the
+    /// number of the others.
     pub(crate) fn charge(&self, n: u64) -> u64 {
         let rest = n - self.lease.take_up_to(n);
         self.spent.fetch_add(rest, Relaxed);
         rest
     }
 
-    /// Returns whether it is time for another lease, when `left` matured tokens are left.
+    /// Returns whether the next lease is due, with `left` matured tokens left.
     #[inline]
     pub(crate) fn is_low(&self, left: u64) -> bool {
         left <= self.low.load(Relaxed) && self.terms.is_leased() && self.holds_little()
@@ -193,8 +194,8 @@ impl Slot {
             && self.lease.now() >= self.blocked.load(Relaxed)
     }
 
-    /// Returns the refusal of a request that no call can serve now: its tokens mature later, or the
-    /// store cannot have them. `true` is the second.
+    /// Returns the refusal of a request that no call can serve now. The flag is false if its tokens
+    /// are held and mature later, and true if the store cannot have them.
     pub(crate) fn refusal(&self, n: u64, denied: &Denied) -> Option<(Denied, bool)> {
         let now = self.lease.now();
         let (wait, by_shadow) = if self.lease.held(&self.terms) >= n {
@@ -213,30 +214,30 @@ impl Slot {
         Denied::from_parts(Reason::Empty, n, self.lease.matured(), Some(wait))
     }
 
-    /// Lets a request wait for the next call.
+    /// Adds a request that waits for the next call.
     pub(crate) fn wait(&self, waiter: Waiter) {
         let mut state = self.state();
         state.waiting += waiter.n;
         state.waiters.push_back(waiter);
     }
 
-    /// Asks for tokens that a later call of the caller takes.
+    /// Asks the next call for tokens that a later request takes.
     pub(crate) fn want(&self, n: u64) {
         let mut state = self.state();
         state.wanted = state.wanted.max(n);
     }
 
-    /// Returns all tokens that were ever asked for.
+    /// Returns the tokens asked for so far: used and refused.
     fn asked(&self) -> u64 {
         let used = self.granted.load(Relaxed).saturating_sub(self.returned.load(Relaxed));
         used.saturating_sub(self.lease.held(&self.terms)) + self.refused.load(Relaxed)
     }
 
-    /// Begins a call for this key. Returns its amount, if there is anything to ask for.
+    /// Begins a call for this key. Returns its amount; `None` if there is nothing to ask for.
     ///
     /// # Errors
     ///
-    /// The call before is under way, and late: no request waits for it.
+    /// The call before is under way, and late. All waiting requests end without a decision.
     pub(crate) fn begin(&self) -> Result<Option<Amount>, Late> {
         let now = self.lease.now();
         let mut state = self.state();
@@ -261,7 +262,8 @@ impl Slot {
         let horizon = terms.horizon;
         let demand = state.demand.note(self.asked(), now, horizon).min(terms.rate);
         let held = self.lease.held(terms);
-        // Requests of a moment before the last answer queued the key, too.
+        // The key may have been queued before the last answer: a lease is due only if few tokens
+        // are held.
         let is_low = held <= self.low.load(Relaxed);
         let lease = if is_low { (demand * nanos(horizon) as f64).ceil() as u64 } else { 0 };
         let lease = lease.saturating_sub(held);
@@ -278,13 +280,13 @@ impl Slot {
         Some(Amount { min: min.min(max) as i64, max: max as i64, spent })
     }
 
-    /// Returns the tokens that a lease is worth a call for; 0 without leases.
+    /// Returns the fewest tokens of a lease that is worth a call; 0 in the exact mode.
     fn least_lease(&self) -> u64 {
         let terms = &*self.terms;
         if terms.is_leased() { (terms.rate * nanos(LEAST_LEASE) as f64) as u64 } else { 0 }
     }
 
-    /// Ends a call that was answered. Returns whether there is more to ask for.
+    /// Ends an answered call. Returns whether there is more to ask for.
     pub(crate) fn end(&self, amount: Amount, answer: Answer, sent: u64, rtt: Duration) -> bool {
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
@@ -299,7 +301,8 @@ impl Slot {
         self.put(answer, granted);
         self.set_low(&state, rtt);
         let blocked = if granted == 0 && amount.max > 0 { self.time_until(answer, amount.min) } else { 0 };
-        // The store may have enough for a request of fewer tokens, but not for a lease.
+        // A refused lease does not block requests: the store may have enough for one of fewer
+        // tokens.
         let least = amount.min.unsigned_abs();
         let blocks = if least > self.least_lease() { least } else { 0 };
         self.blocks.store(blocks, Relaxed);
@@ -308,8 +311,8 @@ impl Slot {
         state.has_more()
     }
 
-    /// Puts granted tokens into the lease: at once those that the bucket had, the others as they
-    /// mature.
+    /// Puts granted tokens into the lease. Those that the bucket had are valid at once, and those
+    /// on credit mature.
     fn put(&self, answer: Answer, granted: u64) {
         let spec = &self.terms.spec;
         let before = answer.credits.saturating_add((granted.saturating_mul(spec.per_token())) as i64);
@@ -325,16 +328,16 @@ impl Slot {
         self.low.store((demand * nanos(rtt * 3) as f64).ceil() as u64, Relaxed);
     }
 
-    /// Returns the time from an answer until the store may grant `n` tokens, in nanoseconds.
+    /// Returns the nanoseconds from an answer until the store may grant `n` tokens.
     fn time_until(&self, answer: Answer, n: i64) -> u64 {
         let spec = &self.terms.spec;
         let need = n.saturating_mul(spec.per_token() as i64);
         nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
     }
 
-    /// Answers the waiting requests in order. Those that another call may serve stay: the store had
-    /// more than it granted, and no tokens for them mature here. Requests of `refused` tokens and
-    /// more were refused.
+    /// Answers the waiting requests in order, up to the first that another call may serve: the
+    /// store has the tokens for it, and none are held here. A request of `refused` tokens or more
+    /// is refused.
     fn serve(&self, state: &mut State, answer: Answer, refused: u64) {
         while let Some(waiter) = state.waiters.pop_front() {
             let n = waiter.n;
@@ -358,7 +361,7 @@ impl Slot {
         }
     }
 
-    /// Ends a call that failed. `lost` tells that it may have taken effect.
+    /// Ends a failed call. `lost` tells whether it may have had an effect.
     pub(crate) fn fail(&self, amount: Amount, lost: bool) {
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
@@ -367,26 +370,27 @@ impl Slot {
             self.spent.fetch_add(amount.spent, Relaxed);
         }
         if amount.max < 0 {
-            // Given back or not, the tokens are not used any more.
+            // Whether or not the store has them, no request may use the tokens.
             state.back = 0;
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
         }
         state.give_up();
     }
 
-    /// Answers all waiting requests that no call came in time, and lets the call go on.
+    /// Ends the wait of all requests at the deadline. The call goes on.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.late = state.calling;
         state.give_up();
     }
 
-    /// Lets all tokens go back.
+    /// Marks all matured tokens to go back to the store.
     pub(crate) fn abandon(&self) {
         self.state().back += self.lease.take_all();
     }
 
-    /// Looks whether the key is used. After `idle` without a request, its tokens go back.
+    /// Returns the state of the key. After `idle` without a request, its matured tokens are marked
+    /// to go back.
     pub(crate) fn sweep(&self, idle: Duration) -> Sweep {
         let now = self.lease.now();
         let asked = self.asked();
@@ -409,7 +413,8 @@ impl Slot {
         }
     }
 
-    /// Returns the tokens that the store granted, those used, and those given back.
+    /// Returns the numbers of tokens that the store granted, that requests used, and that went
+    /// back.
     pub(crate) fn tokens(&self) -> [u64; 3] {
         let (granted, returned) = (self.granted.load(Relaxed), self.returned.load(Relaxed));
         [granted, granted.saturating_sub(returned + self.lease.held(&self.terms)), returned]

@@ -17,14 +17,14 @@ use super::sourced::Source;
 use crate::key::StoreKey;
 use crate::store::op::{MAX_KEY, Store};
 
-/// A key, or the one of all requests without a key.
+/// The key of a slot; `Keyless` is that of all requests without a key.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum SlotKey<K> {
     Of(K),
     Keyless,
 }
 
-/// A form in which a [`SlotKey`] is looked up.
+/// A borrowed form of a [`SlotKey`], to look it up.
 struct Lookup<'a, Q: ?Sized>(Option<&'a Q>);
 
 impl<K: Hash> Hash for SlotKey<K> {
@@ -60,8 +60,8 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Decides from the tokens at hand. Requests without a key pass the limit in front. A grant is
-    /// inlined into the caller, which saves a tenth of its time.
+    /// Decides from the tokens at hand. The limit in front does not apply to requests without a
+    /// key. Inlined: that saves a tenth of the time of a grant.
     #[inline(always)]
     pub(crate) fn at_hand<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>) -> Next
     where
@@ -85,7 +85,8 @@ where
         }
     }
 
-    /// Gives back tokens that were granted.
+    /// Gives granted tokens back to the lease, and to the limit in front. Without room for the key,
+    /// the lease's are lost.
     pub(crate) fn give_back<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>)
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -98,7 +99,8 @@ where
         }
     }
 
-    /// Returns the slot of a key. One that finds no room is `Err`: it is for one request.
+    /// Returns the slot of a key. `Err` is a slot without room in the map, which serves one
+    /// request.
     #[cold]
     pub(crate) fn slot<Q>(&self, key: Option<&Q>, plan: Option<&Plan>) -> Result<Arc<Slot>, Arc<Slot>>
     where
@@ -124,7 +126,7 @@ where
         Ok(slots.get_or_insert(key, Arc::new(slot)).clone())
     }
 
-    /// Returns the tokens that are known to be there; a full bucket of a key without a slot.
+    /// Returns the known tokens of a key; a full bucket if the key has no slot.
     pub(crate) fn look<Q>(&self, key: Option<&Q>) -> Granted
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -135,7 +137,7 @@ where
         }
     }
 
-    /// Takes tokens that are spent already.
+    /// Takes spent tokens: from those at hand, then on credit from the store.
     pub(crate) fn take_spent<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>)
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -145,12 +147,13 @@ where
             self.inner.enqueue(&slot);
         }
         if let (Some(local), Some(key)) = (&self.inner.local, key) {
-            // A hold of no token is granted.
+            // A hold of 0 tokens is granted.
             let _ = local.hold(key, 0).map(|hold| hold.settle(n));
         }
     }
 
-    /// Returns the key as it is stored. The one of requests without a key is the bare name.
+    /// Returns the key in the form of the store: the name, `:` and the key, or the bare name
+    /// without a key.
     pub(crate) fn stored<Q: StoreKey + ?Sized>(&self, key: Option<&Q>) -> Vec<u8> {
         let mut bytes = self.inner.shared.name.clone().into_bytes();
         let Some(key) = key else { return bytes };
@@ -167,7 +170,7 @@ where
     }
 }
 
-/// Forgets this slot of a key, and not another one that came after it.
+/// Removes this slot of a key from the map, but no later slot of the key.
 pub(crate) fn remove<K: Hash + Eq, Q: Equivalent<K> + Hash + ?Sized>(
     slots: &HashMapRef<'_, K, Arc<Slot>, RandomState, LocalGuard<'_>>,
     key: &Q,

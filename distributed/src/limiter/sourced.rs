@@ -10,22 +10,26 @@ use std::ops::Deref;
 pub enum Source {
     /// The local limit in front of the shared one.
     Local,
-    /// Tokens that the store had granted before, and that this process holds.
+    /// Tokens that this process holds. Also a refusal of tokens that mature later, and one of
+    /// [`try_acquire`](crate::DistributedLimiter::try_acquire) while a call for them is due.
     Lease,
-    /// The level that the store told last: it cannot have the tokens.
+    /// A refusal by the level that the store had at its last answer, or of more tokens than the
+    /// burst.
     Shadow,
-    /// The store.
+    /// An answer of the store that the request waited for.
     Store,
-    /// This process's share of the quota, as the store did not answer.
+    /// This process's share of the quota, while the store does not answer:
+    /// [`OnOutage::Local`](crate::OnOutage::Local).
     Fallback,
-    /// The policy, which grants everything while the store does not answer, or refuses everything.
+    /// A grant by [`OnOutage::Allow`](crate::OnOutage::Allow), or a refusal by
+    /// [`OnOutage::Deny`](crate::OnOutage::Deny).
     FailOpen,
 }
 
 /// A [`Granted`](tollgate::Granted), a [`Denied`](tollgate::Denied) or a
 /// [`Snapshot`](tollgate::Snapshot), with its source.
 ///
-/// It has all methods of the answer inside.
+/// It dereferences to the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sourced<T> {
     answer: T,

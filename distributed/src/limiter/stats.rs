@@ -7,19 +7,21 @@ use super::sourced::Source;
 
 /// The counts of a limiter, from [`stats`](crate::DistributedLimiter::stats).
 ///
-/// All of them only grow, but for `keys` and `breaker_open`.
+/// Counters, but for `keys` and `breaker_open`. A refund takes its tokens off `tokens_used`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DistributedStats {
-    /// Keys that this process has a lease or a level of.
+    /// Keys that this process keeps.
     pub keys: usize,
-    /// Decisions by the local limit in front, all of them refusals.
+    /// Refusals by the limit of this process in front.
     pub by_local: u64,
     /// Requests of keys that found no room among [`max_keys`](crate::DistributedBuilder::max_keys).
     pub without_room: u64,
-    /// Grants from tokens at hand, and refusals as these mature later.
+    /// Grants from tokens at hand, refusals of tokens that mature later, and refusals of
+    /// `try_acquire` without a lease.
     pub by_lease: u64,
-    /// Refusals by the level that the store told last.
+    /// Refusals by the level that the store had at its last answer, and of more tokens than the
+    /// burst.
     pub by_shadow: u64,
     /// Decisions by an answer of the store that the request waited for.
     pub by_store: u64,
@@ -33,27 +35,28 @@ pub struct DistributedStats {
     pub calls_answered: u64,
     /// Calls that it answered after the deadline. Their tokens were kept.
     pub calls_late: u64,
-    /// Calls that did not take effect.
+    /// Calls that had no effect.
     pub calls_refused: u64,
     /// Calls that may have taken effect.
     pub calls_unknown: u64,
-    /// Calls that will not take effect until an operator acts.
+    /// Calls that fail until an operator acts: a password, a permission, a missing table.
     pub calls_permanent: u64,
     /// Keys in all calls.
     pub ops: u64,
-    /// Calls by their latency: up to 128 us, 256 us and so on to 8 s, and longer.
+    /// Calls by their latency: below 128 us, 256 us and so on to 8.4 s, and longer. See
+    /// [`latency_bound`](DistributedStats::latency_bound).
     pub latencies: [u64; LATENCIES],
     /// Tokens that the store granted to leases.
     pub tokens_granted: u64,
-    /// Those that requests used.
+    /// Granted tokens that requests used.
     pub tokens_used: u64,
-    /// Those that were given back.
+    /// Granted tokens that were given back to the store.
     pub tokens_returned: u64,
     /// Tokens of calls without an answer: the store may have granted them.
     pub tokens_lost: u64,
-    /// Whether calls are held back as the store does not answer.
+    /// Whether the breaker is open: no call is sent but probes.
     pub breaker_open: bool,
-    /// How often that began.
+    /// Outages so far: the times that the breaker opened.
     pub breaker_opened: u64,
 }
 
@@ -87,8 +90,8 @@ impl DistributedStats {
         }
     }
 
-    /// Returns the upper bound of a place of [`latencies`](DistributedStats::latencies); `None` for
-    /// the last one.
+    /// Returns the latency that the calls at an index of [`latencies`](DistributedStats::latencies)
+    /// are below; `None` for the last index, and beyond it.
     #[must_use]
     pub fn latency_bound(place: usize) -> Option<Duration> {
         (place + 1 < LATENCIES).then(|| Duration::from_micros(1 << (place + 7)))

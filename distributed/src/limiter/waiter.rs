@@ -9,23 +9,24 @@ use tollgate::{Denied, Granted};
 
 use super::slot::Slot;
 
-/// The answer to a waiting request. `None` is a failed call.
+/// The answer to a waiting request; `None` if no call decided it.
 pub(crate) type Decided = Option<Result<Granted, Denied>>;
 
-/// The end of a request that the flusher has.
+/// The part of a waiting request that its slot holds.
 pub(crate) struct Waiter {
     pub(crate) n: u64,
     sender: oneshot::Sender<Decided>,
 }
 
 impl Waiter {
-    /// Answers the request. Returns `false` if it does not wait any more.
+    /// Answers the request. Returns whether it still waited.
     pub(crate) fn answer(self, decided: Decided) -> bool {
         self.sender.send(decided).is_ok()
     }
 }
 
-/// The end of a request that the caller has. Dropped early, it gives back a grant on its way.
+/// The part of a waiting request that its caller holds. A drop gives back a grant that is on its
+/// way.
 pub(crate) struct Waiting {
     slot: Arc<Slot>,
     n: u64,
@@ -38,7 +39,7 @@ impl Waiting {
         (Waiter { n, sender }, Waiting { slot: slot.clone(), n, receiver })
     }
 
-    /// Waits for the answer, for a time at most.
+    /// Waits for the answer, up to the deadline.
     pub(crate) async fn wait(mut self, deadline: Duration) -> Decided {
         match timeout(deadline, &mut self.receiver).await {
             Ok(decided) => decided.unwrap_or(None),
@@ -46,7 +47,7 @@ impl Waiting {
         }
     }
 
-    /// Ends the wait. An answer that came meanwhile counts.
+    /// Ends the wait, and returns an answer that is there by now.
     fn close(&mut self) -> Decided {
         self.receiver.close();
         self.receiver.try_recv().unwrap_or(None)

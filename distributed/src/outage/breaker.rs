@@ -1,4 +1,4 @@
-//! The state of the store: whether calls are sent.
+//! The breaker: whether calls are sent to the store.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -7,16 +7,17 @@ use std::time::Duration;
 
 /// Failures in a row that open the breaker.
 const IN_A_ROW: u32 = 5;
-/// Of at least this number of calls within a second, half failed.
+/// The fewest calls within a second of which half must have failed to open the breaker.
 const CALLS: u32 = 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// A breaker: after failures no call is sent, but for a probe now and then.
+/// A breaker: while it is open no call is sent but probes.
 ///
 /// It opens after 5 failures in a row, or when half of at least 20 calls in a second failed. The
-/// first probe comes after `first`, each later one after twice the time, up to `last`.
+/// pause before the first probe is `first`, and each later one is twice as long, up to `last`.
+/// Jitter shortens each by up to a half.
 pub(crate) struct Breaker {
-    /// The time of the next probe; 0 while the breaker is closed.
+    /// The time of the next probe, in nanoseconds; 0 while the breaker is closed.
     probe_at: AtomicU64,
     first: Duration,
     last: Duration,
@@ -55,12 +56,12 @@ impl Breaker {
         Some(self.probe_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
     }
 
-    /// Returns how often the breaker opened.
+    /// Returns the number of times that the breaker has opened.
     pub(crate) fn opened(&self) -> u64 {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).opened
     }
 
-    /// Notes the end of a call. `jitter` is from 0 to 1.
+    /// Notes the outcome of a call, and returns a change. `jitter` is from 0 to 1.
     pub(crate) fn note(&self, succeeded: bool, now: u64, jitter: f64) -> Option<Change> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_open() {
@@ -100,7 +101,7 @@ impl Breaker {
         None
     }
 
-    /// Sets the next probe, between half of the pause and all of it from now.
+    /// Sets the time of the next probe: after half of the pause to all of it.
     fn wait(&self, counts: &Counts, now: u64, jitter: f64) {
         let pause = counts.pause.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
         self.probe_at.store(now + pause.as_nanos().max(1) as u64, Ordering::Relaxed);

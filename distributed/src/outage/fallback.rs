@@ -2,15 +2,16 @@
 
 use tollgate::{Clock, Denied, Granted, Quota, TokenBucket};
 
-/// A share of the quota, in this process.
+/// The bucket of a key with a share of the quota, during one outage.
 pub(crate) struct Fallback {
-    /// The outage that the bucket is of.
+    /// The number of the outage.
     pub(crate) outage: u64,
     bucket: TokenBucket,
 }
 
 impl Fallback {
-    /// `known` are the tokens that the store was known to have, if it ever answered.
+    /// Returns a bucket with that share of the quota, at least one token of burst. It begins with
+    /// the share of `known`, the tokens last known to be in the store; `None` is a full bucket.
     pub(crate) fn new(outage: u64, quota: Quota, share: f64, known: Option<u64>, clock: Clock) -> Fallback {
         let part = |tokens: u64| (tokens as f64 * share) as u64;
         let burst = part(quota.capacity()).max(1);

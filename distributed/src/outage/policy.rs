@@ -1,23 +1,27 @@
-//! The treatment of requests while the store does not answer.
+//! The policies of an outage.
 
-/// The decision on a request that needs the store while it does not answer.
+/// The policy for a request that needs the store while it does not answer.
 ///
-/// Tokens of a lease are used first. Each decision is counted, and its
-/// [`source`](crate::Sourced::source) tells it.
+/// Tokens at hand are used first. Each decision by the policy is counted, and shows in its
+/// [`source`](crate::Sourced::source).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum OnOutage {
-    /// Each process limits by a share of the quota, in a bucket of its own.
+    /// Limits each key by a bucket of this process, with a share of the quota.
     ///
-    /// The bucket begins with that share of the tokens that the store was known to have. An outage
-    /// of length `d` admits at most these and `share * rate * d` tokens in a process. When the
-    /// store answers again, they are charged there, down to a debt of one burst.
+    /// The bucket begins with that share of the tokens last known to be in the store. An outage of
+    /// length `d` admits at most these and `share * rate * d` tokens of a key in a process. When
+    /// the store answers again, they are charged there, down to a debt of one burst. A key beyond
+    /// [`max_keys`](crate::DistributedBuilder::max_keys) has no such bucket: its requests are
+    /// granted, and not charged.
     Local {
         /// The share of this process, above 0 and at most 1: `1 / n` for a fleet of `n`.
         share: f64,
     },
-    /// Refuses, with [`Reason::Unavailable`](tollgate::Reason::Unavailable).
+    /// Refuses each request, with [`Reason::Unavailable`](tollgate::Reason::Unavailable) and the
+    /// time to the next probe.
     Deny,
-    /// Grants everything. When the store answers again, the tokens are charged there.
+    /// Grants each request. When the store answers again, the tokens are charged there, down to a
+    /// debt of one burst.
     Allow,
 }
