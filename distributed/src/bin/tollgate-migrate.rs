@@ -12,8 +12,8 @@ Creates the table of the buckets in the store that URL names: sqlite:PATH, postg
 With --print, prints the statements for sqlite, postgres or mysql. With --tokens, they are those of the
 buckets that are refilled at intervals: the table token_buckets and the routine request_token.";
 
-/// The statements of an engine for buckets, and those for tokens at intervals. A client of MariaDB
-/// reads a routine up to a delimiter.
+/// The statements of each engine for buckets, and those for buckets that are refilled at intervals:
+/// the table, and the routine of MariaDB, whose client needs a delimiter around it.
 const MIGRATIONS: [(&str, [&str; 2], [&str; 2]); 3] = [
     (
         "mysql",

@@ -1,13 +1,13 @@
-//! One step of a shared bucket: the law that each store obeys.
+//! One step of a shared bucket: the law of every store.
 //!
-//! The stores that compute elsewhere (Lua, SQL) are compared with this function, number by number.
+//! Tests compare the steps in Lua and in SQL with this function, number by number.
 
 use super::spec::{MAX_CREDITS, MAX_SKEW_US, Spec};
 
 /// A bucket as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The level at `last_us`; negative in debt.
+    /// The level at `last_us`, in credits; negative in debt.
     pub credits: i64,
     /// The server's time of the level, in microseconds since 1970.
     pub last_us: u64,
@@ -18,18 +18,18 @@ pub struct Bucket {
 /// The tokens that a call asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// The fewest tokens that are of use.
+    /// The fewest tokens to grant: if there are fewer, the call is granted none.
     pub min: i64,
-    /// The most tokens; below zero, tokens that are given back.
+    /// The most tokens to grant. A negative number gives that many tokens back.
     pub max: i64,
-    /// Tokens that were spent elsewhere: they are taken first, whatever is left.
+    /// Tokens that were spent without the store. They are taken first, down to a debt of one burst.
     pub spent: u64,
 }
 
 /// The answer of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The tokens granted; below zero, given back.
+    /// The tokens granted; negative if tokens were given back.
     pub granted: i64,
     /// The level after the call, in credits; negative in debt.
     pub credits: i64,
@@ -38,7 +38,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns the answer with numbers that the call can have, whatever a server said.
+    /// Returns the answer with its numbers clamped to those that the call can have.
     pub(crate) fn within(self, spec: &Spec, amount: Amount) -> Answer {
         let (floor, capacity) = (spec.floor() as i64, spec.capacity() as i64);
         Answer {
@@ -58,8 +58,9 @@ impl Bucket {
 
     /// Returns the bucket at a time, under a spec that may be a new one.
     ///
-    /// A clock that went back by a second or less earns nothing until it is at `last_us` again. One
-    /// that went back by more is taken for the time: it earns nothing now.
+    /// After a step back of the clock by a second or less, the bucket earns nothing until
+    /// `last_us`. After a longer one, the new time becomes `last_us`: the bucket earns nothing now,
+    /// and refills from there.
     #[must_use]
     pub fn at(&self, spec: &Spec, now_us: u64) -> Bucket {
         let credits = self.level_under(spec);
@@ -78,7 +79,7 @@ impl Bucket {
         Bucket { credits, last_us: refilled.1, per_token: spec.per_token() }
     }
 
-    /// Tells whether the clock went back by more than a call waits for.
+    /// Tells whether the clock went back by more than the longest step after which a bucket waits.
     fn is_ahead(&self, now_us: u64) -> bool {
         self.last_us.saturating_sub(now_us) > MAX_SKEW_US
     }
@@ -86,7 +87,7 @@ impl Bucket {
     /// Returns the level in the credits of a spec, not below its floor: whole tokens stay whole,
     /// and a part of a token is rounded down.
     fn level_under(&self, spec: &Spec) -> i64 {
-        // A stored number may be any.
+        // A stored number may have any value.
         let before = self.per_token.clamp(1, MAX_CREDITS) as i64;
         let (after, most) = (spec.per_token() as i64, MAX_CREDITS as i64);
         let credits = self.credits.clamp(-most, most);
@@ -101,11 +102,11 @@ impl Bucket {
 
     /// Decides a call. Returns the bucket to store, unless the call changes nothing.
     ///
-    /// A call that finds a clock that went back by more than a second stores its time, even if it
+    /// After a step back of the clock by more than a second, a call stores the new time even if it
     /// grants nothing: so the refill begins at once.
     ///
-    /// A spec with a debt is of leases: a call that takes a lease is granted half of the tokens
-    /// there at most, so that later callers find some.
+    /// A spec with a debt is for leases. A call is then granted at most half of the tokens there,
+    /// the debt included, or `min` if that is more: later callers find some.
     #[must_use]
     pub fn step(
         stored: Option<Bucket>,

@@ -7,7 +7,7 @@ use tollgate::Quota;
 
 use super::spec::MAX_CREDITS;
 
-/// A quota whose bucket has more credits than a store counts exactly: 2^53.
+/// A quota whose bucket needs 2^53 credits or more: a store counts no such number exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidSpec {
     pub(crate) quota: Quota,

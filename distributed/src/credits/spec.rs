@@ -1,8 +1,8 @@
 //! A quota in credits.
 //!
-//! A tick is the time that earns `per_tick` credits, and a token is worth `per_token` of them. Both
-//! are whole numbers without a common factor. So a refill is a multiplication, and no rate is
-//! rounded. A store that computes in doubles is exact as long as no number exceeds 2^53.
+//! A tick earns `per_tick` credits, and a token is worth `per_token` of them. Both are whole
+//! numbers without a common factor. So a refill is a multiplication, and no rate is rounded. A
+//! store that computes in doubles is exact while no number exceeds 2^53.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tollgate::Quota;
 
 use super::invalid_spec::InvalidSpec;
 
-/// The credits that a double counts exactly.
+/// The largest number of credits: a double counts up to it exactly.
 pub(crate) const MAX_CREDITS: u64 = (1 << 53) - 1;
 
-/// The longest step back of a server's clock that is waited for, in microseconds. A longer one is
-/// taken for a new time: a bucket that waited for it would stall.
+/// The longest step back of a server's clock after which a bucket waits, in microseconds. After a
+/// longer one it refills from the new time: else it would stall for that long.
 pub(crate) const MAX_SKEW_US: u64 = 1_000_000;
 
-/// The lengths of a tick, in microseconds. The first one that fits is taken.
+/// The possible lengths of a tick, in microseconds. A spec has the first one that fits.
 const TICKS_US: [u64; 4] = [1, 1_000, 1_000_000, 3_600_000_000];
 
-/// A quota as a store counts it, and how deep leases may go into debt.
+/// A quota in credits, and the debt that leases may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     quota: Quota,
@@ -31,12 +31,13 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Returns the quota in credits. Leases may take up to `debt` tokens before they are earned; 0
-    /// is a bucket without leases.
+    /// Returns a quota in credits. Leases may take up to `debt` tokens before they are earned; 0 is
+    /// for a bucket without leases.
     ///
     /// # Errors
     ///
-    /// [`InvalidSpec`] if burst and debt are more than 2^53 credits, even with ticks of an hour.
+    /// [`InvalidSpec`] if burst and debt, or a tick, are 2^53 credits or more, even with ticks of
+    /// an hour.
     pub fn new(quota: Quota, debt: u64) -> Result<Spec, InvalidSpec> {
         let mut least = u128::MAX;
         for tick_us in TICKS_US {
@@ -95,13 +96,13 @@ impl Spec {
         self.debt * self.per_token
     }
 
-    /// Returns the depth that no charge exceeds, in credits: one burst, where it can be counted.
+    /// Returns the deepest debt, in credits: one burst, or less if 2^53 credits are not enough.
     #[must_use]
     pub fn floor(&self) -> u64 {
         self.capacity().min(MAX_CREDITS - self.capacity()).max(self.debt_credits())
     }
 
-    /// Returns the ticks in which a bucket fills from its floor.
+    /// Returns the ticks in which a bucket fills from its deepest debt.
     #[must_use]
     pub fn fill_ticks(&self) -> u64 {
         (self.capacity() + self.floor()).div_ceil(self.per_tick)
@@ -113,7 +114,7 @@ impl Spec {
         u64::try_from(credits).unwrap_or(0) / self.per_token
     }
 
-    /// Returns the time until a level has risen to `credits`; zero if it is there.
+    /// Returns the time until a level rises from `from` to `to` credits; zero if it is there.
     #[must_use]
     pub fn wait(&self, from: i64, to: i64) -> Duration {
         let missing = u64::try_from(to.saturating_sub(from)).unwrap_or(0);

@@ -8,7 +8,7 @@ use tollgate::Quota;
 use super::bucket::{Amount, Bucket};
 use super::spec::{MAX_SKEW_US, Spec};
 
-/// An ideal bucket in units of a token by the nanoseconds of the period.
+/// An ideal bucket. Its unit is a token divided by the nanoseconds of the period.
 struct Ideal {
     level: i128,
     at_us: u64,
@@ -42,7 +42,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
 }
 
 proptest! {
-    /// A bucket with ticks of a microsecond is the ideal one, to the last credit. One with longer
+    /// A bucket with ticks of a microsecond equals the ideal one, to the credit. One with longer
     /// ticks is late by a tick at most, and never ahead.
     #[test]
     fn a_bucket_is_the_ideal_one(
@@ -60,7 +60,7 @@ proptest! {
             let (bucket, answer) = Bucket::step(stored, &spec, now_us, amount);
             ideal.refill(quota, now_us);
             let lag = ideal.level - i128::from(answer.granted) * period(quota);
-            // Of the ideal level in credits: both are exact multiples of one unit.
+            // The level in the unit of the ideal one: both are exact multiples of it.
             let level = i128::from(answer.credits) * period(quota) / i128::from(spec.per_token());
             let tick = i128::from(spec.per_tick()) * period(quota) / i128::from(spec.per_token());
             exact &= spec.tick_us() == 1;
@@ -77,7 +77,7 @@ proptest! {
         }
     }
 
-    /// Numbers that no store has written, and any that a caller asks for, are answered.
+    /// Any stored numbers and any amounts are answered.
     #[test]
     fn no_number_panics(
         quota in quotas(), debt in any::<u64>(), credits in any::<i64>(), last_us in any::<u64>(),
@@ -103,19 +103,19 @@ fn a_clock_that_goes_back_mints_nothing() {
         let (again, answer) = take(bucket, now - back, 1);
         assert_eq!((answer.granted, answer.credits), (0, 0), "{back} us back");
         assert_eq!(again.is_some(), back > MAX_SKEW_US);
-        // A longer step is the time from its first call on, though that one was refused.
+        // After a longer step the new time holds from the first call on, though it was refused.
         if again.is_some() {
             assert_eq!(take(again, now - back + 3_000, 3).1.granted, 3);
         }
     }
-    // A step back by a second is waited for.
+    // After a step back of a second the bucket waits.
     let (again, answer) = take(bucket, now - MAX_SKEW_US, 0);
     assert_eq!((again, answer.granted), (None, 0));
     assert_eq!(take(bucket, now + 2_000, 3).1.granted, 0);
     assert_eq!(take(bucket, now + 3_000, 3).1.granted, 3);
 }
 
-/// A fleet with two quotas keeps its tokens, but for less than a credit at each change.
+/// A fleet with two quotas keeps its tokens, but for at most a credit at each change.
 #[test]
 fn a_quota_that_changes_to_and_fro_costs_a_credit_a_change() {
     let specs = [Quota::per_second(7).burst(100), Quota::per_second(1_000).burst(100)]
@@ -142,8 +142,8 @@ fn spent_tokens_are_a_debt_of_a_burst_at_most() {
     }
 }
 
-/// A debt under a larger quota is cut to the floor of a smaller one: else the bucket would be full
-/// after the time to fill from there, with the rest of the debt forgotten.
+/// A debt under a larger quota is cut to the floor of a smaller one. Else the bucket would be full
+/// after the time to fill from that floor, and the rest of the debt would be lost.
 #[test]
 fn a_debt_is_cut_to_the_floor_of_a_smaller_quota() {
     let spec = |burst| Spec::new(Quota::per_second(1_000).burst(burst), 0).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A moving average of the tokens that are asked for, with a half-life of one horizon.
+/// A moving average of the tokens asked for, with a half-life of one horizon.
 #[derive(Debug)]
 pub(crate) struct Demand {
     /// Tokens a nanosecond.
@@ -16,7 +16,7 @@ impl Demand {
         Demand { rate: 0.0, asked: 0, at: now }
     }
 
-    /// Notes all tokens that were ever asked for. Returns the rate in tokens a nanosecond.
+    /// Notes the tokens asked for so far. Returns the rate in tokens a nanosecond.
     pub(crate) fn note(&mut self, asked: u64, now: u64, half_life: Duration) -> f64 {
         let elapsed = now.saturating_sub(self.at) as f64;
         if elapsed > 0.0 {

@@ -1,4 +1,4 @@
-//! The time of a lease.
+//! The clock of a lease.
 
 use std::time::Duration;
 
@@ -6,15 +6,18 @@ use tollgate::{Clock, Moment};
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A clock that goes on while granted tokens mature, and stands still else.
+/// A clock that runs while granted tokens mature, and else stands still.
 ///
 /// A bucket on this clock earns exactly the tokens that the store granted: `end` is the time at
 /// which the last of them has matured. A later grant moves `end`, and `offset` with it, so that the
 /// time between two grants does not count.
 ///
-/// There is one writer at a time. It stores `offset` before `end`, and a reader loads `end` before
-/// `offset`. So a reader with a new `end` has the new `offset`, or a later one. A later `offset`
-/// makes the time earlier, which grants nothing too soon.
+/// # Orderings
+///
+/// There is one writer at a time. It stores `offset` before `end` (`Release`), and a reader loads
+/// `end` before `offset` (`Acquire`). So a reader with a new `end` has the `offset` that belongs to
+/// it, or a later one. A later `offset` makes the time earlier, so no token matures too soon.
+/// Checked by `models.rs`.
 pub(crate) struct LeaseTime {
     clock: Clock,
     origin: Moment,
@@ -41,7 +44,8 @@ impl LeaseTime {
         Duration::from_nanos(self.real().saturating_sub(offset).min(end))
     }
 
-    /// Lets the time go on to `end`, and not before the real time `start`.
+    /// Moves the end of the lease to `end`. The added time begins at the real time `start` at the
+    /// earliest.
     pub(crate) fn extend(&self, start: u64, end: u64) {
         let before = self.end.load(Ordering::Relaxed);
         let offset = self.offset.load(Ordering::Relaxed).max(start.saturating_sub(before));
@@ -49,7 +53,7 @@ impl LeaseTime {
         self.end.store(end, Ordering::Release);
     }
 
-    /// Returns the time that is left until the end.
+    /// Returns the time of the lease that is left until its end.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_nanos(self.end.load(Ordering::Acquire)).saturating_sub(self.read())
     }

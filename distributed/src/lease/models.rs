@@ -1,4 +1,4 @@
-//! loom explores the time of a lease: `scripts/models lease`.
+//! loom explores the clock of a lease: `scripts/models lease`.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tollgate::Clock;
 use super::lease_time::LeaseTime;
 use crate::sync::Ordering;
 
-/// The real time, which stands still.
+/// The real time, in nanoseconds. It stands still.
 const NOW: u64 = 1_000;
-/// The end of a first lease, which has matured.
+/// The end of a first lease, whose tokens have matured.
 const FIRST: u64 = 10;
 
-/// A thread reads the time while another adds tokens that mature later. `extend` is the writer.
+/// Explores a thread that reads the time while another adds tokens that mature later, by `extend`.
 fn explore(extend: impl Fn(&LeaseTime) + Send + Sync + Copy + 'static) {
     loom::model(move || {
         let clock = Clock::from_fn(|| Duration::from_nanos(NOW));

@@ -1,4 +1,4 @@
-//! A quota as a limiter uses it.
+//! A quota in the forms that a limiter uses.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use super::lease_time::nanos;
 use crate::credits::invalid_spec::InvalidSpec;
 use crate::credits::spec::Spec;
 
-/// A quota in its forms, and the size of its leases.
+/// A quota in credits and in floating point, and the bounds of its leases.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) spec: Spec,
-    /// The bucket of a lease: the same rate, and room for all that can be held.
+    /// The quota of a lease's bucket: the same rate, and room for the burst and the debt.
     pub(crate) lease: Quota,
-    /// The time that a lease is for; zero without leases.
+    /// The time that a lease is for; zero in the exact mode.
     pub(crate) horizon: Duration,
     /// Tokens a nanosecond.
     pub(crate) rate: f64,
@@ -22,7 +22,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The horizon is cut so that a lease and the debt are at most half of the burst.
+    /// Returns the terms of a quota. The debt is the tokens of one horizon, at most half of the
+    /// burst.
     pub(crate) fn new(quota: Quota, horizon: Duration) -> Result<Terms, InvalidSpec> {
         let rate = quota.tokens() as f64 / quota.period().as_nanos() as f64;
         let debt = ((rate * nanos(horizon) as f64).ceil() as u64).min(quota.capacity() / 2);
@@ -41,19 +42,19 @@ impl Terms {
         !self.horizon.is_zero()
     }
 
-    /// Returns the time that earns some tokens, rounded up.
+    /// Returns the nanoseconds that earn `tokens`, rounded up.
     pub(crate) fn time_of(&self, tokens: u64) -> u64 {
         let (of, period) = (u128::from(self.quota().tokens()), self.quota().period().as_nanos());
         u64::try_from((u128::from(tokens) * period).div_ceil(of)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time that earns some tokens, to a part in 2^52. It takes a multiplication.
+    /// Returns the time that earns `tokens`, by one multiplication: to about one part in 2^52.
     #[inline]
     pub(crate) fn about_time_of(&self, tokens: u64) -> Duration {
         Duration::from_nanos((tokens as f64 * self.nanos_per_token) as u64)
     }
 
-    /// Returns the tokens that a time earns, rounded down.
+    /// Returns the tokens that `time` nanoseconds earn, rounded down.
     pub(crate) fn tokens_in(&self, time: u64) -> u64 {
         let (of, period) = (u128::from(self.quota().tokens()), self.quota().period().as_nanos());
         u64::try_from(u128::from(time) * of / period).unwrap_or(u64::MAX)

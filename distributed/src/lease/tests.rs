@@ -13,7 +13,7 @@ use super::tokens::Lease;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Put(u64),
-    /// Tokens that mature from some nanoseconds after the last ones, at the earliest.
+    /// Tokens, and the nanoseconds from the end of the last ones until these begin to mature.
     PutLater(u64, u64),
     Take(u64),
     Wait(u64),
@@ -30,8 +30,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// At each moment a lease has given no more than its grants have matured, whatever their gaps.
-    /// In the end it has given all.
+    /// At each moment a lease has given at most the matured tokens of its grants, whatever their
+    /// gaps. In the end it has given all.
     #[test]
     fn a_lease_gives_what_has_matured(steps in steps(), rate in 1_u64..5_000) {
         let (clock, mock) = Clock::mock();
@@ -76,7 +76,8 @@ proptest! {
         prop_assert_eq!(lease.held(&terms), 0);
     }
 
-    /// The level that was told bounds the store: a wait is over exactly when the tokens are there.
+    /// The level of the last answer bounds the store: a wait ends when the tokens are there, and no
+    /// later.
     #[test]
     fn a_shadow_refuses_until_the_tokens_are_there(
         tokens in 1_u64..1_000_000, period in 1_u64..10_000_000, burst in 1_u64..100_000,
@@ -94,8 +95,8 @@ proptest! {
         let need = (n * spec.per_token()) as i64;
         let wait = shadow.wait(&terms, n, sent).unwrap_or_default();
         let exact = spec.wait(credits, need);
-        // Never longer than that of the store, and by rounding a tick shorter, or by a part of
-        // 2^-40.
+        // The wait is never longer than that of the store. Rounding makes it shorter by at most a
+        // tick, 2 us and a part of 10^-9.
         prop_assert!(wait <= exact, "{wait:?} is longer than {exact:?}");
         let slack = Duration::from_micros(spec.tick_us()) + exact.mul_f64(1e-9) + Duration::from_micros(2);
         prop_assert!(wait + slack >= exact, "{wait:?} is shorter than {exact:?}");

@@ -1,4 +1,4 @@
-//! The tokens of a lease: a bucket of the core on the time of the lease.
+//! The tokens of a lease: a `TokenBucket` on the clock of the lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,16 @@ use tollgate::{Clock, Denied, Granted, Moment, TokenBucket};
 use super::lease_time::LeaseTime;
 use super::terms::Terms;
 
-/// The tokens that one process holds of one key.
+/// The tokens of one key that one process holds.
 ///
-/// The store granted some at once, and the others for times to come. These mature at the rate of
-/// the quota, on pieces of time that no two leases share. So all processes together never have more
-/// than the one bucket would have.
+/// The store had some of them, and granted the others on credit. These mature at the rate of the
+/// quota, in intervals that no two leases share. So all processes together never have more than the
+/// one bucket.
 pub(crate) struct Lease {
     time: Arc<LeaseTime>,
     bucket: TokenBucket,
-    /// The tokens that ever matured or will: the end of the lease's time.
+    /// The tokens on credit so far, matured or not. The end of the clock is the time that earns
+    /// them.
     matures: AtomicU64,
 }
 
@@ -25,7 +26,7 @@ impl Lease {
         let time = Arc::new(LeaseTime::new(clock, origin));
         let reads = time.clone();
         let bucket = TokenBucket::builder(terms.lease).clock(Clock::from_fn(move || reads.read())).build();
-        // The word begins at time 0, with none.
+        // The bucket begins at time 0, with no token.
         let _ = bucket.acquire_up_to(u64::MAX);
         Lease { time, bucket, matures: AtomicU64::new(0) }
     }
@@ -52,14 +53,15 @@ impl Lease {
         self.take_up_to(u64::MAX)
     }
 
-    /// Adds tokens that are there.
+    /// Adds tokens that are valid at once.
     pub(crate) fn put(&self, n: u64) {
         if n > 0 {
             self.bucket.refund(n);
         }
     }
 
-    /// Adds tokens that mature one after another until the real time `full`. One caller at a time.
+    /// Adds tokens that mature one after another, the last at the real time `full`. The caller sees
+    /// to it that no two calls overlap.
     pub(crate) fn put_later(&self, terms: &Terms, n: u64, full: u64) {
         if n > 0 {
             let all = self.matures.load(Ordering::Relaxed).saturating_add(n);
@@ -75,8 +77,8 @@ impl Lease {
 
     /// Returns the tokens that are held, matured or not.
     ///
-    /// After a grant that matures later than the one before, it may be too many by the tokens of
-    /// the time between them.
+    /// If there is a gap between two grants on credit, this may be too high by the tokens of that
+    /// gap.
     pub(crate) fn held(&self, terms: &Terms) -> u64 {
         let rest = self.time.rest().as_nanos() as u64;
         self.matured() + terms.tokens_in(rest)

@@ -3,28 +3,28 @@
 use std::error::Error;
 use std::fmt;
 
-/// A call of a store failed.
+/// The error of a failed call of a store.
 #[derive(Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
 }
 
-/// The effect of a failed call.
+/// The effect of a failed call on the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The call did not take effect; a later one may.
+    /// The call had no effect. A later one may succeed.
     Refused,
-    /// The call may have taken effect.
+    /// The call may have had its effect.
     Unknown,
-    /// The call did not take effect, and no later one will until an operator acts: a password, a
-    /// permission, a table that is missing.
+    /// The call had no effect. Later ones fail as well until an operator acts: a password, a
+    /// permission, a missing table.
     Permanent,
 }
 
 impl StoreError {
-    /// Returns an error of a kind with its cause.
+    /// Returns an error with a kind and a cause.
     pub fn new(kind: StoreErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
         StoreError { kind, source: source.into() }
     }
@@ -41,7 +41,7 @@ impl fmt::Display for StoreError {
         match self.kind {
             StoreErrorKind::Refused => write!(f, "the store refused the call: {}", self.source),
             StoreErrorKind::Unknown => write!(f, "the store did not answer the call: {}", self.source),
-            StoreErrorKind::Permanent => write!(f, "the store takes no such call: {}", self.source),
+            StoreErrorKind::Permanent => write!(f, "the store fails until an operator acts: {}", self.source),
         }
     }
 }

@@ -7,16 +7,17 @@ use super::error::StoreError;
 use super::op::{Op, Store};
 use crate::credits::bucket::Bucket;
 
-/// A store in memory, on a clock of the caller's.
+/// A store in memory, with a clock of the caller.
 ///
-/// It is for tests: buckets of one process need no store.
+/// It is for tests: the buckets of one process need no store. It is not bounded, and forgets no
+/// key.
 pub struct MemoryStore<C> {
     now_us: C,
     buckets: Mutex<HashMap<Vec<u8>, Bucket>>,
 }
 
 impl<C: Fn() -> u64 + Send + Sync + 'static> MemoryStore<C> {
-    /// Returns an empty store. `now_us` is its clock, in microseconds.
+    /// Returns an empty store. `now_us` returns the time in microseconds.
     pub fn new(now_us: C) -> MemoryStore<C> {
         MemoryStore { now_us, buckets: Mutex::default() }
     }

@@ -1,4 +1,4 @@
-//! The one thing that a store does: steps of buckets, many in a round trip.
+//! The trait of stores: steps of buckets, many in a round trip.
 
 pub(crate) mod error;
 pub(crate) mod memory;

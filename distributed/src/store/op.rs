@@ -9,13 +9,13 @@ use crate::credits::spec::Spec;
 /// A call on the bucket of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Op<'a> {
-    /// The key, as it is stored: at most [`MAX_KEY`] bytes.
+    /// The key in the form of the store: at most [`MAX_KEY`] bytes.
     pub key: &'a [u8],
-    /// The quota.
+    /// The quota, in credits.
     pub spec: Spec,
     /// The tokens asked for.
     pub amount: Amount,
-    /// The answer, which the store fills in.
+    /// The answer, which the store writes.
     pub answer: Answer,
 }
 
@@ -32,21 +32,21 @@ impl<'a> Op<'a> {
 
 /// Shared buckets, in a server or a file.
 ///
-/// A store keeps the law of [`Bucket::step`](crate::Bucket::step) on its own clock. A key that is
-/// not stored is a full bucket.
+/// A store decides by [`Bucket::step`](crate::Bucket::step) on its own clock. A key that is not
+/// stored has a full bucket.
 pub trait Store: Send + Sync + 'static {
-    /// Decides all calls in one round trip, and fills in their answers.
+    /// Decides all calls, in one round trip if it can, and writes their answers.
     ///
-    /// No two calls have the same key. Each call is atomic. The calls together are not, and their
-    /// order is free. A call that changes nothing writes nothing.
+    /// The caller sees to it that no two calls have the same key. Each call is atomic. All calls
+    /// together need not be, and their order is free. A call that changes nothing writes nothing.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] tells whether calls may have taken effect.
+    /// [`StoreError`] tells whether the calls may have had their effect.
     fn acquire(&self, ops: &mut [Op<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Several limiters may share a store.
+/// A store in an `Arc`, which several limiters may share.
 impl<S: Store> Store for std::sync::Arc<S> {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         (**self).acquire(ops).await

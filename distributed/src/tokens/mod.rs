@@ -1,3 +1,3 @@
-//! Buckets that are refilled at intervals, in a table that other programs use, too.
+//! Buckets that are refilled at intervals, in a table that other programs may use as well.
 
 pub(crate) mod requester;

@@ -10,21 +10,21 @@ use crate::store::error::StoreError;
 /// last_refill_at)`. The application inserts them, by SQL. `last_refill_at` is a `timestamptz` in
 /// PostgreSQL, a `DATETIME(6)` in UTC in MariaDB, and microseconds since 1970 in SQLite.
 ///
-/// A call that comes `k >= 1` whole intervals after `last_refill_at` fills the bucket, and moves
-/// `last_refill_at` by `k` intervals. So no call shifts the phase of the intervals.
+/// A call `k >= 1` whole intervals after `last_refill_at` fills the bucket, and adds `k` intervals
+/// to `last_refill_at`. So no call shifts the phase of the intervals.
 ///
 /// # The bound
 ///
-/// In `t` seconds at most `capacity * (1 + floor(t / refill_seconds) + 1)` tokens are granted. Up
-/// to twice the capacity is granted in any time of one interval: at the end of one interval, and
-/// at the start of the next. A [`Store`](crate::Store) keeps the bound of a bucket that is refilled
-/// evenly: one capacity at once, and the rate from then on.
+/// In `t` seconds at most `capacity * (2 + floor(t / refill_seconds))` tokens are granted. Twice
+/// the capacity may be granted within a moment: at the end of one interval and at the start of the
+/// next. A [`Store`](crate::Store) is refilled evenly: it grants one capacity at once, and the rate
+/// from then on.
 #[derive(Clone, Debug)]
 pub struct TokenRequester<S> {
     store: S,
 }
 
-/// A store with a table of buckets that are refilled at intervals.
+/// A store with a table `token_buckets`.
 pub trait TokenTable: Send + Sync {
     /// Creates the table and its procedures if they are missing.
     fn create_token_table(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -48,8 +48,8 @@ impl<S: TokenTable> TokenRequester<S> {
         self.store.create_token_table().await
     }
 
-    /// Takes a token, and returns whether there was one. There is none in a bucket that is not in
-    /// the table. A call that takes none writes nothing.
+    /// Takes a token, and returns whether there was one. A bucket that is not in the table has
+    /// none. A call that takes none writes nothing.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A shared limiter, as the layer asks it.
+//! The interface of a shared limiter to a layer.
 
 use std::future::{Future, ready};
 use std::hash::Hash;
@@ -24,17 +24,18 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Returns the plan of a request. None is of a quota that the store cannot count.
+    /// Returns the plan of a request, or `Some(None)` without one; `None` if the store cannot count
+    /// its quota.
     fn plan_of(&self, quota: Option<Quota>) -> Option<Option<Plan>> {
         quota.map(|quota| self.plan(quota).ok()).map_or(Some(None), |plan| plan.map(Some))
     }
 }
 
-/// A layer asks it for each request; see
+/// A layer asks the limiter for each request; see
 /// [`AnyLimiter::asked`](tollgate::tower::AnyLimiter::asked).
 ///
-/// Requests without a key that share a bucket have one by the bare name of the limiter. The limit
-/// [in front](crate::DistributedBuilder::local_first) does not apply to them.
+/// The bucket of requests without a key is stored under the bare name of the limiter. The limit [in
+/// front](crate::DistributedBuilder::local_first) does not apply to them.
 impl<K, S> AskLimiter<K> for DistributedLimiter<K, S>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
@@ -104,7 +105,7 @@ where
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // A store of a server, in earnest.
+/// // In production: the store of a server.
 /// let store = MemoryStore::new(|| 0);
 /// let limiter = DistributedLimiter::<IpAddr, _>::builder(Quota::per_second(100), store).build()?;
 /// let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();

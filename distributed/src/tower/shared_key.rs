@@ -1,4 +1,4 @@
-//! Values that clients send, as keys of a fleet.
+//! Keys of a fleet from values that clients send.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::key::StoreKey;
 
 /// A digest of a value that is the same in each process: the first 128 bits of its SHA-256.
 ///
-/// The store has the digest, and not the value. A value that can be guessed can be found by its
-/// digest.
+/// The store has the digest and not the value. A value that can be guessed can be found from its
+/// digest, which has no secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharedDigest([u8; 16]);
 
@@ -54,9 +54,9 @@ impl StoreKey for SharedDigest {
 
 /// A source of keys that are digests of a header's value, for a limiter that a fleet shares.
 ///
-/// [`HeaderKey`](tollgate::http::HeaderKey) is for a limiter of one process: its digests differ in
-/// each. The same rules hold: a request with two such headers has no key, and each new value is a
-/// new bucket.
+/// [`HeaderKey`](tollgate::http::HeaderKey) is for a limiter of one process: its digests differ
+/// from process to process. As there, a request with two such headers has no key, and each new
+/// value is a new bucket.
 ///
 /// # Examples
 ///
@@ -78,7 +78,7 @@ impl SharedHeaderKey {
     ///
     /// # Errors
     ///
-    /// `name` is no valid header name.
+    /// [`InvalidHeaderName`] if `name` is no valid name of a header.
     pub fn new(name: &str) -> Result<SharedHeaderKey, InvalidHeaderName> {
         HeaderName::from_bytes(name.as_bytes()).map(SharedHeaderKey)
     }
