@@ -3,9 +3,10 @@
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
-/// A store of any engine that is compiled in.
+/// A store of an engine that is compiled in.
 ///
-/// The engines are features of this crate, by the first part of the URL:
+/// The first part of the URL names the engine, which is a feature of this crate. `rediss://` (TLS),
+/// `redis+cluster://` and `postgresql://` are not among them: use the type of the store.
 ///
 /// | URL | feature |
 /// |---|---|
@@ -34,12 +35,14 @@ const ENGINES: [&str; 4] = ["mysql", "postgres", "redis", "sqlite"];
 impl AnyStore {
     /// Opens the store that a URL names.
     ///
-    /// A server that does not answer is no error: the store connects at its first call, and again
-    /// whenever the connection was lost.
+    /// A store of a server connects at its first call, and again after a lost connection: a server
+    /// that does not answer is no error here. SQLite opens or creates its file, and blocks
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// The URL names no engine, one that is not compiled in, or a file that is no database.
+    /// A permanent error if the URL names no engine or one that is not compiled in, or if the file
+    /// cannot be opened or is no database.
     pub fn open(url: &str) -> Result<AnyStore, StoreError> {
         let (engine, rest) = url.split_once(':').unwrap_or((url, ""));
         let permanent = |why: String| Err(StoreError::new(StoreErrorKind::Permanent, why));
@@ -65,11 +68,12 @@ impl AnyStore {
         }
     }
 
-    /// Creates the tables of the buckets, if the engine has tables and they are missing.
+    /// Creates the table of the buckets, if it is missing. Does nothing on Redis, which has no
+    /// tables.
     ///
     /// # Errors
     ///
-    /// The server does not answer, or the user may not create tables.
+    /// [`StoreError`] if the server does not answer, or if the account must not create tables.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         match self {
             #[cfg(feature = "mysql")]
@@ -83,12 +87,13 @@ impl AnyStore {
         }
     }
 
-    /// Creates the table and the routine of [`TokenRequester`](crate::TokenRequester), if they are
+    /// Creates the table and the routine of [`TokenRequester`](crate::TokenRequester) that are
     /// missing.
     ///
     /// # Errors
     ///
-    /// The engine has no tables, the server does not answer, or the user may not create tables.
+    /// [`StoreError`] if the engine has no tables, if the server does not answer, or if the account
+    /// must not create tables.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub async fn create_token_table(&self) -> Result<(), StoreError> {
         use crate::tokens::requester::TokenTable;

@@ -1,11 +1,11 @@
--- Decides one call by the law of Bucket::step, and appends its answer to @tollgate:
--- granted,credits,last_us,unit,now_us; with the row that is stored afterwards.
+-- Decides one call by Bucket::step, and appends its answer to @tollgate:
+-- granted,credits,last_us,unit,now_us; where the row is that after the call.
 --
--- A first pass reads without a lock. A call that changes nothing is answered from it. Otherwise a
--- second pass decides under the lock of the row. The session must be in a transaction at READ
+-- A first pass reads without a lock, and answers a call that changes nothing. A second pass decides
+-- the others again, under the lock of the row. The session must be in a transaction at READ
 -- COMMITTED, its time zone must be UTC, and its client must not count found rows.
 --
--- A body that differs gets another name: a client of an earlier version may call this one.
+-- A later body gets another name: clients of this version call this one during an upgrade.
 CREATE PROCEDURE IF NOT EXISTS tollgate_acquire_1(
     IN p_id VARBINARY(255), IN p_capacity BIGINT, IN p_floor BIGINT, IN p_debt BIGINT, IN p_tick BIGINT,
     IN p_per_tick BIGINT, IN p_unit BIGINT, IN p_fill BIGINT, IN p_fill_us BIGINT, IN p_spent BIGINT,

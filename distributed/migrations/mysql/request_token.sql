@@ -1,6 +1,6 @@
--- Takes a token, and selects whether there was one. The clock is read once, before the row is locked: a
--- session that waits decides at the time at which it began to wait. A call that finds no token
--- neither locks nor writes.
+-- Takes a token, and selects whether there was one. The clock is read once, before the row is
+-- locked: a session decides at the time at which it began to wait for the lock. A call that finds
+-- no token neither locks nor writes.
 CREATE PROCEDURE IF NOT EXISTS request_token(IN bucket_id VARCHAR(255) CHARACTER SET utf8mb4)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN

@@ -1,6 +1,6 @@
--- The buckets of tollgate-distributed. A key without a row is a full bucket.
--- Half of each page is left free, and no column but the key has an index. So an update stays on its
--- page and touches no index. An index on another column would end that.
+-- The buckets of tollgate-distributed. A key without a row has a full bucket. Half of each page is
+-- left free, and only the key has an index. So an update stays on its page and touches no index. An
+-- index on another column would end that.
 CREATE TABLE IF NOT EXISTS tollgate_buckets (
     id bytea NOT NULL PRIMARY KEY,
     -- The level at last_us, in credits; negative in debt.
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS tollgate_buckets (
     unit bigint NOT NULL CHECK (unit BETWEEN 1 AND 9007199254740991),
     -- From this time on the bucket is full, and the row may be deleted.
     full_us bigint NOT NULL,
-    -- The answer to the last call that wrote: RETURNING reads it.
+    -- The answer to the last call that wrote the row: RETURNING reads it.
     granted bigint NOT NULL,
     now_us bigint NOT NULL
 ) WITH (

@@ -1,3 +1,3 @@
--- Optional: the table is not logged. Updates cost half. After a crash of the server, and on a
--- replica that takes over, all buckets are full.
+-- Optional: the table is not logged. Updates cost half, and all buckets are full after a crash of
+-- the server or a failover.
 ALTER TABLE tollgate_buckets SET UNLOGGED;

@@ -1,4 +1,4 @@
--- The buckets of tollgate-distributed. A key without a row is a full bucket.
+-- The buckets of tollgate-distributed. A key without a row has a full bucket.
 CREATE TABLE IF NOT EXISTS tollgate_buckets (
     id BLOB NOT NULL PRIMARY KEY,
     -- The level at last_us, in credits; negative in debt.

@@ -31,14 +31,13 @@ pub(super) fn of_connect(error: Error) -> Fault {
     Fault::new(kind, error)
 }
 
-/// Tells whether statements were the victim of a conflict, and may be sent once more: a deadlock,
-/// or a lock that was waited for in vain.
+/// Tells whether the server undid statements for a conflict, so that they may be sent again: a
+/// deadlock, or the timeout of a lock.
 pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Server(server) if matches!(server.code, 1213 | 1205))
 }
 
-/// Tells whether a connection is of no further use: it is broken, or its server takes no writes any
-/// more.
+/// Tells whether a connection must be replaced: it is broken, or its server refuses writes.
 pub(super) fn ends_session(error: &Error) -> bool {
     match error {
         Error::Server(server) => matches!(server.code, 1053 | 1290 | 1792 | 1836 | 1927),
@@ -49,10 +48,10 @@ pub(super) fn ends_session(error: &Error) -> bool {
 /// Returns the effect of a transaction that ended with an error.
 fn of_code(code: u16) -> StoreErrorKind {
     match code {
-        // The server shuts down, or an operator ended the session or its statement: perhaps in a
+        // The server shuts down, or an operator ended the session or the statement, perhaps in a
         // commit.
         1053 | 1317 | 1927 | 1969 | 3024 => StoreErrorKind::Unknown,
-        // No memory, no disk, no connection; a deadlock, a lock; a read-only server.
+        // A lack of memory, disk or connections; a deadlock or a lock; a read-only server.
         1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1135 | 1203 | 1205 | 1213 | 1226 | 1290 | 1792 | 1836 => {
             StoreErrorKind::Refused
         }

@@ -1,4 +1,4 @@
-//! The text of a batch and of its answers, for the fuzz targets. No part of the API.
+//! The text of a batch and of its answers, for the fuzz targets. Not a part of the API.
 
 use super::script;
 use crate::store::error::StoreError;

@@ -5,12 +5,12 @@ use std::time::Duration;
 /// Options of a [`MySqlStore`](crate::MySqlStore).
 #[derive(Clone, Debug)]
 pub struct MySqlOptions {
-    /// The connections: at least 1. Each decides one batch after another. The default is 4.
+    /// The connections; 0 counts as 1. Each decides one batch at a time. The default is 4.
     pub connections: usize,
-    /// How long a connection may take to be made and set up. The default is 2 s.
+    /// The longest time to connect and to set the session up. The default is 2 s.
     pub connect_timeout: Duration,
-    /// How long a batch may take until its connection is given up. The default is 3 s: each lock is
-    /// waited for up to a second.
+    /// The longest time of a batch, after which the store gives the connection up and the effect is
+    /// unknown. The default is 3 s. A wait for one lock takes at most 1 s.
     pub call_timeout: Duration,
 }
 

@@ -8,22 +8,22 @@ use crate::sql::terms::Terms;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
 
-/// Statements that are sent at once, and answered at once.
+/// Statements that are sent together, in one round trip.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) sql: String,
-    /// The place of the statement that commits.
+    /// The index of the statement that commits.
     pub(super) commit: usize,
 }
 
 impl Script {
-    /// Returns one statement, which commits by itself.
+    /// Returns one statement, which is a transaction of its own.
     pub(super) fn of(sql: impl Into<String>) -> Script {
         Script { sql: sql.into(), commit: 0 }
     }
 }
 
-/// Returns the places of calls in the order of their keys. All batches lock in that order.
+/// Returns the indices of calls in the order of their keys. All batches lock rows in that order.
 pub(super) fn order(ops: &[Op<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ops.len()).collect();
     order.sort_unstable_by_key(|&place| ops[place].key);
@@ -37,7 +37,7 @@ pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Script {
         sql.push_str("CALL tollgate_acquire_1(");
         push_bytes(&mut sql, op.key);
         for number in Terms::of(op).columns() {
-            // A string takes all writes.
+            // Writing to a string does not fail.
             let _ = write!(sql, ",{number}");
         }
         sql.push_str(");");
@@ -55,7 +55,7 @@ pub(super) fn push_bytes(sql: &mut String, bytes: &[u8]) {
     sql.push('\'');
 }
 
-/// Fills in the answers of calls.
+/// Writes the answers of calls.
 ///
 /// # Errors
 ///

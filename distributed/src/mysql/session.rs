@@ -1,7 +1,6 @@
-//! A connection that is set up, and the task that owns it.
+//! A connection that is ready for calls, and the task that owns it.
 //!
-//! A caller that gives up does not end its statements: their answer would be taken for that of the
-//! next ones.
+//! Statements go on if their caller is dropped: else the next call would read their answer.
 
 use std::time::Duration;
 
@@ -16,13 +15,13 @@ use crate::sql::fault::Fault;
 use crate::sql::sessions;
 use crate::store::error::StoreErrorKind;
 
-/// The scripts that may wait for a connection.
+/// The most scripts that wait for a connection.
 const QUEUE: usize = 256;
 
-/// How long a broken connection may take to end.
+/// The longest time to close a connection.
 const END: Duration = Duration::from_secs(1);
 
-/// The settings of a session, and two readings of the clock around a moment.
+/// The settings of a session, and a check that `SYSDATE` moves within a statement.
 const SET_UP: &str = "SET autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1,
         sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -37,7 +36,7 @@ struct Job {
     reply: oneshot::Sender<Answer>,
 }
 
-/// The way to the task of a connection.
+/// The channel to the task of a connection.
 #[derive(Debug)]
 pub(super) struct Session(mpsc::Sender<Job>);
 
@@ -52,8 +51,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// A permanent error if the server's `SYSDATE` is the time at which a statement began, or if
-    /// the client counts found rows.
+    /// A permanent error if the server's `SYSDATE` stands still within a statement, or if the
+    /// client counts found rows.
     pub(super) async fn set_up(mut connection: Conn, patience: Duration) -> Result<Session, Fault> {
         if connection.opts().client_found_rows() {
             return Err(permanent(
@@ -90,12 +89,12 @@ impl Session {
 /// An error of a script.
 struct Failure {
     cause: mysql_async::Error,
-    /// Whether the transaction was committed before.
+    /// Whether the transaction was committed before the error.
     committed: bool,
 }
 
-/// Runs scripts until the store is dropped or the connection breaks. A script whose caller has gone
-/// before its turn is not sent.
+/// Runs scripts until the store is dropped or the connection breaks. A script whose caller was
+/// dropped before its turn is not sent.
 async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Duration) {
     let mut sound = true;
     while sound {
@@ -117,18 +116,18 @@ async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Du
         if !sound {
             jobs.close();
         }
-        // A caller that has gone needs no answer.
+        // The caller may have been dropped.
         let _ = job.reply.send(answer);
     }
     while let Ok(job) = jobs.try_recv() {
         let _ = job.reply.send(Err(refused()));
     }
-    // In any case, a pool takes it for one that has ended.
+    // After this, a pool counts the connection as closed, also if it takes too long.
     let _ = timeout(END, connection.disconnect()).await;
 }
 
-/// Runs a script. One that lost a conflict is sent once more. The error tells whether the
-/// connection may be used afterwards.
+/// Runs a script. A script that lost a conflict is sent once more. The flag of an error tells
+/// whether the connection may be used again.
 async fn decide(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, (Fault, bool)> {
     let mut sent = 1;
     loop {
@@ -137,7 +136,7 @@ async fn decide(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, (Fau
             Err(failure) => failure,
         };
         let mut usable = !fault::ends_session(&cause);
-        // The next transaction would commit the rest of this one.
+        // Else the next transaction would commit the rest of this one.
         usable = usable && connection.query_drop("ROLLBACK").await.is_ok();
         if !(usable && !committed && sent == 1 && fault::is_conflict(&cause)) {
             let fault = if committed { fault::of_answer(cause) } else { fault::of_statement(cause) };
@@ -155,7 +154,7 @@ async fn run(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, Failure
     loop {
         let last = result.is_empty();
         let failure = |cause| Failure { cause, committed: done > script.commit };
-        // Behind the last statement there may be the error of the one that was not done.
+        // The error of a statement comes after the rows of the one before it.
         rows.extend(result.collect::<Row>().await.map_err(failure)?);
         if last {
             return Ok(rows);

@@ -22,38 +22,40 @@ const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
 ///
 /// A batch of calls is one transaction and one round trip: a call of a stored procedure for each
 /// key, in the order of the keys. The clock is the server's. A call that changes nothing takes no
-/// lock and writes nothing, but for one that lost a race for the last tokens: it has the lock of
-/// the row.
+/// lock and writes nothing. The exception is a call that lost a race for the last tokens: it
+/// already holds the lock of the row.
 ///
-/// Connections are made when they are needed, and made anew when they have ended. A caller may give
-/// up at any time: a batch that was sent goes on, and one that was not is not sent.
+/// Connections are made when they are needed, and replaced when they have ended. If its caller is
+/// dropped, a batch that was sent goes on, and another one is not sent. The table and the procedure
+/// must exist before the first call: see [`migrate`](Self::migrate).
 ///
-/// MySQL has the same statements, from 8.0.29 on. It is not tested. In a cluster of servers with
-/// several writers, all clients should write to the same one.
+/// MySQL has the same statements from 8.0.29 on, and is not tested. In a cluster with several
+/// writers, all clients should write to the same server.
 pub struct MySqlStore {
     sessions: Sessions<Session>,
 }
 
 impl MySqlStore {
-    /// Returns a store at an address such as `mysql://user:password@host/database`, with the usual
-    /// options. It connects with the first call.
+    /// Returns a store at a URL such as `mysql://user:password@host/database`, with the default
+    /// options. It connects at its first call. For TLS, add `?require_ssl=true` and enable a TLS
+    /// feature of the crate `mysql_async`.
     ///
     /// # Errors
     ///
-    /// A permanent error if the address cannot be read.
+    /// A permanent error if the URL is wrong.
     pub fn connect(url: &str) -> Result<MySqlStore, StoreError> {
         let opts = Opts::from_url(url).map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
         Ok(MySqlStore::connect_with(opts, MySqlOptions::default()))
     }
 
-    /// Returns a store. It connects with the first call.
+    /// Returns a store with options. It connects at its first call.
     pub fn connect_with(opts: impl Into<Opts>, options: MySqlOptions) -> MySqlStore {
         let opts = opts.into();
         MySqlStore::new(options, move || Conn::new(opts.clone()))
     }
 
-    /// Returns a store on connections of a pool, with the usual options. It keeps each connection
-    /// that it has taken: the pool should have 4 to spare.
+    /// Returns a store on connections of a pool, with the default options. It keeps up to 4
+    /// connections of the pool, each until it ends.
     #[must_use]
     pub fn with_pool(pool: Pool) -> MySqlStore {
         MySqlStore::new(MySqlOptions::default(), move || {
@@ -81,7 +83,7 @@ impl MySqlStore {
         MySqlStore { sessions: Sessions::new(connections, connect) }
     }
 
-    /// Creates the table and the procedure if they are missing. The account must be allowed to
+    /// Creates the table and the procedure if they are missing. The account needs permission to
     /// create tables and routines.
     ///
     /// # Errors
@@ -94,15 +96,16 @@ impl MySqlStore {
         Ok(())
     }
 
-    /// Deletes the rows that have been full for a time, and returns their number. No decision
-    /// changes: a key without a row is a full bucket.
+    /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
+    /// decision changes: a key without a row has a full bucket.
     ///
-    /// A row is full under the quota of the call that wrote it. The time should exceed the longest
-    /// step back of the server's clock. A page of 1,000 rows is a transaction of its own.
+    /// A row is full by the quota of the call that wrote it. `full_for` should exceed the longest
+    /// step back of the server's clock. Each page of 1,000 rows is a transaction of its own. The
+    /// limiter never calls this.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if a statement fails. Pages before it are cleaned up.
+    /// [`StoreError`] if a statement fails. The pages before it are cleaned up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
         let full = format!("full_us < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) - {grace_us}");
@@ -145,11 +148,11 @@ impl Store for MySqlStore {
     }
 }
 
-/// Reads a column of the one row of an answer.
+/// Reads a column of an answer of one row.
 ///
 /// # Errors
 ///
-/// An error of an unknown effect if there is no such row, or if the column has another type.
+/// An error with an unknown effect if there is not one row, or if the column has another type.
 pub(super) fn cell<T: mysql_async::prelude::FromValue>(rows: &[Row], column: usize) -> Result<T, StoreError> {
     let wrong =
         || StoreError::new(StoreErrorKind::Unknown, format!("the reply has no column {column}: {rows:?}"));

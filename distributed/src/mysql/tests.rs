@@ -1,4 +1,4 @@
-//! Errors of statements before and after a commit.
+//! Errors of statements before and after the commit.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The calls of a batch as the arrays of a statement, and its rows as their answers.
+//! The calls of a batch as arrays, and the rows of the statement as answers.
 
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::{ToSql, Type};
@@ -10,7 +10,7 @@ use crate::sql::terms::{COLUMNS, Terms};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
 
-/// The parameters of a statement, in the order of the keys.
+/// The parameters of a statement: an array of keys, and one for each number of a call.
 #[derive(Debug)]
 pub(super) struct Batch {
     keys: Vec<Vec<u8>>,
@@ -41,7 +41,7 @@ impl Batch {
     }
 }
 
-/// Fills in the answers of calls. The rows are in any order, one for each call.
+/// Writes the answers of calls. The rows are one for each call, in any order.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ pub(super) fn of_statement(error: Error) -> Fault {
 /// Returns the error of a connection that was not made.
 pub(super) fn of_connect(error: Error) -> Fault {
     let kind = error.code().map_or(StoreErrorKind::Refused, of_code);
-    // The connection that ended was one without a call.
+    // A connection that was not made had no call.
     let kind = if kind == StoreErrorKind::Unknown { StoreErrorKind::Refused } else { kind };
     told(kind, error)
 }
@@ -28,13 +28,13 @@ fn told(kind: StoreErrorKind, error: Error) -> Fault {
     }
 }
 
-/// Tells whether a statement was the victim of a conflict, and may be sent once more.
+/// Tells whether the server undid a statement for a conflict, so that it may be sent again.
 pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
-/// Tells whether a connection is of no further use: it is closed, its server takes no writes any
-/// more, or its statement is gone.
+/// Tells whether a connection must be replaced: it is closed, its server refuses writes, or its
+/// prepared statement is gone.
 pub(super) fn ends_session(error: &Error) -> bool {
     match error.code() {
         Some(code) => {
@@ -50,13 +50,13 @@ pub(super) fn ends_session(error: &Error) -> bool {
     }
 }
 
-/// Returns the effect of a statement that the server ended with an error. The server took it back.
+/// Returns the effect of a statement that the server ended with an error. The server undid it.
 fn of_code(code: &SqlState) -> StoreErrorKind {
     match code.code().get(..2) {
-        // A connection that failed.
+        // A failed connection.
         Some("08") => StoreErrorKind::Unknown,
-        // A read-only server, a conflict, no resources, a lock, an operator, the file system; and a
-        // statement that a pooler or an operator has removed.
+        // A read-only server, a missing prepared statement, a conflict, a lack of resources, a
+        // lock, an operator, the file system.
         Some("25" | "26" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Refused,
         _ => StoreErrorKind::Permanent,
     }

@@ -5,24 +5,26 @@ use std::time::Duration;
 /// Options of a [`PostgresStore`](crate::PostgresStore).
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// The connections: at least 1. Each has one statement after another, and takes further ones in
-    /// the meantime. The default is 2.
+    /// The connections; 0 counts as 1. Calls take turns, and are pipelined on each connection. The
+    /// default is 2.
     pub connections: usize,
-    /// How long a connection may take to be made and set up. The default is 2 s.
+    /// The longest time to connect and to set the session up. The default is 2 s.
     pub connect_timeout: Duration,
-    /// How long a statement may take: the server ends it then. The default is 1 s.
+    /// The longest time of a statement, in whole milliseconds, after which the server ends it. The
+    /// store gives the connection up if there is no answer 500 ms later. The default is 1 s.
     pub statement_timeout: Duration,
-    /// How long a statement may wait for one lock. The default is 500 ms.
+    /// The longest wait of a statement for a lock, in whole milliseconds. The default is 500 ms.
     pub lock_timeout: Duration,
     /// Whether a call waits until its effect is on disk. By default it does not: a crash of the
-    /// server loses the calls of the last moments, some three times `wal_writer_delay`.
+    /// server loses the calls of about the last three `wal_writer_delay`.
     pub synchronous_commit: bool,
-    /// Whether a pooler such as PgBouncer may give each transaction to another connection. The
-    /// store then neither prepares statements nor sets a session up, and each call is planned anew.
-    /// The timeouts and `synchronous_commit` should be set for the role.
+    /// Whether a pooler such as PgBouncer assigns a connection to each transaction. The store then
+    /// neither prepares statements nor sets the session up, and the server plans each call. Set the
+    /// timeouts and `synchronous_commit` for the role instead. The default is `false`.
     pub pooler: bool,
-    /// Whether [`migrate`](crate::PostgresStore::migrate) makes the table unlogged: updates cost
-    /// half, and a crash of the server or a replica that takes over makes all buckets full.
+    /// Whether [`migrate`](crate::PostgresStore::migrate) makes the table unlogged. Updates cost
+    /// half, and all buckets are full after a crash of the server or a failover. The default is
+    /// `false`.
     pub unlogged: bool,
 }
 
@@ -41,10 +43,10 @@ impl Default for PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// Returns the settings of a session.
+    /// Returns the statements that set a session up.
     ///
-    /// Each row of a statement is found by its key, whatever the statistics of the table say, and
-    /// the plan is made once: planning takes longer than the statement.
+    /// They make the server find each row by its key, whatever its statistics are, and plan once:
+    /// planning takes longer than the statement.
     pub(super) fn settings(&self) -> String {
         let statement = self.statement_timeout.as_millis().max(1);
         let lock = self.lock_timeout.as_millis().max(1);

@@ -1,4 +1,4 @@
-//! A connection that is set up.
+//! A connection that is ready for calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::sql::fault::Fault;
 use crate::sql::sessions;
 use crate::store::error::StoreErrorKind;
 
-/// How long an answer may take longer than the server's timeout.
+/// The longest wait for an answer after the server's timeout.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// A connection, and its statement.
+/// A connection, and its prepared statement.
 #[derive(Debug)]
 pub(super) struct Session {
     client: Client,
-    /// The statement of a batch, unless each one is sent with its text.
+    /// The prepared statement of a batch; `None` if the text is sent each time.
     acquire: Option<Statement>,
     patience: Duration,
-    /// Whether it is of no further use.
+    /// Whether the connection must be replaced.
     given_up: AtomicBool,
-    /// Whether another connection can take its place.
+    /// Whether another connection can replace it.
     replaceable: bool,
 }
 
@@ -49,7 +49,7 @@ impl Session {
         Ok(Session { client, acquire, patience, given_up: AtomicBool::new(false), replaceable: true })
     }
 
-    /// Decides a batch. One that lost a conflict is sent once more.
+    /// Decides a batch. A batch that lost a conflict is sent once more.
     pub(super) async fn decide(&self, batch: &Batch) -> Result<Vec<Row>, Fault> {
         self.within(async {
             match self.send(batch).await {
@@ -60,7 +60,7 @@ impl Session {
         .await
     }
 
-    /// Deletes the full rows of the page behind a key.
+    /// Deletes the full rows of the page after a key.
     pub(super) async fn clean_up(&self, after: &[u8], grace_us: i64) -> Result<Vec<Row>, Fault> {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::BYTEA), (&grace_us, Type::INT8)];
         self.within(self.client.query_typed(CLEAN_UP, &parameters)).await
@@ -71,8 +71,8 @@ impl Session {
         self.within(self.client.query_typed("SELECT request_token($1)", &[(&id, Type::TEXT)])).await
     }
 
-    /// Runs statements of a migration, as one transaction. The statement of a batch is prepared by
-    /// the next connection.
+    /// Runs the statements of a migration as one transaction, then gives the connection up: the
+    /// next one prepares the statement of a batch.
     pub(super) async fn run(&self, statements: &str) -> Result<(), Fault> {
         self.client.batch_execute(statements).await.map_err(fault::of_statement)?;
         self.give_up();
@@ -90,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Waits for an answer, but not for a server that hangs.
+    /// Waits for an answer. Gives the connection up if the server hangs.
     async fn within(&self, answer: impl Future<Output = Result<Vec<Row>, Error>>) -> Result<Vec<Row>, Fault> {
         match timeout(self.patience, answer).await {
             Ok(Ok(rows)) => Ok(rows),
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Returns the connection as one that no other can take the place of: it is used until it ends.
+    /// Returns the connection as one without a replacement: it is used until it ends.
     pub(super) fn only(self) -> Session {
         Session { replaceable: false, ..self }
     }
@@ -118,7 +118,7 @@ impl Session {
     }
 }
 
-/// Prepares the statement of a batch. Before the migration there is none.
+/// Prepares the statement of a batch; `None` before the migration.
 async fn prepare(client: &Client) -> Result<Option<Statement>, Fault> {
     match client.prepare_typed(&ACQUIRE, &types()).await {
         Ok(statement) => Ok(Some(statement)),

@@ -6,10 +6,10 @@ use tokio_postgres::types::Type;
 
 use crate::sql::terms::COLUMNS;
 
-/// The clock is read for each row: `now()` would be the time before a lock was waited for.
+/// The clock, read for each row: `now()` is the start of the transaction, before a wait for a lock.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
 
-/// Decides a batch. Its parameters are the keys, and the numbers of
+/// The statement that decides a batch. Its parameters are the keys, and the numbers of
 /// [`Terms`](crate::sql::terms::Terms).
 pub(super) static ACQUIRE: LazyLock<String> = LazyLock::new(|| {
     let step = include_str!("step.sql");
@@ -26,8 +26,8 @@ pub(super) fn types() -> [Type; 1 + COLUMNS] {
     std::array::from_fn(|index| if index == 0 { Type::BYTEA_ARRAY } else { Type::INT8_ARRAY })
 }
 
-/// Deletes the full rows of a page, and returns their number and the last key of the page. A row
-/// that a batch has locked stays.
+/// The statement that deletes the full rows of a page. Returns their number, and the last key of
+/// the page. A locked row stays.
 pub(super) const CLEAN_UP: &str = "
     WITH page AS MATERIALIZED (
         SELECT id FROM tollgate_buckets WHERE id > $1 ORDER BY id LIMIT 1000

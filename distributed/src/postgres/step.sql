@@ -1,5 +1,5 @@
--- The step from a row at a time, each level from the one within. OFFSET 0 keeps a level by itself:
--- an expression is computed once.
+-- The step from one row, as nested queries: each computes the next numbers. OFFSET 0 keeps the
+-- planner from merging them, so an expression is computed once.
 (
     SELECT taken.*,
         CASE WHEN most < 0 THEN least(paid + back, capacity) ELSE paid - granted * token END AS level,

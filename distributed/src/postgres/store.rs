@@ -19,7 +19,8 @@ use crate::store::op::{Op, Store};
 const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
 const UNLOGGED: &str = include_str!("../../migrations/postgres/unlogged.sql");
 
-/// Two migrations at a time would both create the table. Its creation is on disk when it returns.
+/// The start of a migration: one at a time, as two would both create the table, and on disk when it
+/// returns.
 const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
     SET LOCAL synchronous_commit = on;
     SELECT pg_advisory_xact_lock(7310314510386716005)";
@@ -27,30 +28,32 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 /// Buckets in a table of PostgreSQL.
 ///
 /// A batch of calls is one statement and one round trip. The clock is the server's. A call that
-/// changes nothing takes no lock and writes nothing. The one exception is a call that lost a race
-/// for the last tokens: it holds the lock of the row already, and writes the row as it was.
+/// changes nothing takes no lock and writes nothing. The exception is a call that lost a race for
+/// the last tokens: it already holds the lock of the row, and writes the row as it was.
 ///
-/// Connections are made when they are needed, and made anew when they have ended. A caller may give
-/// up at any time: its statement goes on.
+/// Connections are made when they are needed, and replaced when they have ended. A statement goes
+/// on if its caller is dropped. The table must exist before the first call: see
+/// [`migrate`](Self::migrate).
 pub struct PostgresStore {
     sessions: Sessions<Session>,
     options: PostgresOptions,
 }
 
 impl PostgresStore {
-    /// Returns a store at an address such as `postgres://user:password@host/database`, with the
-    /// usual options and without TLS. It connects with the first call.
+    /// Returns a store at a URL such as `postgres://user:password@host/database`, with the default
+    /// options and without TLS. It connects at its first call.
     ///
     /// # Errors
     ///
-    /// A permanent error if the address cannot be read.
+    /// A permanent error if the URL is wrong.
     pub fn connect(url: &str) -> Result<PostgresStore, StoreError> {
         let config =
             url.parse::<Config>().map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
         Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))
     }
 
-    /// Returns a store. It connects with the first call.
+    /// Returns a store with options, and with TLS unless `tls` is `NoTls`. It connects at its first
+    /// call.
     pub fn connect_with<T>(config: Config, tls: T, options: PostgresOptions) -> PostgresStore
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -71,14 +74,13 @@ impl PostgresStore {
         PostgresStore { sessions: Sessions::new(options.connections, connect), options }
     }
 
-    /// Returns a store on a connection, which it sets up. Another task must poll its
-    /// [`Connection`](tokio_postgres::Connection). A connection that has ended is not made anew:
-    /// each later call fails with a permanent error. The table should be there: its statement is
-    /// prepared now.
+    /// Returns a store on a connection of the caller, and sets the session up. Another task must
+    /// poll its [`Connection`](tokio_postgres::Connection). After the connection has ended, each
+    /// call fails with a permanent error. The table should exist: the statement is prepared now.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the connection has ended.
+    /// [`StoreError`] if the connection has ended, or if the server refuses the settings.
     pub async fn with_client(client: Client) -> Result<PostgresStore, StoreError> {
         let options = PostgresOptions::default();
         let session = Mutex::new(Some(Session::set_up(client, &options).await?.only()));
@@ -90,7 +92,7 @@ impl PostgresStore {
         Ok(PostgresStore { sessions: Sessions::new(1, connect), options })
     }
 
-    /// Creates the table if it is missing. The role must be allowed to create tables.
+    /// Creates the table if it is missing. The role needs permission to create tables.
     ///
     /// # Errors
     ///
@@ -100,16 +102,16 @@ impl PostgresStore {
         self.run(&format!("{BUCKETS}{unlogged}")).await
     }
 
-    /// Deletes the rows that have been full for a time, and returns their number. No decision
-    /// changes: a key without a row is a full bucket.
+    /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
+    /// decision changes: a key without a row has a full bucket.
     ///
-    /// A row is full under the quota of the call that wrote it. The time should exceed the longest
-    /// step back of the server's clock. A page of 1,000 rows is a statement of its own, and leaves
-    /// out the rows that other statements have locked.
+    /// A row is full by the quota of the call that wrote it. `full_for` should exceed the longest
+    /// step back of the server's clock. Each page of 1,000 rows is a statement of its own, which
+    /// skips locked rows. The limiter never calls this.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if a statement fails. Pages before it are cleaned up.
+    /// [`StoreError`] if a statement fails. The pages before it are cleaned up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
         let (mut deleted, mut after) = (0, Vec::new());
@@ -131,8 +133,8 @@ impl PostgresStore {
         Ok(self.sessions.session().await?.run(&format!("{ALONE};\n{statements}")).await?)
     }
 
-    /// Asks by a task, which outlives its caller: the connection is given up if the server hangs,
-    /// and also if no caller waits that long.
+    /// Asks in a task, which outlives its caller: so a server that hangs is noticed also if no
+    /// caller waits that long.
     pub(super) async fn ask<F>(&self, ask: impl FnOnce(Arc<Session>) -> F) -> Result<Vec<Row>, StoreError>
     where
         F: Future<Output = Result<Vec<Row>, Fault>> + Send + 'static,
@@ -159,7 +161,7 @@ where
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect(tls).await.map_err(of_connect)?;
-    // Errors of the connection are also those of its calls.
+    // An error of the connection is also one of its calls.
     tokio::spawn(connection);
     Session::set_up(client, options).await
 }

@@ -45,67 +45,67 @@ impl Default for RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    /// Sets the bytes before each key, `tollgate:` by default. Braces in it and in the keys are
-    /// those of a cluster's hash tags.
+    /// Sets the bytes before each key, `tollgate:` by default. On a cluster, braces in the prefix
+    /// or in a key make a hash tag.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> RedisStoreBuilder {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets whether a bucket that the server does not know starts full, which is the default, or as
-    /// if it had been empty when the server started.
+    /// Sets whether a missing bucket counts as one that was empty when the server started. By
+    /// default it is full.
     ///
-    /// A server that starts without its data knows no bucket. With the guard, the tokens of all its
-    /// lives are at most a burst and the rate; without it, each start adds a burst. The time of the
-    /// start is known to a second, and the guard takes the later end. A new key has its full burst
-    /// once the server has run for the time in which a bucket fills. A server that restarts with
-    /// its data, and a replica that starts, grant less for that time as well.
+    /// A server that restarts without its data has lost all buckets. Without the guard each restart
+    /// adds a burst to the tokens of a key; with it none does. The price: after any start of a
+    /// server, also with its data or as a replica, new keys have less than their burst until the
+    /// server has run for the time in which a bucket fills. The time of the start is known to a
+    /// second, and the guard takes the later end.
     ///
-    /// The guard costs the server some 5 µs for each call on a bucket that it does not know. The
-    /// user of the connection needs the permission of `INFO`.
+    /// The guard costs the server some 5 µs for each script with a missing bucket. The account
+    /// needs permission for `INFO`.
     pub fn cold_start_guard(mut self, guard: bool) -> RedisStoreBuilder {
         self.guard = guard;
         self
     }
 
-    /// Sets the longest time in which a server is connected, half a second by default.
+    /// Sets the longest time to connect to a server, 500 ms by default.
     pub fn connect_timeout(mut self, limit: Duration) -> RedisStoreBuilder {
         self.limits.connect = limit;
         self
     }
 
-    /// Sets the longest time in which a server answers, half a second by default. After a longer
-    /// silence the connection is made anew.
+    /// Sets the longest time to an answer of a server, 500 ms by default. After a longer silence
+    /// the call has an unknown effect, and the store makes a new connection.
     pub fn response_timeout(mut self, limit: Duration) -> RedisStoreBuilder {
         self.limits.response = limit;
         self
     }
 
-    /// Connects to a server or a cluster. The addresses are those of [`RedisStore::connect`].
+    /// Connects to a server or a cluster at a URL as of [`RedisStore::connect`].
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the address or the
-    /// password is wrong, and [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if no
-    /// server answers.
+    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the URL or the password
+    /// is wrong, and [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if no server
+    /// answers.
     pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
         let store = self.lazy(url)?;
         store.server().connect().await?;
         Ok(store)
     }
 
-    /// Returns a store that connects when it is first called, and so starts without its server. The
-    /// addresses are those of [`RedisStore::connect`].
+    /// Returns a store that connects at its first call, so that a program starts without the
+    /// server. The URL is as of [`RedisStore::connect`].
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the address is none.
+    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the URL is wrong.
     pub fn lazy(self, url: &str) -> Result<RedisStore, StoreError> {
         let server = Server::open(url, self.limits).map_err(Failure::not_sent)?;
         Ok(RedisStore::new(Arc::new(server), self.prefix, self.guard))
     }
 
-    /// Returns a store on a connection of the caller's, as [`RedisStore::with_connection`] does.
+    /// Returns a store on a connection of the caller; see [`RedisStore::with_connection`].
     pub fn with_connection<C>(self, connection: C) -> RedisStore
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,

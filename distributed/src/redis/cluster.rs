@@ -1,7 +1,7 @@
 //! A cluster: each call goes to the master of its key's slot.
 //!
-//! The client of redis-rs is not used for clusters: it sends a call again after an error that tells
-//! nothing about its effect, and while it looks for a dead node the calls to all others wait.
+//! This is not the cluster client of redis-rs. That one sends a call again after an error that
+//! leaves its effect open, and while it looks for a dead node the calls to all others wait.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use super::script::Call;
 use super::single::{Pending, Single};
 use super::slots::{Address, Range, SLOTS, read_slots};
 
-/// The nodes that one call is sent to, one after the other: each sends it on to the next.
+/// The most nodes that one call is sent to, by redirections.
 const MAX_REDIRECTS: usize = 4;
 
-/// The nodes that are asked at once for the slots of each node.
+/// The nodes that are asked at once for the map of the slots.
 const ASKED: usize = 3;
 
-/// The least time from one look at the slots to the next, if calls have a map of them
+/// The least time from one look at the map of the slots to the next, while there is a map.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The most nodes. A cluster of Redis has a thousand at most.
@@ -44,7 +44,7 @@ struct Map {
     masters: Vec<Option<Arc<Member>>>,
     look: Single<()>,
     looked: Option<Instant>,
-    /// The nodes that the next look asks first.
+    /// The index of the first node that the next look asks.
     turn: usize,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Returns a cluster that connects when it is first used.
+    /// Returns a cluster that connects at its first call.
     pub(crate) fn new(seeds: Vec<ConnectionInfo>, limits: Limits) -> RedisResult<Cluster> {
         let invalid = |text| RedisError::from((ErrorKind::InvalidClientConfig, text));
         let address = |seed: &ConnectionInfo| match seed.addr() {
@@ -78,7 +78,8 @@ impl Cluster {
         look.result().await
     }
 
-    /// Runs a script on the master of a slot. A node that sends the call on did not run it.
+    /// Runs a script on the master of a slot. A node that answers with a redirection did not run
+    /// it.
     pub(crate) async fn run(self: &Arc<Self>, slot: u16, call: &Call) -> Result<Vec<i64>, Failure> {
         let mut member = self.master(slot).await.map_err(Failure::not_sent)?;
         let mut asking = false;
@@ -152,14 +153,14 @@ impl Cluster {
         Ok(member)
     }
 
-    /// Looks at the slots in the background, if the last look is some time ago.
+    /// Looks at the map of the slots in the background, if the last look is old.
     fn look_soon(self: &Arc<Self>, map: &mut Map) {
         if map.is_old() {
             self.look(map);
         }
     }
 
-    /// Looks at the slots, by one task for all callers.
+    /// Looks at the map of the slots, by one task for all callers.
     fn look(self: &Arc<Self>, map: &mut Map) -> Pending<()> {
         map.looked = Some(Instant::now());
         map.look.join(|| Arc::clone(self).look_now())
@@ -176,7 +177,7 @@ impl Cluster {
             masters[usize::from(range.first)..=usize::from(range.last)].fill(Some(master));
         }
         map.masters = masters;
-        // A call that is under way has its node.
+        // A call under way keeps its node by an `Arc`.
         let used: HashSet<Address> = map
             .masters
             .iter()
@@ -188,7 +189,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks some nodes for the slots, and returns the first answer.
+    /// Asks some nodes for the map of the slots, and returns the first answer.
     async fn ask_some(&self) -> RedisResult<(Arc<Member>, Vec<Range>)> {
         let mut asked = JoinSet::new();
         for member in self.some_members()? {
@@ -230,7 +231,7 @@ async fn ask(member: Arc<Member>) -> RedisResult<(Arc<Member>, Vec<Range>)> {
     Ok((member, ranges))
 }
 
-/// Returns an address of a node's answer. One without a host has that of the node.
+/// Returns an address from a node's answer. Without a host, the host is that of the node.
 fn resolved((host, port): Address, asked: &Member) -> Address {
     if host.is_empty() || host == "?" { (asked.address.0.clone(), port) } else { (host, port) }
 }

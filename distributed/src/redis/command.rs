@@ -1,4 +1,4 @@
-//! The bytes of a call, and those of its answer.
+//! The bytes of a command, and the numbers of its answer.
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
@@ -7,7 +7,7 @@ use crate::credits::bucket::{Amount, Answer};
 use crate::credits::spec::{MAX_CREDITS, Spec};
 use crate::store::op::Op;
 
-/// The bytes of a number that a double counts.
+/// The bytes of a number up to 2^53, with its sign.
 const NUMBER: usize = 7;
 
 /// The calls and specs of a batch, as `step.lua` reads them.
@@ -27,7 +27,7 @@ pub(crate) fn pack(ops: &[Op<'_>]) -> Packed {
             known.push(&op.spec);
             known.len() - 1
         });
-        // There are no more specs than calls.
+        // There are at most as many specs as calls: 64.
         packed.calls.push(index as u8);
         let amount = bounded(&op.spec, op.amount);
         push(&mut packed.calls, amount.min);
@@ -41,7 +41,7 @@ fn pack_spec(spec: &Spec, bytes: &mut Vec<u8>) {
     let credits = [spec.capacity(), spec.per_token(), spec.per_tick(), spec.tick_us()];
     let bounds = [spec.floor(), spec.debt_credits(), spec.fill_ticks()];
     for number in credits.into_iter().chain(bounds) {
-        // Each is below 2^53, as the spec promises.
+        // Each is below 2^53, by the bounds of a spec.
         push(bytes, number as i64);
     }
 }
@@ -50,7 +50,7 @@ fn push(bytes: &mut Vec<u8>, number: i64) {
     bytes.extend(number.to_le_bytes().into_iter().take(NUMBER));
 }
 
-/// Returns an amount in numbers that a double counts, which has the same effect on a bucket.
+/// Returns an amount with the same effect on a bucket, in numbers up to 2^53.
 fn bounded(spec: &Spec, amount: Amount) -> Amount {
     let counted = MAX_CREDITS as i64 + 1;
     let deepest = (spec.capacity() + spec.floor()) / spec.per_token() + 1;
@@ -62,7 +62,7 @@ fn bounded(spec: &Spec, amount: Amount) -> Amount {
     }
 }
 
-/// Returns the call of a batch. With `guard`, a bucket that is missing was empty when the server
+/// Returns the script call of a batch. With `guard`, a missing bucket was empty when the server
 /// started.
 pub(crate) fn steps(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> Call {
     let mut command = STEP.command(ops.len());
@@ -96,11 +96,11 @@ pub(crate) fn numbers(reply: &Value, length: usize) -> RedisResult<Vec<i64>> {
     values.iter().map(number).collect()
 }
 
-/// Fills in the answers of a batch.
+/// Writes the answers of a batch.
 ///
 /// # Errors
 ///
-/// A number is one that no bucket has. No answer is filled in.
+/// A number is out of the range of its call. No answer is written.
 pub(crate) fn read_steps(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()> {
     let pairs = numbers.as_chunks::<2>().0;
     let now_us = numbers.last().and_then(|&now| u64::try_from(now).ok());
@@ -122,7 +122,7 @@ fn read_answer(op: &Op<'_>, answer: Answer) -> Option<Answer> {
     let asked = bounded(&op.spec, op.amount);
     let levels = -(MAX_CREDITS as i64)..=op.spec.capacity() as i64;
     let grants = if asked.max < 0 { asked.max..=asked.max } else { 0..=asked.max };
-    // A bucket takes all tokens that are given back, also those that find no place.
+    // A call that gives tokens back gives all of them, also those above a full bucket.
     let granted = if asked.max < 0 { op.amount.max } else { answer.granted };
     let sound = grants.contains(&answer.granted) && levels.contains(&answer.credits);
     sound.then_some(Answer { granted, ..answer })

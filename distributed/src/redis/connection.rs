@@ -1,4 +1,4 @@
-//! A connection, on which many calls are under way at once.
+//! A connection that many calls share at a time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisResult, Value};
 
 type Answer<'a> = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send + 'a>>;
 
-/// A connection of the user's, whatever its type.
+/// A connection of the caller, of any type.
 pub(crate) trait Foreign: Send + Sync {
     fn request<'a>(&'a self, command: &'a Cmd) -> Answer<'a>;
 }
@@ -31,8 +31,8 @@ pub(crate) enum Connection {
 impl Connection {
     /// Sends a command, and returns its answer.
     ///
-    /// `asking` is for a node of a cluster to which a slot is being moved. It takes a command right
-    /// behind an `ASKING`, so both are sent as one.
+    /// With `asking`, the node is one to which a slot is being moved. It accepts a command right
+    /// after an `ASKING`, so both are sent in one pipeline.
     pub(crate) async fn request(&self, command: &Cmd, asking: bool) -> RedisResult<Value> {
         let value = match self {
             Connection::Own(connection) if asking => ask(connection.clone(), command).await,

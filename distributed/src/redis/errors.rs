@@ -1,11 +1,11 @@
-//! The effect of an error: of the server, or of the way to it.
+//! The effect of a failed call: by an error of the server, or of the connection.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::slots::{Address, read_address};
 use crate::store::error::{StoreError, StoreErrorKind};
 
-/// A call that has no answer.
+/// The error of a call.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: RedisError,
@@ -22,18 +22,18 @@ impl Failure {
         Failure { error, sent: true }
     }
 
-    /// Tells whether keys of one call are on several nodes of a cluster.
+    /// Tells whether the keys of the call are on several nodes of a cluster.
     pub(crate) fn is_cross_slot(&self) -> bool {
         code(&self.error) == Some("CROSSSLOT")
     }
 
-    /// Returns the place of the key that holds no bucket, counted from 1.
+    /// Returns the index of the key that holds no bucket, counted from 1.
     pub(crate) fn bad_key(&self) -> Option<usize> {
         let detail = (self.error.code() == Some("BADSTATE")).then(|| self.error.detail())??;
         detail.split_whitespace().next()?.parse().ok()
     }
 
-    /// Returns the node that the server names for the call, which it did not run.
+    /// Returns the redirection of a call that the node did not run.
     pub(crate) fn redirect(&self) -> Option<Redirect> {
         let asking = match self.error.kind() {
             ErrorKind::Server(ServerErrorKind::Ask) => true,
@@ -59,10 +59,10 @@ impl Failure {
     }
 }
 
-/// Another node of a cluster.
+/// The redirection of a call to another node.
 pub(crate) struct Redirect {
     pub(crate) address: Address,
-    /// Whether it takes this call only.
+    /// Whether the redirection is for this call only.
     pub(crate) asking: bool,
 }
 
@@ -72,8 +72,8 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// Tells whether a new connection may do better: after the loss of this one, after a silence, and
-/// if the server takes no writes.
+/// Tells whether a new connection may succeed: after a loss, after a silence, or if the server
+/// refuses writes.
 pub(crate) fn is_of_connection(error: &RedisError) -> bool {
     match code(error) {
         Some(code) => matches!(code, "READONLY" | "MASTERDOWN" | "NOAUTH"),
@@ -86,8 +86,8 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Returns the code of a server's error. Servers before 7.0 wrap that of a command in a script:
-/// `ERR Error running script (...): @user_script: 1: -READONLY You can't write ...`.
+/// Returns the code of a server's error. Servers before 7.0 wrap the error of a command in a
+/// script: `ERR Error running script (...): @user_script: 1: -READONLY You can't write ...`.
 fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
     if code != "ERR" {
@@ -107,7 +107,7 @@ fn kind_of_code(code: &str, detail: &str) -> StoreErrorKind {
         }
         "ERR" if detail.contains("max number of clients") => StoreErrorKind::Refused,
         "ERR" if detail.contains("nknown command") || detail.contains("script") => StoreErrorKind::Permanent,
-        // A proxy has errors of its own, some of them for calls that it has passed on.
+        // The errors of a proxy are unknown codes, and it may have passed the call on.
         _ => StoreErrorKind::Unknown,
     }
 }

@@ -1,4 +1,4 @@
-//! The parsers of a server's bytes, for the fuzz targets. No part of the API.
+//! The parsers of a server's bytes, for the fuzz targets. Not a part of the API.
 
 use redis::RedisResult;
 
@@ -15,7 +15,7 @@ pub fn read_reply(bytes: &[u8], ops: &mut [Op<'_>]) -> RedisResult<()> {
     command::read_steps(&command::numbers(&value, ops.len() * 2 + 1)?, ops)
 }
 
-/// Reads the bytes of a server as the slots of a cluster. Returns the number of ranges.
+/// Reads the bytes of a server as the map of the slots. Returns the number of ranges.
 #[must_use]
 pub fn read_slots(bytes: &[u8]) -> Option<usize> {
     super::slots::read_slots(&redis::parse_redis_value(bytes).ok()?).map(|ranges| ranges.len())

@@ -1,8 +1,8 @@
-//! The times that a store waits.
+//! The timeouts of a store.
 
 use std::time::Duration;
 
-/// How long a connection may take, and an answer.
+/// The longest time to a connection, and to an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) connect: Duration,

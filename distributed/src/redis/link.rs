@@ -1,4 +1,4 @@
-//! The connection in use to a server, and the making of the next one.
+//! The link to a server: its connection, and the task that makes the next one.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::limits::Limits;
 use super::single::Single;
 
-/// A connection, numbered in the order of making.
+/// A connection, and its number in the order of creation.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) connection: Connection,
@@ -24,21 +24,21 @@ struct State {
     made: u64,
 }
 
-/// The way to a server. At most one connection is being made.
+/// The link to a server. At most one task makes a connection.
 pub(crate) struct Link {
-    /// None if the connection is the user's, which makes itself anew.
+    /// `None` on a connection of the caller, which reconnects by itself or never.
     client: Option<Client>,
     limits: Limits,
     state: Mutex<State>,
 }
 
 impl Link {
-    /// Returns a link that connects when it is first used.
+    /// Returns a link that connects at its first use.
     pub(crate) fn new(client: Client, limits: Limits) -> Link {
         Link { client: Some(client), limits, state: Mutex::default() }
     }
 
-    /// Returns a link that has one connection for good.
+    /// Returns a link on one connection, which is never replaced.
     pub(crate) fn of(connection: Connection, limits: Limits) -> Link {
         let current = Some(Live { connection, number: 0 });
         Link { client: None, limits, state: Mutex::new(State { current, ..State::default() }) }

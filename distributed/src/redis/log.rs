@@ -16,12 +16,12 @@ use crate::store::error::{StoreError, StoreErrorKind};
 /// The largest limit of a [`SlidingLog`].
 const MAX_LIMIT: u64 = 10_000;
 
-/// At most `limit` calls in each window of a length, exactly: the server keeps the time of each
-/// granted call.
+/// A limit on the calls of a key in every window, exact: the server keeps the time of each granted
+/// call.
 ///
-/// A key takes some 94 bytes for each call of its limit, where a bucket takes 88 bytes in all. A
-/// limit over 10,000 is refused. For others, [`RedisStore`] is the better choice. A server's clock
-/// that steps back delays the calls by its step.
+/// A key takes some 94 bytes for each granted call within the window, where a bucket takes 88 bytes
+/// in all. So the limit is at most 10,000, and [`RedisStore`] is better for a limit that may refill
+/// evenly. A step back of the server's clock delays later calls by that step.
 ///
 /// ```no_run
 /// # #[tokio::main]
@@ -51,13 +51,13 @@ pub struct SlidingLog {
 pub struct LogAnswer {
     /// Whether the call was granted.
     pub granted: bool,
-    /// The calls that would be granted now.
+    /// The calls that would be granted now, after this one.
     pub remaining: u64,
     /// The time until a refused call would be granted; zero after a grant.
     pub retry_after: Duration,
 }
 
-/// A limit or a window that a [`SlidingLog`] cannot have.
+/// A limit or a window of a [`SlidingLog`] that is out of its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidLog {
     limit: u64,
@@ -76,9 +76,11 @@ impl fmt::Display for InvalidLog {
 impl Error for InvalidLog {}
 
 impl SlidingLog {
-    /// Returns a log on the server of a store. Its keys are those of the store behind `log:`.
+    /// Returns a log on the server of a store. A key is stored behind the prefix of the store and
+    /// `log:`.
     ///
-    /// A later log with another limit or window has the same keys.
+    /// A limiter with the name `log` would have the same keys: name it otherwise. Logs with another
+    /// limit or window share the keys as well.
     ///
     /// # Errors
     ///
@@ -94,7 +96,7 @@ impl SlidingLog {
         Ok(SlidingLog { server: Arc::clone(store.server()), prefix, limit, window_us })
     }
 
-    /// Asks for one call.
+    /// Counts one call of a key, if the limit allows it.
     ///
     /// # Errors
     ///

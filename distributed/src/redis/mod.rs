@@ -1,7 +1,7 @@
 //! Redis: one server, or a cluster.
 //!
-//! A script on the server makes the steps of many buckets in one round trip. A bucket is a string
-//! of 21 bytes that expires when it is full.
+//! A script on the server runs the steps of many buckets in one round trip. A bucket is a string of
+//! 21 bytes that expires when it is full.
 
 pub(crate) mod builder;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Calls of scripts on one server.
+//! One server, and the scripts that it has loaded.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use super::errors::{Failure, is_no_script, is_of_connection};
 use super::link::{Link, Live};
 use super::script::{Call, Script};
 
-/// The times that a call is sent while the server says that it lacks the script. It may lose the
-/// script again after a load.
+/// The most times that a call is sent while the server lacks the script: it may lose the script
+/// again after a load.
 const MAX_SENDS: usize = 4;
 
 /// One server.
 ///
 /// # Orderings
 ///
-/// The lock orders the loads of scripts. A caller that reads an old number of `loads` loads a
-/// script once more than needed.
+/// `loads` is relaxed: the lock `loading` orders the loads of scripts. A caller that reads an old
+/// number loads a script once more than needed.
 pub(crate) struct Node {
     link: Arc<Link>,
     loads: AtomicU64,
@@ -39,9 +39,9 @@ impl Node {
         self.link.get().await.map(drop)
     }
 
-    /// Runs a script, whose answer is a list of numbers.
+    /// Runs a script, and returns the numbers of its answer.
     ///
-    /// It is sent again only if the server did not run it for want of the script.
+    /// The call is sent again only if the server lacks the script: then it did not run.
     pub(crate) async fn run(&self, call: &Call, asking: bool) -> Result<Vec<i64>, Failure> {
         let mut sends = 1;
         loop {
@@ -58,13 +58,13 @@ impl Node {
         }
     }
 
-    /// Sends a command of no effect.
+    /// Sends a command that only reads.
     pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
         let live = self.link.get().await?;
         self.request(&live, command, false, Ok).await
     }
 
-    /// Gives a script to the server, unless another caller did since `seen`.
+    /// Loads a script into the server, unless another caller did since `seen`.
     async fn load(&self, script: &Script, live: &Live, seen: u64) -> RedisResult<()> {
         let _one = self.loading.lock().await;
         if self.loads.load(Ordering::Relaxed) == seen {

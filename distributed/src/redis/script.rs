@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
-/// The step of buckets.
+/// The script of the steps of buckets.
 pub(crate) static STEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("step.lua")));
 
-/// The call of a sliding log.
+/// The script of a sliding log.
 pub(crate) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("log.lua")));
 
 /// The text of a script, and the digest by which servers call it.
@@ -22,14 +22,14 @@ impl Script {
         Script { text, digest: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// Returns the begin of a command, which the keys and the arguments follow.
+    /// Returns the start of a command: the keys and the arguments follow.
     pub(crate) fn command(&self, keys: usize) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.digest).arg(keys);
         command
     }
 
-    /// Returns the command that gives the script to a server.
+    /// Returns the command that loads the script into a server.
     pub(crate) fn load(&self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
         command.arg("LOAD").arg(self.text);
@@ -41,6 +41,6 @@ impl Script {
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) command: Cmd,
-    /// The numbers of its answer.
+    /// How many numbers its answer has.
     pub(crate) length: usize,
 }

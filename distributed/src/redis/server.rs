@@ -18,8 +18,8 @@ use super::slots::slot_of;
 /// A server or a cluster.
 pub(crate) struct Server {
     nodes: Nodes,
-    /// Whether calls have one key each. It is relaxed: a call with several keys is refused by a
-    /// cluster, and sent anew.
+    /// Whether calls have one key each. Relaxed: a cluster refuses a call with several keys, which
+    /// is then sent again, one key each.
     single: AtomicBool,
 }
 
@@ -54,18 +54,18 @@ impl Server {
         connected.map_err(Failure::not_sent)
     }
 
-    /// Tells whether a call may have one key only.
+    /// Tells whether a call must have one key only.
     pub(crate) fn is_single(&self) -> bool {
         self.single.load(Ordering::Relaxed)
     }
 
-    /// Makes all later calls have one key each.
+    /// Lets each later call have one key only.
     pub(crate) fn set_single(&self) {
         self.single.store(true, Ordering::Relaxed);
     }
 
-    /// Runs a script whose first key is `key`, in a task of its own: if the caller goes away, the
-    /// silence of a server is noticed all the same.
+    /// Runs a script whose first key is `key`, in a task. So the silence of a server is noticed
+    /// also if the caller is dropped.
     pub(crate) fn run(&self, key: &[u8], call: Call) -> JoinHandle<Result<Vec<i64>, Failure>> {
         match self.nodes.clone() {
             Nodes::One(node) => tokio::spawn(async move { node.run(&call, false).await }),

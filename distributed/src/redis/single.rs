@@ -1,4 +1,4 @@
-//! A result that many callers wait for, and one task makes.
+//! A result that one task makes for many callers.
 
 use std::future::Future;
 use std::io;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// The task that is under way, if one is.
 ///
-/// It goes on if the callers go away: one with a short deadline does not stop it.
+/// The task goes on without its callers: a caller with a short deadline does not stop it.
 pub(crate) struct Single<T>(Option<watch::Receiver<Option<RedisResult<T>>>>);
 
 /// A result that is being made.
@@ -23,7 +23,7 @@ impl<T> Default for Single<T> {
 impl<T: Clone + Send + Sync + 'static> Single<T> {
     /// Returns the result of the task that is under way, or starts one.
     ///
-    /// The task has to call [`end`](Single::end) before its result is seen.
+    /// The task must call [`end`](Single::end) before it returns.
     pub(crate) fn join<F>(&mut self, task: impl FnOnce() -> F) -> Pending<T>
     where
         F: Future<Output = RedisResult<T>> + Send + 'static,

@@ -1,14 +1,14 @@
-//! The slots of a cluster: that of a key, and the masters that have them.
+//! The slots of a cluster: the slot of a key, and the master of each slot.
 
 use redis::Value;
 
-/// The slots of a cluster.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The address of a node.
 pub(crate) type Address = (String, u16);
 
-/// Returns the slot of a key: a digest of the part in braces, or of all of it.
+/// Returns the slot of a key: a digest of its first part in braces, or of the whole key.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;
@@ -25,8 +25,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Some slots, from `first` to `last`, and their master. The host may be empty: it is that of the
-/// node that was asked.
+/// The slots from `first` to `last`, and their master. An empty host is that of the node that was
+/// asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,

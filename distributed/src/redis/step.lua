@@ -1,15 +1,15 @@
--- Steps of token buckets: `Bucket::step`, number for number.
+-- Steps of token buckets: the numbers are those of `Bucket::step`.
 --
 -- KEYS[i]  the bucket of call i
 -- ARGV[1]  the specs, 49 bytes each
 -- ARGV[2]  the calls, 22 bytes each: number of the spec, min, max, spent
 -- ARGV[3]  if given, a missing key is a bucket that was empty when the server started
 --
--- Returns granted and credits of each call, then the server's time in microseconds. All keys are
--- read before the first is written, so an error is one of all calls.
+-- Returns granted and credits of each call, then the server's time in microseconds since 1970. All
+-- keys are read before the first is written, so an error means that no call had an effect.
 --
--- Lua counts in doubles, which are exact to 2^53. A level that exceeds it is out of the bucket, and
--- is rounded to a number that is, too: so it becomes the bucket's bound.
+-- Numbers are doubles, which are exact to 2^53. A level beyond that is outside of the bucket, also
+-- after rounding, so it is cut to the bucket's bound.
 
 local SKEW_US = 1000000
 local COUNTED = 9007199254740992
@@ -24,7 +24,7 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- a / b, rounded towards plus infinity. (`%` of this Lua is inexact for large numbers.)
+-- a / b, rounded up. (The operator `%` of this Lua is inexact for large numbers.)
 local function div_up(a, b)
   local rest = fmod(a, b)
   local quotient = (a - rest) / b
@@ -56,7 +56,7 @@ local function mul_div(a, b, c)
   return quotient
 end
 
--- A level in the credits of the spec, of which a token was worth `before`.
+-- Converts a level with `before` credits a token into the credits of the spec.
 local function convert(credits, before)
   local part = fmod(credits, before)
   local tokens = (credits - part) / before
@@ -66,7 +66,8 @@ local function convert(credits, before)
   return tokens * per_token + mul_div(part, per_token, before)
 end
 
--- The level and its time, refilled; and whether the clock went back by more than is waited for.
+-- Returns the level and its time after the refill, and whether the clock went back by more than
+-- SKEW_US.
 local function refill(credits, last, before, now)
   if before ~= per_token then credits = convert(credits, before) end
   credits = max(credits, -floor)
@@ -81,7 +82,8 @@ local function refill(credits, last, before, now)
   return min(credits + ticks * per_tick, capacity), now - phase
 end
 
--- In two halves: all tokens of a bucket below the floor (of an older spec) may exceed 2^53 credits.
+-- In two halves: for a bucket below the floor, by an older spec, all tokens at once may exceed 2^53
+-- credits.
 local function give_back(credits, tokens)
   local half = (tokens - fmod(tokens, 2)) / 2
   credits = min(credits + half * per_token, capacity)
@@ -96,7 +98,7 @@ local function take(credits, least, most)
   return min(most, there)
 end
 
--- Milliseconds in which a level is full, rounded up, after a clock that went back.
+-- The milliseconds until a level is full, rounded up, and the longest step back of the clock.
 local function time_to_live(credits)
   local ticks
   if credits < 0 then
@@ -107,7 +109,7 @@ local function time_to_live(credits)
   return min(math.ceil(ticks * tick_us / 1000) + SKEW_US / 1000 + 1, COUNTED)
 end
 
--- The time of the server's start. Only its second is known, and the end of that second is taken.
+-- The time of the server's start. It is known to a second, of which the end is taken.
 local function boot(now, second)
   local uptime = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
   return min(now, (second - uptime + 1) * 1000000)

@@ -14,17 +14,19 @@ use crate::credits::bucket::Answer;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
-/// The keys of a call, at most.
+/// The most keys of a command.
 const BATCH: usize = 64;
 
 /// Buckets in Redis (6.2 or later): in one server, or in a cluster.
 ///
-/// All calls of a batch are one command, and each is exact by the server's clock. On a cluster,
-/// each call is a command of its own, and all are sent at once. A bucket expires when it is full,
-/// so a server keeps those in use alone. A server that evicts keys makes buckets full: its
-/// `maxmemory-policy` must be `noeviction` or a `volatile` one.
+/// Up to 64 calls of a batch are one command: a script, on the server's clock. On a cluster each
+/// call is a command of its own, and all are sent at once. A bucket expires when it is full, so the
+/// server keeps only those in use. An evicted bucket is full again: `maxmemory-policy` should be
+/// `noeviction`. Each bucket has an expiry, so every `volatile` policy evicts buckets;
+/// `volatile-ttl` takes first those that are nearly full.
 ///
-/// A clone is the same store. It needs a runtime of tokio.
+/// The store has one connection to each server, and calls share it. A clone is another handle to
+/// the same store. Calls need a tokio runtime.
 ///
 /// ```no_run
 /// # #[tokio::main]
@@ -43,14 +45,13 @@ const BATCH: usize = 64;
 ///
 /// # Failures
 ///
-/// A call is sent once: again only if the server answers that it did not run it, for want of the
-/// script or because another node of a cluster has the key. A connection that is lost, that is
-/// silent for the response timeout, or that leads to a server without writes (a replica, after a
-/// failover) is made anew, by one task for all callers. A call whose future is dropped may take
-/// effect.
+/// A call is sent again only if the server answers that it did not run it: it lacks the script, or
+/// another node of a cluster has the key. The store replaces a connection that is lost, that is
+/// silent for the response timeout, or that leads to a server that refuses writes (a replica, after
+/// a failover). A call whose future is dropped may still have its effect.
 ///
-/// If a batch fails in part, the calls that were decided have their answers: `now_us` of the others
-/// is 0. Calls of one command are decided together or not at all.
+/// If a batch fails in part, the decided calls have their answers, and `now_us` of the others is 0.
+/// The calls of one command are decided together or not at all.
 #[derive(Clone)]
 pub struct RedisStore {
     server: Arc<Server>,
@@ -61,13 +62,14 @@ pub struct RedisStore {
 impl RedisStore {
     /// Connects to a server or a cluster, with the settings of [`RedisStoreBuilder::default`].
     ///
-    /// The address is `redis://user:password@host:port/database`, of which all but the host has a
-    /// default, or `redis+cluster://host:port,host:port` with some nodes of a cluster. `rediss` is
-    /// with TLS; it needs a feature of the crate `redis`, such as `tokio-rustls-comp`.
+    /// The URL is `redis://user:password@host:port/database`, of which all but the host has a
+    /// default, or `redis+cluster://user:password@host:port,host:port` with some nodes of a
+    /// cluster. `rediss` and `rediss+cluster` are with TLS: enable a feature of the crate `redis`,
+    /// such as `tokio-rustls-comp`, and install a crypto provider of rustls.
     ///
     /// # Errors
     ///
-    /// As [`RedisStoreBuilder::connect`].
+    /// As those of [`RedisStoreBuilder::connect`].
     pub async fn connect(url: &str) -> Result<RedisStore, StoreError> {
         RedisStore::builder().connect(url).await
     }
@@ -77,12 +79,11 @@ impl RedisStore {
         RedisStoreBuilder::default()
     }
 
-    /// Returns a store on a connection of the caller's, such as one with certificates.
+    /// Returns a store on a connection of the caller, such as one with client certificates.
     ///
-    /// The connection makes itself anew, or never: a `MultiplexedConnection` does not, and a
+    /// The store never replaces it. A `MultiplexedConnection` does not reconnect, and a
     /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
-    /// retries sends a call again after an error that does not tell its effect, so its tokens may
-    /// be taken twice.
+    /// retries may send a call again that had its effect, so its tokens are taken twice.
     pub fn with_connection<C>(connection: C) -> RedisStore
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -133,7 +134,8 @@ impl Store for RedisStore {
         let (split, mut failed): (Vec<_>, Vec<_>) =
             failed.into_iter().partition(|failed| failed.failure.is_cross_slot());
         if !split.is_empty() {
-            // A cluster behind one address, or on the caller's connection. It ran none of them.
+            // A cluster behind one address, or on the connection of the caller. It ran none of
+            // these calls.
             self.server.set_single();
             failed.extend(
                 self.send(split.into_iter().flat_map(|failed| failed.group.chunks_mut(1)).collect()).await,
@@ -142,7 +144,7 @@ impl Store for RedisStore {
         let Some(error) = error_of(failed) else {
             return Ok(());
         };
-        // The error is one of all calls, and some took effect.
+        // The error is for all calls, and some of them had their effect.
         let in_part = ops.iter().any(|op| op.answer != Answer::default());
         Err(if in_part { StoreError::new(StoreErrorKind::Unknown, error) } else { error })
     }
@@ -164,7 +166,7 @@ struct Failed<'g, 'k> {
     failure: Failure,
 }
 
-/// Returns the first error. Its kind is that of all, or unknown if they differ.
+/// Returns the first error, with the kind that all have, or unknown if they differ.
 fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
     let same = failed.windows(2).all(|pair| pair[0].failure.kind() == pair[1].failure.kind());
     let Failed { group, failure } = failed.into_iter().next()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::store::error::{StoreError, StoreErrorKind};
 
-/// An error of a transaction or of a connection: it fails all calls that were part of it.
+/// An error of a transaction or of a connection, which fails all calls in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: StoreErrorKind,

@@ -1,4 +1,5 @@
-//! Parts of the three SQL stores: a row of a bucket, the numbers of a call, and errors.
+//! The common parts of the SQL stores: rows, the numbers of a call, replies, connections and
+//! errors.
 
 pub(crate) mod fault;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -11,19 +11,18 @@ use crate::store::op::Op;
 pub(crate) struct Reply {
     /// The tokens granted; below zero, given back.
     pub(crate) granted: i64,
-    /// The row after a call that changed it; the row that was found by another one.
+    /// The row after the call, if the call changed it; else the row that the call found.
     pub(crate) row: Option<Row>,
     /// The server's time, in microseconds since 1970.
     pub(crate) now_us: i64,
 }
 
-/// Fills in the answers of a batch. There is one reply for each call, unless the server sends
-/// nonsense.
+/// Writes the answers of a batch. A call without a reply is an error: the server sent nonsense.
 ///
 /// # Errors
 ///
-/// A permanent error that names the key if a row is no bucket, and no call of the batch changed
-/// anything. Any other error is of an unknown effect: calls were granted.
+/// A permanent error that names the key if a row is no bucket and no call of the batch changed a
+/// row. Any other error has an unknown effect: calls may have been granted.
 pub(crate) fn answer<'o, 'a: 'o>(
     calls: impl Iterator<Item = (&'o mut Op<'a>, Option<Reply>)>,
 ) -> Result<(), StoreError> {
@@ -44,15 +43,15 @@ pub(crate) fn answer<'o, 'a: 'o>(
 }
 
 impl Reply {
-    /// Tells whether the server says that the call changed its bucket.
+    /// Returns whether the call changed its bucket, by the reply.
     fn changed(self, op: &Op<'_>) -> bool {
         self.granted != 0 || op.amount.spent > 0
     }
 
     /// Returns the answer to a call.
     ///
-    /// A call that changed nothing is decided once more, on the row that the server found. So its
-    /// answer is that of the law, and it grants nothing that was not stored.
+    /// A call that changed nothing is decided again, by `Bucket::step` on the row that the server
+    /// found. So no such reply grants a token that was not stored.
     fn answer(self, op: &Op<'_>) -> Result<Answer, StoreError> {
         let now_us = u64::try_from(self.now_us).map_err(|_| self.wrong(op))?;
         let amount = op.amount;

@@ -1,4 +1,4 @@
-//! A row of a bucket, as it is read from a table that other programs may write to.
+//! The row of a bucket, in a table that other programs may write to.
 
 use std::error::Error;
 use std::fmt;
@@ -7,11 +7,10 @@ use crate::credits::bucket::Bucket;
 use crate::credits::spec::{MAX_CREDITS, Spec};
 use crate::store::error::{StoreError, StoreErrorKind};
 
-/// The last time that a row may have, in microseconds since 1970: the sum with a time to fill is
-/// an `i64`, too.
+/// The latest time of a row, in microseconds since 1970. Its sum with a time to fill is an `i64`.
 pub(crate) const MAX_US: i64 = 1 << 62;
 
-/// The longest time to fill that is stored, in microseconds: 73,000 years.
+/// The longest stored time to fill, in microseconds: 73,000 years.
 const MAX_FILL_US: i64 = 1 << 61;
 
 /// The columns of a row that make a bucket.
@@ -22,7 +21,7 @@ pub(crate) struct Row {
     pub(crate) unit: i64,
 }
 
-/// A row whose numbers are no bucket.
+/// The error of a row whose numbers are no bucket.
 #[derive(Debug)]
 struct WrongRow {
     key: Vec<u8>,
@@ -44,14 +43,14 @@ impl Row {
             let wrong = WrongRow { key: key.to_vec(), row: self };
             return Err(StoreError::new(StoreErrorKind::Permanent, wrong));
         }
-        // No number is negative.
+        // Neither cast number is negative, by the bounds above.
         Ok(Bucket { credits: self.credits, last_us: self.last_us as u64, per_token: self.unit as u64 })
     }
 }
 
-/// Returns the time in which a bucket is as full as one that is not stored, in microseconds.
+/// Returns the microseconds after which a row decides as a missing row does: the bucket is full.
 ///
-/// From the lowest level, and in whole ticks. So a row that is older decides as a missing one does.
+/// Counted from the deepest debt, in whole ticks.
 pub(crate) fn fill_us(spec: &Spec) -> i64 {
     let fill = spec.fill_ticks().saturating_mul(spec.tick_us());
     i64::try_from(fill).unwrap_or(MAX_FILL_US).min(MAX_FILL_US)

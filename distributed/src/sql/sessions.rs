@@ -1,7 +1,7 @@
-//! A few connections that are made when they are needed, and made anew when they have ended.
+//! A few connections. Each is made when it is needed, and replaced when it has ended.
 //!
-//! A connection is made by a task of its own: a caller that gives up does not end it, and callers
-//! that come meanwhile wait for the same one.
+//! A task makes the connection. It goes on if its caller gives up, and later callers wait for the
+//! same task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,16 +13,16 @@ use tokio::sync::watch;
 use super::fault::Fault;
 use crate::store::error::StoreErrorKind;
 
-/// A connection that is set up.
+/// A connection that is ready for calls.
 pub(crate) trait Session: Send + Sync + 'static {
-    /// Tells whether a new connection must take its place.
+    /// Tells whether the connection must be replaced.
     fn is_closed(&self) -> bool;
 }
 
 type Made<S> = Result<Arc<S>, Fault>;
 type Making<S> = Pin<Box<dyn Future<Output = Result<S, Fault>> + Send>>;
 
-/// Makes a connection and sets it up.
+/// Makes a connection that is ready for calls.
 pub(crate) type Connect<S> = Arc<dyn Fn() -> Making<S> + Send + Sync>;
 
 enum State<S> {
@@ -52,7 +52,7 @@ impl<S: Session> Sessions<S> {
         Sessions { slots, next: AtomicUsize::new(0), connect }
     }
 
-    /// Returns a connection; they take turns. Waits while it is made.
+    /// Returns the next connection, in turns. Waits while it is being made.
     pub(crate) async fn session(&self) -> Result<Arc<S>, Fault> {
         // The number is below the count.
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];

@@ -1,6 +1,6 @@
 //! A call as numbers for SQL.
 //!
-//! Each is a `BIGINT`, and so is each sum of two of them. A server computes the step of
+//! Each is a `BIGINT`, and so is each sum of two of them. A server computes
 //! [`Bucket::step`](crate::Bucket::step) from them.
 
 use super::row::fill_us;
@@ -12,9 +12,9 @@ use crate::store::op::Op;
 pub(crate) struct Terms {
     /// The level of a full bucket.
     pub(crate) capacity: i64,
-    /// The level that no charge goes below, without its sign.
+    /// The deepest debt: no charge goes below it.
     pub(crate) floor: i64,
-    /// The debt that leases may take. Above 0, a lease is half of the tokens.
+    /// The debt that leases may take. If it is above 0, a call gets half of the tokens at most.
     pub(crate) debt: i64,
     /// The microseconds of a tick.
     pub(crate) tick: i64,
@@ -26,21 +26,21 @@ pub(crate) struct Terms {
     pub(crate) fill: i64,
     /// These ticks in microseconds.
     pub(crate) fill_us: i64,
-    /// The credits that were spent elsewhere.
+    /// The credits that were spent without the store.
     pub(crate) spent: i64,
     /// The credits that are given back.
     pub(crate) back: i64,
-    /// The fewest tokens of use.
+    /// The fewest tokens to grant.
     pub(crate) least: i64,
-    /// The most tokens; below zero, tokens that are given back.
+    /// The most tokens to grant; negative if tokens are given back.
     pub(crate) most: i64,
 }
 
 impl Terms {
     /// Returns the numbers of a call.
     ///
-    /// The bounds of a spec keep them small: capacity and floor are below 2^53 together. More than
-    /// that is neither spent nor given back.
+    /// By the bounds of a spec, capacity and floor together are below 2^53. `spent` and `back` are
+    /// cut to one token more than both.
     pub(crate) fn of(op: &Op<'_>) -> Terms {
         let spec: &Spec = &op.spec;
         let (capacity, floor, unit) = (spec.capacity() as i64, spec.floor() as i64, spec.per_token() as i64);
@@ -63,7 +63,7 @@ impl Terms {
         }
     }
 
-    /// Returns the numbers in the order of the columns of the statements.
+    /// Returns the numbers in the order of the parameters of the statements.
     pub(crate) fn columns(&self) -> [i64; COLUMNS] {
         let Terms { capacity, floor, debt, tick, per_tick, unit, fill, fill_us, spent, back, least, most } =
             *self;
@@ -71,5 +71,5 @@ impl Terms {
     }
 }
 
-/// The numbers of a call.
+/// The number of parameters of a call.
 pub(crate) const COLUMNS: usize = 12;

@@ -1,4 +1,4 @@
-//! Rows that decide nothing any more are deleted.
+//! The deletion of rows that decide as missing ones.
 
 use rusqlite::{Connection, params};
 
@@ -9,14 +9,14 @@ use crate::sql::fault::Fault;
 /// The rows of a page.
 const PAGE: i64 = 1_000;
 
-/// A page of rows, cleaned up.
+/// The result of one page.
 pub(super) struct Page {
     pub(super) deleted: u64,
-    /// The last key of the page, unless there is none.
+    /// The last key of the page; `None` if there are no more rows.
     pub(super) last: Option<Vec<u8>>,
 }
 
-/// Deletes the full rows of the page behind a key. A page without one takes no lock.
+/// Deletes the full rows of the page after a key. A page without full rows takes no lock.
 pub(super) fn page(connection: &Connection, after: &[u8], grace_us: i64) -> Result<Page, Fault> {
     let before = i64::try_from(now_us()).unwrap_or(i64::MAX).saturating_sub(grace_us);
     let (last, full): (Option<Vec<u8>>, i64) = connection

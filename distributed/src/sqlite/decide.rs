@@ -1,7 +1,7 @@
 //! Calls of several callers, decided in one transaction.
 //!
-//! A first pass reads. It answers the calls that change nothing, without the lock of writers. A
-//! second pass decides the others anew, in one transaction with one commit.
+//! A first pass reads, and answers the calls that change nothing, without the write lock. A second
+//! pass decides the others again, in one transaction under the lock.
 
 use std::mem;
 
@@ -16,13 +16,13 @@ use crate::sql::fault::Fault;
 use crate::store::error::StoreError;
 use crate::store::op::Op;
 
-/// A call of [`acquire`](crate::Store::acquire), and the way back to its caller.
+/// A call of [`acquire`](crate::Store::acquire), and the channel to its caller.
 pub(super) struct Acquire {
     requests: Vec<Request>,
     reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
 }
 
-/// A call on one bucket, which outlives its caller.
+/// A call on one bucket. It owns its key, as it may outlive its caller.
 struct Request {
     key: Box<[u8]>,
     spec: Spec,
@@ -59,7 +59,7 @@ impl Work {
     }
 
     /// Answers the requests that change nothing, and notes the others. A row that is no bucket
-    /// fails this call, and no other.
+    /// fails this call only.
     fn look(&mut self, connection: &Connection) -> Result<(), Fault> {
         for (index, request) in self.call.requests.iter().enumerate() {
             match request.step(connection) {
@@ -76,7 +76,7 @@ impl Work {
         Ok(())
     }
 
-    /// Decides the requests that were noted.
+    /// Decides the noted requests, and writes their buckets.
     fn write(&mut self, connection: &Connection) -> Result<(), Fault> {
         for &index in &self.writers {
             let request = &self.call.requests[index];
@@ -89,14 +89,14 @@ impl Work {
         Ok(())
     }
 
-    /// Sends the answers. A caller that has gone needs none.
+    /// Sends the answers, or the error, if the caller still waits.
     fn send(self, fault: Option<&Fault>) {
         let error = self.failed.or_else(|| fault.cloned().map(StoreError::from));
         let _ = self.call.reply.send(error.map_or(Ok(self.answers), Err));
     }
 }
 
-/// Decides calls, and answers them. A call whose caller has gone is left out.
+/// Decides calls, and answers them. A call whose caller no longer waits is not decided.
 pub(super) fn decide(connection: &Connection, calls: &mut Vec<Acquire>) {
     let mut works = Vec::new();
     works.extend(mem::take(calls).into_iter().filter(|call| !call.reply.is_closed()).map(Work::new));
@@ -121,7 +121,7 @@ pub(super) fn decide(connection: &Connection, calls: &mut Vec<Acquire>) {
     writers.into_iter().for_each(|work| work.send(fault.as_ref()));
 }
 
-/// Runs a body in a transaction. An error takes all of it back, unless it is of the commit itself.
+/// Runs a body in a transaction. An error undoes all of it, unless the commit itself failed.
 pub(super) fn transaction<R>(
     connection: &Connection,
     begin: &str,
@@ -133,7 +133,7 @@ pub(super) fn transaction<R>(
         Err(error) => Err(fault(error, Phase::Commit)),
     });
     if done.is_err() && !connection.is_autocommit() {
-        // A failure of this shows in the next transaction.
+        // If this fails, so does the next transaction.
         let _ = connection.execute_batch("ROLLBACK");
     }
     done

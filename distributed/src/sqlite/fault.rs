@@ -9,7 +9,7 @@ use crate::store::error::StoreErrorKind;
 /// A part of a transaction, for the effect of an error in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Before the commit: an error takes all back.
+    /// Before the commit: an error undoes the transaction.
     Body,
     /// The commit.
     Commit,
@@ -35,8 +35,8 @@ impl From<Unread> for Fault {
     }
 }
 
-/// Returns the effect of an error. A full disk is certain to have stored nothing: SQLite writes
-/// the log before it counts as committed. A failed write or sync in a commit is not.
+/// Returns the effect of an error. A full disk has stored nothing: SQLite writes the log before the
+/// commit counts. A failed write or sync in a commit may have stored it.
 fn kind(error: &Error, phase: Phase) -> StoreErrorKind {
     use ErrorCode as Code;
     match error.sqlite_error_code() {

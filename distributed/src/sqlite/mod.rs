@@ -1,4 +1,4 @@
-//! Buckets in a file of SQLite: they survive a restart, and processes of one host share them.
+//! Buckets in a file of SQLite, which processes of one machine share.
 
 mod clean_up;
 mod decide;

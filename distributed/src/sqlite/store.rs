@@ -15,28 +15,29 @@ use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
-/// The calls that may wait for the thread. A further one waits for a place.
+/// The most calls in the queue of the thread. A further one waits for room.
 const QUEUE: usize = 4_096;
 
 const BUCKETS: &str = include_str!("../../migrations/sqlite/buckets.sql");
 
 /// Buckets in a file of SQLite.
 ///
-/// They survive a restart of the process. Processes of one host may share the file; it must not be
-/// on a network's file system. The clock is the wall clock of the host.
+/// They survive a restart of the process; a crash of the machine may lose the last moments.
+/// Processes of one machine may share the file, which must not be on a network file system. The
+/// clock is the wall clock of the machine.
 ///
-/// A thread owns the connection. It decides all calls that wait in one transaction, and it ends
-/// when the store is dropped and the calls that waited are answered. A call whose caller has gone
-/// before its turn is not decided.
+/// A thread owns the connection. It decides up to 256 waiting calls in one transaction, and waits
+/// up to 1 s for the write lock of another process. It ends after the store is dropped and the
+/// waiting calls are answered. A call whose future was dropped before its turn is not decided.
 ///
-/// A row in the file that is no bucket fails a call with a permanent error that names the key.
+/// A row that is no bucket fails its call by a permanent error that names the key.
 pub struct SqliteStore {
     calls: mpsc::Sender<Call>,
 }
 
 impl SqliteStore {
-    /// Opens a file, and creates it and the table if they are missing. Blocks for the time of some
-    /// reads and writes of the file.
+    /// Opens a file, and creates the file and the table if they are missing. Blocks the thread
+    /// meanwhile: for up to 1 s if another process writes.
     ///
     /// # Errors
     ///
@@ -45,17 +46,18 @@ impl SqliteStore {
         SqliteStore::with_connection(Connection::open(path).map_err(Fault::from)?)
     }
 
-    /// Opens a store in memory: its buckets end with it.
+    /// Opens a store in memory, which loses its buckets when it is dropped.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if there is no memory, or no thread to be had.
+    /// [`StoreError`] if memory or a thread is lacking.
     pub fn in_memory() -> Result<SqliteStore, StoreError> {
         SqliteStore::with_connection(Connection::open_in_memory().map_err(Fault::from)?)
     }
 
-    /// Returns a store on a connection. It sets the journal to a write-ahead log, `synchronous` to
-    /// `NORMAL` and the timeout to a second, and creates the table if it is missing.
+    /// Returns a store on a connection of the caller. Sets the journal to a write-ahead log,
+    /// `synchronous` to `NORMAL` and the busy timeout to 1 s, and creates the table if it is
+    /// missing.
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ impl SqliteStore {
         Ok(SqliteStore { calls: sender })
     }
 
-    /// Creates the table if it is missing. A store does so when it is opened.
+    /// Creates the table if it is missing. The constructors do so as well.
     ///
     /// # Errors
     ///
@@ -80,15 +82,17 @@ impl SqliteStore {
         Ok(self.run(|connection| connection.execute_batch(BUCKETS).map_err(Fault::from)).await??)
     }
 
-    /// Deletes the rows that have been full for a time, and returns their number. No decision
-    /// changes: a key without a row is a full bucket.
+    /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
+    /// decision changes: a key without a row has a full bucket.
     ///
-    /// A row is full under the quota of the call that wrote it. The time should exceed the longest
-    /// step back of the clock. The rows are read in pages of 1,000, and other calls come between.
+    /// A row is full by the quota of the call that wrote it. `full_for` should exceed the longest
+    /// step back of the clock. Rows are read in pages of 1,000, and other calls run in between. The
+    /// limiter never calls this.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the file cannot be read or written. Pages before it are cleaned up.
+    /// [`StoreError`] if the file cannot be read or written. The pages before the error are cleaned
+    /// up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX);
         let (mut deleted, mut after) = (0, Vec::new());
@@ -109,7 +113,7 @@ impl SqliteStore {
     ) -> Result<R, StoreError> {
         self.call(|reply| {
             Call::Run(Box::new(move |connection| {
-                // A caller that has gone needs no answer.
+                // The caller may have been dropped.
                 let _ = reply.send(job(connection));
             }))
         })

@@ -9,7 +9,7 @@ use crate::credits::spec::Spec;
 use crate::sql::row::{MAX_US, Row, fill_us, shown};
 use crate::store::error::{StoreError, StoreErrorKind};
 
-/// How long a transaction waits for one of another process.
+/// The longest wait of a transaction for one of another process.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// A bucket could not be read.
@@ -26,15 +26,15 @@ impl From<Error> for Unread {
     }
 }
 
-/// Sets a connection up. A restart of the host may lose the last transactions, and the file is
-/// sound afterwards.
+/// Sets a connection up. A crash of the machine may lose the last transactions, and leaves the file
+/// sound.
 pub(super) fn set_up(connection: &Connection) -> Result<(), Error> {
     connection.busy_timeout(BUSY)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch("PRAGMA synchronous = NORMAL")
 }
 
-/// Returns the wall clock, in microseconds since 1970; 0 before.
+/// Returns the wall clock, in microseconds since 1970; 0 for an earlier time.
 pub(super) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
@@ -58,7 +58,7 @@ pub(super) fn read(connection: &Connection, key: &[u8]) -> Result<Option<Bucket>
 
 /// Writes the bucket of a key.
 pub(super) fn write(connection: &Connection, key: &[u8], spec: &Spec, bucket: &Bucket) -> Result<(), Error> {
-    // No clock is there by then.
+    // No clock reaches `MAX_US`.
     let last_us = i64::try_from(bucket.last_us).unwrap_or(MAX_US).min(MAX_US);
     let (credits, unit) = (bucket.credits, bucket.per_token as i64);
     let mut upsert = connection.prepare_cached(

@@ -5,7 +5,7 @@ use tokio::sync::mpsc::Receiver;
 
 use super::decide::{Acquire, decide};
 
-/// The calls of a transaction.
+/// The most calls of a transaction.
 const BATCH: usize = 256;
 
 /// A message to the thread.
@@ -15,8 +15,7 @@ pub(super) enum Call {
     Run(Box<dyn FnOnce(&Connection) + Send>),
 }
 
-/// Answers calls until the store is dropped and none is left. All calls that wait are decided in
-/// one transaction.
+/// Answers calls until the store is dropped and no call is left. Waiting calls share a transaction.
 pub(super) fn run(connection: &Connection, mut calls: Receiver<Call>) {
     let mut taken = Vec::new();
     let mut batch = Vec::new();

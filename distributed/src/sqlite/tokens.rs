@@ -33,7 +33,7 @@ impl TokenTable for SqliteStore {
     }
 }
 
-/// Takes a token. A look comes first, since an update takes the lock of writers in any case.
+/// Takes a token. A read comes first: an update takes the write lock even if it changes no row.
 fn take(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
     let now_us = i64::try_from(now_us()).unwrap_or(i64::MAX);
     for sql in [AVAILABLE, TAKE] {
