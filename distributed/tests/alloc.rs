@@ -1,4 +1,4 @@
-//! Allocations of a decision: the global allocator counts them for each thread by itself.
+//! Allocations of a decision, counted by the global allocator for each thread.
 
 #![cfg(not(loom))]
 
@@ -8,7 +8,7 @@ use allocation_counter::measure;
 use tollgate::{Clock, Quota};
 use tollgate_distributed::{DistributedLimiter, MemoryStore, Source};
 
-/// The server's time, which stands.
+/// The server's time, which stands still.
 const NOW_US: u64 = 1 << 50;
 
 fn allocates_nothing(what: &str, work: impl FnOnce()) {
@@ -40,7 +40,7 @@ async fn decisions_by_what_is_at_hand_allocate_nothing() {
     allocates_nothing("a refusal", || {
         for n in (0..400).map(|number| number % 2 + 1) {
             let denied = limiter.try_acquire_n("spent", n).unwrap_err();
-            // The one token that may be borrowed is held, and matures later.
+            // The process holds the one token of the debt, which matures later.
             let source = if n == 1 { Source::Lease } else { Source::Shadow };
             assert_eq!(denied.source(), source);
         }

@@ -1,4 +1,4 @@
-//! The account of a server that refuses to run as the administrator.
+//! The account of a server that refuses to run as root.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// An account of the system. The administrator runs servers under it; other accounts use their own.
+/// An account of the system. Root runs servers under it; other accounts run servers under their
+/// own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account(Option<(u32, u32)>);
 
@@ -16,7 +17,7 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// The administrator runs the tests, and there is no such account.
+    /// Root runs the tests, and there is no such account.
     pub(crate) fn of(name: &str) -> io::Result<Account> {
         if !rustix::process::getuid().is_root() {
             return Ok(Account(None));

@@ -1,4 +1,4 @@
-//! A database's server: the parts that PostgreSQL and MariaDB have in common.
+//! The common parts of the servers of PostgreSQL and MariaDB.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,14 +12,14 @@ use crate::account::Account;
 use crate::process::Process;
 use crate::program::{free_port, wait_until};
 
-/// How long a server may take until it takes connections.
+/// The longest time until a server accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A kind of server.
 pub(crate) trait Kind {
-    /// The account under which the administrator runs it.
+    /// The account under which root runs the server.
     const ACCOUNT: &str;
-    /// The line of its log when it takes connections.
+    /// A text in the server's log once it accepts connections.
     const READY: &str;
 
     /// Returns the command that fills a folder with a new database.
@@ -61,19 +61,19 @@ impl Database {
             attempts -= 1;
             match launch::<K>(port, &options, folder.path()) {
                 Ok(process) => return Ok(Database { process, port, options, folder }),
-                // A process of other tests may have taken the port first.
+                // Another process may have taken the port first.
                 Err(error) if attempts == 0 => return Err(error),
                 Err(_) => {}
             }
         }
     }
 
-    /// Returns the lines that the server has written since its start.
+    /// Returns the log of the server since its start.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Ends the server if it runs, and starts it on the same port with the same data.
+    /// Kills the server if it runs, and starts it on the same port with the same data.
     pub(crate) fn restart<K: Kind>(&mut self) -> io::Result<()> {
         if self.process.is_running() {
             self.process.kill();
@@ -87,7 +87,7 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
-/// Starts a server, and waits until it takes connections.
+/// Starts a server, and waits until it accepts connections.
 fn launch<K: Kind>(port: u16, options: &[String], folder: &Path) -> io::Result<Process> {
     let path = folder.join("log");
     let log = File::create(&path)?;

@@ -1,15 +1,16 @@
-//! The end of a server whose tests were killed, or whose value is never dropped.
+//! A guard that ends a server whose tests were killed, or whose value is never dropped.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Waits for one line. At the end of its input it kills the process and removes the folder.
+/// Waits for one line. At the end of the input without one, kills the process and removes the
+/// folder.
 const SCRIPT: &str = r#"read -r line || { kill -9 "$1"; rm -rf "$2"; }"#;
 
 /// A shell that outlives the tests by a moment.
 ///
-/// Its input is a pipe that only the process of the tests has open.
+/// Only the process of the tests holds the other end of its input.
 #[derive(Debug)]
 pub(crate) struct Guard(Child);
 
@@ -20,7 +21,7 @@ impl Guard {
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT, "guard"]).arg(process.to_string()).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // An interrupt at the terminal ends the tests and not the guard.
+        // A process group of its own: an interrupt at the terminal does not end the guard.
         command.process_group(0).spawn().map(Guard)
     }
 }

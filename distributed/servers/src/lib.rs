@@ -1,5 +1,5 @@
 //! Throw-away servers for tests: each on a free port of the loopback, with its data in a temporary
-//! folder. A server ends with the value that stands for it, and with the process of the tests.
+//! folder. A server ends when its value is dropped, and when the process of the tests ends.
 
 #![cfg(unix)]
 

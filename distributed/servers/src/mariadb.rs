@@ -47,7 +47,7 @@ impl MariaDb {
         format!("mysql://test@127.0.0.1:{}/tests", self.0.port)
     }
 
-    /// Returns the lines that the server has written since its start.
+    /// Returns the log of the server since its start.
     #[must_use]
     pub fn log(&self) -> String {
         self.0.log()

@@ -22,12 +22,12 @@ pub enum Direction {
     Answers,
 }
 
-/// The end of the connections that are open.
+/// The end of the open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Both sides are told.
+    /// Both sides get a reset.
     Reset,
-    /// No side is told: the sockets stay open, and no byte passes.
+    /// The sockets stay open, and no byte passes.
     HalfOpen,
 }
 
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// A proxy at an address of its own. Its connections end with the value.
+/// A proxy of TCP on a port of the loopback. A drop ends its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -94,7 +94,7 @@ impl Proxy {
         self.address.port()
     }
 
-    /// Returns the number of connections that were taken.
+    /// Returns the number of accepted connections.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ impl Proxy {
         self.change(direction, |way| way.delay = delay);
     }
 
-    /// Loses the bytes of one direction that are read from now on, or no longer loses them.
+    /// Discards the bytes of one direction that are read from now on, or passes them again.
     pub fn lose(&self, direction: Direction, lost: bool) {
         self.change(direction, |way| way.lost = lost);
     }
@@ -137,7 +137,7 @@ impl Drop for Proxy {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((client, _)) = listener.accept().await {
         shared.accepted.fetch_add(1, Ordering::Relaxed);
-        // Cuts from now on are seen, also while the server is being connected.
+        // Subscribed before the connection to the server is made: a cut meanwhile counts.
         let cuts = shared.cuts.subscribe();
         tokio::spawn(serve(client, Arc::clone(&shared), cuts));
     }
@@ -159,7 +159,7 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>, mut cuts: broadcast::
         }
     };
     if cut == Some(Cut::HalfOpen) {
-        // Until both sides are told: by a reset, or by the end of the proxy.
+        // Holds both sockets until a reset, or until the proxy is dropped.
         while cuts.recv().await.is_ok_and(|cut| cut == Cut::HalfOpen) {}
     }
     if cut.is_some() {

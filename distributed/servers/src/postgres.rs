@@ -17,8 +17,8 @@ pub fn postgres_is_installed() -> bool {
 
 /// A server of PostgreSQL on the loopback, with an empty database `postgres`.
 ///
-/// It takes no connection over a socket of files. A crash of the machine may lose its data; a crash
-/// of the server does not.
+/// It accepts no connection over a Unix socket. A crash of the machine may lose its data, and a
+/// crash of the server does not.
 #[derive(Debug)]
 pub struct Postgres(Database);
 
@@ -45,7 +45,7 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.0.port)
     }
 
-    /// Returns the lines that the server has written since its start.
+    /// Returns the log of the server since its start.
     #[must_use]
     pub fn log(&self) -> String {
         self.0.log()

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::guard::Guard;
 use crate::program::wait_until;
 
-/// How long a server may take to end by itself.
+/// The longest time until a server ends after a SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A running server. It is killed when the value is dropped.
@@ -23,8 +23,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a server whose data is in `folder`. If the tests are killed, so is the server, and
-    /// the folder is removed.
+    /// Starts a server whose data is in `folder`. If the tests are killed, a guard kills the server
+    /// and removes the folder.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops the process and its children in the middle of their work. Their sockets stay open.
+    /// Stops the process and its children by SIGSTOP. Their sockets stay open.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Process {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a frozen process go on.
+    /// Lets a frozen process and its children go on.
     ///
     /// # Errors
     ///
@@ -91,7 +91,8 @@ impl Process {
         Pid::from_raw(i32::try_from(self.child.id()).ok()?)
     }
 
-    /// Sends a signal to the process, then to its children: each may be the head of a group.
+    /// Sends a signal to the process, then to each of its children, which may be in other process
+    /// groups.
     fn signal(&self, signal: Signal) -> io::Result<()> {
         let pid = self.pid().ok_or(io::ErrorKind::NotFound)?;
         let children = children(self.child.id());
@@ -111,7 +112,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns the children of a process, as Linux lists them. There are none elsewhere.
+/// Returns the children of a process, from `/proc` of Linux; none on other systems.
 fn children(process: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
         return Vec::new();

@@ -8,7 +8,7 @@ use std::process;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// Returns the path of a program: in `PATH`, in the folders of an administrator, or in `folders`.
+/// Returns the path of a program: in `PATH`, in the `sbin` folders, or in `folders`.
 #[must_use]
 pub fn find_program(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
@@ -18,8 +18,8 @@ pub fn find_program(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 
 /// Tells whether a program is installed. Prints a line for the log of the tests if it is not.
 ///
-/// With `WITHOUT_SERVERS` in the environment none is: these tests run by themselves, on a machine
-/// that has time for their servers.
+/// With `WITHOUT_SERVERS` in the environment no program counts as installed, so that tests with
+/// servers can run apart from the others.
 #[must_use]
 pub fn is_installed(name: &str, package: &str, folders: &[PathBuf]) -> bool {
     if env::var_os("WITHOUT_SERVERS").is_some() {
@@ -33,20 +33,21 @@ pub fn is_installed(name: &str, package: &str, folders: &[PathBuf]) -> bool {
     found
 }
 
-/// The first port that is handed out. The system gives the ports above to clients.
+/// The first port that is handed out. The ports are below those that Linux gives to clients, from
+/// 32,768 on.
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
 
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
-/// Returns a port of the loopback that no server has. A client does not take it either, so a server
-/// can come back to it.
+/// Returns a free port of the loopback that the system gives to no client. So a server can restart
+/// on it.
 ///
 /// # Errors
 ///
 /// No port of a thousand is free.
 pub fn free_port() -> io::Result<u16> {
-    // Two processes of tests begin in two places.
+    // Processes of tests begin at different ports.
     let begin = (process::id().wrapping_mul(131) % u32::from(PORTS)) as u16;
     for _ in 0..1_000 {
         let step = NEXT_PORT.fetch_add(1, Ordering::Relaxed) % PORTS;
@@ -58,7 +59,7 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no port of a thousand is free"))
 }
 
-/// Calls `check` until it is true. Tells whether it was within `limit`.
+/// Calls `check` until it is true, or until `limit` has passed. Returns whether it was true.
 pub fn wait_until(limit: Duration, mut check: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     loop {

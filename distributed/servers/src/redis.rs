@@ -1,4 +1,4 @@
-//! Redis: one server, a server with a replica, a cluster.
+//! Redis: a server, a server with a replica, a cluster.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use crate::process::Process;
 use crate::program::{find_program, free_port, is_installed, wait_until};
 use crate::wire::{Reply, command};
 
-/// How long a server may take until it answers.
+/// The longest time until a server answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// The slots of a cluster.
+/// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
 /// Tells whether `redis-server` is installed. Prints a line if it is not.
@@ -23,7 +23,7 @@ pub fn redis_is_installed() -> bool {
     is_installed("redis-server", "redis-server", &[])
 }
 
-/// The data with which a server comes back.
+/// The data with which a server restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The files in its folder. A server without `--appendonly yes` writes none.
@@ -50,7 +50,7 @@ impl Redis {
     pub fn start(options: &[&str]) -> io::Result<Redis> {
         let mut last = io::Error::other("no attempt");
         for _ in 0..3 {
-            // A process of other tests may take the port first.
+            // Another process may take the port first.
             match Redis::start_at(free_port()?, options) {
                 Ok(server) => return Ok(server),
                 Err(error) => last = error,
@@ -105,7 +105,7 @@ impl Redis {
         found.map(str::to_owned).ok_or_else(|| io::Error::other(format!("INFO has no {field}")))
     }
 
-    /// Ends the server if it runs, and starts it on the same port.
+    /// Kills the server if it runs, and starts it on the same port.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ fn launch(port: u16, options: &[String], folder: &TempDir) -> io::Result<Process
 /// A server and its replica.
 #[derive(Debug)]
 pub struct Pair {
-    /// The server that takes writes.
+    /// The server that accepts writes.
     pub primary: Redis,
     /// The server that refuses them with `READONLY`, until it is promoted.
     pub replica: Redis,
@@ -172,7 +172,7 @@ impl Pair {
         Ok(Pair { primary, replica })
     }
 
-    /// Makes the replica a server that takes writes.
+    /// Makes the replica a server that accepts writes.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts three masters, each with a third of the slots, and as many replicas as asked for.
+    /// Starts three masters, each with a third of the slots, and `replicas` replicas.
     ///
     /// # Errors
     ///
@@ -218,11 +218,11 @@ impl Cluster {
         self.nodes.iter().map(Redis::url).collect()
     }
 
-    /// Waits until each node that answers calls the cluster whole.
+    /// Waits until each node that answers reports `cluster_state:ok`.
     ///
     /// # Errors
     ///
-    /// It is not within ten seconds.
+    /// A node does not report it within ten seconds.
     pub fn wait_whole(&self) -> io::Result<()> {
         let whole = |node: &Redis| match node.command(&["CLUSTER", "INFO"]) {
             Ok(reply) => reply.text().contains("cluster_state:ok"),

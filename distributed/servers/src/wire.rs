@@ -1,10 +1,10 @@
-//! The protocol of Redis, as far as tests need it to set servers up.
+//! The part of the protocol of Redis that tests need to set servers up.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a server may take for one answer.
+/// The longest time to one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// An answer of a server.
@@ -21,7 +21,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Returns the text of an answer; that of another kind is empty.
+    /// Returns the text of an answer; empty for another kind of answer.
     #[must_use]
     pub fn text(&self) -> &str {
         if let Reply::Text(text) = self { text } else { "" }

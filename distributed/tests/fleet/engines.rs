@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Returns the process of a server that is one.
+    /// Returns the process of a server; `None` for SQLite.
     pub(crate) fn process(&mut self) -> Option<&mut Process> {
         match self {
             Server::Sqlite(..) => None,

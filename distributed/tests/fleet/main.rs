@@ -5,7 +5,7 @@
 //! FLEET_SECONDS=10 cargo test --release -p tollgate-distributed --all-features --test fleet -- --nocapture
 //! ```
 //!
-//! The processes are this program again: the test `child` is one, if it is told to.
+//! Each process is this program again: it runs the test `child`, with its task in the environment.
 
 mod child;
 mod engines;
@@ -34,8 +34,8 @@ fn seconds() -> f64 {
     std::env::var("FLEET_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5)
 }
 
-/// Whether the runs are long enough for shares of an ideal bucket's grants, which take a machine
-/// that has time for all processes.
+/// Whether the runs are long enough to compare with an ideal bucket's grants, which needs a machine
+/// that is not busy.
 fn is_whole() -> bool {
     seconds() >= 8.0
 }
@@ -147,7 +147,7 @@ fn a_killed_process_loses_its_lease() -> Result<(), Failure> {
     let figures = run(&server.url(), "leased", 1, false)?;
     println!("one of four is killed: {figures}");
     assert!(figures.over < 1.0 + figures.jitter, "{figures}");
-    // Its grants are not printed: three processes of a rate that they exceed.
+    // A killed process prints no grants: the other three exceed the rate.
     assert!(figures.decisions > 0.0 && figures.without_store == 0);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A server that is frozen or killed under load: no request waits longer than the deadline, the
-//! policy holds, and the limiter heals by itself.
+//! A server is frozen or killed under load: no request waits longer than the deadline, the policy
+//! holds, and the limiter recovers after the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -1,6 +1,6 @@
 // promise: layer
-//! Layers of several processes over one store hold one limit, and each does as a layer over a
-//! limiter at hand.
+//! Layers of several processes over one store hold one limit, and each behaves as a layer over a
+//! local limiter.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -142,7 +142,7 @@ async fn a_dropped_request_leaves_its_tokens_in_the_store() {
     assert_eq!(other.peek(&2).await.unwrap().remaining(), 10);
 }
 
-/// Over a file, as two processes have it.
+/// Over a file, with two stores as of two processes.
 #[tokio::test]
 async fn two_layers_on_one_file_hold_one_limit() {
     let folder = TempDir::new().unwrap();

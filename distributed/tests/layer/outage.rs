@@ -56,7 +56,7 @@ async fn a_refusal_by_policy_tells_the_time_of_the_next_probe() {
     assert!((10..=60).contains(&wait), "{wait}");
 }
 
-/// Limits that are asked wait for their stores at the same time.
+/// Several shared limits of a layer wait for their stores at the same time.
 #[tokio::test(start_paused = true)]
 async fn several_shared_limits_wait_for_one_deadline() {
     let world = World::new(RTT);

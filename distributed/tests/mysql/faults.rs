@@ -98,11 +98,11 @@ async fn a_lock_that_is_not_released_refuses_and_takes_nothing() {
     let error = server.store.acquire(&mut ops).await.expect_err("a locked row was written");
     assert_eq!(error.kind(), StoreErrorKind::Refused);
     assert!(error.to_string().contains("1205"), "{error}");
-    // It is sent once more.
+    // The batch is sent once more.
     assert!(begin.elapsed() > Duration::from_millis(1_500), "{:?}", begin.elapsed());
     server.other.query_drop("ROLLBACK").await.unwrap();
     assert_eq!(server.rows().await, rows, "a part of a batch was stored");
-    // Each connection is without the rest of a transaction.
+    // No connection has the rest of a transaction.
     for _ in 0..8 {
         call(&server.store, b"c").await.unwrap();
     }
@@ -166,8 +166,8 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
     server.server.process().freeze().unwrap();
     // A call that was under way may still be answered.
     while timeout(Duration::from_millis(50), call(&server.store, b"key")).await.is_ok() {}
-    // Each caller gives up, and the store gives the connection up without them. Only the first call
-    // was sent.
+    // Each caller gives up, and the store still gives the connection up. Only the first call was
+    // sent.
     for _ in 0..2 {
         timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
     }

@@ -149,7 +149,7 @@ async fn a_call_whose_caller_has_gone_is_not_sent() {
     let waiting = Arc::clone(&store);
     let first = tokio::spawn(async move { ask(&*waiting, b"first", spec, exactly(1)).await });
     wait_for_a_lock(&mut server).await;
-    // The one connection waits with the first call, and the second call waits behind it.
+    // The first call waits for a lock on the only connection, and the second call waits behind it.
     let gone = ask(&*store, b"gone", spec, exactly(1));
     tokio::time::timeout(Duration::from_millis(50), gone).await.expect_err("a connection that waits");
     server.other.query_drop("COMMIT").await.unwrap();

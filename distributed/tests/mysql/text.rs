@@ -1,4 +1,4 @@
-//! The text of a batch, and answers of any text.
+//! The text of a batch, and answers with any text.
 
 use proptest::prelude::*;
 use tollgate::Quota;
@@ -35,13 +35,13 @@ fn an_answer_that_its_call_cannot_have_is_an_error() {
     let granted = format!("7,3000,{NOW_US},1000,{NOW_US};");
     assert_eq!(read(&lease, &granted), Some(Answer { granted: 7, credits: 3_000, now_us: NOW_US }));
     let wrong = [
-        // More than it asked for, tokens that it did not give back, no row, and a level that no
-        // store has.
+        // More tokens than asked for, a return that the call did not make, no row, and an
+        // impossible level.
         format!("9,1000,{NOW_US},1000,{NOW_US};"),
         format!("-1,1000,{NOW_US},1000,{NOW_US};"),
         format!("7,,,,{NOW_US};"),
         format!("7,9223372036854775807,{NOW_US},1000,{NOW_US};"),
-        // Nothing, with a bucket that has tokens.
+        // No grant, although the bucket has the tokens.
         format!("0,5000,{NOW_US},1000,{NOW_US};"),
         format!("0,,,,{NOW_US};"),
         // Rows that are no bucket, and a time before 1970.

@@ -145,7 +145,7 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
     server.server.process().freeze().unwrap();
     // A call that was under way may still be answered.
     while timeout(Duration::from_millis(50), call(&server.store, b"key")).await.is_ok() {}
-    // Each caller gives up, and the store gives the connection up without them.
+    // Each caller gives up, and the store still gives the connection up.
     for _ in 0..2 {
         timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
     }

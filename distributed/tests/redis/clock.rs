@@ -1,4 +1,4 @@
-//! A server's clock that went back: the time of a bucket is forged into the future.
+//! A step back of the server's clock: buckets with a time in the future.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::helpers::{ALL, LOOK, ONE, ask, forge, per_second, server};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Takes single tokens until three were granted. Returns the time of the first and that of all.
+/// Takes single tokens until three are granted. Returns the time to the first and to the third.
 async fn three(store: &RedisStore, key: &str, spec: tollgate_distributed::Spec) -> (Duration, Duration) {
     let (begin, mut first) = (Instant::now(), None);
     for _ in 0..3 {

@@ -53,7 +53,8 @@ async fn ten_thousand_keys_in_batches_cross_no_slot_and_survive_a_flush_of_scrip
     batches_on_a_connection_of_the_callers(&cluster).await;
 }
 
-/// The store is not told of the cluster. The first batch crosses slots, and later ones do not.
+/// The store does not know that the server is a cluster. The first batch crosses slots, and later
+/// ones do not.
 async fn batches_on_a_connection_of_the_callers(cluster: &Cluster) {
     let client = redis::Client::open(cluster.nodes[0].url()).unwrap();
     let store = RedisStore::with_connection(client.get_multiplexed_async_connection().await.unwrap());
@@ -109,7 +110,7 @@ async fn load(store: RedisStore, keys: Arc<Vec<String>>, end: Arc<AtomicBool>) -
                 }
                 Ok(()) => {}
             }
-            // Also after an error: the calls that were decided have answers.
+            // After an error, too: the decided calls have answers.
             for (place, op) in ops.iter().enumerate() {
                 load.granted[at * 64 + place] += op.answer.granted as u64;
             }
@@ -136,7 +137,7 @@ async fn a_slot_that_moves_under_load_fails_no_call_and_loses_no_token() {
         for next in [1, 2, 0, 1].map(|step| (owner + step) % 3) {
             cluster.migrate(slot, at, next).unwrap();
             at = next;
-            // Until all nodes know of it: they speak of the slot several times a second.
+            // Until all nodes know the new owner: they gossip several times a second.
             std::thread::sleep(Duration::from_millis(250));
         }
         cluster
@@ -144,7 +145,7 @@ async fn a_slot_that_moves_under_load_fails_no_call_and_loses_no_token() {
     let cluster = cluster.await.unwrap();
     end.store(true, Ordering::Relaxed);
     let ran = running.await.unwrap();
-    // A busy machine may keep a call waiting over its limit.
+    // A busy machine may delay a call beyond its limit.
     assert!(ran.unknown <= 2 && ran.refused == 0, "{} unknown, {} refused", ran.unknown, ran.refused);
     for (key, granted) in names.iter().zip(&ran.granted) {
         let taken = taken(&store, key, counted(10_000)).await;
@@ -177,7 +178,7 @@ async fn fail_under_load(fail: impl FnOnce(&mut Process)) {
     let store = RedisStore::connect(&url_of(&cluster)).await.unwrap();
     let (names, end) = (Arc::new(keys(192, "")), Arc::new(AtomicBool::new(false)));
     let running = tokio::spawn(load(store.clone(), Arc::clone(&names), Arc::clone(&end)));
-    // The tag is one of the last node.
+    // The slot of the tag is on the last node.
     let others = tokio::spawn(load(store.clone(), Arc::new(keys(1, "{a}")), Arc::clone(&end)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     fail(cluster.nodes[0].process());
@@ -226,7 +227,7 @@ async fn a_batch_that_fails_in_part_has_the_answers_of_the_other_nodes() {
     while store.acquire(&mut calls(&names[..1])).await.unwrap_err().kind() != StoreErrorKind::Refused {
         assert!(begin.elapsed() < Duration::from_secs(5), "the effect stays unknown");
     }
-    // Some calls took effect, and their answers of before are gone.
+    // Some calls had their effect. The answers of the batch before are reset.
     assert_eq!(store.acquire(&mut ops).await.unwrap_err().kind(), StoreErrorKind::Unknown);
     let answered: Vec<bool> = ops.iter().map(|op| op.answer.now_us > 0).collect();
     assert_eq!(answered, [false, true, false, true]);
@@ -241,7 +242,7 @@ async fn a_call_whose_answer_is_lost_is_not_sent_to_a_cluster_again() {
     }
     let cluster = Cluster::start(0, &[]).unwrap();
     let node = &cluster.nodes[0];
-    // Clients are told of the proxy's address.
+    // The nodes announce the address of the proxy.
     let proxy = Proxy::start(node.port()).await.unwrap();
     node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]).unwrap();
     let store = RedisStore::connect(&format!("redis+cluster://127.0.0.1:{}", proxy.port())).await.unwrap();

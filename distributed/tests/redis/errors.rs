@@ -1,4 +1,4 @@
-//! Servers that refuse: each error's effect, and its text.
+//! Servers that refuse calls: the effect of each error, and its text.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn passwords_and_permissions_are_an_operators_matter() {
     server.command(&["CONFIG", "SET", "requirepass", "secret"]).unwrap();
     let without = RedisStore::builder().lazy(&server.url()).unwrap();
     assert_eq!(kind_of(&without).await, StoreErrorKind::Permanent);
-    // A connection that has logged in stays so.
+    // A connection stays logged in.
     ask(&store, "key", counted(100), ONE).await.unwrap();
 }
 

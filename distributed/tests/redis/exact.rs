@@ -21,7 +21,7 @@ async fn four_connections_grant_the_burst_and_the_rate_and_no_token_more_or_less
     no_token_is_lost_or_made(&*stores[0], b"hot", &run).await;
     let spec = contended();
     assert!(run.calls > 2 * spec.quota().tokens() * time.as_secs(), "too few calls: {}", run.calls);
-    // All tokens that came until the last grant are granted, but for a pause of the callers.
+    // All tokens earned until the last grant are granted, but for those of a pause of the callers.
     let times = run.grants.iter().map(|grant| grant.now_us);
     let elapsed = times.clone().max().unwrap() - times.min().unwrap();
     let came = spec.capacity() + elapsed * spec.per_tick();

@@ -1,4 +1,4 @@
-//! Another server behind the same address.
+//! A failover to another server behind the same address.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_primary_that_becomes_a_replica_costs_one_call() {
     let follows =
         || pair.replica.command(&["EXISTS", "tollgate:key"]).is_ok_and(|found| found == Reply::Number(1));
     assert!(wait_until(Duration::from_secs(5), follows));
-    // The open connection leads to the old primary for good.
+    // The open connection always leads to the old primary.
     pair.promote().unwrap();
     proxy.switch(pair.replica.port());
     pair.primary.command(&["REPLICAOF", "127.0.0.1", &pair.replica.port().to_string()]).unwrap();
@@ -51,7 +51,7 @@ async fn a_replica_refuses_until_it_is_promoted_and_the_first_call_then_succeeds
     proxy.cut(Cut::Reset);
     for call in 0..20 {
         let error = ask(&store, "key", counted(100), ONE).await.unwrap_err();
-        // The first one may have reached the old connection.
+        // The first call may have used the old connection.
         assert!(call == 0 || error.kind() == StoreErrorKind::Refused, "{error}");
     }
     pair.promote().unwrap();

@@ -1,5 +1,5 @@
-//! A server that lies: it answers each call of a script, and each question for the slots of a
-//! cluster, with bytes of the test's.
+//! A server that answers each call of a script, and each `CLUSTER SLOTS`, with bytes that the test
+//! chooses.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ async fn serve(mut stream: TcpStream, answers: Answers) {
     }
 }
 
-/// Returns the first word of a whole command, and the bytes behind the command.
+/// Returns the first word of a complete command, and the bytes after the command.
 fn command_of(bytes: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let line = |bytes: &[u8]| -> Option<(usize, usize)> {
         let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
@@ -72,7 +72,7 @@ fn sound() -> Vec<u8> {
     list(&[1, 4 * counted(5).per_token() as i64, NOW as i64])
 }
 
-/// Each answer, and the effect that it leaves the caller with.
+/// Each answer, and the effect that the store reports for it.
 fn lies() -> Vec<(Vec<u8>, StoreErrorKind)> {
     let (level, now) = (4 * counted(5).per_token() as i64, NOW as i64);
     let mut lies = Vec::new();
@@ -219,7 +219,7 @@ async fn a_cluster_that_lies_about_its_slots_is_refused_until_it_does_not() {
         answers.lock().unwrap().push_back(lie.clone().into_bytes());
         let error = ask(&store, "key", counted(5), ONE).await.expect_err(&lie);
         assert_eq!(error.kind(), Refused, "{lie:?}: {error}");
-        // A map without the slot is looked at again after some time.
+        // After some time the store asks again for a map that lacks the slot.
         tokio::time::sleep(LIMIT).await;
         answers.lock().unwrap().extend([slots.clone().into_bytes(), sound()]);
         assert_eq!(ask(&store, "key", counted(5), ONE).await.expect(&lie).now_us, NOW);
@@ -246,8 +246,8 @@ async fn a_cluster_that_sends_a_call_in_a_circle_or_nowhere_is_refused() {
     }
 }
 
-/// The numbers of a sound answer, changed at random, are read without a panic. Those that are
-/// taken are ones of a bucket.
+/// Random changes of a sound answer are read without a panic. An accepted answer has numbers of a
+/// bucket.
 #[test]
 fn changed_answers_are_refused_or_within_bounds() {
     let spec = per_second(10, 100);

@@ -9,13 +9,13 @@ use tollgate_test_servers::redis::{Redis, redis_is_installed};
 
 use crate::bound::{Run, contended};
 
-/// One token, or none.
+/// Takes one token, or none.
 pub(crate) const ONE: Amount = Amount { min: 1, max: 1, spent: 0 };
 
-/// Nothing is taken.
+/// Takes nothing.
 pub(crate) const LOOK: Amount = Amount { min: 0, max: 0, spent: 0 };
 
-/// All tokens that are there.
+/// Takes all tokens in the bucket.
 pub(crate) const ALL: Amount = Amount { min: 0, max: i64::MAX, spent: 0 };
 
 /// Starts a server, if the program is installed.
@@ -27,7 +27,7 @@ pub(crate) fn per_second(rate: u64, burst: u64) -> Spec {
     Spec::new(Quota::per_second(rate).burst(burst), 0).unwrap()
 }
 
-/// A bucket whose tokens are counted: it earns one each day.
+/// A quota that earns one token a day, so that taken tokens can be counted.
 pub(crate) fn counted(burst: u64) -> Spec {
     Spec::new(Quota::per_day(1).burst(burst), 0).unwrap()
 }
@@ -42,10 +42,10 @@ pub(crate) async fn ask(
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }
 
-/// Returns the tokens that were taken of a full bucket that earns none meanwhile.
+/// Returns the tokens taken from a full bucket that earns none meanwhile.
 pub(crate) async fn taken(store: &RedisStore, key: &str, spec: Spec) -> u64 {
     let level = ask(store, key, spec, LOOK).await.unwrap().credits;
-    // The credits of some seconds are a part of a token.
+    // Some seconds earn a part of a token.
     ((spec.capacity() as i64 - level) as u64).div_ceil(spec.per_token())
 }
 
@@ -76,14 +76,14 @@ pub(crate) fn forge(server: &Redis, key: &str, bucket: &Bucket) {
     connection(server).set::<_, _, ()>(format!("tollgate:{key}"), bytes_of(bucket)).unwrap();
 }
 
-/// Takes half of the bucket of a load, so that it is never full again.
+/// Takes half of the bucket of a load, so that it is not full again.
 pub(crate) async fn take_half(store: &RedisStore, key: &str) -> Run {
     let half = contended().quota().capacity() as i64 / 2;
     let answer = ask(store, key, contended(), Amount { min: half, max: half, spent: 0 }).await;
     Run { calls: 1, failed: 0, grants: vec![answer.unwrap()] }
 }
 
-/// The seconds of a load. `TOLLGATE_SECONDS` makes it a longer one.
+/// The length of a load, in seconds, from `TOLLGATE_SECONDS`.
 pub(crate) fn load_time(seconds: u64) -> Duration {
     Duration::from_secs(crate::world::setting("TOLLGATE_SECONDS", seconds))
 }

@@ -1,4 +1,5 @@
-//! The store on Redis, on servers that are stopped, frozen, killed and that lie.
+//! The store on Redis, with servers that are stopped, frozen or killed, and one that sends false
+//! answers.
 
 mod clock;
 mod cluster;
@@ -13,7 +14,7 @@ mod restart;
 mod scripts;
 mod silence;
 
-// A key under load is the same on each store. (The network may fail a call of another one.)
+// The load on one key is common to all stores.
 #[allow(dead_code)]
 #[path = "../sql/bound.rs"]
 mod bound;

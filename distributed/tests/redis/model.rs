@@ -1,5 +1,4 @@
-//! Random steps on the server, and the same steps by `Bucket::step`: number for number, and byte
-//! for byte.
+//! Random steps on the server and by `Bucket::step`: the numbers and the stored bytes are equal.
 
 use redis::Pipeline;
 use tollgate::Quota;
@@ -79,7 +78,7 @@ impl Random {
         amount
     }
 
-    /// A bucket as another spec, another clock or a long time left it.
+    /// A bucket as another spec, another clock or a long time may leave it.
     fn bucket(&mut self, spec: &Spec, now_us: u64) -> Bucket {
         let (wide, tick) = (spec.floor() + spec.capacity(), spec.tick_us());
         let per_token = match self.below(3) {
@@ -173,7 +172,7 @@ impl World {
             );
             match after {
                 Some(bucket) => check_ttl(&bucket, &op.spec, *ttl_ms),
-                // No expiry of its own: it was not written.
+                // It was not written, so it has no expiry of the script.
                 None => assert_eq!(*ttl_ms, if before.is_some() { -1 } else { -2 }),
             }
             self.buckets[key] = left;
@@ -181,14 +180,14 @@ impl World {
     }
 }
 
-/// A bucket expires a second after it is full, which is the longest step of a clock that is waited
-/// for. It has a tick more in debt.
+/// A bucket expires a second after it is full: the longest step back after which a bucket waits. In
+/// debt it is a tick more.
 fn check_ttl(bucket: &Bucket, spec: &Spec, ttl_ms: i64) {
     const LATE_MS: i64 = 500;
     let missing = (spec.capacity() as i64 - bucket.credits) as u64;
     let full_us = u128::from(missing.div_ceil(spec.per_tick())) * u128::from(spec.tick_us());
     let full_ms = i64::try_from(full_us.div_ceil(1_000)).map_or(COUNTED, |ms| (ms + 1_001).min(COUNTED));
-    // A double has 53 bits of a time that is longer than a life.
+    // A long time is rounded to the 53 bits of a double.
     let (tick_ms, rounding_ms) = (spec.tick_us() as i64 / 1_000, full_ms >> 51);
     assert!(ttl_ms >= full_ms - rounding_ms - LATE_MS, "{ttl_ms} of {full_ms} ms: {bucket:?} {spec:?}");
     assert!(ttl_ms <= full_ms + rounding_ms + tick_ms + 1, "{ttl_ms} of {full_ms} ms: {bucket:?} {spec:?}");

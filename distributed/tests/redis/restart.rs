@@ -1,4 +1,4 @@
-//! A server that comes back without its buckets.
+//! A server that restarts without its buckets.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollgate_test_servers::redis::{Data, Redis};
 use crate::helpers::{ALL, ask, heal, per_second, server};
 use crate::world::now_us;
 
-/// A bucket that fills in 100 s.
+/// A quota whose bucket fills in 100 s.
 fn slow() -> tollgate_distributed::Spec {
     per_second(1_000, 100_000)
 }
@@ -33,7 +33,7 @@ async fn with_the_guard_two_lives_of_a_server_grant_the_burst_and_the_rate() {
     server.restart(Data::Empty).unwrap();
     heal(&store, "other", slow()).await;
     let mut granted = first.granted;
-    // The second of the start is known, and no part of it.
+    // The time of the start is known to a second.
     let last = loop {
         let answer = ask(&store, "key", slow(), ALL).await.unwrap();
         granted += answer.granted;
@@ -55,8 +55,8 @@ async fn wait_for_a_part_of_a_second(micros: std::ops::Range<u64>) {
     }
 }
 
-/// A bucket that fills sooner than the server has run is full. One that was written has its own
-/// level.
+/// A missing bucket is full once the server has run for its time to fill. A stored bucket has its
+/// own level.
 async fn later_tokens_come_at_the_rate(store: &RedisStore, server: &Redis) {
     let soon = per_second(10_000, 10);
     while server.info("server", "uptime_in_seconds").unwrap() == "0" {

@@ -1,4 +1,4 @@
-//! The script on the server: it is lost, and given again.
+//! The script on the server: it is lost, and loaded again.
 
 use std::sync::Arc;
 use std::time::Duration;

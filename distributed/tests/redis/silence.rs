@@ -32,7 +32,7 @@ async fn a_late_answer_is_of_unknown_effect_and_its_token_is_taken_once() {
     assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
     assert_eq!(taken(&direct, "key", counted(100)).await, 2);
     proxy.delay(Direction::Answers, Duration::ZERO);
-    // The late answer is not that of a later call.
+    // The late answer is not taken for that of a later call.
     let other = ask(&store, "other", counted(7), ONE).await.unwrap();
     assert_eq!((other.granted, other.credits), (1, 6 * counted(7).per_token() as i64));
     assert_eq!(taken(&direct, "key", counted(100)).await, 2);
@@ -60,7 +60,7 @@ async fn lost_calls_and_lost_answers_are_taken_once_or_never() {
         assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
         assert_eq!(taken(&direct, "key", counted(100)).await, after);
         proxy.lose(direction, false);
-        // The connection is a new one: bytes were lost on the old one.
+        // The connection must be a new one: the old one lost bytes.
         heal(&store, "other", counted(100)).await;
     }
 }

@@ -14,7 +14,7 @@ use super::world::{ask, exactly};
 pub(crate) struct Run {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
-    /// The answers that granted.
+    /// The answers that granted tokens.
     pub(crate) grants: Vec<Answer>,
 }
 
@@ -30,13 +30,13 @@ impl Run {
     }
 }
 
-/// The quota of a key under load: a token each 2 ms. It is never full again between two calls, nor
-/// within two seconds after the last one.
+/// The quota of a key under load: one token every 2 ms. Its bucket is not full again between two
+/// calls, nor within 2 s after the last one.
 pub(crate) fn contended() -> Spec {
     Spec::new(Quota::per_second(500).burst(1_000), 0).unwrap()
 }
 
-/// Takes half of the burst of a key that is not stored: it is not full again before the load
+/// Takes half of the burst of a missing key, so that its bucket is not full again before the load
 /// begins.
 pub(crate) async fn begin(store: &impl Store, key: &[u8]) -> Run {
     let half = contended().quota().capacity() as i64 / 2;
@@ -89,20 +89,20 @@ async fn earned(store: &impl Store, key: &[u8], run: &Run) -> (i64, i64) {
     (spec.capacity() as i64 + earned, look.credits)
 }
 
-/// The tokens that were granted and those that are left are the burst and those that came since.
+/// The granted tokens and those left are the burst and the earned ones.
 pub(crate) async fn no_token_is_lost_or_made(store: &impl Store, key: &[u8], run: &Run) {
     let (earned, left) = earned(store, key, run).await;
     assert_eq!(run.granted() * contended().per_token() as i64 + left, earned, "{} calls", run.calls);
 }
 
-/// Not more tokens were granted than came. Some may have been taken by calls that failed.
+/// At most the burst and the earned tokens were granted. Failed calls may have taken some.
 pub(crate) async fn no_token_is_made(store: &impl Store, key: &[u8], run: &Run) {
     let (earned, left) = earned(store, key, run).await;
     assert!(run.granted() * contended().per_token() as i64 + left <= earned, "{} calls", run.calls);
 }
 
-/// Sends batches on the same keys by all stores, by every second one in the opposite order. Returns
-/// the batches, and those that failed.
+/// Sends batches on the same keys by all stores, every second of them in the opposite order.
+/// Returns the numbers of batches and of failed batches.
 pub(crate) async fn batches<S: Store>(stores: Vec<Arc<S>>, keys: &[String], time: Duration) -> (u64, u64) {
     let (mut set, end) = (JoinSet::new(), Instant::now() + time);
     for (index, store) in stores.into_iter().enumerate() {

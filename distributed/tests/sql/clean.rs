@@ -1,11 +1,11 @@
-//! Rows are cleaned up, and no decision changes.
+//! A clean-up deletes rows, and changes no decision.
 
 use tollgate::Quota;
 use tollgate_distributed::{Amount, Bucket, Spec};
 
 use super::world::{Rows, Stored, World, ask, exactly, now_us};
 
-/// The rows of a bucket with each age around the time at which it is as a missing one.
+/// Rows with ages around the one from which a row decides as a missing one.
 pub(crate) fn rows_of_all_ages(spec: &Spec, rows: i64, grace_us: i64) -> Rows {
     let fill_us = (spec.fill_ticks() * spec.tick_us()) as i64;
     let row = |index: i64| {
@@ -20,7 +20,7 @@ pub(crate) fn rows_of_all_ages(spec: &Spec, rows: i64, grace_us: i64) -> Rows {
     (0..rows).map(row).collect()
 }
 
-/// Deletes the rows that decide as a missing one, since `grace_us`, and no other.
+/// A clean-up deletes the rows that have decided as a missing one for `grace_us`, and no others.
 pub(crate) async fn only_rows_that_decide_nothing_are_deleted<W: World>(
     world: &mut W,
     clean_up: impl AsyncFn(&W::Store, std::time::Duration) -> u64,
@@ -49,7 +49,7 @@ pub(crate) async fn only_rows_that_decide_nothing_are_deleted<W: World>(
         }
     }
     assert!(deleted > 1_000 && after.len() > 1_000, "{deleted} of {}", before.len());
-    // A second run finds the same rows, and a deleted key is a full bucket.
+    // A second run finds at most rows at the edge. A deleted key has a full bucket.
     let again =
         clean_up(world.store(), std::time::Duration::from_micros(grace_us as u64 + end - begin)).await;
     assert!(again <= 2, "{again} rows were left");

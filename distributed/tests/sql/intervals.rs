@@ -42,8 +42,8 @@ impl Interval {
     }
 }
 
-/// Walks 300 steps. The time of a call is between two readings: the law holds for one of both, and
-/// they differ at the start of an interval only.
+/// Walks 300 steps. The server reads its clock between two readings of the test. The answer equals
+/// the law at one of them: they differ only at the start of an interval.
 pub(crate) async fn the_law_of_intervals(table: &mut impl Table) {
     let mut runner = TestRunner::deterministic();
     let intervals = (1..4_i64, prop_oneof![1..5_i64, Just(1_000_000_000)]);

@@ -31,7 +31,7 @@ pub(crate) async fn measure<S: Store>(stores: &[Arc<S>]) {
     }
 }
 
-/// Decides on keys of its own for some time, and returns the number of decisions.
+/// Decides on the keys of one task for some time, and returns the number of decisions.
 async fn decide<S: Store>(store: Arc<S>, task: usize, keys: usize, spec: Spec, amount: Amount) -> u64 {
     let keys: Vec<String> = (0..keys).map(|key| format!("{}:{task}:{key}", spec.quota())).collect();
     let end = Instant::now() + TIME;

@@ -1,4 +1,4 @@
-//! A clock that went back: the time of a row is forged into the future.
+//! A step back of the clock: rows with a time in the future.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::world::{World, ask, exactly, now_us};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A step back of a second or less is waited for, and a longer one is taken for the time. Neither
-/// earns a token.
+/// After a step back of a second or less a bucket waits. After a longer one it refills from the new
+/// time. Neither earns a token.
 pub(crate) async fn a_step_back_mints_nothing_and_stalls_a_second(world: &mut impl World) {
-    // A token each 10 ms.
+    // One token every 10 ms.
     let spec = Spec::new(Quota::per_second(100).burst(10), 0).unwrap();
     for (key, left, by_us) in
         [("short", 5, 900_000), ("long", 5, 10_000_000), ("empty", 0, 10_000_000), ("hour", 5, 3_600_000_000)]

@@ -12,7 +12,7 @@ const MOST: u64 = (1 << 53) / 100 * 95;
 /// A gap between two calls on a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
-    /// The time that passes by itself.
+    /// Real time only.
     None,
     Micros(i64),
     /// Hundredths of the time to fill.
@@ -38,7 +38,7 @@ pub(crate) enum Wish {
     Back(Count),
     Spent(Count),
     SpentAndTake(Count, Count),
-    /// Numbers that no limiter sends.
+    /// Any numbers, also those that no limiter sends.
     Odd(i64, i64, u64),
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn specs() -> impl Strategy<Value = Spec> {
     let burst = prop_oneof![1..100_u64, 1..1_u64 << 20, 1..1_u64 << 40];
     let any = (tokens, nanos, burst, debts())
         .prop_filter_map("no quota", |(tokens, nanos, burst, debt)| spec(tokens, nanos, burst, debt));
-    // One token in a time that has no factor in common with a tick: a burst of about all credits.
+    // One token in a period without a common factor with a tick: a burst near the most credits.
     let large = (1_000_u64..1 << 42, 1..=MOST, debts())
         .prop_filter_map("no quota", |(nanos, most, debt)| spec(1, nanos | 1, most / (nanos | 1), debt));
     let largest = (1_000_u64..1 << 42, debts())

@@ -12,7 +12,7 @@ use super::world::{Rows, Stored, World, now_us};
 
 const KEYS: usize = 64;
 
-/// How far the clock of a server may be from this process's.
+/// The largest difference between the clocks of a server and of this process.
 const CLOCKS_US: u64 = 60_000_000;
 
 /// A step of a key: perhaps a new quota, a gap, and a call.
@@ -53,7 +53,7 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 impl Walk {
-    /// Walks one batch. The keys begin at another one each time.
+    /// Walks one batch, which begins at another key each time.
     async fn batch(&mut self, world: &mut impl World, steps: &[Step], offset: usize) {
         let places: Vec<usize> = (0..steps.len()).map(|index| (index * 5 + offset) % KEYS).collect();
         for (&place, (spec, ..)) in places.iter().zip(steps) {

@@ -48,7 +48,7 @@ pub(crate) fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64
 }
 
-/// Returns a number that an environment variable may set.
+/// Returns a number from an environment variable, or the default.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     env::var(name)
         .map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))

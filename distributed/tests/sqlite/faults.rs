@@ -1,4 +1,4 @@
-//! Wrong rows, wrong files, full disks, and locks of others.
+//! Wrong rows, wrong files, full disks, and locks of other processes.
 
 use std::fs;
 

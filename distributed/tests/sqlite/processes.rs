@@ -13,13 +13,13 @@ use crate::sql::bound::{Run, begin, load, no_token_is_lost_or_made};
 use crate::sql::world::{World, ask, exactly};
 use crate::world::File;
 
-/// The variable with the file of a child.
+/// The environment variable with the file of a child.
 const FILE: &str = "TOLLGATE_FILE";
 
 #[tokio::test]
 async fn a_file_keeps_its_buckets_when_it_is_opened_anew() {
     let mut file = File::open();
-    // A token each day.
+    // One token a day.
     let spec = Spec::new(Quota::per_day(1).burst(5), 0).unwrap();
     assert_eq!(ask(&file.store, b"key", spec, exactly(5)).await.granted, 5);
     let rows = file.rows().await;

@@ -1,4 +1,4 @@
-//! The queue to the thread: its end, and callers that go.
+//! The queue to the thread: its end, and callers that are dropped.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -22,7 +22,7 @@ async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
 #[tokio::test]
 async fn a_call_whose_caller_has_gone_takes_nothing() {
     let mut file = File::open();
-    // The thread waits for the lock with the first call, and the second one waits behind it.
+    // The thread waits for the lock of the first call, and the second call waits behind it.
     file.other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut first = [Op::new(b"first", spec(), exactly(1))];
     let mut first = Box::pin(file.store.acquire(&mut first));

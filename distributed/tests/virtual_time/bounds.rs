@@ -32,7 +32,8 @@ async fn both(name: &str, fleet: Fleet) -> [Run; 2] {
     runs
 }
 
-/// Leases take a part `calls` of the calls, and lose the share `under` of the tokens at most.
+/// Leases need at most the part `calls` of the calls of the exact mode, and miss at most the share
+/// `under` of the tokens.
 async fn compare(name: &str, fleet: Fleet, calls: f64, under: f64) -> [Run; 2] {
     let [exact, leased] = both(name, fleet).await;
     let of = leased.calls as f64 / exact.calls as f64;
@@ -52,7 +53,7 @@ async fn four_processes_that_ask_for_twice_the_rate() {
 async fn four_processes_below_the_rate() {
     let fleet = Fleet::new(per_second(10_000, 10_000), 4, 1_500.0, 8.0);
     let [_, leased] = compare("4 x 1500/s on 10000/s", fleet, 1.0 / 40.0, 0.005).await;
-    // The next lease is mostly there before the last token of this one is used.
+    // The next lease mostly arrives before the last token of this one is used.
     assert!(leased.waited * 200 <= leased.decisions, "{leased:?}");
 }
 
@@ -63,7 +64,7 @@ async fn one_process_has_most_of_the_demand() {
     compare("skew", fleet, 1.0 / 10.0, 0.005).await;
 }
 
-/// Nearly all is refused. The level that the store told last refuses it, in both modes.
+/// Nearly all requests are refused by the level of the last answer, in both modes.
 #[tokio::test(start_paused = true)]
 async fn an_abusive_fleet() {
     for run in both("abuse", Fleet::new(per_second(10, 10), 4, 1_250.0, 10.0)).await {

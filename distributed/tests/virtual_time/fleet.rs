@@ -137,7 +137,7 @@ struct Ideal {
     last: f64,
 }
 
-/// For each key, the ideal bucket that was asked, and one that has all grants taken off.
+/// For each key, an ideal bucket under the same requests, and one that is charged for all grants.
 struct Audit {
     burst: f64,
     rate: f64,
@@ -181,7 +181,7 @@ impl Audit {
         self.run.granted += 1;
     }
 
-    /// Notes the tokens that the store granted, and that no request has.
+    /// Notes the tokens that the store granted and no request has used.
     fn look(&mut self, limiters: &[Limiter]) {
         let given = limiters.iter().map(|limiter| {
             let stats = limiter.stats();
@@ -207,7 +207,7 @@ impl Random {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns the time to the next of requests that come at a rate, in seconds.
+    /// Returns the seconds to the next request of a Poisson process with a rate.
     fn gap(&mut self, rate: f64) -> f64 {
         -(1.0 - self.next()).ln() / rate
     }

@@ -20,7 +20,7 @@ fn with_policy(world: &World, policy: OnOutage) -> Limiter {
     world.process(QUOTA).exact().on_outage(policy).build().unwrap()
 }
 
-/// Asks until the breaker is open. Returns the longest request.
+/// Asks until the breaker is open. Returns the longest time of a request.
 async fn open(world: &World, limiter: &Limiter) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..40 {
@@ -50,7 +50,7 @@ async fn no_request_takes_longer_than_the_deadline() {
         assert!(denied.retry_after().is_some_and(|wait| wait <= Duration::from_millis(500)));
     }
     assert_eq!(world.now(), before);
-    // One at the deadline of the first call, and one for each of the other failures.
+    // One call at the first deadline, and one for each of the other failures.
     let waited = limiter.stats().by_policy - 1_000;
     assert!((5..=6).contains(&waited), "{waited} requests until the breaker opened");
 }
@@ -81,7 +81,7 @@ async fn it_heals_within_a_second() {
     }
 }
 
-/// A share of the quota, and no more than that: the bucket begins with that share of the tokens
+/// An outage grants at most the share of the quota: the bucket begins with that share of the tokens
 /// that were left.
 #[tokio::test(start_paused = true)]
 async fn a_share_of_the_quota_during_an_outage() {
@@ -152,7 +152,7 @@ async fn all_is_granted_and_charged_later() {
     }
 }
 
-/// An answer after the deadline: the request was decided without it, and its tokens are kept.
+/// A request is decided at the deadline, and the tokens of a late answer are kept.
 #[tokio::test(start_paused = true)]
 async fn a_late_grant_is_kept() {
     let world = World::new(RTT);
@@ -187,7 +187,7 @@ async fn waiting_requests_are_bounded() {
     assert_eq!(times.iter().filter(|time| time.is_zero()).count(), 90);
 }
 
-/// A store that panics takes no request with it, and no task.
+/// A panic of the store ends neither the requests nor the background task.
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_the_store_is_a_failed_call() {
     let world = World::new(RTT);
@@ -214,7 +214,7 @@ impl Store for Liar {
     }
 }
 
-/// Numbers of a server that make no sense are cut to those of the call, and no request hangs.
+/// Impossible numbers of a server are clamped to those of the call, and no request hangs.
 #[tokio::test(start_paused = true)]
 async fn no_number_of_a_server_panics() {
     let world = World::new(RTT);

@@ -64,7 +64,7 @@ async fn a_refused_key_costs_no_calls() {
     }
     let calls = world.calls.load(Relaxed) - before;
     assert!((5..=20).contains(&calls), "{calls} calls in ten seconds");
-    // More tokens than there are, fewer than the burst: refused as well, without a call.
+    // More tokens than the bucket has, but fewer than the burst: refused as well, without a call.
     let large = exact(&world, QUOTA);
     large.ask_n(&1, 3).await.unwrap();
     let before = world.calls.load(Relaxed);
@@ -109,7 +109,7 @@ async fn refunds_serve_the_next_request_or_go_back() {
     one.refund(&7, 3);
     assert_eq!(one.ask_n(&7, 1).await.unwrap().source(), Source::Lease);
     assert!(two.ask(&7).await.is_err());
-    // Two are left, which go back after a second without a request.
+    // Two tokens are left, and go back after a second without a request.
     sleep(Duration::from_secs(3)).await;
     assert_eq!(two.peek(&7).await.unwrap().remaining(), 2);
     assert_eq!(one.stats().tokens_returned, 2);
@@ -192,8 +192,8 @@ async fn keys_at_once_share_a_call() {
     assert!(world.calls.load(Relaxed) <= 8, "{} calls", world.calls.load(Relaxed));
 }
 
-/// Keys beyond the calls at a time wait for one, and the task that sends the calls rests meanwhile:
-/// else the time would stand for ever.
+/// Keys wait while all calls are under way, and the background task sleeps meanwhile: else virtual
+/// time would stand still.
 #[test]
 fn more_keys_than_calls_at_a_time() {
     let (ended, end) = std::sync::mpsc::channel();
@@ -228,7 +228,7 @@ async fn a_dropped_request_loses_no_token() {
     assert_eq!(limiter.ask_n(&7, 3).await.unwrap().source(), Source::Lease);
 }
 
-/// Beyond `max_keys` a key is decided by a call of its own, and leaves nothing behind.
+/// A key beyond `max_keys` is decided by a call for each request, and is not kept.
 #[tokio::test(start_paused = true)]
 async fn keys_without_room_are_decided_by_calls() {
     let world = world();

@@ -1,4 +1,4 @@
-//! A fleet in virtual time: the limiter itself, a store in memory, and a network that takes time.
+//! A fleet in virtual time: real limiters, a store in memory, and a network with a latency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,7 +24,7 @@ pub(crate) struct World {
     pub(crate) down: Arc<AtomicBool>,
     pub(crate) hangs: Arc<AtomicBool>,
     pub(crate) panics: Arc<AtomicBool>,
-    /// Calls that only look at one bucket.
+    /// Calls that only read one bucket: probes.
     pub(crate) probes: Arc<AtomicU64>,
 }
 
@@ -60,7 +60,7 @@ impl World {
         sleep_until(self.begun + Duration::from_secs_f64(second)).await;
     }
 
-    /// Returns a clock that stands with tokio's.
+    /// Returns a clock that follows tokio's paused clock.
     pub(crate) fn clock(&self) -> Clock {
         let begun = self.begun;
         Clock::from_fn(move || begun.elapsed())
