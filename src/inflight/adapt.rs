@@ -1,4 +1,5 @@
-//! A limit that adapts: its signals, its controller, and the thread that runs it.
+//! A limit that adapts: its signals, its controller, and the run of the controller by a calling
+//! thread.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as Count;
@@ -14,28 +15,29 @@ use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, MODEL, Mutex, MutexGuard, Ordering};
 use crate::time::clock::Clock;
 
-/// The refusals of a thread from one look at the clock to the next: a look costs ten of them.
+/// The refusals of a thread from one reading of the clock to the next: a reading costs as much as
+/// ten refusals.
 const LOOKS_EACH: u32 = 64;
 
 /// The parts of an [`Inflight`] that follows its answers.
 ///
-/// No thread waits: a thread that enters or leaves after `next` wins a compare-and-swap on it, and
-/// runs the controller if no other thread still does.
+/// No thread waits. Of the threads that enter or leave after `next`, the one whose compare-and-swap
+/// on `next` succeeds runs the controller, unless another thread still does.
 pub(crate) struct Adapt {
     pub(crate) clock: Clock,
     pub(crate) signals: Signals,
-    /// The reading from which on the controller is due, in nanoseconds.
+    /// The reading at which the controller is due, in nanoseconds.
     next: AtomicU64,
     control: Mutex<Control>,
     bounds: Bounds,
     interval: u64,
-    /// A request that its caller gives up after this time counts as overloaded.
+    /// The nanoseconds after which a request that its caller gives up counts as overloaded.
     target: u64,
     only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(crate) changes: Changes,
 }
 
-/// Counts of the changes of a limit, by their reason. Relaxed: for people and dashboards.
+/// Counts of the changes of a limit, by their reason. Relaxed: they are statistics.
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) rose: Count,
@@ -93,8 +95,8 @@ impl Adapt {
         now
     }
 
-    /// Notes a refused request. A thread looks at the clock at some of its refusals only: a limit
-    /// that is full and silent is lowered by these alone.
+    /// Notes a refused request. A thread reads the clock at one of [`LOOKS_EACH`] refusals only.
+    /// While a limit is full and no request ends, only these readings run the controller.
     #[inline]
     pub(crate) fn note_refused(&self, word: &AtomicFlightWord) {
         thread_local! {
@@ -103,7 +105,7 @@ impl Adapt {
         self.signals.note_refused();
         let refusals = REFUSALS.get();
         REFUSALS.set(refusals.wrapping_add(1));
-        // The threads of a model are no threads of the system.
+        // The threads of a model share one thread-local count.
         if MODEL || refusals.is_multiple_of(LOOKS_EACH) {
             self.tick(word);
         }
@@ -145,14 +147,14 @@ impl Adapt {
             && self.next.compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let free = || match self.control.try_lock() {
             Ok(control) => Some(control),
-            // A controller that panicked is asked again.
+            // A controller that panicked runs again.
             Err(TryLockError::Poisoned(control)) => Some(control.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
         if won && let Some(mut control) = free() {
             let waits = self.decide(word, &mut control, now);
             if waits {
-                // The window goes on: look again soon.
+                // The window goes on: the controller runs again soon.
                 self.next.store(now.saturating_add(self.interval / 8), Ordering::Relaxed);
             }
         }

@@ -2,10 +2,10 @@
 //!
 //! # Orderings
 //!
-//! `enter` acquires and `leave` releases: a request that takes a place sees all that a request did
-//! that left before it. Each change is a read-modify-write, so the release of an earlier one
-//! reaches through those between. (Checked by `a_place_hands_over_its_work` in
-//! `src/tests/models/inflight.rs`.) A limit orders no memory, so `put_limit` is relaxed.
+//! `enter` acquires and `leave` releases: a request that takes a place sees the memory effects of
+//! each request that left before it. Each change is a read-modify-write, so it continues the
+//! release sequence of an earlier `leave`. Checked by `a_place_hands_over_its_work` in
+//! `src/tests/models/inflight.rs`. A limit orders no memory, so `put_limit` is relaxed.
 
 use crossbeam_utils::CachePadded;
 
@@ -27,8 +27,8 @@ impl AtomicFlightWord {
         FlightWord(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes a place of a share of the limit, and returns the word with it. A refusal writes
-    /// nothing, and returns the word that refused.
+    /// Takes a place within a share of the limit, and returns the new word. A refusal writes
+    /// nothing, and returns the word that it read.
     #[inline]
     pub(crate) fn enter(&self, share: u16) -> Result<FlightWord, FlightWord> {
         let mut word = self.load();
@@ -39,7 +39,7 @@ impl AtomicFlightWord {
             if injected(Fault::CheckThenCount) {
                 return Ok(FlightWord(self.0.fetch_add(1, Ordering::Acquire) + 1));
             }
-            // The limit in force stays, whatever was seen.
+            // The limit in force stays in the word.
             let next = if injected(Fault::LimitApart) { next.with_limit(word.limit()) } else { next };
             match self.0.compare_exchange_weak(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(next),

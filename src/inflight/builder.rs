@@ -27,19 +27,20 @@ pub struct InflightBuilder {
 }
 
 impl Inflight {
-    /// Begins a limit that follows the latency of the answers: nine tenths are answered within
-    /// `target`.
+    /// Begins a limit that follows the latency of the answers, so that nine tenths are answered
+    /// within `target`.
     ///
-    /// A good target is two to three times the slow tenth of a calm server. The limit is never
-    /// above `ceiling`. It is decided four times a second, by a thread that enters or leaves.
+    /// A good target is two to three times the slow tenth of a calm server: the latency that nine
+    /// tenths of its answers do not exceed. The limit is never above `ceiling`. A thread that
+    /// enters or leaves decides on it, four times a second.
     ///
-    /// * Slower than the target: the limit becomes the requests in flight times `target / slow`
-    ///   (Little's law, J. D. C. Little, 1961, <https://doi.org/10.1287/opre.9.3.383>), between a
-    ///   half and 7/8 of them.
-    /// * In time, and requests were refused, or four fifths of the limit were used: it rises by up
-    ///   to an eighth, and one.
-    /// * A quarter as many in flight, and no faster: it goes back, and a longer target is in force
-    ///   for a while, as requests in flight are not what makes it slow.
+    /// * Slower than the target: the limit becomes the most requests in flight times `target /
+    ///   slow` (Little's law, J. D. C. Little, 1961, <https://doi.org/10.1287/opre.9.3.383>),
+    ///   between a half and 7/8 of them.
+    /// * In time, and a request was refused, or four fifths of the limit were used: the limit rises
+    ///   by one and up to an eighth.
+    /// * A quarter as many in flight, and not faster: the requests in flight are not the cause. The
+    ///   limit goes back, and a target up to twice as long is in force for 15 s to 4 minutes.
     ///
     /// # Examples
     ///
@@ -70,8 +71,8 @@ impl Inflight {
         }
     }
 
-    /// Returns the target in force: the one that was asked for, or a longer one for a while. `None`
-    /// if the limit is fixed.
+    /// Returns the target in force: the given one, or a longer one for a while. `None` if the limit
+    /// is fixed.
     #[must_use]
     pub fn target(&self) -> Option<Duration> {
         self.adapt.as_ref().map(|adapt| adapt.target())
@@ -79,33 +80,36 @@ impl Inflight {
 }
 
 impl InflightBuilder {
-    /// Sets the least limit, 1 by default.
+    /// Sets the least limit, from 1 to the ceiling: 1 by default.
     pub fn floor(self, floor: u32) -> Self {
         InflightBuilder { floor, ..self }
     }
 
-    /// Sets the first limit: by default 20, within the bounds.
+    /// Sets the first limit, from the floor to the ceiling: by default 20, or the nearer of these
+    /// bounds.
     pub fn start(self, start: u32) -> Self {
         InflightBuilder { start: Some(start), ..self }
     }
 
-    /// Sets the time between two decisions, 250 ms by default.
+    /// Sets the time between two decisions, from 1 ms to a minute: 250 ms by default.
     pub fn interval(self, interval: Duration) -> Self {
         InflightBuilder { interval, ..self }
     }
 
-    /// Sets the share of the answers that the target is for, in thousandths: 900 by default.
+    /// Sets the share of the answers that the target is for, in thousandths from 1 to 999: 900 by
+    /// default.
     pub fn permille(self, permille: u16) -> Self {
         InflightBuilder { permille, ..self }
     }
 
-    /// Sets the longest target that may come in force, in multiples of the target: 2 by default.
+    /// Sets the longest target that may be in force, in multiples of the target from 1 to 1,000: 2
+    /// by default. 1 never lengthens the target.
     pub fn slack(self, slack: u32) -> Self {
         InflightBuilder { slack: slack.into(), ..self }
     }
 
-    /// Sets the samples that a decision needs, 32 by default. Four are enough if more than half are
-    /// slow.
+    /// Sets the samples that a decision needs, at least 1: 32 by default. Four slow ones are enough
+    /// if they are more than half.
     pub fn samples(self, samples: u32) -> Self {
         InflightBuilder { samples: samples.into(), ..self }
     }
@@ -115,14 +119,14 @@ impl InflightBuilder {
         InflightBuilder { clock, ..self }
     }
 
-    /// Decides by another controller. The target then tells only which requests that are given up
-    /// count as overloaded.
+    /// Sets the controller. The target then has one use: a request that is given up after it counts
+    /// as overloaded.
     pub fn controller(self, controller: impl Controller + 'static) -> Self {
         InflightBuilder { controller: Some(Box::new(controller)), ..self }
     }
 
-    /// Lets the limit fall only while a condition holds, such as that the processor is busy. It is
-    /// asked before a fall, at most once an interval.
+    /// Lets the limit fall only while `holds` returns true, such as while the processor is busy. It
+    /// is called before a fall, at most once an interval, by the thread that decides.
     pub fn only_while(self, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         InflightBuilder { only_while: Some(Box::new(holds)), ..self }
     }
@@ -131,7 +135,8 @@ impl InflightBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] names the number that is out of its bounds.
+    /// [`InvalidLimit`] names the number that is out of its bounds. The ceiling is at least 1, and
+    /// the target is from 1 us to a minute.
     pub fn build(self) -> Result<Inflight, InvalidLimit> {
         let InflightBuilder { target, ceiling, floor, start, interval, permille, slack, samples, .. } = self;
         let most = u128::from(u32::MAX);

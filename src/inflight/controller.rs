@@ -16,7 +16,7 @@ impl Share {
     /// A quarter of it.
     pub const QUARTER: Share = Share(1 << 30);
 
-    /// Returns `of` parts of `all`, rounded down; all of the ceiling if `of` is larger.
+    /// Returns the share `of / all`, rounded down; all of the ceiling if `of` is larger.
     ///
     /// # Panics
     ///
@@ -44,14 +44,15 @@ pub enum Verdict {
     Stay,
     /// The limit changes.
     Set(Share),
-    /// The limit goes back to that before the latest falls, which did not help.
+    /// The limit returns to its value before the latest falls, as they did not help.
     Return,
 }
 
-/// A rule for a limit: decides on the limit once an interval.
+/// A rule that decides on a limit once an interval.
 ///
-/// Whatever it decides, the limit stays within its floor and its ceiling. In an interval it falls
-/// by half at most, and rises by an eighth and one at most, but for [`Verdict::Return`].
+/// After [`Verdict::Wait`] it is asked again in an eighth of the interval. Whatever it decides, the
+/// limit stays within its floor and its ceiling. In an interval the limit falls by half at most,
+/// and rises by an eighth and one at most, but for [`Verdict::Return`].
 ///
 /// # Examples
 ///
@@ -81,17 +82,17 @@ pub enum Verdict {
 /// assert_eq!(Steps.next(&Seen::nothing(), Share::ALL), Verdict::Wait);
 /// ```
 pub trait Controller: Send {
-    /// Returns the decision after a window, under the limit `now`.
+    /// Returns the decision after a window. `now` is the limit in force.
     fn next(&mut self, seen: &Seen, now: Share) -> Verdict;
 }
 
-/// The next limit in sixteenths, or none: the form in which the harness sees all controllers.
+/// The decision of any controller, with limits in sixteenths of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Wait,
     Stay,
     To(u64),
-    /// Back to a limit from which falling did not help.
+    /// Back to the limit before falls that did not help.
     Back(u64),
 }
 
@@ -110,25 +111,26 @@ impl Bounds {
         limit.clamp(self.floor, self.ceiling)
     }
 
-    /// Returns the limit that follows `now`: the promise that no controller can break.
+    /// Returns the limit after `now`, within the bounds and the steps that no controller can
+    /// exceed.
     pub(crate) fn next(self, now: u64, wanted: u64) -> u64 {
         let (least, most) = (now.div_ceil(2), now + now / 8 + PLACE);
         self.clamp(wanted.clamp(least, most))
     }
 }
 
-/// The objective of the controller of an [`Inflight`](crate::Inflight), and its state: the slow
-/// tenth of the samples is answered within the target.
+/// The default controller of an [`Inflight`](crate::Inflight): it keeps the slow tenth of the
+/// samples within the target.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetController {
     pub(crate) rule: TargetRule,
-    /// The target in force, in nanoseconds: the one that was asked for, or a longer one for a
-    /// while.
+    /// The target in force, in nanoseconds: the given one, or a longer one for a while.
     pub(crate) target: u64,
-    /// The time for which the next longer target holds, and the time at which this one ends.
+    /// The nanoseconds for which the next longer target holds, and the reading at which the present
+    /// one ends.
     hold: u64,
     pub(crate) until: u64,
-    /// The limit and the slow tenth at the first of the falls that follow each other.
+    /// The limit and the slow tenth at the first of several falls in a row.
     fall: Option<(u64, u64)>,
 }
 
@@ -140,13 +142,13 @@ pub(crate) struct TargetRule {
     pub(crate) interval: u64,
     /// The share of the samples that the target is for, in thousandths.
     pub(crate) permille: u16,
-    /// The longest target that may come in force, in multiples of the one that was asked for.
+    /// The longest target that may be in force, in multiples of the given one.
     pub(crate) slack: u64,
     /// The samples that a decision needs.
     pub(crate) samples: u64,
 }
 
-/// The slow samples that are enough for a decision if they are more than half.
+/// The number of slow samples that suffices for a decision, if they are more than half.
 pub(crate) const EARLY_SAMPLES: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
 const MIN_HOLD: u64 = 15 * SECOND;
@@ -161,12 +163,12 @@ impl TargetController {
     pub(crate) fn next(&mut self, seen: &Seen, limit: u64, bounds: Bounds) -> Move {
         let TargetRule { target: asked, interval, permille, slack, .. } = self.rule;
         if seen.now >= self.until {
-            // One more try for the target that was asked for.
+            // The longer target has ended: the given one is tried again.
             (self.target, self.until) = (asked, u64::MAX);
         }
         let (samples, slower) = (seen.samples(), seen.slower_than(self.target));
         if samples < self.rule.samples && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
-            // Full, and not one answer for four targets: that is a breach.
+            // Full, and no answer for four targets and an interval: the limit falls.
             let patience = self.target.saturating_mul(4).saturating_add(interval);
             let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
             return if stalled { Move::To(limit / 2) } else { Move::Wait };
@@ -200,7 +202,7 @@ impl TargetController {
             None => self.fall = Some((was, slow)),
             Some((from, at)) if was * 4 <= from || limit <= bounds.floor => {
                 if slow < u64::MAX && u128::from(slow) * 4 >= u128::from(at) * 3 {
-                    // A quarter as many in flight, and no faster: the fall was in vain.
+                    // A quarter as many in flight, and not faster: the fall was in vain.
                     let most = asked.saturating_mul(slack);
                     self.target = slow.saturating_add(slow / 4 * 3).min(most);
                     self.until = seen.now.saturating_add(self.hold);

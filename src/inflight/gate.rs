@@ -18,18 +18,18 @@ use crate::sync::const_fn;
 /// A limit on the requests in flight: fixed, or one that follows the latency of the answers.
 ///
 /// The limit and the count are one atomic word. A request takes a place by one compare-and-swap,
-/// holds it as a [`Flight`], and leaves when that is dropped. A refusal changes no count.
+/// holds it as a [`Flight`], and leaves when the flight is dropped. A refusal changes no count.
 ///
 /// **The law.** At each admission the count is at most the limit, both as of that instant. A lower
 /// limit ends no request: the count falls as requests leave.
 ///
-/// A limit is [`fixed`](Inflight::fixed), or [adapts](Inflight::adaptive) to a target: nine tenths
-/// of the requests are answered within it.
+/// A limit is [`fixed`](Inflight::fixed), or [adapts](Inflight::adaptive) so that nine tenths of
+/// the requests are answered within a target.
 ///
 /// # Orderings
 ///
-/// A request that takes a place sees all that a request did before it left (`Acquire` of the
-/// compare-and-swap, `Release` of the subtraction on the same word; checked by
+/// A request that takes a place sees the memory effects of each request that left before it
+/// (`Acquire` of the compare-and-swap, `Release` of the subtraction on the same word; checked by
 /// `a_place_hands_over_its_work` in `src/tests/models/inflight.rs`). The signals of the controller
 /// are relaxed.
 ///
@@ -66,7 +66,7 @@ impl Inflight {
         }
     }
 
-    /// Takes a place, of all of the limit: where requests have no priorities.
+    /// Takes a place, as [`Priority::Critical`]: the request may use all of the limit.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Inflight {
         let Some(adapt) = &self.adapt else {
             return self.word.enter(share).map(|_| 0).map_err(Overloaded::by);
         };
-        // A refusal reads the clock now and then only.
+        // A refusal reads the clock at some calls only.
         let word = self.word.load();
         if word.entered(share).is_none() {
             adapt.note_refused(&self.word);
@@ -134,13 +134,14 @@ impl Inflight {
         }
     }
 
-    /// Sets the limit, within the bounds of a limit that adapts. Requests in flight stay.
+    /// Sets the limit. Requests in flight stay.
     ///
-    /// A limit that adapts goes on from there.
+    /// A limit that adapts goes on from the new one.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if the limit is 0, or outside of the bounds.
+    /// [`InvalidLimit`] if the limit is 0, or outside of the floor and the ceiling of a limit that
+    /// adapts.
     pub fn set_limit(&self, limit: u32) -> Result<(), InvalidLimit> {
         match &self.adapt {
             None => {
@@ -175,7 +176,7 @@ impl fmt::Debug for Inflight {
     }
 }
 
-/// Declares a place: a guard that leaves when it is dropped.
+/// Declares the guard of a place, which leaves when it is dropped.
 macro_rules! flight {
     ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)?, $inflight:ty) => {
         $(#[$doc])*
@@ -187,18 +188,18 @@ macro_rules! flight {
         }
 
         impl $(<$life>)? $name $(<$life>)? {
-            /// Leaves after an answer: its latency is a sample.
+            /// Leaves after an answer. The latency is a sample.
             pub fn answered(self) {
                 self.end(Outcome::Answered);
             }
 
-            /// Leaves after a failure for want of capacity, such as a timeout, a refused
-            /// connection, or 503: a sample that is as slow as can be.
+            /// Leaves after a failure by a lack of capacity, such as a timeout, a refused
+            /// connection, or 503. It is a sample as slow as can be.
             pub fn overloaded(self) {
                 self.end(Outcome::Overloaded);
             }
 
-            /// Leaves after another failure, such as 500, which is no sample: a fast error does not
+            /// Leaves after another failure, such as 500. It is no sample: a fast error does not
             /// raise the limit.
             pub fn failed(self) {
                 self.end(Outcome::Failed);
@@ -206,18 +207,17 @@ macro_rules! flight {
 
             /// Leaves after an outcome.
             ///
-            /// Of several outcomes of a request the first counts, so this one does not count after
+            /// The first outcome of a request counts, so this one is ignored after
             #[doc = concat!("[`note`](", stringify!($name), "::note).")]
             pub fn end(mut self, outcome: Outcome) {
                 self.answer.get_or_insert(outcome.answered());
             }
 
-            /// Notes an outcome, and holds the place on until the flight is dropped.
+            /// Notes an outcome, and holds the place until the flight is dropped.
             ///
-            /// This is for the head of a response whose body takes longer: the latency is that
-            /// of the head, the place is held until the end. Returns the latency, or `None` where
-            /// the limit is fixed, as such a limit reads no clock. A second outcome is not noted,
-            /// and has no latency.
+            /// This is for the head of a response whose body takes longer. Returns the latency
+            /// until now; `None` if the limit is fixed, as such a limit reads no clock. A second
+            /// outcome is ignored, and returns `None`.
             ///
             /// # Examples
             ///
@@ -264,9 +264,10 @@ macro_rules! flight {
 flight! {
     /// The place of a request in flight, from [`Inflight::try_enter`].
     ///
-    /// Dropped without a word, it leaves as a request that its caller gave up: as
-    /// [`overloaded`](Flight::overloaded) if it took longer than the target, else as no sample. A
-    /// place that is forgotten by [`mem::forget`](std::mem::forget) is never free again.
+    /// A flight that is dropped without an outcome counts as given up: as
+    /// [`overloaded`](Flight::overloaded) if it took longer than the target, else as no sample. The
+    /// place of a flight that is forgotten by [`mem::forget`](std::mem::forget) is never free
+    /// again.
     Flight<'a>, &'a Inflight
 }
 
@@ -275,7 +276,7 @@ flight! {
     OwnedFlight, Arc<Inflight>
 }
 
-/// A request that found no place.
+/// The refusal of a request that found no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Overloaded {
@@ -289,7 +290,7 @@ impl Overloaded {
         Overloaded { limit: word.limit(), in_flight: word.count() }
     }
 
-    /// Returns the limit, of which the request's priority has a share.
+    /// Returns the limit at the refusal. The priority of the request has a share of it.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit

@@ -4,21 +4,21 @@ use crate::sync::{AtomicU32, MODEL, Ordering};
 
 /// Buckets to an octave, as a power of two: the width of a bucket is 1/8 of its octave.
 const SUB_BITS: u32 = if MODEL { 0 } else { 3 };
-/// The shortest latency of a bucket of its own is 2^10 ns, about a microsecond.
+/// The first bucket begins at 2^10 ns, about a microsecond. A shorter latency is in it.
 const FIRST_BIT: u32 = 10;
 /// Octaves from 2^10 to 2^36 ns, about 69 s. A longer latency is in the last bucket.
 const OCTAVES: u32 = if MODEL { 2 } else { 26 };
 pub(crate) const BUCKETS: usize = (OCTAVES << SUB_BITS) as usize;
 
-/// LatencyCounts of latencies by bucket. They only grow: a window is the difference of two looks,
-/// so none is lost between them, and several readers need no agreement.
+/// Counts of latencies by bucket. They only grow. A window is the difference of two looks, so no
+/// latency is lost between windows, and readers need not coordinate.
 ///
-/// Relaxed: a count alone has a meaning, and it orders no other memory.
+/// Relaxed: each count has a meaning alone, and orders no other memory.
 pub(crate) struct Histogram {
     counts: [AtomicU32; BUCKETS],
 }
 
-/// The counts of a histogram at a moment, modulo 2^32, or their growth.
+/// The counts of a histogram, modulo 2^32, or their growth.
 #[derive(Clone)]
 pub(crate) struct LatencyCounts(pub(crate) [u32; BUCKETS]);
 
@@ -27,7 +27,7 @@ impl Histogram {
         Histogram { counts: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
-    /// LatencyCounts a latency.
+    /// Counts a latency, in nanoseconds.
     #[inline]
     pub(crate) fn note(&self, nanos: u64) {
         self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
@@ -47,7 +47,8 @@ pub(crate) fn bucket_of(nanos: u64) -> usize {
     (((octave - FIRST_BIT) << SUB_BITS) + sub as u32) as usize
 }
 
-/// Returns the shortest latency of a bucket, in nanoseconds. That of `BUCKETS` is the end.
+/// Returns the shortest latency of a bucket, in nanoseconds. For `BUCKETS` it is the end of the
+/// last one.
 pub(crate) const fn begin_of(bucket: usize) -> u64 {
     let (octave, sub) = ((bucket >> SUB_BITS) as u32, (bucket & ((1 << SUB_BITS) - 1)) as u64);
     (sub + (1 << SUB_BITS)) << (octave + FIRST_BIT - SUB_BITS)
@@ -65,8 +66,8 @@ impl LatencyCounts {
         self.0.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// Returns the latency that `rank` of the counted ones do not exceed, interpolated in its
-    /// bucket; `None` if there are fewer.
+    /// Returns the latency that the first `rank` of the counted ones do not exceed, interpolated
+    /// within its bucket; `None` if there are fewer.
     pub(crate) fn at_rank(&self, rank: u64) -> Option<u64> {
         let mut before = 0;
         for (bucket, count) in self.0.iter().enumerate() {

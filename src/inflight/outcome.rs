@@ -5,12 +5,12 @@ use super::signals::Answered;
 /// The outcome of an admitted request, for [`Flight::note`](crate::Flight::note).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// An answer: its latency is a sample.
+    /// An answer. Its latency is a sample.
     Answered,
-    /// A failure for want of capacity, such as a timeout, a refused connection, or 503: a sample
-    /// that is as slow as can be.
+    /// A failure by a lack of capacity, such as a timeout, a refused connection, or 503. It is a
+    /// sample as slow as can be.
     Overloaded,
-    /// Another failure, such as 500, which is no sample: a fast error does not raise the limit.
+    /// Another failure, such as 500. It is no sample: a fast error does not raise the limit.
     Failed,
 }
 

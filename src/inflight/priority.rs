@@ -12,13 +12,13 @@
 /// | `Sheddable` | 3/4 |
 /// | `Background` | 1/2 |
 ///
-/// A client can write any header. So the server decides on the priority, such as by the route or
-/// the account, and not by `Priority` of RFC 9218.
+/// Derive the priority from the route or the account. A header, such as `Priority` of RFC 9218, is
+/// the client's to write: every client would be critical.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Work that a batch starts, and that can wait for hours.
+    /// Work of a batch, which can wait for hours.
     Background,
-    /// Work that its caller can do without.
+    /// Work that its caller can do without, such as a suggestion.
     Sheddable,
     /// Any other request.
     #[default]

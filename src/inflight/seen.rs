@@ -1,4 +1,4 @@
-//! The view of a controller: a window of requests.
+//! The input of a controller: a window of requests.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A window without requests, for tests of controllers.
+    /// Returns a window without requests, for tests of controllers.
     #[must_use]
     pub fn nothing() -> Seen {
         Seen {
@@ -40,7 +40,7 @@ impl Seen {
         }
     }
 
-    /// Returns the number of samples: answered requests, and those that were overloaded.
+    /// Returns the number of samples: answered and overloaded requests.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.answered() + self.overloaded
@@ -52,25 +52,26 @@ impl Seen {
         self.answered.total()
     }
 
-    /// Returns the number of samples that failed for want of capacity: these are as slow as can be.
+    /// Returns the number of samples that failed by a lack of capacity. They count as slow as can
+    /// be.
     #[must_use]
     pub fn overloaded(&self) -> u64 {
         self.overloaded
     }
 
-    /// Returns the number of requests that failed for another reason. They are no samples.
+    /// Returns the number of requests that failed for another reason. They are not samples.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Returns whether a request was refused.
+    /// Returns whether a request was refused in the window.
     #[must_use]
     pub fn refused(&self) -> bool {
         self.refused
     }
 
-    /// Returns the most requests in flight at a time.
+    /// Returns the most requests in flight at a time in the window.
     #[must_use]
     pub fn peak(&self) -> u32 {
         self.peak
@@ -84,8 +85,8 @@ impl Seen {
 
     /// Returns the latency that a share of the samples, in thousandths, does not exceed.
     ///
-    /// It is off by an eighth at most, and [`Duration::MAX`] where the share reaches into the
-    /// overloaded samples. `None` without samples.
+    /// It is off by an eighth at most. [`Duration::MAX`] if the share reaches the overloaded
+    /// samples; `None` without samples.
     #[must_use]
     pub fn quantile(&self, permille: u16) -> Option<Duration> {
         let slow = self.nanos_at(permille)?;
@@ -98,7 +99,8 @@ impl Seen {
         (samples > 0).then(|| self.answered.at_rank(rank.min(samples)).unwrap_or(u64::MAX))
     }
 
-    /// Returns the samples that took longer than a time, up to an eighth of it.
+    /// Returns the number of samples that took longer than `nanos`. A sample less than an eighth
+    /// longer may not be counted.
     pub(crate) fn slower_than(&self, nanos: u64) -> u64 {
         self.answered.above(nanos) + self.overloaded
     }

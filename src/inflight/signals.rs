@@ -8,8 +8,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The outcomes of requests, and the most requests in flight.
 ///
-/// Relaxed throughout: each value alone has a meaning, and the word of the limit orders what has to
-/// be ordered.
+/// Relaxed: each value has a meaning alone, and the word of the limit has the orderings.
 pub(crate) struct Signals {
     pub(crate) latencies: Histogram,
     pub(crate) overloaded: AtomicU64,
@@ -22,13 +21,13 @@ pub(crate) struct Signals {
     pub(crate) changed: CachePadded<AtomicU64>,
 }
 
-/// The outcome of a request, as its caller tells it.
+/// The outcome of a request, from its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     InTime,
     Overloaded,
     Failed,
-    /// The outcome was noted before, and the place was held on.
+    /// The outcome was noted earlier, and the place was held until now.
     Noted,
 }
 

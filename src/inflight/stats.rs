@@ -1,4 +1,4 @@
-//! The numbers of a limit, for people and dashboards.
+//! The statistics of a limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,25 +11,26 @@ use super::gate::Inflight;
 pub struct InflightStats {
     /// The limit in force.
     pub limit: u32,
-    /// Requests in flight. After the limit fell, they may be more than it for a while.
+    /// Requests in flight. After a fall they may exceed the limit until enough have left.
     pub in_flight: u32,
-    /// The target in force: the one that was asked for, or a longer one for a while. `None` if the
-    /// limit is fixed.
+    /// The target in force: the given one, or a longer one for a while. `None` if the limit is
+    /// fixed.
     pub target: Option<Duration>,
-    /// Changes to a higher limit, but for those `in_vain`.
+    /// Rises of the limit, but for those of `in_vain`.
     pub rose: u64,
-    /// Changes to a lower limit, but for those of `stalled`.
+    /// Falls of the limit, but for those of `stalled`.
     pub fell: u64,
-    /// Returns to the limit before some falls that did not help.
+    /// Returns to the limit before falls that did not help.
     pub in_vain: u64,
-    /// Changes to a lower limit since no request came back.
+    /// Falls of the limit because no request was answered.
     pub stalled: u64,
 }
 
 impl Inflight {
     /// Returns the limit, its use, and the changes so far.
     ///
-    /// Limit and use are of one instant. The changes are of about that time.
+    /// The limit and the use are of one instant. The changes are of about that time.
+    /// [`set_limit`](Inflight::set_limit) is not counted.
     ///
     /// # Examples
     ///

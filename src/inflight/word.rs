@@ -27,7 +27,8 @@ impl FlightWord {
     /// Returns the state with one request more, or `None` if the share of the limit, in 256ths, is
     /// used up.
     ///
-    /// Each share admits one request: a limit of 1 would admit only the highest priority.
+    /// Each share admits at least one request: else a limit of 1 would admit only the highest
+    /// priority.
     #[inline]
     pub(crate) fn entered(self, share: u16) -> Option<FlightWord> {
         let most = (u64::from(self.limit()) * u64::from(share)) >> 8;

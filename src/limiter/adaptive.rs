@@ -16,32 +16,32 @@ use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
 use crate::time::clock::nanos_of;
 
-/// The parts of a ceiling that a share is counted in.
+/// The parts of a ceiling: the unit of a share.
 pub(super) const PARTS: u32 = 1 << 24;
 
-/// A quota that follows the latency of the answers, for requests whose end no guard can tell.
+/// A quota that follows the latency of the answers, for requests whose end no guard sees.
 ///
-/// The limiter is under a share of a ceiling: its rate, and its burst in proportion. The caller
-/// notes the outcomes. Once an interval, a thread that notes one puts another share in force by
-/// `set_quota`, for all keys.
+/// The limiter has a share of a ceiling quota: of its rate and, in proportion, of its burst. The
+/// caller notes the outcomes. Once an interval, a thread that notes one may put another share in
+/// force by `set_quota`, for all keys.
 ///
 /// **The promise.** The quota is never above the ceiling nor below the floor. In an interval it
-/// falls by half at most and rises by an eighth at most, whatever the controller says. (One of its
-/// own may go back at once to the share before the latest falls:
+/// falls by half at most and rises by an eighth at most, whatever the controller decides. (A custom
+/// controller may go back at once to the share before the latest falls:
 /// [`Verdict::Return`](crate::Verdict::Return).)
 ///
-/// By default nine tenths of the answers shall be within the target:
+/// The default controller keeps nine tenths of the answers within the target:
 ///
 /// * Slower: the rate becomes 7/8 of the answers a second, at most 7/8 of the present rate.
 /// * In time, and a request was refused: the rate rises by a sixteenth.
-/// * No answer for four targets, and a request was refused: the rate falls by half.
+/// * No answer for four targets and an interval, and a request was refused: the rate falls by half.
 ///
-/// The answers a second are those of all keys. Where a limiter has many keys, they are more than
-/// the rate of one key, and the rate falls to 7/8 of the present one.
+/// The answers of all keys are counted together. With many keys they exceed the rate of one, so
+/// each fall is to 7/8 of the present rate.
 ///
-/// A limit on requests in flight ([`Inflight`](crate::Inflight)) is better wherever a request can
-/// be bracketed. A queue that has formed drains only if less is admitted than is answered. A limit
-/// in flight does that by itself, and a rate does not.
+/// A limit on requests in flight ([`Inflight`](crate::Inflight)) is better wherever a guard can see
+/// the end of a request. A queue drains only while fewer requests are admitted than answered. A
+/// limit in flight ensures that, and a rate does not.
 ///
 /// # Examples
 ///
@@ -67,26 +67,26 @@ pub(super) const PARTS: u32 = 1 << 24;
 /// ```
 pub struct Adaptive {
     pub(super) adapt: Adapt,
-    /// The share in force, in [`PARTS`]: a limit without a count.
+    /// The share in force, in [`PARTS`]. The count of the word is not used.
     pub(super) word: AtomicFlightWord,
     pub(super) limiter: AdaptedLimiter,
     pub(super) ceiling: Quota,
     /// The share that the limiter was set to. Relaxed: it orders no other memory.
     pub(super) applied: AtomicU32,
     pub(super) setting: Mutex<()>,
-    /// Answers, samples or not, since the beginning.
+    /// Answers so far, samples or not.
     pub(super) answers: Arc<AtomicU64>,
 }
 
 impl Adaptive {
-    /// Notes a request that was answered, some time after it was admitted.
+    /// Notes a request that was answered, `latency` after it was admitted.
     pub fn answered(&self, latency: Duration) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         self.note(latency, Answered::InTime);
     }
 
-    /// Notes a request that failed for want of capacity, such as by 503 or a timeout, some time
-    /// after it was admitted. It counts as slow as can be.
+    /// Notes a request that failed by a lack of capacity, such as by 503 or a timeout, `after` it
+    /// was admitted. It is a sample as slow as can be.
     pub fn overloaded(&self, after: Duration) {
         self.note(after, Answered::Overloaded);
     }
@@ -97,7 +97,7 @@ impl Adaptive {
         self.note(Duration::ZERO, Answered::Failed);
     }
 
-    /// Notes a request that the limiter refused: the share may rise.
+    /// Notes a request that the limiter refused. Without refusals the share does not rise.
     pub fn refused(&self) {
         self.adapt.signals.note_refused();
         self.adapt.tick(&self.word);
@@ -113,7 +113,7 @@ impl Adaptive {
         self.apply();
     }
 
-    /// Puts the share in force, if the limiter does not have it. No thread waits.
+    /// Sets the quota of the limiter if the share has changed. No thread waits.
     #[inline]
     fn apply(&self) {
         if self.word.load().limit() != self.applied.load(Ordering::Relaxed) {
@@ -152,9 +152,9 @@ fn share(parts: u32) -> Share {
     Share::new(parts, PARTS)
 }
 
-/// Returns a share of a quota: of its rate, and of its burst, rounded up.
+/// Returns a share of a quota: of its rate, and of its burst.
 ///
-/// The rate is rounded down, by a millionth at most.
+/// The rate is rounded down, by a millionth at most, and the burst up, to at least 1.
 pub(super) fn part(ceiling: Quota, share: Share) -> Result<Quota, InvalidQuota> {
     if share >= Share::ALL {
         return Ok(ceiling);

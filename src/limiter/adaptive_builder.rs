@@ -32,8 +32,8 @@ impl Adaptive {
     /// [`TokenBucket`](crate::TokenBucket) that was built with
     /// [`headroom`](crate::Builder::headroom) for the ceiling.
     ///
-    /// A request for more than the burst in force is refused for good. So the burst of the floor
-    /// should be at least the largest request.
+    /// A request for more tokens than the burst in force is never granted. So the burst of the
+    /// floor should be at least the largest request.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Adaptive {
 }
 
 impl AdaptiveBuilder {
-    /// Sets the least share of the ceiling: by default a 32nd, and at least 2^-24.
+    /// Sets the least share of the ceiling: by default a 32nd. A share below 2^-24 counts as that.
     ///
     /// # Errors
     ///
@@ -69,14 +69,15 @@ impl AdaptiveBuilder {
         Ok(AdaptiveBuilder { floor, ..self })
     }
 
-    /// Sets the time in which nine tenths of the answers shall come: by default a second.
+    /// Sets the latency that nine tenths of the answers are not to exceed, from 1 us to a minute:
+    /// by default a second.
     ///
     /// A good target is two to three times the slow tenth of a calm server.
     pub fn target(self, target: Duration) -> Self {
         AdaptiveBuilder { target, ..self }
     }
 
-    /// Sets the time between two decisions, 250 ms by default.
+    /// Sets the time between two decisions, from 1 ms to a minute: 250 ms by default.
     pub fn interval(self, interval: Duration) -> Self {
         AdaptiveBuilder { interval, ..self }
     }
@@ -86,7 +87,7 @@ impl AdaptiveBuilder {
         AdaptiveBuilder { clock, ..self }
     }
 
-    /// Decides by another controller. The target then has no effect.
+    /// Sets the controller. The target then has no effect.
     pub fn by(self, controller: impl Controller + 'static) -> Self {
         AdaptiveBuilder { controller: Some(Box::new(controller)), ..self }
     }
@@ -95,8 +96,7 @@ impl AdaptiveBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] names the number that is out of its bounds: the target from 1 us to a
-    /// minute, and the interval from 1 ms to a minute.
+    /// [`InvalidLimit`] names the number that is out of its bounds.
     pub fn build(self) -> Result<Adaptive, InvalidLimit> {
         let AdaptiveBuilder { limiter, ceiling, floor, target, interval, clock, controller } = self;
         const MINUTE: u128 = 60_000_000_000;
@@ -119,7 +119,7 @@ impl AdaptiveBuilder {
             target,
             only_while: None,
         });
-        // It fits: that was checked.
+        // It fits: `new` has checked it.
         let _ = limiter.set(ceiling);
         Ok(Adaptive {
             adapt,

@@ -1,8 +1,8 @@
 //! A limit on the requests in flight of each key.
 //!
-//! A place is a number of tokens of the key's bucket, which refills once in 146 years. A request
-//! takes them, and gives them back when it leaves. So a key without requests in flight has a full
-//! bucket, and the evictor forgets it.
+//! A place is a number of tokens of the key's bucket, which fills in 146 years. A request takes the
+//! tokens, and gives them back when it leaves. So a key without requests in flight has a full
+//! bucket, and is evicted.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -30,7 +30,7 @@ const FILL: u64 = 1 << 62;
 /// A limit on the requests in flight of each key, over the stores of a
 /// [`RateLimiter`](crate::RateLimiter).
 ///
-/// A request takes a place of its key, holds it as a [`KeyFlight`], and leaves when that is
+/// A request takes a place of its key, holds it as a [`KeyFlight`], and leaves when the flight is
 /// dropped. A refusal changes no count.
 ///
 /// * **The law.** At each admission a key has at most the limit in flight, the new request
@@ -39,9 +39,9 @@ const FILL: u64 = 1 << 62;
 ///   request in flight is forgotten some seconds later, to make room or by
 ///   [`evict_idle`](Self::evict_idle). A new key without room is refused
 ///   ([`KeyOverloaded::is_full`]).
-/// * The count is a token bucket that refills in 146 years. So while a key always has a request in
-///   flight, its limit grows by one in 146 years / limit: 53 days for a limit of 1,000. A place
-///   that is held for longer counts as free. The growth ends when the key has no request in flight.
+/// * The count is a token bucket that fills in 146 years. So a key that always has a request in
+///   flight gets one place more in each 146 years / limit: 53 days for a limit of 1,000. The extra
+///   places are gone once the key has no request in flight.
 /// * A clone is another handle to the same limiter. No decision on a known key allocates.
 ///
 /// # Examples
@@ -75,9 +75,9 @@ pub(super) struct PlaceTokens {
 }
 
 impl PlaceTokens {
-    /// Returns a place of a bucket of `most`, from 1 to [`MOST`].
+    /// Returns the tokens of a place in a bucket of `most` places, from 1 to [`MOST`].
     ///
-    /// A tick is about a second, whatever the limit: a bucket has 2^32 ticks of 2^30 ns. So a key
+    /// The numbers are chosen so that a tick is one to two seconds for any limit: then a key
     /// without requests is forgotten within seconds. A bucket of 2^15 to 2^16 tokens has such
     /// ticks.
     pub(super) fn of(most: u32) -> PlaceTokens {
@@ -93,13 +93,13 @@ impl PlaceTokens {
         Quota::try_per(1, Duration::from_nanos(FILL / self.burst()), self.burst())
     }
 
-    /// Returns the places that are taken of a bucket.
+    /// Returns the taken places of a bucket with `remaining` tokens.
     fn taken(self, remaining: u64) -> u32 {
         // At most `most`.
         (self.burst() - remaining).div_ceil(self.tokens) as u32
     }
 
-    /// Returns the take of one place under a limit, which may be below that of the bucket.
+    /// Returns the take of one place under a limit, which may be below `most`.
     fn take(self, limit: u32) -> Take {
         let kept = u64::from(self.most - limit.min(self.most)) * self.tokens;
         match kept {
@@ -125,7 +125,7 @@ impl<K: Hash + Eq, S: BuildHasher> InflightLimiter<K, S> {
         }
     }
 
-    /// Returns the requests in flight of a key. A new key gets no entry.
+    /// Returns the number of a key's requests in flight. A new key has none, and gets no entry.
     #[must_use]
     pub fn in_flight<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u32 {
         self.place.taken(self.places.peek(key).remaining())
@@ -134,8 +134,8 @@ impl<K: Hash + Eq, S: BuildHasher> InflightLimiter<K, S> {
     /// Forgets every key that has had no request in flight for some seconds, and returns their
     /// number.
     ///
-    /// The seconds are 2 to 7: two, in whole ticks of one to two seconds, and one tick more. It
-    /// looks at every entry. The bound on keys does not need it.
+    /// The time is 2 to 7 seconds: two seconds in whole ticks of one to two seconds, and one tick
+    /// more. The call looks at every entry. The bound on keys holds without it.
     ///
     /// # Examples
     ///
@@ -205,8 +205,8 @@ impl<K, S> InflightLimiter<K, S> {
     /// Sets the limit of all keys, at most the
     /// [largest](crate::InflightLimiterBuilder::max_limit) that the limiter was built for.
     ///
-    /// Requests in flight stay. A request that has read the limit before the change is admitted
-    /// under it.
+    /// Requests in flight stay. A request that read the limit before the change is decided under
+    /// the old one.
     ///
     /// # Errors
     ///

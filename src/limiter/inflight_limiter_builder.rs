@@ -32,7 +32,7 @@ impl<K> InflightLimiter<K> {
 impl<K, S: BuildHasher + Default> InflightLimiter<K, S> {
     /// Returns a builder of a limiter with at most `limit` requests in flight of each key.
     pub fn builder(limit: u32) -> InflightLimiterBuilder<K, S> {
-        // The quota of the places is known when the limiter is built.
+        // A placeholder: `build` sets the quota of the places.
         InflightLimiterBuilder { limit, max_limit: None, places: RateLimiter::builder(Quota::per_second(1)) }
     }
 }
@@ -58,13 +58,13 @@ pub struct InflightLimiterBuilder<K, S> {
 }
 
 impl<K, S> InflightLimiterBuilder<K, S> {
-    /// Sets the largest limit that [`set_limit`](InflightLimiter::set_limit) may set: by default
-    /// the limit.
+    /// Sets the largest limit that [`set_limit`](InflightLimiter::set_limit) may set, up to 2^20:
+    /// by default the limit.
     pub fn max_limit(self, max_limit: u32) -> Self {
         InflightLimiterBuilder { max_limit: Some(max_limit), ..self }
     }
 
-    /// Sets the clock; by default the [processor's counter](Clock::new). It tells when a key is
+    /// Sets the clock; by default the [processor's counter](Clock::new). It decides when a key is
     /// forgotten.
     pub fn clock(self, clock: Clock) -> Self {
         InflightLimiterBuilder { places: self.places.clock(clock), ..self }

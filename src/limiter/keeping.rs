@@ -20,18 +20,18 @@ use crate::word::verb::{Call, Keep, Take};
 /// A request for tokens above the lower part of a bucket: [`KeyLimit::keep`],
 /// [`BucketLimit::keep`], [`Pinned::keep`] and [`WindowKey::keep`].
 ///
-/// The tokens are granted if the kept part of the burst stays after the take. So requests of a low
-/// priority take nothing of the lower part, and those of a high priority find it.
+/// The tokens are granted if the kept part of the burst is left after the take. So requests of a
+/// low priority leave that part to those of a high priority.
 ///
-/// * The part is in percent of the burst in force, or of the plan's; of a window it is in percent
-///   of the limit, or of the cap. It is rounded up to whole tokens: 50 % of a burst of 5 are 3
-///   tokens. 0 % keeps nothing.
+/// * The part is a percentage of the burst in force, or of the plan's burst. For a window it is a
+///   percentage of the limit, or of the cap. It is rounded up to whole tokens: 50 % of a burst of 5
+///   are 3 tokens. 0 % keeps nothing. From 100 % on only a take of 0 tokens is granted.
 /// * [`retry_after`](Denied::retry_after) is exact: the time until the tokens and the kept ones are
-///   there, if no more are taken. If both are more than the burst, that is never.
+///   there, if no more are taken. It is `None` if both together are more than the burst.
 /// * A take of 0 tokens is always granted.
 /// * [`remaining`](Granted::remaining) counts all tokens, those that are kept too.
 ///
-/// [`all_of`](crate::all_of) takes it as any other limit.
+/// [`all_of`](crate::all_of) takes it like any other limit.
 ///
 /// # Examples
 ///

@@ -11,8 +11,8 @@ use crate::limiter::rate_limiter::RateLimiter;
 /// The place of a key's request in flight, from
 /// [`InflightLimiter::try_enter`](crate::InflightLimiter::try_enter).
 ///
-/// The place is free again when this is dropped, also by a panic or a cancelled future. A place
-/// that is forgotten by [`mem::forget`](std::mem::forget) is never given back.
+/// The place is free again when this is dropped, also by a panic or with a cancelled future. The
+/// place of a flight that is forgotten by [`mem::forget`](std::mem::forget) is never given back.
 #[must_use = "a flight that is dropped leaves"]
 pub struct KeyFlight<'a> {
     pub(super) ledger: &'a (dyn Ledger + Send + Sync),
@@ -56,7 +56,7 @@ impl<K: Hash + Eq, S> fmt::Debug for OwnedKeyFlight<K, S> {
     }
 }
 
-/// A request that found no place, of its key or in the limiter.
+/// The refusal of a request: its key has no place left, or the limiter has no room for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct KeyOverloaded {
@@ -78,8 +78,8 @@ impl KeyOverloaded {
         self.in_flight.unwrap_or(0)
     }
 
-    /// Returns whether the key is new, and the limiter has no room for it: each of its keys has
-    /// requests in flight, or had some within the last seconds.
+    /// Returns whether the key is new and the limiter has no room for it. Each key in the limiter
+    /// has requests in flight, or had some within the last seconds.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.in_flight.is_none()

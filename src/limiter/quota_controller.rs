@@ -7,12 +7,12 @@ use crate::inflight::controller::{Controller, EARLY_SAMPLES, Share, Verdict};
 use crate::inflight::seen::Seen;
 use crate::quota::rate::Quota;
 
-/// Nine tenths of the answers shall be within the target.
+/// The share of the answers that the target is for, in thousandths.
 const PERMILLE: u16 = 900;
 /// The samples that a decision needs.
 const SAMPLES: u64 = 32;
 
-/// The rule of an [`Adaptive`](crate::Adaptive) without a controller of its own.
+/// The default controller of an [`Adaptive`](crate::Adaptive).
 pub(super) struct QuotaController {
     pub(super) ceiling: Quota,
     /// Nanoseconds.
@@ -24,7 +24,8 @@ pub(super) struct QuotaController {
 }
 
 impl QuotaController {
-    /// Returns the answers of a window as a share of the ceiling's rate. It may be above all of it.
+    /// Returns the answers of a window as a share of the ceiling's rate, which may be more than all
+    /// of it.
     fn answered(&self, seen: &Seen, answers: u64) -> u64 {
         let period = self.ceiling.numbers().nanos;
         // The time in which the ceiling grants as many: below 2^126.
@@ -35,7 +36,7 @@ impl QuotaController {
     fn decide(&self, seen: &Seen, Share(now): Share, answers: u64) -> Verdict {
         let (samples, slower) = (seen.samples(), seen.slower_than(self.target));
         if samples < SAMPLES && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
-            // Not one answer for four targets: that is a breach.
+            // No answer for four targets and an interval: the rate falls.
             let patience = self.target.saturating_mul(4).saturating_add(self.interval);
             let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
             return if stalled { Verdict::Set(Share(now / 2)) } else { Verdict::Wait };

@@ -22,12 +22,13 @@ use crate::quota::rate::Quota;
 /// A layer that limits the requests in flight by an [`Inflight`].
 ///
 /// A request takes a place when the service is called, or is refused at once: 503 with
-/// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. The response's future holds the place: until the
-/// head of the response is there, or [until the body ends](InflightLayerBuilder::until). A future
-/// that is dropped leaves, and so does one whose inner service panics. A refusal touches no inner
+/// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. The response's future holds the place until the
+/// head of the response, or [until the body ends](InflightLayerBuilder::until). A future that is
+/// dropped, or whose inner service panics, leaves. A refused request does not reach the inner
 /// service.
 ///
-/// A clone is the same layer. Layers may share an `Inflight`, each with counts of its own.
+/// A clone is the same layer, with the same counts. Layers may share an `Inflight`, each with
+/// counts of its own.
 ///
 /// # Where it goes
 ///
@@ -36,22 +37,22 @@ use crate::quota::rate::Quota;
 ///           429: its share    503: no place
 /// ```
 ///
-/// * Inside a [`RateLimitLayer`](super::RateLimitLayer): a request that is over its quota takes no
-///   place, and is no sample.
-/// * One `Inflight` for each upstream: a slow upstream does not close the others.
-/// * Outside of a timeout, which should be longer than twice the target. Its error is then an
-///   overloaded request.
+/// * Inside a [`RateLimitLayer`](super::RateLimitLayer): a request over its quota takes no place,
+///   and is no sample.
+/// * One `Inflight` for each upstream: a slow upstream does not fill the limit of the others.
+/// * Outside of a timeout, which should be longer than twice the target. A request that times out
+///   then counts as overloaded.
 /// * Inside retries and hedges: each try takes a place.
-/// * A health check, a long poll or a WebSocket is [skipped](InflightLayerBuilder::skip): otherwise
-///   it holds a place for as long as it lasts, and its latency says nothing.
+/// * [Skip](InflightLayerBuilder::skip) health checks, long polls and WebSockets: else they hold a
+///   place for as long as they last, and their latency says nothing.
 ///
 /// # Readiness
 ///
-/// `poll_ready` is always ready, as that of a [`RateLimit`](super::RateLimit): an admitted request
-/// polls the inner service for readiness, in its future and in its place. Otherwise a service that
-/// is ready would keep a permit of a `ConcurrencyLimit`, or a place in a `Buffer`, through each
-/// refusal. And the requests in front of a busy service would wait without a bound, uncounted. So
-/// the inner service has to be `Clone`, and a wait for it is a part of the latency.
+/// `poll_ready` is always ready, as that of a [`RateLimit`](super::RateLimit). An admitted request
+/// polls the inner service for readiness in its future, while it holds its place. Otherwise a
+/// refusal would keep a permit of a `ConcurrencyLimit`, or a slot of a `Buffer`. And requests in
+/// front of a busy service would wait without a bound, uncounted. So the inner service must be
+/// `Clone`, and a wait for its readiness is a part of the latency.
 ///
 /// # tonic
 ///
@@ -186,10 +187,11 @@ impl InflightLayerBuilder {
         Ok(self)
     }
 
-    /// Sets the priorities of requests: by default all are [`Priority::Default`].
+    /// Sets the priorities of requests. Without this, each request may use all of the limit, and
+    /// counts as [`Priority::Default`].
     ///
-    /// As the requests in flight grow, those of lower priorities are refused first. A client writes
-    /// the headers, so a priority is that of the route or the account.
+    /// As the requests in flight grow, those of lower priorities are refused first. Derive the
+    /// priority from the route or the account: a client can write any header.
     pub fn priority(mut self, priority: impl Fn(Head<'_>) -> Priority + Send + Sync + 'static) -> Self {
         self.state.priority = Some(Box::new(priority));
         self
@@ -218,14 +220,14 @@ impl InflightLayerBuilder {
         self
     }
 
-    /// Sets the outcome of an error of the inner service: by default it is overloaded, as by a
-    /// timeout or a refused connection.
+    /// Sets the outcome of an error of the inner service: by default [`Outcome::Overloaded`], as
+    /// for a timeout or a refused connection.
     pub fn classify_errors(mut self, outcome: Outcome) -> Self {
         self.state.on_error = outcome;
         self
     }
 
-    /// Sets the time until which a request holds its place: by default [`Until::Head`].
+    /// Sets the end of a place: by default [`Until::Head`].
     pub fn until(mut self, until: Until) -> Self {
         self.state.until = until;
         self
@@ -233,15 +235,15 @@ impl InflightLayerBuilder {
 
     /// Lets requests pass without a place, by a closure. They count as `skipped`.
     ///
-    /// These are long polls, WebSockets and health checks. A client chooses the path and the
-    /// headers of its requests: skip only requests that are cheap whatever their client does.
+    /// This is for long polls, WebSockets and health checks. A client chooses the path and the
+    /// headers of its requests, so skip only requests that are cheap in any case.
     pub fn skip(self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.exempt(Exempt::when(skip))
     }
 
     /// Lets requests pass without a place, by a list. They count as `skipped`.
     ///
-    /// Called again, this adds to the list.
+    /// A further call adds to the list.
     ///
     /// # Examples
     ///
@@ -264,8 +266,8 @@ impl InflightLayerBuilder {
     /// Makes the responses to refused requests by a closure: by default an empty 503, or
     /// `UNAVAILABLE` for gRPC.
     ///
-    /// The body is anything that becomes [`Bytes`]. A `Retry-After: 1` is added to a response
-    /// without one, unless the request is gRPC. A server of gRPC begins with
+    /// The body is any type that converts into [`Bytes`]. A `Retry-After: 1` is added to a response
+    /// without one, unless the request is gRPC. For gRPC, use
     /// [`grpc_response`](Unavailable::grpc_response), as [`problem`](Unavailable::problem) does.
     ///
     /// # Examples
@@ -287,7 +289,7 @@ impl InflightLayerBuilder {
         self
     }
 
-    /// Calls a hook with the name of the layer and the latency of each answer, as of the head.
+    /// Calls a hook with the name of the layer and the latency of each answer, up to its head.
     ///
     /// A fixed limit reads no clock, and calls no hook.
     pub fn on_answer(mut self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {

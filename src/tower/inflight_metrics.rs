@@ -7,8 +7,8 @@ impl InflightLayerStats {
     /// Publishes the counts through the [`metrics`] facade, as named in
     /// [`prometheus_inflight`](super::prometheus_inflight), but for the histogram.
     ///
-    /// A timer may call this every few seconds. The histogram is of
-    /// [`measure_answers`](InflightLayerBuilder::measure_answers).
+    /// Call this every few seconds. [`measure_answers`](InflightLayerBuilder::measure_answers)
+    /// records the histogram.
     ///
     /// # Examples
     ///
@@ -17,7 +17,7 @@ impl InflightLayerStats {
     /// use tollgate::tower::InflightLayer;
     ///
     /// let layer = InflightLayer::new(Inflight::fixed(64));
-    /// // To whatever recorder is installed.
+    /// // To the installed recorder, if there is one.
     /// layer.stats().publish();
     /// ```
     pub fn publish(&self) {
@@ -37,7 +37,8 @@ impl InflightLayerBuilder {
     /// Records the latencies of answers in the histogram `tollgate_answer_seconds` of the
     /// [`metrics`] facade.
     ///
-    /// The label is `name`, that of the layer. A fixed limit reads no clock, and records nothing.
+    /// Its label `name` is the name of the layer. A fixed limit reads no clock, and records
+    /// nothing.
     pub fn measure_answers(self) -> Self {
         self.on_answer(|name, latency| {
             let label = metrics::Label::new("name", name.to_owned());

@@ -70,7 +70,7 @@ where
             Admission::Exempt => None,
             Admission::Refused(response) => return InflightFuture::answered(Ok(response)),
         };
-        // No task waits: the future polls a service again that is not ready.
+        // No task is registered: if the service is not ready, the future polls it again.
         match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => {
                 InflightFuture { kind: FlightKind::Passed { inner: self.inner.call(request), admitted } }
@@ -87,7 +87,8 @@ where
 }
 
 impl<T: Clone> LimitInflight<T> {
-    /// Moves the service into the future with its place in a queue, and leaves a clone without one.
+    /// Moves the polled service into the future, with its place in a queue, and leaves a clone that
+    /// was not polled.
     #[cold]
     fn wait<A>(&mut self, request: Request<A>, admitted: Option<Admitted>) -> InflightFuture<T, A>
     where

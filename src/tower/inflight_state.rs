@@ -16,15 +16,16 @@ use crate::inflight::gate::{Inflight, OwnedFlight};
 use crate::inflight::outcome::Outcome;
 use crate::inflight::priority::Priority;
 
-/// The time until which a request holds its place in an [`InflightLayer`](super::InflightLayer).
+/// The end of a request's place in an [`InflightLayer`](super::InflightLayer).
 ///
-/// The latency is that of the head, whichever it is.
+/// The latency ends with the head of the response in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Until {
-    /// The head of the response is there. For responses that are ready with their head.
+    /// The place ends with the head of the response. For bodies that are complete by then.
     #[default]
     Head,
-    /// The body of the response ends, or is dropped. For bodies that keep the inner service busy.
+    /// The place ends when the body ends or is dropped. For bodies that keep the inner service
+    /// busy.
     Body,
 }
 
@@ -33,7 +34,7 @@ pub(super) type Classify = Box<dyn Fn(Answer<'_>) -> Outcome + Send + Sync>;
 pub(super) type RejectUnavailable = Box<dyn Fn(&Unavailable<'_>) -> Response<Bytes> + Send + Sync>;
 pub(super) type AnswerHook = Box<dyn Fn(&str, Duration) + Send + Sync>;
 
-/// All of a layer but its service.
+/// The parts of a layer that its services share.
 pub(crate) struct InflightState {
     pub(super) inflight: Arc<Inflight>,
     pub(super) name: String,
@@ -91,14 +92,14 @@ impl InflightState {
     }
 }
 
-/// An admitted request whose response has no head yet. Dropped, it leaves.
+/// An admitted request whose response has no head yet. A drop leaves its place.
 pub(super) struct Admitted {
     flight: Option<OwnedFlight>,
     state: Arc<InflightState>,
 }
 
 impl Admitted {
-    /// Notes the head of a response. Returns the place if the body holds it on.
+    /// Notes the head of a response. Returns the place if the body is to hold it.
     pub(super) fn answer<B>(mut self, response: &Response<B>) -> Option<OwnedFlight> {
         let answer = Answer {
             status: response.status(),

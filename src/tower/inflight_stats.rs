@@ -1,4 +1,4 @@
-//! Counts of a layer of requests in flight, as few time series.
+//! Counts of a layer of requests in flight, and their time series.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use crate::inflight::stats::InflightStats;
 const PRIORITIES: usize = Priority::ALL.len();
 const OUTCOMES: usize = Outcome::ALL.len();
 
-/// Counts of a layer. Different requests write different ones, so the most frequent stand apart.
+/// Counts of a layer. The most frequent have cache lines of their own.
 #[derive(Default)]
 pub(crate) struct InflightCounters {
     pub(super) admitted: [CachePadded<AtomicU64>; PRIORITIES],
@@ -80,7 +80,7 @@ pub struct InflightLayerStats {
     pub skipped: u64,
     /// Admitted requests whose response is an answer.
     pub answered: u64,
-    /// Admitted requests that failed for want of capacity.
+    /// Admitted requests that failed by a lack of capacity.
     pub overloaded: u64,
     /// Admitted requests that failed for another reason.
     pub failed: u64,
@@ -88,8 +88,8 @@ pub struct InflightLayerStats {
     pub given_up: u64,
     /// Requests of each priority, the lowest first.
     pub priorities: [PriorityStats; PRIORITIES],
-    /// Answers by their latency: those of up to 1, 2.5, 5, 10, 25, 50, 100, 250 and 500 ms, 1, 2.5,
-    /// 5 and 10 s, and the others. All are 0 where the limit is fixed.
+    /// Answers by their latency: up to 1, 2.5, 5, 10, 25, 50, 100, 250 and 500 ms, 1, 2.5, 5 and 10
+    /// s, and longer. All are 0 if the limit is fixed.
     pub latencies: [u64; BUCKETS],
     /// Sum of the latencies of answers, below 584 years.
     pub latency_sum: Duration,
@@ -213,8 +213,8 @@ pub(super) fn inflight_series(stats: &InflightLayerStats) -> Vec<InflightSeries>
 /// has no `tollgate_inflight_target_seconds`, no `tollgate_inflight_changes_total` and no
 /// `tollgate_answer_seconds`.
 ///
-/// Of layers of one name the first is shown: give each a
-/// [name](super::InflightLayerBuilder::name).
+/// Only the first of several layers with the same name is shown: give each a
+/// [name](super::InflightLayerBuilder::name) of its own.
 ///
 /// # Examples
 ///
