@@ -50,7 +50,9 @@ BEGIN
         ELSEIF elapsed DIV p_tick >= p_fill THEN
             SET level = p_capacity, since = now_us;
         ELSE
-            SET level = level + elapsed DIV p_tick * p_per_tick, since = now_us - MOD(elapsed, p_tick);
+            SET level = level + elapsed DIV p_tick * p_per_tick;
+            -- A full bucket does not keep the part of a tick.
+            SET since = IF(level >= p_capacity, now_us, now_us - MOD(elapsed, p_tick));
         END IF;
         SET level = LEAST(level, p_capacity);
 

@@ -69,10 +69,11 @@ impl Bucket {
             None => (credits, self.last_us),
             Some(elapsed) => match elapsed / spec.tick_us() {
                 ticks if ticks >= spec.fill_ticks() => (spec.capacity() as i64, now_us),
-                ticks => {
-                    let level = credits + (ticks * spec.per_tick()) as i64;
-                    (level, now_us - elapsed % spec.tick_us())
-                }
+                ticks => match credits + (ticks * spec.per_tick()) as i64 {
+                    // A full bucket does not keep the part of a tick.
+                    level if level >= spec.capacity() as i64 => (level, now_us),
+                    level => (level, now_us - elapsed % spec.tick_us()),
+                },
             },
         };
         let credits = refilled.0.min(spec.capacity() as i64);

@@ -115,6 +115,21 @@ fn a_clock_that_goes_back_mints_nothing() {
     assert_eq!(take(bucket, now + 3_000, 3).1.granted, 3);
 }
 
+/// The part of a tick in which a bucket became full is not counted once more.
+#[test]
+fn a_full_bucket_keeps_no_part_of_a_tick() {
+    let quota = Quota::try_per(61_117, Duration::from_nanos(95_695_401_632), 752_936).unwrap();
+    let spec = Spec::new(quota, 54).unwrap();
+    let (tick, now) = (spec.tick_us(), 1_800_000_000_000_000);
+    assert!(tick > 2, "a tick of {tick} us");
+    let take = |stored, now_us| Bucket::step(stored, &spec, now_us, Amount { min: 0, max: 1, spent: 0 });
+    let (stored, _) = take(None, now);
+    let full = now + 10_000 * tick + tick - 1;
+    let (stored, taken) = take(stored, full);
+    assert_eq!(Bucket::step(stored, &spec, full + tick - 1, Amount::default()).1.credits, taken.credits);
+    assert!(Bucket::step(stored, &spec, full + tick, Amount::default()).1.credits > taken.credits);
+}
+
 /// A fleet with two quotas keeps its tokens, but for at most a credit at each change.
 #[test]
 fn a_quota_that_changes_to_and_fro_costs_a_credit_a_change() {

@@ -26,6 +26,8 @@
                                 -- A step back of the clock by a second or less is waited for.
                                 WHEN elapsed BETWEEN -1000000 AND -1 THEN last_us
                                 WHEN elapsed < 0 OR elapsed / tick >= fill THEN now_us
+                                -- A full bucket does not keep the part of a tick.
+                                WHEN credits_now + elapsed / tick * per_tick >= capacity THEN now_us
                                 ELSE now_us - elapsed % tick
                             END AS since_us
                         FROM (

@@ -79,7 +79,10 @@ local function refill(credits, last, before, now)
   local phase = fmod(elapsed, tick_us)
   local ticks = (elapsed - phase) / tick_us
   if ticks >= fill_ticks then return capacity, now end
-  return min(credits + ticks * per_tick, capacity), now - phase
+  credits = credits + ticks * per_tick
+  -- A full bucket does not keep the part of a tick.
+  if credits >= capacity then return capacity, now end
+  return credits, now - phase
 end
 
 -- In two halves: for a bucket below the floor, by an older spec, all tokens at once may exceed 2^53
