@@ -3,6 +3,11 @@
 //! itself.
 
 #![cfg(not(any(loom, shuttle)))]
+
+#[cfg(feature = "tower")]
+#[path = "common/nothing.rs"]
+mod nothing;
+
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Duration;
@@ -270,7 +275,7 @@ fn a_key_takes_little_and_gives_it_back() {
 #[cfg(feature = "tower")]
 mod layer {
     use std::convert::Infallible;
-    use std::future::{Future, Ready, ready};
+    use std::future::Future;
     use std::net::IpAddr;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -283,23 +288,7 @@ mod layer {
     use tower_layer::Layer;
     use tower_service::Service;
 
-    /// A service that answers at once.
-    #[derive(Clone, Copy)]
-    struct Nothing;
-
-    impl Service<Request<()>> for Nothing {
-        type Response = Response<()>;
-        type Error = Infallible;
-        type Future = Ready<Result<Response<()>, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<()>) -> Self::Future {
-            ready(Ok(Response::new(())))
-        }
-    }
+    use super::nothing::Nothing;
 
     /// Returns the allocations of a request, from its making to the drop of its response.
     fn allocations<S, B>(service: &mut S) -> u64

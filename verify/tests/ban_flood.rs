@@ -6,7 +6,7 @@
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
 
-#[path = "common/nothing.rs"]
+#[path = "../../tests/common/nothing.rs"]
 mod nothing;
 #[path = "common/resident.rs"]
 mod resident;

@@ -5,7 +5,7 @@
 //!
 //! The allocator counts the memory, so this is a program of its own.
 
-#[path = "common/nothing.rs"]
+#[path = "../../tests/common/nothing.rs"]
 mod nothing;
 
 use std::future::Future;
