@@ -21,4 +21,16 @@ mod verbs;
 mod windows;
 mod world;
 
-use checker::explore;
+use std::sync::Arc;
+
+use checker::{explore, thread};
+
+/// Runs each function in a thread of its own, and waits for all.
+fn run<W: Send + Sync + 'static>(world: &Arc<W>, threads: &[fn(&W)]) {
+    let spawn = |run: &fn(&W)| {
+        let (world, run) = (Arc::clone(world), *run);
+        thread::spawn(move || run(&world))
+    };
+    let threads: Vec<_> = threads.iter().map(spawn).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}

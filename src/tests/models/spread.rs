@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::checker::thread;
-use super::explore;
 use super::world::{SECOND, fixed};
+use super::{explore, run};
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Engine, Now};
 use crate::bucket::lease::{Generation, LeaseCells, Spread};
@@ -93,12 +93,7 @@ impl Hot {
     }
 
     fn run(self: &Arc<Hot>, threads: &[fn(&Hot)]) {
-        let spawn = |run: &fn(&Hot)| {
-            let (hot, run) = (Arc::clone(self), *run);
-            thread::spawn(move || run(&hot))
-        };
-        let threads: Vec<_> = threads.iter().map(spawn).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        run(self, threads);
     }
 }
 

@@ -4,9 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::checker::thread;
-use super::explore;
 use super::world::{SECOND, attempts, fixed_window};
+use super::{explore, run};
 use crate::bucket::atomic::{Bucket, Order};
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
@@ -114,12 +113,7 @@ impl World {
     }
 
     fn run(self: &Arc<World>, threads: &[fn(&World)]) {
-        let spawn = |run: &fn(&World)| {
-            let (world, run) = (Arc::clone(self), *run);
-            thread::spawn(move || run(&world))
-        };
-        let threads: Vec<_> = threads.iter().map(spawn).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        run(self, threads);
     }
 }
 

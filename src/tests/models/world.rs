@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::checker::thread;
+use super::run;
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
@@ -280,16 +280,7 @@ impl World {
     }
 
     pub(super) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
-        let threads: Vec<_> = threads
-            .iter()
-            .map(|run| {
-                let (world, run) = (Arc::clone(self), *run);
-                thread::spawn(move || run(&world))
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        run(self, threads);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::super::checker::thread;
+use super::super::run;
 use super::super::world::{SECOND, fixed};
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order};
 use crate::bucket::engine::{Engine, Now};
@@ -231,12 +231,7 @@ impl<S: Store> World<S> {
     }
 
     pub(super) fn run(self: &Arc<World<S>>, threads: &[fn(&World<S>)]) {
-        let spawn = |run: &fn(&World<S>)| {
-            let (world, run) = (Arc::clone(self), *run);
-            thread::spawn(move || run(&world))
-        };
-        let threads: Vec<_> = threads.iter().map(spawn).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        run(self, threads);
     }
 }
 

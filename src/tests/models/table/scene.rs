@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::super::checker::thread;
+use super::super::run;
 use super::super::world::{SECOND, assert_law, attempt, attempt_again, fixed, fixed_window};
 use crate::bucket::atomic::{Bucket, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
@@ -132,16 +132,7 @@ impl World {
     }
 
     pub(super) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
-        let threads: Vec<_> = threads
-            .iter()
-            .map(|run| {
-                let (world, run) = (Arc::clone(self), *run);
-                thread::spawn(move || run(&world))
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        run(self, threads);
     }
 }
 
