@@ -477,6 +477,23 @@ fn a_kept_part_of_a_window_stays_in_a_take_of_several() {
     assert_eq!((both.try_acquire().unwrap_err().which(), left()), (1, (5, 8)));
 }
 
+/// A guard keeps a part of each key's limit, now and at an earlier reading.
+#[test]
+fn a_guard_of_windows_leaves_a_kept_part() {
+    let (clock, _mock) = Clock::mock();
+    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
+    let (pinned, now) = (limiter.pin(), clock.now());
+    let half = pinned.keep(50);
+    let left = |taken: Result<Granted, Denied>| taken.map(|granted| granted.remaining()).ok();
+    assert_eq!((left(half.try_acquire_n(&1, 6)), left(half.try_acquire_n(&1, 5))), (None, Some(5)));
+    assert_eq!((left(half.try_acquire(&1)), left(pinned.try_acquire(&1))), (None, Some(4)));
+    assert_eq!(
+        (left(half.try_acquire_at(now, &2, 6)), left(half.try_acquire_at(now, &2, 5))),
+        (None, Some(5))
+    );
+    assert_eq!(left(half.try_acquire_at(now, &2, 1)), None);
+}
+
 #[test]
 fn a_window_with_headroom_has_room_for_higher_limits() {
     let window = Window::per_hour(5);
