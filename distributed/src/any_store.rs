@@ -82,7 +82,9 @@ impl AnyStore {
             AnyStore::Postgres(store) => store.migrate().await,
             #[cfg(feature = "sqlite")]
             AnyStore::Sqlite(store) => store.migrate().await,
-            #[allow(unreachable_patterns, reason = "the engines are features")]
+            #[cfg(feature = "redis")]
+            AnyStore::Redis(_) => Ok(()),
+            #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
             _ => Ok(()),
         }
     }
@@ -104,8 +106,8 @@ impl AnyStore {
             AnyStore::Postgres(store) => store.create_token_table().await,
             #[cfg(feature = "sqlite")]
             AnyStore::Sqlite(store) => store.create_token_table().await,
-            #[allow(unreachable_patterns, reason = "the engines are features")]
-            _ => Err(StoreError::new(StoreErrorKind::Permanent, "the engine has no tables")),
+            #[cfg(feature = "redis")]
+            AnyStore::Redis(_) => Err(StoreError::new(StoreErrorKind::Permanent, "the engine has no tables")),
         }
     }
 }

@@ -1,9 +1,9 @@
 -- Decides a batch of calls, each by the law of Bucket::step.
 --
 -- A first part reads without a lock. It answers the calls that change nothing, with the rows that
--- it found. The other calls write in the order of their keys, so two batches do not wait in a circle. If
--- another session changed a row in between, its call is decided again, under the lock of the row.
--- If that decision changes nothing, the bucket is written as it was: RETURNING needs the row.
+-- it found. The other calls write in the order of their keys: no two batches wait for each other.
+-- If another session changed a row in between, its call is decided again, under the lock of the
+-- row. If that decision changes nothing, the bucket is written as it was: RETURNING needs the row.
 --
 WITH ops AS MATERIALIZED (
     SELECT * FROM unnest(

@@ -39,13 +39,17 @@ impl Engine {
         Ok(match self {
             Engine::Sqlite => Some(Server::Sqlite(TempDir::with_prefix("tollgate-fleet-")?, Cell::new(0))),
             #[cfg(feature = "redis")]
-            Engine::Redis if redis_is_installed() => Some(Server::Redis(Redis::start(&[])?)),
+            Engine::Redis if !redis_is_installed() => None,
+            #[cfg(feature = "redis")]
+            Engine::Redis => Some(Server::Redis(Redis::start(&[])?)),
             #[cfg(feature = "postgres")]
-            Engine::Postgres if postgres_is_installed() => Some(Server::Postgres(Postgres::start(&[])?)),
+            Engine::Postgres if !postgres_is_installed() => None,
+            #[cfg(feature = "postgres")]
+            Engine::Postgres => Some(Server::Postgres(Postgres::start(&[])?)),
             #[cfg(feature = "mysql")]
-            Engine::MariaDb if mariadb_is_installed() => Some(Server::MariaDb(MariaDb::start(&[])?)),
-            #[allow(unreachable_patterns, reason = "the engines are features")]
-            _ => None,
+            Engine::MariaDb if !mariadb_is_installed() => None,
+            #[cfg(feature = "mysql")]
+            Engine::MariaDb => Some(Server::MariaDb(MariaDb::start(&[])?)),
         })
     }
 }
