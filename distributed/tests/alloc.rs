@@ -46,3 +46,22 @@ async fn decisions_by_what_is_at_hand_allocate_nothing() {
         }
     });
 }
+
+/// The store of the test keeps its buckets in the same memory.
+#[test]
+fn a_key_takes_2_400_bytes_at_most() {
+    const KEYS: u64 = 10_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = MemoryStore::new(|| NOW_US);
+    let build = async { DistributedLimiter::<u64, _>::builder(Quota::per_hour(1_000), store).build() };
+    let limiter = runtime.block_on(build).unwrap();
+    let counted = measure(|| {
+        runtime.block_on(async {
+            for key in 0..KEYS {
+                limiter.ask(&key).await.unwrap();
+            }
+        });
+    });
+    let bytes = counted.bytes_current as u64 / KEYS;
+    assert!((512..=2_400).contains(&bytes), "{bytes} bytes a key");
+}

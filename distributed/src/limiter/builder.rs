@@ -147,12 +147,13 @@ where
         DistributedBuilder { probes: (first, last), ..self }
     }
 
-    /// Sets the most keys that this process keeps, at about 2 KB each. The default is 100,000. A
+    /// Sets the most keys that this process keeps, at about 2.4 KB each. The default is 100,000. A
     /// key without a request for some seconds is forgotten.
     ///
     /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
-    /// [`try_acquire`](DistributedLimiter::try_acquire) refuses, and a refund is lost. During an
-    /// outage [`OnOutage::Local`] grants each of its requests.
+    /// [`try_acquire`](DistributedLimiter::try_acquire) refuses with
+    /// [`Reason::Full`](tollgate::Reason::Full), and a refund is lost. During an outage all such
+    /// keys share one bucket of [`OnOutage::Local`].
     pub fn max_keys(self, max_keys: usize) -> Self {
         DistributedBuilder { max_keys, ..self }
     }
@@ -192,6 +193,7 @@ where
             deadline: self.deadline,
             on_outage: self.on_outage,
             breaker: Breaker::new(self.probes.0, self.probes.1),
+            overflow: Mutex::new(None),
             counters: Counters::default(),
             waiting: AtomicUsize::new(0),
             max_waiting: self.max_waiting,

@@ -78,7 +78,8 @@ where
     ///
     /// A request of a key without a lease is refused, and a background call asks the store for `n`
     /// tokens. A later request finds them, about a round trip later, if the store has them. Tokens
-    /// without a request are given back after a second, or after two horizons if that is longer.
+    /// without a request are given back after a second, or after two horizons if that is longer. A
+    /// new key beyond `max_keys` is refused with [`Reason::Full`].
     ///
     /// # Errors
     ///
@@ -363,6 +364,10 @@ impl<K, S: Store> Inner<K, S> {
 
     #[cold]
     fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        if !slot.has_room {
+            // No later request would find the tokens.
+            return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
+        }
         slot.want(n);
         self.enqueue(slot);
         let wait = self.shared.rtt().max(Duration::from_millis(1));

@@ -2,8 +2,8 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -28,6 +28,8 @@ pub(crate) struct Shared<S> {
     pub(crate) deadline: Duration,
     pub(crate) on_outage: OnOutage,
     pub(crate) breaker: Breaker,
+    /// The bucket of all keys without room, while the store does not answer.
+    pub(crate) overflow: Mutex<Option<Fallback>>,
     pub(crate) counters: Counters,
     /// Requests that wait for an answer.
     pub(crate) waiting: AtomicUsize,
@@ -138,7 +140,8 @@ impl<S> Shared<S> {
 
     fn fall_back(&self, slot: &Slot, n: u64, share: f64) -> Result<Granted, Denied> {
         let outage = self.breaker.opened();
-        let mut fallback = slot.fallback.lock().unwrap_or_else(PoisonError::into_inner);
+        let fallback = if slot.has_room { &slot.fallback } else { &self.overflow };
+        let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
         if fallback.as_ref().is_none_or(|of| of.outage != outage) {
             let known = slot.shadow.level(&slot.terms, slot.lease.now());
             *fallback = Some(Fallback::new(outage, slot.terms.quota(), share, known, self.clock.clone()));

@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     pub(crate) terms: Arc<Terms>,
     /// Whether the terms are of a plan.
     pub(crate) is_planned: bool,
+    /// Whether the slot is in the map; else it serves one request of a key beyond `max_keys`.
+    pub(crate) has_room: bool,
     pub(crate) lease: Lease,
     pub(crate) shadow: Shadow,
     /// The time until which the store has too few tokens, for a request of `blocks` or more.
@@ -105,6 +107,7 @@ impl Slot {
     pub(crate) fn new(
         key: Box<[u8]>,
         plan: Option<&Plan>,
+        has_room: bool,
         terms: Arc<Terms>,
         clock: Clock,
         origin: Moment,
@@ -125,6 +128,7 @@ impl Slot {
             key,
             terms,
             is_planned: plan.is_some(),
+            has_room,
             lease,
             shadow: Shadow::new(),
             blocked: AtomicU64::new(0),

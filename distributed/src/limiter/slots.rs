@@ -117,8 +117,9 @@ where
             inner.abandon(slot);
         }
         let shared = &inner.shared;
-        let slot = Slot::new(self.stored(key).into(), plan, terms, shared.clock.clone(), shared.origin);
-        if slots.len() >= inner.max_keys {
+        let (stored, has_room) = (self.stored(key).into(), slots.len() < inner.max_keys);
+        let slot = Slot::new(stored, plan, has_room, terms, shared.clock.clone(), shared.origin);
+        if !has_room {
             inner.without_room.fetch_add(1, Relaxed);
             return Err(Arc::new(slot));
         }

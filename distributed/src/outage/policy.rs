@@ -11,9 +11,10 @@ pub enum OnOutage {
     ///
     /// The bucket begins with that share of the tokens last known to be in the store. An outage of
     /// length `d` admits at most these and `share * rate * d` tokens of a key in a process. When
-    /// the store answers again, they are charged there, down to a debt of one burst. A key beyond
-    /// [`max_keys`](crate::DistributedBuilder::max_keys) has no such bucket: its requests are
-    /// granted, and not charged.
+    /// the store answers again, they are charged there, down to a debt of one burst.
+    ///
+    /// All keys beyond [`max_keys`](crate::DistributedBuilder::max_keys) share one such bucket. It
+    /// begins full, with the quota of the first of their requests, and its grants are not charged.
     Local {
         /// The share of this process, above 0 and at most 1: `1 / n` for a fleet of `n`.
         share: f64,

@@ -232,3 +232,23 @@ async fn no_number_of_a_server_panics() {
         limiter.shutdown().await;
     }
 }
+
+/// Keys beyond `max_keys` share one bucket, so an outage does not give each of them a new one.
+#[tokio::test(start_paused = true)]
+async fn keys_without_room_share_one_local_bucket() {
+    let world = World::new(RTT);
+    let builder = world.process(QUOTA).exact().on_outage(OnOutage::Local { share: 0.25 });
+    let limiter = builder.max_keys(1).build().unwrap();
+    world.down.store(true, Relaxed);
+    open(&world, &limiter).await;
+    let mut granted = 0;
+    for request in 0..2_000 {
+        granted += u64::from(limiter.ask(&(100 + request % 500)).await.is_ok());
+    }
+    assert_eq!(granted, 250);
+    sleep(Duration::from_secs(1)).await;
+    for request in 0..1_000 {
+        granted += u64::from(limiter.ask(&(5_000 + request)).await.is_ok());
+    }
+    assert_eq!(granted, 500);
+}

@@ -242,6 +242,12 @@ async fn keys_without_room_are_decided_by_calls() {
     assert!(limiter.ask(&99).await.is_err());
     let stats = limiter.stats();
     assert!(stats.keys <= 4 && stats.without_room == 101, "{stats:?}");
+    // Without a call no token is taken that no request would find.
+    for _ in 0..20 {
+        assert_eq!(limiter.try_acquire(&200).unwrap_err().reason(), Reason::Full);
+        sleep(RTT * 2).await;
+    }
+    assert_eq!(limiter.ask(&200).await.unwrap().remaining(), QUOTA.capacity() - 1);
 }
 
 #[tokio::test(start_paused = true)]
