@@ -278,7 +278,7 @@ mod layer {
     use std::future::Future;
     use std::net::IpAddr;
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Waker};
 
     use allocation_counter::measure;
     use http::{Request, Response};

@@ -1,9 +1,6 @@
 //! Requests through a layer, to be counted by callgrind: 20,000 of one kind, in a loop in a function
 //! of its own. `scripts/layer-instructions` counts them.
 
-#[path = "../../../../tests/common/nothing.rs"]
-mod nothing;
-
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::hint::black_box;
@@ -24,13 +21,29 @@ use tollgate::tower::{
 use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Stats};
 use tower::{Layer, Service};
 
-use self::nothing::Nothing;
-
 const REQUESTS: u64 = 20_000;
 
 /// The address of each counted request, and another one.
 const PEER: [u8; 4] = [192, 0, 2, 1];
 const OTHER: [u8; 4] = [192, 0, 2, 2];
+
+/// A service that answers at once.
+#[derive(Clone, Copy)]
+struct Nothing;
+
+impl Service<Request<()>> for Nothing {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new(())))
+    }
+}
 
 /// A service whose response has a body of one frame of 1,000 bytes.
 #[derive(Clone, Copy)]
