@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 #[cfg(feature = "postgres")]
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use tollgate_test_servers::process::Process;
 #[cfg(feature = "redis")]
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
@@ -70,6 +71,7 @@ impl Server {
     }
 
     /// Returns the process of a server; `None` for SQLite.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
     pub(crate) fn process(&mut self) -> Option<&mut Process> {
         match self {
             Server::Sqlite(..) => None,
@@ -83,6 +85,7 @@ impl Server {
     }
 
     /// Starts a killed server again, with its data if it keeps them.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
     pub(crate) fn restart(&mut self) -> io::Result<()> {
         match self {
             Server::Sqlite(..) => Ok(()),
