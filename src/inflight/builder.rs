@@ -40,7 +40,8 @@ impl Inflight {
     /// * In time, and a request was refused, or four fifths of the limit were used: the limit rises
     ///   by one and up to an eighth.
     /// * A quarter as many in flight, and not faster: the requests in flight are not the cause. The
-    ///   limit goes back, and a target up to twice as long is in force for 15 s to 4 minutes.
+    ///   limit goes back, and a target up to twice as long is in force for 15 s to 4 minutes. When
+    ///   the given target is tried again, half as many are enough.
     ///
     /// # Examples
     ///

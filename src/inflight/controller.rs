@@ -182,7 +182,8 @@ impl TargetController {
     }
 
     fn rise(&mut self, seen: &Seen, limit: u64, slow: u64, asked: u64) -> Move {
-        if self.fall.is_some_and(|(from, _)| limit >= from) {
+        // In time, and faster by a quarter than at the start: the fall was not in vain.
+        if self.fall.is_some_and(|(from, at)| limit >= from || !is_near(slow, at)) {
             self.fall = None;
         }
         if u128::from(slow) * 4 <= u128::from(asked) * 3 {
@@ -198,24 +199,48 @@ impl TargetController {
 
     fn lower(&mut self, seen: &Seen, limit: u64, slow: u64, asked: u64, slack: u64, bounds: Bounds) -> Move {
         let was = limit.min(u64::from(seen.peak.max(1)) * PLACE);
+        // A fall was in vain before, and the longer target has ended: the given one is tried again,
+        // by halves, and a half is enough.
+        let again = self.hold > MIN_HOLD && self.until == u64::MAX;
+        let (depth, most) = if again { (2, 128) } else { (4, 224) };
         match self.fall {
             None => self.fall = Some((was, slow)),
-            Some((from, at)) if was * 4 <= from || limit <= bounds.floor => {
-                if slow < u64::MAX && u128::from(slow) * 4 >= u128::from(at) * 3 {
-                    // A quarter as many in flight, and not faster: the fall was in vain.
+            Some((from, at)) if was * depth <= from || limit <= bounds.floor => {
+                if slow < u64::MAX && is_near(slow, at) {
+                    // A part of them in flight, and not faster: the fall was in vain.
                     let most = asked.saturating_mul(slack);
                     self.target = slow.saturating_add(slow / 4 * 3).min(most);
                     self.until = seen.now.saturating_add(self.hold);
                     self.hold = (self.hold * 2).min(MAX_HOLD);
                     self.fall = None;
-                    return Move::Back(from + PLACE);
+                    return Move::Back(from);
                 }
                 self.fall = Some((was, slow));
             }
             Some(_) => {}
         }
-        Move::To(scaled(was, ratio(self.target, slow).clamp(128, 224)))
+        let slow = slow.max(expected(seen, self.target));
+        Move::To(scaled(was, ratio(self.target, slow).clamp(128, most)))
     }
+}
+
+/// Returns whether a latency is at least 3/4 of another one.
+fn is_near(slow: u64, at: u64) -> bool {
+    u128::from(slow) * 4 >= u128::from(at) * 3
+}
+
+/// Returns the latency that a request admitted at the peak will have: the requests in flight over
+/// the answers a second (Little's law). While a queue grows, its late answers tell an earlier,
+/// lower latency.
+///
+/// It is 0 until a window and a target after a change of the limit, as some answers are no samples
+/// until then.
+fn expected(seen: &Seen, target: u64) -> u64 {
+    if seen.unchanged < seen.window.saturating_add(target) {
+        return 0;
+    }
+    let nanos = u128::from(seen.peak) * u128::from(seen.window) / u128::from(seen.samples().max(1));
+    u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
 /// Returns `target / slow` in 256ths.

@@ -1,5 +1,5 @@
 //! A proxy with a limit in front of a server that queues, simulated on the mock clock over the
-//! crate's own [`Inflight`].
+//! crate's own [`Inflight`](tollgate::Inflight) or [`Adaptive`](tollgate::Adaptive).
 //!
 //! The server has workers and one queue in order of arrival. A request holds a worker for its
 //! service time, which is log-normal with a mean of 50 ms, and then takes some time more on its way
@@ -9,10 +9,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tollgate::{Clock, Inflight, InflightBuilder, MockClock, OwnedFlight, Priority};
+use tollgate::Priority;
+
+use crate::fleet::{Fleet, Place};
 
 const SECOND: u64 = 1_000_000_000;
 const DEADLINE: u64 = SECOND;
@@ -103,31 +105,6 @@ impl Scenario {
     }
 }
 
-/// The limits of one or several proxies over the server, whose requests choose one at random.
-pub struct Fleet {
-    limits: Vec<Arc<Inflight>>,
-    mock: MockClock,
-    /// Whether classes are priorities.
-    priorities: bool,
-}
-
-impl Fleet {
-    /// Makes `n` limits on a clock of the simulation.
-    pub fn new(n: usize, priorities: bool, limit: impl Fn(Clock) -> Inflight) -> Fleet {
-        let (clock, mock) = Clock::mock();
-        Fleet { limits: (0..n).map(|_| Arc::new(limit(clock.clone()))).collect(), mock, priorities }
-    }
-
-    /// Makes `n` limits that adapt.
-    pub fn adaptive(n: usize, priorities: bool, builder: impl Fn() -> InflightBuilder) -> Fleet {
-        Fleet::new(n, priorities, |clock| builder().clock(clock).build().expect("the numbers are in bounds"))
-    }
-
-    fn limit(&self) -> u64 {
-        self.limits.iter().map(|limit| u64::from(limit.limit())).sum()
-    }
-}
-
 /// The results of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -148,6 +125,8 @@ pub struct Outcome {
     pub back: f64,
     /// Served shares of the classes in these 30 s: a fifth, three fifths and a fifth of the load.
     pub classes: [f64; 3],
+    /// The least and the highest limit at any attempt.
+    pub span: (f64, f64),
     /// The three minutes, second by second.
     pub seconds: Vec<Second>,
 }
@@ -179,7 +158,7 @@ struct Call {
     /// The second of the user's first attempt.
     first: usize,
     start: u64,
-    flight: Option<OwnedFlight>,
+    place: Option<Place>,
 }
 
 /// A generator of random numbers: SplitMix64.
@@ -231,6 +210,8 @@ struct Run<'a> {
     latencies: Vec<Vec<u64>>,
     by_class: Vec<[[f64; 2]; 3]>,
     limits: Vec<(u64, f64)>,
+    /// The least and the highest limit at an attempt.
+    span: (f64, f64),
 }
 
 impl Run<'_> {
@@ -283,25 +264,27 @@ impl Run<'_> {
     fn attempt(&mut self, class: usize, tries: u32, first: usize) {
         let second = self.second();
         self.attempts[second] += 1.0;
-        let which = (self.random.unit() * self.fleet.limits.len() as f64) as usize;
+        let which = (self.random.unit() * self.fleet.len() as f64) as usize;
+        let limit = self.fleet.limit();
+        self.span = (self.span.0.min(limit), self.span.1.max(limit));
         let priority = match class {
             _ if !self.fleet.priorities => Priority::Critical,
             0 => Priority::Critical,
             1 => Priority::Default,
             _ => Priority::Sheddable,
         };
-        let call = Call { class, tries, first, start: self.now, flight: None };
-        match self.fleet.limits[which].try_enter_owned(priority) {
-            Err(_) => {
+        let call = Call { class, tries, first, start: self.now, place: None };
+        match self.fleet.enter(which, priority) {
+            None => {
                 self.refused[second] += 1.0;
                 self.again(call);
             }
-            Ok(flight) if self.queue.len() >= QUEUE => {
-                flight.overloaded();
+            Some(place) if self.queue.len() >= QUEUE => {
+                place.overloaded(Duration::ZERO);
                 self.again(call);
             }
-            Ok(flight) => {
-                self.calls.push(Call { flight: Some(flight), ..call });
+            Some(place) => {
+                self.calls.push(Call { place: Some(place), ..call });
                 let number = self.calls.len() - 1;
                 self.queue.push_back(number);
                 self.push(self.now + DEADLINE, Event::GiveUp(number));
@@ -315,7 +298,7 @@ impl Run<'_> {
         if call.tries < self.scenario.retries {
             let most = 0.1 * f64::from(2_u32 << call.tries);
             let at = self.now + nanos(self.random.unit() * most);
-            self.calls.push(Call { tries: call.tries + 1, flight: None, ..call });
+            self.calls.push(Call { tries: call.tries + 1, place: None, ..call });
             self.push(at, Event::Retry(self.calls.len() - 1));
         }
     }
@@ -347,30 +330,30 @@ impl Run<'_> {
                 self.push(self.now + nanos(extra), Event::Answer(call));
             }
             Event::Answer(number) => {
-                let Some(flight) = self.calls[number].flight.take() else { return };
+                let Some(place) = self.calls[number].place.take() else { return };
                 let errors = if self.scenario.inside(self.seconds()) { self.scenario.errors } else { 0.0 };
                 if errors > 0.0 && self.random.unit() < errors {
-                    flight.failed();
+                    place.failed();
                     return;
                 }
-                flight.answered();
                 let second = self.second();
                 let Call { class, first, start, .. } = self.calls[number];
+                place.answered(Duration::from_nanos(self.now - start));
                 self.good[second] += 1.0;
                 self.by_class[first][class][1] += 1.0;
                 self.latencies[second].push(self.now - start);
             }
             Event::GiveUp(number) => {
                 // The proxy's own time-out.
-                let Some(flight) = self.calls[number].flight.take() else { return };
-                flight.overloaded();
+                let Some(place) = self.calls[number].place.take() else { return };
+                place.overloaded(Duration::from_nanos(DEADLINE));
                 let second = self.second();
                 self.late[second] += 1.0;
                 let Call { class, tries, first, start, .. } = self.calls[number];
-                self.again(Call { class, tries, first, start, flight: None });
+                self.again(Call { class, tries, first, start, place: None });
             }
             Event::Look => {
-                self.limits.push((self.now, self.fleet.limit() as f64));
+                self.limits.push((self.now, self.fleet.limit()));
                 self.push(self.now + SECOND / 4, Event::Look);
                 // Workers that came back.
                 self.start_next();
@@ -434,14 +417,26 @@ impl Run<'_> {
             variation: mean(&squares).sqrt() / average,
             back: back.map_or(f64::INFINITY, |second| (second - until) as f64),
             classes,
+            span: self.span,
             seconds: (0..END as usize).map(|second| self.second_of(second)).collect(),
         }
     }
 }
 
 /// Runs a scenario of three minutes.
+///
+/// It has a thread of its own: a thread counts its refusals, and looks at the clock at some of them
+/// only. So a run is the same whatever ran before.
+///
+/// # Panics
+///
+/// Panics if the limit does.
 #[must_use]
 pub fn run(scenario: Scenario, fleet: &Fleet, seed: u64) -> Outcome {
+    thread::scope(|scope| scope.spawn(|| simulate(scenario, fleet, seed)).join()).expect("a run ends")
+}
+
+fn simulate(scenario: Scenario, fleet: &Fleet, seed: u64) -> Outcome {
     let seconds = END as usize;
     let mut run = Run {
         scenario,
@@ -461,6 +456,7 @@ pub fn run(scenario: Scenario, fleet: &Fleet, seed: u64) -> Outcome {
         latencies: vec![Vec::new(); seconds],
         by_class: vec![[[0.0; 2]; 3]; seconds],
         limits: Vec::new(),
+        span: (f64::INFINITY, 0.0),
     };
     run.push(0, Event::Arrive);
     run.push(0, Event::Look);

@@ -16,5 +16,6 @@ pub use scenarios::{random, skewed, watchdog};
 pub mod acceptance;
 pub mod closed_loop;
 pub mod controllers;
+pub mod fleet;
 pub mod plot;
 pub mod policies;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate::{Inflight, InflightBuilder};
+use tollgate::{Inflight, InflightBuilder, Quota, Share};
 
-use crate::closed_loop::{Fleet, Outcome, SCENARIOS, Scenario, run};
+use crate::closed_loop::{Outcome, SCENARIOS, Scenario, run};
 use crate::controllers::{Aimd, Gradient2, ThreeSteps, Unguarded};
+use crate::fleet::Fleet;
 
 /// The time within which nine tenths are to be answered.
 pub const TARGET: Duration = Duration::from_millis(300);
@@ -84,6 +85,19 @@ pub const EIGHT_UNGUARDED: Policy = Policy {
         Fleet::adaptive(8, false, || Inflight::adaptive(TARGET, 250).start(8).samples(16).controller(rule()))
     },
 };
+
+/// The ceiling of the quota that adapts: half more than the server can do, with a burst of 100 ms.
+pub const CEILING: Quota = Quota::per_second(960).burst(96);
+/// Its floor: a 32nd.
+pub const FLOOR: Quota = Quota::per_second(30).burst(3);
+/// The quota that adapts, for a caller that cannot bracket a request.
+pub const QUOTA: Policy = Policy {
+    name: "a quota that adapts",
+    make: || Fleet::adaptive_quota(CEILING, Share::new(1, 32), TARGET),
+};
+/// A quota that is tuned by hand for 32 workers.
+pub const FIXED_QUOTA: Policy =
+    Policy { name: "a quota of 640 a second", make: || Fleet::quota(Quota::per_second(640).burst(64)) };
 
 /// Returns the scenario of a name.
 ///

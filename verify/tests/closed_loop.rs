@@ -10,7 +10,8 @@
 use std::sync::OnceLock;
 
 use tollgate_verify::acceptance::{Figure, Measured, OVERLOADED};
-use tollgate_verify::policies::Results;
+use tollgate_verify::closed_loop::SCENARIOS;
+use tollgate_verify::policies::{CEILING, FLOOR, Results};
 
 fn measured() -> &'static Measured {
     static MEASURED: OnceLock<Measured> = OnceLock::new();
@@ -75,6 +76,30 @@ fn eight_proxies_that_do_not_know_of_each_other_share_a_server() {
 fn the_lower_priorities_are_refused_first() {
     kept("served, critical", 1);
     kept("served, sheddable", 1);
+}
+
+#[test]
+fn a_quota_that_adapts_follows_the_server_within_its_floor_and_its_ceiling() {
+    kept("goodput, a quota that adapts", 4);
+    kept("refused, a quota that adapts", 1);
+    kept("seconds back, a quota that adapts", 1);
+    let rate = |quota: tollgate::Quota| quota.tokens() as f64 / quota.period().as_secs_f64();
+    for outcome in SCENARIOS.iter().flat_map(|scenario| measured().quota.runs(scenario.name)) {
+        let (least, most) = outcome.span;
+        // A share of a rate is rounded down, by a millionth at most.
+        assert!(least >= rate(FLOOR) * (1.0 - 1e-6) && most <= rate(CEILING), "{least} to {most}");
+    }
+    // It did change: the bounds are those of the quota and not of an easy load.
+    let least = measured().quota.mean("capacity", |outcome| outcome.span.0);
+    assert!(least < rate(CEILING) / 4.0, "{least}");
+}
+
+/// A quota that stays is for a server of one size.
+#[test]
+fn a_quota_that_stays_collapses_when_the_server_loses_half_of_its_workers() {
+    let fixed = Results::of(tollgate_verify::policies::FIXED_QUOTA);
+    let goodput = fixed.mean("capacity", |outcome| outcome.goodput);
+    assert!(goodput < 0.2, "{goodput}");
 }
 
 /// Without a limit, or with one that was tuned for another server, the loop collapses. So the

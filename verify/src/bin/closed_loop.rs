@@ -15,12 +15,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-use tollgate_verify::acceptance::{Figure, Measured, in_digits};
+use tollgate_verify::acceptance::{Figure, Measured, OF_QUOTA, in_digits};
 use tollgate_verify::closed_loop::{Outcome, SCENARIOS, Second, run};
 use tollgate_verify::plot::{Line, Panel, Span, draw};
 use tollgate_verify::policies::{
-    AIMD, CLASSES, EIGHT, EIGHT_UNGUARDED, FIXED, GRADIENT2, NOTHING, OURS, Policy, Results, STEPS, TARGET,
-    UNGUARDED, scenario,
+    AIMD, CLASSES, EIGHT, EIGHT_UNGUARDED, FIXED, FIXED_QUOTA, GRADIENT2, NOTHING, OURS, Policy, Results,
+    STEPS, TARGET, UNGUARDED, scenario,
 };
 
 struct Table {
@@ -90,6 +90,30 @@ fn ours(results: &Results, classes: &Results) -> Table {
     Table { name: "each scenario", text }
 }
 
+fn quota(measured: &Measured, fixed: &Results) -> Table {
+    let mut text = String::from(
+        "| scenario | goodput: 640 a second | the limit in flight | the quota that adapts | slow tenth, ms | least rate | back, s |\n\
+         |---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for name in OF_QUOTA {
+        let goodput = |results: &Results| results.mean(name, |outcome| outcome.goodput);
+        let of = |figure: fn(&Outcome) -> f64| measured.quota.mean(name, figure);
+        put(
+            &mut text,
+            format_args!(
+                "| {name} | {:.2} | {:.2} | {:.2} | {} | {:.0} | {:.1} |\n",
+                goodput(fixed),
+                goodput(&measured.ours),
+                goodput(&measured.quota),
+                millis(of(|outcome| outcome.slow_tenth)),
+                of(|outcome| outcome.span.0),
+                of(|outcome| outcome.back),
+            ),
+        );
+    }
+    Table { name: "quota", text }
+}
+
 /// The requirements with their figures, and those that are outside of the bound, with the reason.
 fn acceptance(figures: &[Figure]) -> [Table; 2] {
     let mut text = String::from("| figure | bound | measured |\n|---|---|---|\n");
@@ -124,8 +148,8 @@ fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 
 fn tables() -> Vec<Table> {
     let measured = Measured::now();
-    let [nothing, steps, aimd, gradient2, eight_unguarded] =
-        [NOTHING, STEPS, AIMD, GRADIENT2, EIGHT_UNGUARDED].map(Results::of);
+    let [nothing, steps, aimd, gradient2, eight_unguarded, fixed_quota] =
+        [NOTHING, STEPS, AIMD, GRADIENT2, EIGHT_UNGUARDED, FIXED_QUOTA].map(Results::of);
     let rows = [
         (NOTHING, &nothing),
         (FIXED, &measured.fixed),
@@ -139,6 +163,7 @@ fn tables() -> Vec<Table> {
         (EIGHT_UNGUARDED, &eight_unguarded),
     ];
     let mut all = vec![goodput(&rows), latencies(&rows), ours(&measured.ours, &measured.classes)];
+    all.push(quota(&measured, &fixed_quota));
     all.extend(acceptance(&measured.figures()));
     all
 }
