@@ -23,7 +23,8 @@ pub(crate) struct Terms {
 
 impl Terms {
     /// Returns the terms of a quota. The debt is the tokens of one horizon, at most half of the
-    /// burst.
+    /// burst. The horizon is cut to the time that earns the debt. A burst of one token leaves no
+    /// horizon: that is the exact mode.
     pub(crate) fn new(quota: Quota, horizon: Duration) -> Result<Terms, InvalidSpec> {
         let rate = quota.tokens() as f64 / quota.period().as_nanos() as f64;
         let debt = ((rate * nanos(horizon) as f64).ceil() as u64).min(quota.capacity() / 2);
@@ -31,6 +32,7 @@ impl Terms {
         let room = quota.capacity() + debt;
         // A burst beyond the bound of the core leaves no room for debt.
         let lease = Quota::try_per(quota.tokens(), quota.period(), room).unwrap_or(quota);
+        let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
         Ok(Terms { spec, lease, horizon, rate, nanos_per_token: 1.0 / rate })
     }
 

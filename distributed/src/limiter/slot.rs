@@ -263,14 +263,9 @@ impl Slot {
 
     fn amount(&self, state: &mut State, now: u64) -> Option<Amount> {
         let terms = &*self.terms;
-        let horizon = terms.horizon;
-        let demand = state.demand.note(self.asked(), now, horizon).min(terms.rate);
+        let demand = state.demand.note(self.asked(), now, terms.horizon).min(terms.rate);
         let held = self.lease.held(terms);
-        // The key may have been queued before the last answer: a lease is due only if few tokens
-        // are held.
-        let is_low = held <= self.low.load(Relaxed);
-        let lease = if is_low { (demand * nanos(horizon) as f64).ceil() as u64 } else { 0 };
-        let lease = lease.saturating_sub(held);
+        let lease = self.lease_of(demand * nanos(terms.horizon) as f64, held);
         let wanted = std::mem::take(&mut state.wanted);
         let asked = state.waiting + wanted.saturating_sub(held);
         let max = asked.max(lease);
@@ -282,6 +277,16 @@ impl Slot {
         let min = if max == 0 { 0 } else { self.least_lease().min(max).max(first) };
         let max = max.max(min).min(terms.quota().capacity());
         Some(Amount { min: min.min(max) as i64, max: max as i64, spent })
+    }
+
+    /// Returns the tokens that are to be leased, when a horizon's demand is `wanted`.
+    ///
+    /// A key with less than one request in a horizon takes no lease: each process would hold a
+    /// token that another one waits for. The key may have been queued before the last answer: a
+    /// lease is due only if few tokens are held.
+    fn lease_of(&self, wanted: f64, held: u64) -> u64 {
+        let is_worth = wanted >= 1.0 && held <= self.low.load(Relaxed);
+        if is_worth { (wanted.ceil() as u64).saturating_sub(held) } else { 0 }
     }
 
     /// Returns the fewest tokens of a lease that is worth a call; 0 in the exact mode.

@@ -72,11 +72,26 @@ async fn an_abusive_fleet() {
     }
 }
 
-/// A burst that is half of a lease's time bounds the debt: more calls, and no token minted.
+/// A small burst cuts the leases: more calls, and no token minted.
 #[tokio::test(start_paused = true)]
 async fn sixteen_processes_on_a_small_burst() {
     let fleet = Fleet::new(per_second(1_000, 50), 16, 100.0, 10.0);
-    compare("16 x 100/s on burst 50", fleet, 0.4, 0.006).await;
+    compare("16 x 100/s on burst 50", fleet, 0.4, 0.005).await;
+    // At a burst of 20 a lease is for 10 ms, in which the demand is 16 tokens. Each process may
+    // hold one more.
+    let [exact, leased] = both_in_turns("burst 20", Fleet::new(per_second(1_000, 20), 16, 100.0, 4.0)).await;
+    assert!(exact.over < 1e-6 && leased.unspent <= 32 && leased.over <= 5.0, "{exact:?}, {leased:?}");
+    // A burst of one token is the exact mode.
+    let [exact, leased] = both("burst 1", Fleet::new(per_second(1_000, 1), 16, 100.0, 1.0)).await;
+    assert_eq!(leased.calls, exact.calls);
+}
+
+/// A key that is asked for less than once in a horizon takes a lease only now and then: most of its
+/// requests wait for a call, as in the exact mode.
+#[tokio::test(start_paused = true)]
+async fn a_cold_key_is_mostly_decided_by_calls() {
+    let [exact, leased] = both("cold", Fleet::new(per_second(100, 100), 4, 3.0, 20.0)).await;
+    assert!(leased.waited * 5 >= exact.waited * 4, "{exact:?}, {leased:?}");
 }
 
 /// The load pauses, and the bucket fills while leases are held: a window from there on has the
