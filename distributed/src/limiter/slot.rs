@@ -316,7 +316,12 @@ impl Slot {
         let blocks = if least > self.least_lease() { least } else { 0 };
         self.blocks.store(blocks, Relaxed);
         self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
-        self.serve(&mut state, answer, if blocked > 0 { blocks } else { u64::MAX });
+        let refused = if blocked > 0 { blocks } else { u64::MAX };
+        if state.wanted >= refused {
+            // The requests that came during the call are refused by its answer, too.
+            state.wanted = 0;
+        }
+        self.serve(&mut state, answer, refused);
         state.has_more()
     }
 

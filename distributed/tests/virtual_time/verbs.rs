@@ -73,6 +73,21 @@ async fn a_refused_key_costs_no_calls() {
     assert!(large.ask_n(&1, 2).await.is_ok());
 }
 
+/// Requests that come during a call are answered by it.
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_costs_a_call_a_second_without_a_wait() {
+    let world = world();
+    let limiter = exact(&world, Quota::per_minute(1));
+    limiter.ask(&7).await.unwrap();
+    let before = world.calls.load(Relaxed);
+    for _ in 0..10_000 {
+        assert!(limiter.try_acquire(&7).is_err());
+        sleep(Duration::from_millis(1)).await;
+    }
+    let calls = world.calls.load(Relaxed) - before;
+    assert!((5..=10).contains(&calls), "{calls} calls in ten seconds");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_does_not_wait_succeeds_a_round_trip_later() {
     let world = world();
