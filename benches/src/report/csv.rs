@@ -66,12 +66,12 @@ impl Row {
 }
 
 /// Returns a field. None has a quotation mark in it.
-fn field(text: &str) -> String {
+pub fn field(text: &str) -> String {
     if text.contains(',') { format!("\"{text}\"") } else { text.to_owned() }
 }
 
 /// Returns the fields of a line. No field has a quotation mark in it.
-pub(super) fn fields(line: &str) -> Vec<String> {
+pub fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     for (n, part) in line.split('"').enumerate() {
         let is_quoted = n % 2 == 1;

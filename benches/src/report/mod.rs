@@ -1,9 +1,9 @@
 //! The report of a run: all numbers as CSV, the plots, and the page with the other runs beside it.
 
-mod csv;
-mod numbers;
+pub mod csv;
+pub mod numbers;
 mod page;
-mod plots;
+pub mod plots;
 
 use std::fs;
 use std::io;

@@ -4,15 +4,18 @@ use std::fmt;
 
 /// A median and its quartiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) low: f64,
-    pub(super) median: f64,
-    pub(super) high: f64,
+pub struct Spread {
+    /// A quarter of the rounds is below.
+    pub low: f64,
+    /// Half of the rounds is below.
+    pub median: f64,
+    /// A quarter of the rounds is above.
+    pub high: f64,
 }
 
 impl Spread {
     /// Returns the spread of the finite values, or `None` if there are none.
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
+    pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
@@ -43,7 +46,7 @@ impl fmt::Display for Spread {
 }
 
 /// Writes three digits or more: a ratio of 1.004 is not 1.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size.fract() == 0.0 => 0,
         ..1.9995 => 3,
@@ -55,7 +58,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Writes 12345 as 12,345.
-pub(super) fn grouped(value: u64) -> String {
+pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -68,7 +71,7 @@ pub(super) fn grouped(value: u64) -> String {
 }
 
 /// Writes a number and its noun: 1 thread, 2 threads.
-pub(super) fn count(value: usize, of: &str) -> String {
+pub fn count(value: usize, of: &str) -> String {
     format!("{} {of}{}", grouped(value as u64), if value == 1 { "" } else { "s" })
 }
 

@@ -24,23 +24,24 @@ pub fn about(quick: bool) -> io::Result<About> {
         processors: thread::available_parallelism().map_or(1, NonZero::get),
         kernel: told("uname", &["-sr"])?,
         rustc: told("rustc", &["--version"])?,
-        versions: versions(),
+        versions: versions(include_str!("../../Cargo.lock"), NAMES),
         date: told("date", &["-u", "+%Y-%m-%d"])?,
         quick,
         seconds: 0,
     })
 }
 
-/// Returns the versions in the lock file of the contenders and of their main dependencies.
-fn versions() -> Vec<(String, String)> {
-    const NAMES: &str = "better-bucket dashmap governor leaky-bucket limitador papaya parking_lot pingora-limits \
-        quanta rate-net ratelimit tollgate trypema";
-    let lock = include_str!("../../Cargo.lock");
+/// The contenders and their main dependencies.
+const NAMES: &str = "better-bucket dashmap governor leaky-bucket limitador papaya parking_lot pingora-limits quanta \
+    rate-net ratelimit tollgate trypema";
+
+/// Returns the versions in a lock file of some packages, whose names have a blank in between.
+pub fn versions(lock: &str, names: &str) -> Vec<(String, String)> {
     let value = |line: &str, key| Some(line.strip_prefix(key)?.trim_matches('"').to_owned());
     let package = |text: &str| {
         let name = text.lines().find_map(|line| value(line, "name = "))?;
         let version = text.lines().find_map(|line| value(line, "version = "))?;
-        NAMES.split(' ').any(|known| known == name).then_some((name, version))
+        names.split(' ').any(|known| known == name).then_some((name, version))
     };
     lock.split("[[package]]").filter_map(package).collect()
 }

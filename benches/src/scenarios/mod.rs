@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-pub use about::about;
+pub use about::{about, versions};
 pub use clients::{Client, clients, table};
 pub use flood::{evicted, flooded, swept};
 pub use levels::tokens_over_time;

@@ -8,7 +8,7 @@ use crate::report::numbers::grouped;
 
 /// An axis of a panel.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub struct Axis {
     pub(super) title: &'static str,
     is_log: bool,
     pub(super) range: Range<f64>,
@@ -18,7 +18,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Makes an axis from 0.
-    pub(super) fn linear(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
+    pub fn linear(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
         let most = values.fold(f64::MIN_POSITIVE, f64::max);
         let decade = 10_f64.powf(most.log10().floor());
         let step = [0.2, 0.5, 1.0].map(|part| part * decade).into_iter().find(|step| most / step <= 6.0);
@@ -28,7 +28,7 @@ impl Axis {
     }
 
     /// Makes an axis with ticks at powers of ten, and between them where there is room.
-    pub(super) fn log(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
+    pub fn log(title: &'static str, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = values.fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)));
         let room = (most / least).max(1.2).powf(0.05);
         let range = least / room..most * room;
@@ -40,12 +40,12 @@ impl Axis {
     }
 
     /// Makes an axis with ticks at these values alone.
-    pub(super) fn log_at(title: &'static str, values: &[f64]) -> Self {
+    pub fn log_at(title: &'static str, values: &[f64]) -> Self {
         Axis { ticks: values.to_vec(), ..Axis::log(title, values.iter().copied()) }
     }
 
     /// Writes values as times, given in nanoseconds.
-    pub(super) fn in_time(self) -> Self {
+    pub fn in_time(self) -> Self {
         Axis { written: time, ..self }
     }
 

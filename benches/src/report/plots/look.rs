@@ -33,8 +33,13 @@ const VERMILION: RGBColor = RGBColor(213, 94, 0);
 const PURPLE: RGBColor = RGBColor(204, 121, 167);
 const GREY: RGBColor = RGBColor(136, 136, 136);
 
-/// The looks: tollgate is blue, governor red, the designs with a mutex black and grey.
-const LOOKS: &[(&str, RGBColor, Marker)] = &[
+type Looks = &'static [(&'static str, RGBColor, Marker)];
+
+/// The looks of limiters and of fleets. No plot has lines of both.
+const LOOKS: [Looks; 2] = [LIMITERS, FLEETS];
+
+/// tollgate is blue, governor red, the designs with a mutex black and grey.
+const LIMITERS: Looks = &[
     ("tollgate", BLUE, Marker::Circle),
     ("tollgate, pinned", SKY, Marker::Square),
     ("tollgate, inline", BLUE, Marker::Diamond),
@@ -76,9 +81,21 @@ const LOOKS: &[(&str, RGBColor, Marker)] = &[
     ("a log of stamps", GREY, Marker::Circle),
 ];
 
+/// Modes of fleets, and the decisions in an outage.
+const FLEETS: Looks = &[
+    ("leased", BLUE, Marker::Circle),
+    ("exact", VERMILION, Marker::Square),
+    ("leased, 10,000/s", SKY, Marker::Up),
+    ("exact, 10,000/s", ORANGE, Marker::Down),
+    ("Local, a quarter each", GREEN, Marker::Circle),
+    ("Deny", VERMILION, Marker::Circle),
+    ("Allow", ORANGE, Marker::Circle),
+    ("the server is frozen, and goes on", BLACK, Marker::Cross),
+];
+
 /// Returns the look of a contender, a black cross if it is not in the list.
 pub(super) fn of(contender: &str) -> Look {
-    let found = LOOKS.iter().find(|(name, ..)| *name == contender);
+    let found = LOOKS.iter().copied().flatten().find(|(name, ..)| *name == contender);
     found
         .map_or(Look { colour: BLACK, marker: Marker::Cross }, |&(_, colour, marker)| Look { colour, marker })
 }
@@ -109,9 +126,11 @@ mod tests {
 
     #[test]
     fn no_two_look_alike() {
-        for (n, (name, colour, marker)) in LOOKS.iter().enumerate() {
-            let other = LOOKS[..n].iter().find(|other| (other.1, other.2) == (*colour, *marker));
-            assert!(other.is_none(), "{name} looks like {other:?}");
+        for looks in LOOKS {
+            for (n, (name, colour, marker)) in looks.iter().enumerate() {
+                let other = looks[..n].iter().find(|other| (other.1, other.2) == (*colour, *marker));
+                assert!(other.is_none(), "{name} looks like {other:?}");
+            }
         }
     }
 }

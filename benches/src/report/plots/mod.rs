@@ -6,8 +6,8 @@ mod panel;
 
 use std::io;
 
-use self::axis::Axis;
-use self::panel::{Line, Panel, draw};
+pub use self::axis::Axis;
+pub use self::panel::{Drawn, Line, Panel, draw};
 use super::numbers::{Spread, grouped};
 use crate::results::{Case, Granted, Latencies, Results};
 

@@ -20,22 +20,25 @@ const COLUMNS: usize = 3;
 
 /// The points of a contender.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) contender: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// Name in the legend, which has a look of its own.
+    pub contender: String,
+    /// Places on the axes, joined in their order.
+    pub points: Vec<(f64, f64)>,
     /// Places of the markers, if not at each point.
-    pub(super) marks: Option<Vec<(f64, f64)>>,
+    pub marks: Option<Vec<(f64, f64)>>,
 }
 
 impl Line {
-    pub(super) fn new(contender: &str) -> Self {
+    /// Makes a line without points.
+    pub fn new(contender: &str) -> Self {
         Line { contender: contender.to_owned(), points: Vec::new(), marks: None }
     }
 }
 
 /// A chart.
 #[derive(Clone, Debug)]
-pub(super) struct Panel {
+pub struct Panel {
     title: String,
     x: Axis,
     y: Axis,
@@ -43,18 +46,19 @@ pub(super) struct Panel {
     rule: Option<(f64, &'static str)>,
 }
 
-pub(super) type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
+/// A drawing, or the failure of the library.
+pub type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Panel {
     /// Makes a panel, or none without data.
-    pub(super) fn new(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Self> {
+    pub fn new(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Self> {
         let has_data = lines.iter().any(|line| !line.points.is_empty());
         has_data.then(|| Panel { title: title.to_owned(), x, y, lines, rule: None })
     }
 
     /// Adds a named line across.
-    pub(super) fn with_rule(self, value: f64, name: &'static str) -> Self {
+    pub fn with_rule(self, value: f64, name: &'static str) -> Self {
         Panel { rule: Some((value, name)), ..self }
     }
 
@@ -102,7 +106,11 @@ impl Panel {
 }
 
 /// Returns the panels as SVG.
-pub(super) fn draw(panels: &[Panel]) -> Drawn<String> {
+///
+/// # Errors
+///
+/// The library cannot draw them.
+pub fn draw(panels: &[Panel]) -> Drawn<String> {
     let mut names: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
         if !names.contains(&line.contender.as_str()) {
