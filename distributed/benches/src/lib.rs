@@ -1,0 +1,21 @@
+//! `tollgate-distributed` on real servers, beside other shared limits that do the same work.
+//!
+//! * [`Limit`](contenders::Limit) is the trait of all [`contenders`], which have a file each.
+//! * [`load`] runs tasks that ask four limiters, each with a connection of its own, as four
+//!   processes would: as fast as they are answered, or at a rate.
+//! * [`scenarios`] measure with it: stores, an outage, and decisions without a call.
+//! * [`simulation`] runs fleets of the limiter itself in virtual time. Its load is that of the
+//!   tests.
+//! * [`rows`] are the numbers as CSV, and [`report`] writes the page and its plots from them.
+//!
+//! All contenders of a case are loaded in turn, in each of many rounds, in another order each time:
+//! other load of the machine falls on all of them. Ratios are taken in each round.
+
+pub mod contenders;
+pub mod load;
+pub mod processor_time;
+pub mod report;
+pub mod rows;
+pub mod scenarios;
+pub mod servers;
+pub mod simulation;
