@@ -54,6 +54,12 @@ impl Spec {
         Err(InvalidSpec { quota, debt, credits: least })
     }
 
+    /// Returns the spec of a call that takes no debt, in the same credits. Its floor is the same if
+    /// the debt is at most the burst.
+    pub(crate) fn without_debt(self) -> Spec {
+        Spec { debt: 0, ..self }
+    }
+
     /// Returns the quota.
     #[must_use]
     pub fn quota(&self) -> Quota {

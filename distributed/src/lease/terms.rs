@@ -12,6 +12,8 @@ use crate::credits::spec::Spec;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) spec: Spec,
+    /// The same for a call that takes no debt.
+    pub(crate) without_debt: Spec,
     /// The quota of a lease's bucket: the same rate, and room for the burst and the debt.
     pub(crate) lease: Quota,
     /// The time that a lease is for; zero in the exact mode.
@@ -33,7 +35,14 @@ impl Terms {
         // A burst beyond the bound of the core leaves no room for debt.
         let lease = Quota::try_per(quota.tokens(), quota.period(), room).unwrap_or(quota);
         let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
-        Ok(Terms { spec, lease, horizon, rate, nanos_per_token: 1.0 / rate })
+        Ok(Terms {
+            spec,
+            without_debt: spec.without_debt(),
+            lease,
+            horizon,
+            rate,
+            nanos_per_token: 1.0 / rate,
+        })
     }
 
     pub(crate) fn quota(&self) -> Quota {

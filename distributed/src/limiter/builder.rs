@@ -118,7 +118,7 @@ where
     /// A process calls the store about once in this time for each busy key. From the first use of a
     /// bucket on, the fleet is granted at most `burst + rate * t` tokens in `t`, and a token's
     /// rounding. In a later interval it may also be granted the tokens that leases held unused at
-    /// its start.
+    /// its start: of each process at most `rate * horizon` and a token.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon, ..self }
     }

@@ -9,8 +9,9 @@ use tokio::time::timeout;
 
 use super::counters::Call;
 use super::shared::Shared;
-use super::slot::{Late, Slot};
-use crate::credits::bucket::{Amount, Answer};
+use super::slot::Slot;
+use super::slot::calls::{Late, Part};
+use crate::credits::bucket::Answer;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
@@ -23,18 +24,18 @@ const MAX_CALLS: usize = 4;
 /// The longest wait for an answer after the deadline.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// The keys of a call that has begun, with their amounts. A drop before the answer ends the call
+/// The keys of a call that has begun, with their parts of it. A drop before the answer ends the call
 /// with an unknown effect.
 pub(crate) struct Batch<S> {
     shared: Arc<Shared<S>>,
-    slots: Vec<(Arc<Slot>, Amount)>,
+    slots: Vec<(Arc<Slot>, Part)>,
 }
 
 impl<S: Store> Batch<S> {
     /// Begins a call for the keys that have something to ask for; `None` if there are none.
     pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: impl Iterator<Item = Arc<Slot>>) -> Option<Batch<S>> {
         let begun = |slot: Arc<Slot>| match slot.begin() {
-            Ok(amount) => amount.map(|amount| (slot, amount)),
+            Ok(part) => part.map(|part| (slot, part)),
             Err(Late) => {
                 shared.note(false, &"the call before is late");
                 None
@@ -52,7 +53,7 @@ impl<S: Store> Batch<S> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
-            keys.iter().map(|(slot, amount)| Op::new(&slot.key, slot.terms.spec, *amount)).collect();
+            keys.iter().map(|(slot, part)| Op::new(&slot.key, part.spec, part.amount)).collect();
         let sent = shared.now();
         let outcome = within(&shared, &keys, &mut ops, permit).await;
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));
@@ -74,27 +75,27 @@ impl<S: Store> Batch<S> {
     fn end(&mut self, answers: Vec<Answer>, sent: u64) -> Vec<Arc<Slot>> {
         let rtt = self.shared.rtt();
         let ends = self.slots.drain(..).zip(answers);
-        let end = |((slot, amount), answer): ((Arc<Slot>, Amount), Answer)| {
-            let answer = answer.within(&slot.terms.spec, amount);
-            slot.end(amount, answer, sent, rtt).then_some(slot)
+        let end = |((slot, part), answer): ((Arc<Slot>, Part), Answer)| {
+            let answer = answer.within(&part.spec, part.amount);
+            slot.end(part, answer, sent, rtt).then_some(slot)
         };
         ends.filter_map(end).collect()
     }
 
     fn fail(&mut self, lost: bool) {
-        for (slot, amount) in self.slots.drain(..) {
+        for (slot, part) in self.slots.drain(..) {
             if lost {
-                self.shared.counters.lost.fetch_add(u64::try_from(amount.max).unwrap_or(0), Relaxed);
+                self.shared.counters.lost.fetch_add(u64::try_from(part.amount.max).unwrap_or(0), Relaxed);
             }
-            slot.fail(amount, lost);
+            slot.fail(part, lost);
         }
     }
 }
 
 impl<S> Drop for Batch<S> {
     fn drop(&mut self) {
-        for (slot, amount) in self.slots.drain(..) {
-            slot.fail(amount, true);
+        for (slot, part) in self.slots.drain(..) {
+            slot.fail(part, true);
         }
     }
 }
@@ -102,7 +103,7 @@ impl<S> Drop for Batch<S> {
 /// Calls the store, and tells the breaker whether it answers in time.
 async fn within<S: Store>(
     shared: &Arc<Shared<S>>,
-    keys: &[(Arc<Slot>, Amount)],
+    keys: &[(Arc<Slot>, Part)],
     ops: &mut [Op<'_>],
     permit: Permit<S>,
 ) -> Result<Call, StoreError> {

@@ -1,5 +1,7 @@
 //! The slot of a key: its part of a limiter in this process.
 
+pub(crate) mod calls;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,20 +11,12 @@ use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::plan::Plan;
 use super::waiter::Waiter;
-use crate::credits::bucket::{Amount, Answer};
 use crate::lease::demand::Demand;
 use crate::lease::lease_time::nanos;
 use crate::lease::shadow::Shadow;
 use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
 use crate::outage::fallback::Fallback;
-
-/// The shortest time for which a lease is worth a call.
-const LEAST_LEASE: Duration = Duration::from_millis(10);
-
-/// The longest life of a refusal by the store, in nanoseconds: an operator may reset the bucket
-/// meanwhile.
-const MAX_BLOCK: u64 = 1_000_000_000;
 
 /// The tokens, the bounds and the waiting requests of one key.
 pub(crate) struct Slot {
@@ -70,6 +64,8 @@ struct State {
     calling: bool,
     /// Whether the call under way is past its deadline.
     late: bool,
+    /// Whether the bucket was deep in debt at its last answer.
+    is_deep: bool,
     demand: Demand,
     /// The tokens asked for up to the last sweep, and the time since which the number is the same.
     seen: (u64, u64),
@@ -88,10 +84,6 @@ impl State {
         !self.waiters.is_empty() || self.wanted > 0
     }
 }
-
-/// The error of a slot whose call is under way beyond the deadline.
-#[derive(Debug)]
-pub(crate) struct Late;
 
 /// The state of a slot at a sweep.
 #[derive(Debug, PartialEq)]
@@ -121,6 +113,7 @@ impl Slot {
             back: 0,
             calling: false,
             late: false,
+            is_deep: false,
             demand: Demand::new(now),
             seen: (0, now),
         };
@@ -235,160 +228,6 @@ impl Slot {
     fn asked(&self) -> u64 {
         let used = self.granted.load(Relaxed).saturating_sub(self.returned.load(Relaxed));
         used.saturating_sub(self.lease.held(&self.terms)) + self.refused.load(Relaxed)
-    }
-
-    /// Begins a call for this key. Returns its amount; `None` if there is nothing to ask for.
-    ///
-    /// # Errors
-    ///
-    /// The call before is under way, and late. All waiting requests end without a decision.
-    pub(crate) fn begin(&self) -> Result<Option<Amount>, Late> {
-        let now = self.lease.now();
-        let mut state = self.state();
-        match (state.calling, state.late && !state.waiters.is_empty()) {
-            (false, _) => {}
-            (true, false) => return Ok(None),
-            (true, true) => {
-                state.give_up();
-                return Err(Late);
-            }
-        }
-        let amount = match state.back {
-            0 => self.amount(&mut state, now),
-            back => Some(Amount { max: -(back as i64), ..Amount::default() }),
-        };
-        state.calling = amount.is_some();
-        Ok(amount)
-    }
-
-    fn amount(&self, state: &mut State, now: u64) -> Option<Amount> {
-        let terms = &*self.terms;
-        let demand = state.demand.note(self.asked(), now, terms.horizon).min(terms.rate);
-        let held = self.lease.held(terms);
-        let lease = self.lease_of(demand * nanos(terms.horizon) as f64, held);
-        let wanted = std::mem::take(&mut state.wanted);
-        let asked = state.waiting + wanted.saturating_sub(held);
-        let max = asked.max(lease);
-        let spent = self.spent.swap(0, Relaxed);
-        if max == 0 && spent == 0 {
-            return None;
-        }
-        let first = state.waiters.front().map_or(wanted, |waiter| waiter.n).max(1);
-        let min = if max == 0 { 0 } else { self.least_lease().min(max).max(first) };
-        let max = max.max(min).min(terms.quota().capacity());
-        Some(Amount { min: min.min(max) as i64, max: max as i64, spent })
-    }
-
-    /// Returns the tokens that are to be leased, when a horizon's demand is `wanted`.
-    ///
-    /// A key with less than one request in a horizon takes no lease: each process would hold a
-    /// token that another one waits for. The key may have been queued before the last answer: a
-    /// lease is due only if few tokens are held.
-    fn lease_of(&self, wanted: f64, held: u64) -> u64 {
-        let is_worth = wanted >= 1.0 && held <= self.low.load(Relaxed);
-        if is_worth { (wanted.ceil() as u64).saturating_sub(held) } else { 0 }
-    }
-
-    /// Returns the fewest tokens of a lease that is worth a call; 0 in the exact mode.
-    fn least_lease(&self) -> u64 {
-        let terms = &*self.terms;
-        if terms.is_leased() { (terms.rate * nanos(LEAST_LEASE) as f64) as u64 } else { 0 }
-    }
-
-    /// Ends an answered call. Returns whether there is more to ask for.
-    pub(crate) fn end(&self, amount: Amount, answer: Answer, sent: u64, rtt: Duration) -> bool {
-        let mut state = self.state();
-        (state.calling, state.late) = (false, false);
-        self.shadow.tell(&self.terms, answer.credits, sent);
-        self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
-        if amount.max < 0 {
-            self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
-            state.back = 0;
-            return state.has_more();
-        }
-        let granted = u64::try_from(answer.granted).unwrap_or(0);
-        self.put(answer, granted);
-        self.set_low(&state, rtt);
-        let blocked = if granted == 0 && amount.max > 0 { self.time_until(answer, amount.min) } else { 0 };
-        // A refused lease does not block requests: the store may have enough for one of fewer
-        // tokens.
-        let least = amount.min.unsigned_abs();
-        let blocks = if least > self.least_lease() { least } else { 0 };
-        self.blocks.store(blocks, Relaxed);
-        self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
-        let refused = if blocked > 0 { blocks } else { u64::MAX };
-        if state.wanted >= refused {
-            // The requests that came during the call are refused by its answer, too.
-            state.wanted = 0;
-        }
-        self.serve(&mut state, answer, refused);
-        state.has_more()
-    }
-
-    /// Puts granted tokens into the lease. Those that the bucket had are valid at once, and those
-    /// on credit mature.
-    fn put(&self, answer: Answer, granted: u64) {
-        let spec = &self.terms.spec;
-        let before = answer.credits.saturating_add((granted.saturating_mul(spec.per_token())) as i64);
-        let at_once = spec.tokens(before).min(granted);
-        self.granted.fetch_add(granted, Relaxed);
-        self.lease.put(at_once);
-        let full = self.lease.now().saturating_add(nanos(spec.wait(answer.credits, 0)));
-        self.lease.put_later(&self.terms, granted - at_once, full);
-    }
-
-    fn set_low(&self, state: &State, rtt: Duration) {
-        let demand = state.demand.rate().min(self.terms.rate);
-        self.low.store((demand * nanos(rtt * 3) as f64).ceil() as u64, Relaxed);
-    }
-
-    /// Returns the nanoseconds from an answer until the store may grant `n` tokens.
-    fn time_until(&self, answer: Answer, n: i64) -> u64 {
-        let spec = &self.terms.spec;
-        let need = n.saturating_mul(spec.per_token() as i64);
-        nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
-    }
-
-    /// Answers the waiting requests in order, up to the first that another call may serve: the
-    /// store has the tokens for it, and none are held here. A request of `refused` tokens or more
-    /// is refused.
-    fn serve(&self, state: &mut State, answer: Answer, refused: u64) {
-        while let Some(waiter) = state.waiters.pop_front() {
-            let n = waiter.n;
-            let decided = match self.take(n) {
-                Ok((granted, _)) => Ok(granted),
-                Err(denied) => {
-                    let wait = self.time_until(answer, n as i64);
-                    let is_held = self.lease.held(&self.terms) >= n;
-                    if wait == 0 && n < refused && !is_held {
-                        return state.waiters.push_front(waiter);
-                    }
-                    let matures = denied.retry_after().filter(|_| is_held);
-                    Err(self.deny(n, matures.unwrap_or(Duration::from_nanos(wait))))
-                }
-            };
-            state.waiting -= n;
-            let granted = decided.is_ok();
-            if !waiter.answer(Some(decided)) && granted {
-                self.lease.put(n);
-            }
-        }
-    }
-
-    /// Ends a failed call. `lost` tells whether it may have had an effect.
-    pub(crate) fn fail(&self, amount: Amount, lost: bool) {
-        let mut state = self.state();
-        (state.calling, state.late) = (false, false);
-        state.wanted = 0;
-        if !lost {
-            self.spent.fetch_add(amount.spent, Relaxed);
-        }
-        if amount.max < 0 {
-            // Whether or not the store has them, no request may use the tokens.
-            state.back = 0;
-            self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
-        }
-        state.give_up();
     }
 
     /// Ends the wait of all requests at the deadline. The call goes on.

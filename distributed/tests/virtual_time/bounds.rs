@@ -143,3 +143,20 @@ async fn many_keys() {
     assert!(exact.under < 0.005 && leased.under < 0.005, "{exact:?}, {leased:?}");
     assert!(leased.ops < exact.ops && leased.calls * 2 < leased.decisions, "{exact:?}, {leased:?}");
 }
+
+/// Processes that ask for less than a token in a horizon take none on credit: else each of them
+/// would hold a token that another one waits for.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_quiet_processes() {
+    let fleet = Fleet::new(per_second(1_000, 1_000), 1_000, 2.0, 5.0);
+    let [_, leased] = both("1,000 processes", fleet).await;
+    assert!(leased.under < 0.02 && leased.unspent < 200, "{leased:?}");
+}
+
+/// A process with few requests has its part of a key that another process keeps without tokens.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_process_beside_a_busy_one() {
+    let fleet = Fleet { demands: vec![2_000.0, 4.0], ..Fleet::new(per_second(1_000, 1_000), 2, 0.0, 20.0) };
+    let run = fleet.leased(TAU).run().await;
+    assert!(run.used[1] * 3 >= 80 && run.under < 0.005, "{run:?}");
+}

@@ -35,6 +35,8 @@ pub(crate) struct Fleet {
 pub(crate) struct Run {
     pub(crate) decisions: u64,
     pub(crate) granted: u64,
+    /// The tokens that the requests of each process used.
+    pub(crate) used: Vec<u64>,
     /// The grants of ideal buckets, and the share of them that was not granted.
     pub(crate) ideal: u64,
     pub(crate) under: f64,
@@ -103,7 +105,8 @@ impl Fleet {
         let without = limiters.iter().map(|limiter| limiter.stats().by_fallback).sum::<u64>();
         assert_eq!(without, 0, "the store answers each call");
         let (calls, ops) = (world.calls.load(Relaxed), world.ops.load(Relaxed));
-        Run { calls, ops, waited, ..audit.lock().unwrap().figures() }
+        let used = limiters.iter().map(|limiter| limiter.stats().tokens_used).collect();
+        Run { used, calls, ops, waited, ..audit.lock().unwrap().figures() }
     }
 
     fn processes(&self, world: &World) -> Vec<Limiter> {

@@ -1,0 +1,198 @@
+//! The calls of a slot: the tokens that each asks for, and the use of its answer.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::{Slot, State};
+use crate::credits::bucket::{Amount, Answer};
+use crate::credits::spec::Spec;
+use crate::lease::lease_time::nanos;
+
+/// The shortest time for which a lease is worth a call.
+const LEAST_LEASE: Duration = Duration::from_millis(10);
+
+/// The longest life of a refusal by the store, in nanoseconds: an operator may reset the bucket
+/// meanwhile.
+const MAX_BLOCK: u64 = 1_000_000_000;
+
+/// The part of its debt in which a bucket is deep in debt. Requests that take no debt, and a lease
+/// now and then, do not bring it there. With a half, a process of few requests had a third of its
+/// part beside a busy one.
+const DEEP: u64 = 8;
+
+/// The error of a slot whose call is under way beyond the deadline.
+#[derive(Debug)]
+pub(crate) struct Late;
+
+/// The part of a call that is for one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The quota, with the debt that the call may take.
+    pub(crate) spec: Spec,
+    pub(crate) amount: Amount,
+}
+
+impl Slot {
+    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for.
+    ///
+    /// # Errors
+    ///
+    /// The call before is under way, and late. All waiting requests end without a decision.
+    pub(crate) fn begin(&self) -> Result<Option<Part>, Late> {
+        let now = self.lease.now();
+        let mut state = self.state();
+        match (state.calling, state.late && !state.waiters.is_empty()) {
+            (false, _) => {}
+            (true, false) => return Ok(None),
+            (true, true) => {
+                state.give_up();
+                return Err(Late);
+            }
+        }
+        let part = match state.back {
+            0 => self.part(&mut state, now),
+            back => {
+                let amount = Amount { max: -(back as i64), ..Amount::default() };
+                Some(Part { spec: self.terms.spec, amount })
+            }
+        };
+        state.calling = part.is_some();
+        Ok(part)
+    }
+
+    /// Returns the part of the next call.
+    ///
+    /// A request alone takes no token on credit: the token would mature too late for it, and be
+    /// missing until it goes back. But while other processes hold the bucket deep in debt by their
+    /// leases, it would find no token at all: then it takes one for the next request.
+    fn part(&self, state: &mut State, now: u64) -> Option<Part> {
+        let terms = &*self.terms;
+        let demand = state.demand.note(self.asked(), now, terms.horizon).min(terms.rate);
+        let held = self.lease.held(terms);
+        let lease = self.lease_of(demand * nanos(terms.horizon) as f64, held);
+        let wanted = std::mem::take(&mut state.wanted);
+        let asked = state.waiting + wanted.saturating_sub(held);
+        let max = asked.max(lease);
+        let spent = self.spent.swap(0, Relaxed);
+        if max == 0 && spent == 0 {
+            return None;
+        }
+        let first = state.waiters.front().map_or(wanted, |waiter| waiter.n).max(1);
+        let spec = if lease > 0 || state.is_deep { terms.spec } else { terms.without_debt };
+        let min = if max == 0 { 0 } else { self.least_lease(&spec).min(max).max(first) };
+        let max = max.max(min).min(terms.quota().capacity());
+        Some(Part { spec, amount: Amount { min: min.min(max) as i64, max: max as i64, spent } })
+    }
+
+    /// Returns the tokens that are to be leased, when a horizon's demand is `wanted`.
+    ///
+    /// A key with less than one request in a horizon takes no lease: each process would hold a
+    /// token that another one waits for. The key may have been queued before the last answer: a
+    /// lease is due only if few tokens are held.
+    fn lease_of(&self, wanted: f64, held: u64) -> u64 {
+        let is_worth = wanted >= 1.0 && held <= self.low.load(Relaxed);
+        if is_worth { (wanted.ceil() as u64).saturating_sub(held) } else { 0 }
+    }
+
+    /// Returns the fewest tokens of a lease that is worth a call; 0 for a call without debt.
+    fn least_lease(&self, spec: &Spec) -> u64 {
+        if spec.debt() > 0 { (self.terms.rate * nanos(LEAST_LEASE) as f64) as u64 } else { 0 }
+    }
+
+    /// Ends an answered call. Returns whether there is more to ask for.
+    pub(crate) fn end(&self, part: Part, answer: Answer, sent: u64, rtt: Duration) -> bool {
+        let Part { spec, amount } = part;
+        let mut state = self.state();
+        (state.calling, state.late) = (false, false);
+        state.is_deep = answer.credits < -((self.terms.spec.debt_credits() / DEEP) as i64);
+        self.shadow.tell(&self.terms, answer.credits, sent);
+        self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
+        if amount.max < 0 {
+            self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
+            state.back = 0;
+            return state.has_more();
+        }
+        let granted = u64::try_from(answer.granted).unwrap_or(0);
+        self.put(answer, granted);
+        self.set_low(&state, rtt);
+        let blocked = if granted == 0 && amount.max > 0 { time_until(&spec, answer, amount.min) } else { 0 };
+        // A refused lease does not block requests: the store may have enough for one of fewer
+        // tokens.
+        let least = amount.min.unsigned_abs();
+        let blocks = if least > self.least_lease(&spec) { least } else { 0 };
+        self.blocks.store(blocks, Relaxed);
+        self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
+        let refused = if blocked > 0 { blocks } else { u64::MAX };
+        if state.wanted >= refused {
+            // The requests that came during the call are refused by its answer, too.
+            state.wanted = 0;
+        }
+        self.serve(&mut state, &spec, answer, refused);
+        state.has_more()
+    }
+
+    /// Puts granted tokens into the lease. Those that the bucket had are valid at once, and those
+    /// on credit mature.
+    fn put(&self, answer: Answer, granted: u64) {
+        let spec = &self.terms.spec;
+        let before = answer.credits.saturating_add((granted.saturating_mul(spec.per_token())) as i64);
+        let at_once = spec.tokens(before).min(granted);
+        self.granted.fetch_add(granted, Relaxed);
+        self.lease.put(at_once);
+        let full = self.lease.now().saturating_add(nanos(spec.wait(answer.credits, 0)));
+        self.lease.put_later(&self.terms, granted - at_once, full);
+    }
+
+    fn set_low(&self, state: &State, rtt: Duration) {
+        let demand = state.demand.rate().min(self.terms.rate);
+        self.low.store((demand * nanos(rtt * 3) as f64).ceil() as u64, Relaxed);
+    }
+
+    /// Answers the waiting requests in order, up to the first that another call may serve: the
+    /// store has the tokens for it, and none are held here. A request of `refused` tokens or more
+    /// is refused.
+    fn serve(&self, state: &mut State, spec: &Spec, answer: Answer, refused: u64) {
+        while let Some(waiter) = state.waiters.pop_front() {
+            let n = waiter.n;
+            let decided = match self.take(n) {
+                Ok((granted, _)) => Ok(granted),
+                Err(denied) => {
+                    let wait = time_until(spec, answer, n as i64);
+                    let is_held = self.lease.held(&self.terms) >= n;
+                    if wait == 0 && n < refused && !is_held {
+                        return state.waiters.push_front(waiter);
+                    }
+                    let matures = denied.retry_after().filter(|_| is_held);
+                    Err(self.deny(n, matures.unwrap_or(Duration::from_nanos(wait))))
+                }
+            };
+            state.waiting -= n;
+            let granted = decided.is_ok();
+            if !waiter.answer(Some(decided)) && granted {
+                self.lease.put(n);
+            }
+        }
+    }
+
+    /// Ends a failed call. `lost` tells whether it may have had an effect.
+    pub(crate) fn fail(&self, Part { amount, .. }: Part, lost: bool) {
+        let mut state = self.state();
+        (state.calling, state.late) = (false, false);
+        state.wanted = 0;
+        if !lost {
+            self.spent.fetch_add(amount.spent, Relaxed);
+        }
+        if amount.max < 0 {
+            // Whether or not the store has them, no request may use the tokens.
+            state.back = 0;
+            self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
+        }
+        state.give_up();
+    }
+}
+
+/// Returns the nanoseconds from an answer until the store may grant `n` tokens to a call.
+fn time_until(spec: &Spec, answer: Answer, n: i64) -> u64 {
+    let need = n.saturating_mul(spec.per_token() as i64);
+    nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
+}
