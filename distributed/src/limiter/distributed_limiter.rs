@@ -297,9 +297,11 @@ where
             stats.by_lease += slot.by_lease.load(Relaxed);
             let [granted, used, returned] = slot.tokens();
             stats.tokens_granted += granted;
-            stats.tokens_used += used;
+            stats.tokens_used = stats.tokens_used.wrapping_add(used);
             stats.tokens_returned += returned;
         }
+        // More may be refunded than was granted.
+        stats.tokens_used = u64::try_from(stats.tokens_used as i64).unwrap_or(0);
         stats.without_room = self.inner.without_room.load(Relaxed);
         stats.breaker_open = shared.breaker.is_open();
         stats.breaker_opened = shared.breaker.opened();

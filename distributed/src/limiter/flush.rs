@@ -74,10 +74,12 @@ impl<S: Store> Batch<S> {
 
     fn end(&mut self, answers: Vec<Answer>, sent: u64) -> Vec<Arc<Slot>> {
         let rtt = self.shared.rtt();
-        let ends = self.slots.drain(..).zip(answers);
+        let ends = std::mem::take(&mut self.slots).into_iter().zip(answers);
         let end = |((slot, part), answer): ((Arc<Slot>, Part), Answer)| {
             let answer = answer.within(&part.spec, part.amount);
-            slot.end(part, answer, sent, rtt).then_some(slot)
+            let has_more = slot.end(part, answer, sent, rtt);
+            self.shared.count_left(&slot);
+            has_more.then_some(slot)
         };
         ends.filter_map(end).collect()
     }
@@ -88,6 +90,7 @@ impl<S: Store> Batch<S> {
                 self.shared.counters.lost.fetch_add(u64::try_from(part.amount.max).unwrap_or(0), Relaxed);
             }
             slot.fail(part, lost);
+            self.shared.count_left(&slot);
         }
     }
 }
@@ -96,6 +99,7 @@ impl<S> Drop for Batch<S> {
     fn drop(&mut self) {
         for (slot, part) in self.slots.drain(..) {
             slot.fail(part, true);
+            self.shared.count_left(&slot);
         }
     }
 }

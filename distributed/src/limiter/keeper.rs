@@ -137,11 +137,19 @@ where
 }
 
 impl<S> Shared<S> {
-    /// Adds the counts of a removed slot to those of the limiter.
+    /// Adds the counts of a call to those of the limiter, if its slot is not in the map any more.
+    pub(crate) fn count_left(&self, slot: &Slot) {
+        if slot.left.load(Relaxed) {
+            self.retire(slot);
+        }
+    }
+
+    /// Adds the counts of a removed slot to those of the limiter: those since the last time.
     pub(crate) fn retire(&self, slot: &Slot) {
         self.counters.decisions[super::sourced::Source::Lease as usize]
-            .fetch_add(slot.by_lease.load(Relaxed), Relaxed);
-        for (total, tokens) in self.counters.gone.iter().zip(slot.tokens()) {
+            .fetch_add(slot.by_lease.swap(0, Relaxed), Relaxed);
+        for (total, tokens) in self.counters.gone.iter().zip(slot.tokens_since()) {
+            // A difference may be below 0: it wraps.
             total.fetch_add(tokens, Relaxed);
         }
     }

@@ -49,6 +49,8 @@ pub(crate) struct Slot {
     pub(crate) spent: AtomicU64,
     /// Whether the slot is in the queue of the background task.
     pub(crate) queued: AtomicBool,
+    /// Whether the slot left the map with tokens or calls. Its tokens go back as they come.
+    pub(crate) left: AtomicBool,
     pub(crate) fallback: Mutex<Option<Fallback>>,
     state: Mutex<State>,
 }
@@ -61,6 +63,8 @@ struct State {
     wanted: u64,
     /// Tokens to give back to the store.
     back: u64,
+    /// The tokens that the counts of the limiter have: granted, used, returned.
+    counted: [u64; 3],
     calling: bool,
     /// Whether the call under way is past its deadline.
     late: bool,
@@ -81,7 +85,7 @@ impl State {
     }
 
     fn has_more(&self) -> bool {
-        !self.waiters.is_empty() || self.wanted > 0
+        !self.waiters.is_empty() || self.wanted > 0 || self.back > 0
     }
 }
 
@@ -111,6 +115,7 @@ impl Slot {
             waiting: 0,
             wanted: 0,
             back: 0,
+            counted: [0; 3],
             calling: false,
             late: false,
             is_deep: false,
@@ -134,6 +139,7 @@ impl Slot {
             returned: AtomicU64::new(0),
             spent: AtomicU64::new(0),
             queued: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             fallback: Mutex::new(None),
             state: Mutex::new(state),
         }
@@ -237,9 +243,11 @@ impl Slot {
         state.give_up();
     }
 
-    /// Marks all matured tokens to go back to the store.
+    /// Marks all matured tokens to go back to the store, and later those of calls under way.
     pub(crate) fn abandon(&self) {
-        self.state().back += self.lease.take_all();
+        let mut state = self.state();
+        self.left.store(true, Relaxed);
+        state.back += self.lease.take_all();
     }
 
     /// Returns the state of the key. After `idle` without a request, its matured tokens are marked
@@ -267,9 +275,23 @@ impl Slot {
     }
 
     /// Returns the numbers of tokens that the store granted, that requests used, and that went
-    /// back.
+    /// back. Tokens on their way back are not used. A refund of tokens that another slot granted
+    /// makes the second number negative: it wraps.
     pub(crate) fn tokens(&self) -> [u64; 3] {
+        self.tokens_in(&self.state())
+    }
+
+    fn tokens_in(&self, state: &State) -> [u64; 3] {
         let (granted, returned) = (self.granted.load(Relaxed), self.returned.load(Relaxed));
-        [granted, granted.saturating_sub(returned + self.lease.held(&self.terms)), returned]
+        let unused = returned + state.back + self.lease.held(&self.terms);
+        [granted, granted.wrapping_sub(unused), returned]
+    }
+
+    /// Returns the changes of these numbers since the last time. They wrap.
+    pub(crate) fn tokens_since(&self) -> [u64; 3] {
+        let mut state = self.state();
+        let tokens = self.tokens_in(&state);
+        let before = std::mem::replace(&mut state.counted, tokens);
+        std::array::from_fn(|of| tokens[of].wrapping_sub(before[of]))
     }
 }

@@ -109,7 +109,7 @@ impl Slot {
         self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
         if amount.max < 0 {
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
-            state.back = 0;
+            state.back = state.back.saturating_sub(amount.max.unsigned_abs());
             return state.has_more();
         }
         let granted = u64::try_from(answer.granted).unwrap_or(0);
@@ -128,6 +128,10 @@ impl Slot {
             state.wanted = 0;
         }
         self.serve(&mut state, &spec, answer, refused);
+        if self.left.load(Relaxed) {
+            // No later request finds them.
+            state.back += self.lease.take_all();
+        }
         state.has_more()
     }
 
@@ -184,7 +188,7 @@ impl Slot {
         }
         if amount.max < 0 {
             // Whether or not the store has them, no request may use the tokens.
-            state.back = 0;
+            state.back = state.back.saturating_sub(amount.max.unsigned_abs());
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
         }
         state.give_up();

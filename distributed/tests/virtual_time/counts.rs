@@ -1,0 +1,50 @@
+//! The counts of tokens.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tollgate::Quota;
+
+use crate::world::{Limiter, World};
+
+const RTT: Duration = Duration::from_millis(2);
+
+/// Returns the tokens that were granted, used and returned.
+fn tokens(limiter: &Limiter) -> [u64; 3] {
+    let stats = limiter.stats();
+    [stats.tokens_granted, stats.tokens_used, stats.tokens_returned]
+}
+
+/// Tokens that another plan or quota sends back are not used.
+#[tokio::test(start_paused = true)]
+async fn tokens_that_go_back_are_not_used() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(100)).exact().build().unwrap();
+    let plan = limiter.plan(Quota::per_hour(200)).unwrap();
+    limiter.ask_n(&7, 10).await.unwrap();
+    limiter.refund(&7, 6);
+    limiter.ask_as(&7, 1, &plan).await.unwrap();
+    // The six are on their way, or back: they count as neither used nor at hand.
+    assert_eq!(tokens(&limiter)[..2], [11, 5]);
+    sleep(RTT * 4).await;
+    assert_eq!(tokens(&limiter), [11, 5, 6]);
+    limiter.refund(&7, 1);
+    limiter.set_quota(Quota::per_hour(50)).unwrap();
+    assert_eq!(tokens(&limiter)[..2], [11, 4], "the limiter has no key");
+    sleep(RTT * 4).await;
+    assert_eq!(tokens(&limiter), [11, 4, 7]);
+}
+
+/// Tokens of a call that another quota overtakes go back, and count.
+#[tokio::test(start_paused = true)]
+async fn tokens_of_a_call_under_way_go_back() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(100)).exact().build().unwrap();
+    // A call asks for 10 tokens, and their request does not wait.
+    assert!(limiter.try_acquire_n(&7, 10).is_err());
+    sleep(RTT / 2).await;
+    limiter.set_quota(Quota::per_hour(100)).unwrap();
+    sleep(RTT * 8).await;
+    assert_eq!(tokens(&limiter), [10, 0, 10]);
+    assert_eq!(limiter.peek(&7).await.unwrap().remaining(), 100);
+}
