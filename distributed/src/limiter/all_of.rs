@@ -99,43 +99,55 @@ impl Error for AllDenied {}
 ///
 /// [`AllDenied`] names the request that was refused.
 pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
-    let mut tightest = None;
-    for (which, request) in requests.iter().enumerate() {
-        note(&mut tightest, request.0.take(), &requests[..which])?;
+    let mut taken = Taken { requests, count: 0, tightest: None };
+    for request in requests {
+        taken.note(request.0.take())?;
     }
-    Ok(tightest)
+    Ok(taken.keep())
 }
 
 /// Takes the tokens of all requests, or of none, by calls of the store where they are not at hand;
 /// see [`all_of`]. The calls follow one after the other. A future that is dropped before its end
-/// does not give back the tokens that it has taken.
+/// gives back the tokens that it has taken.
 ///
 /// # Errors
 ///
 /// [`AllDenied`] names the request that was refused.
 pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
-    let mut tightest = None;
-    for (which, request) in requests.iter().enumerate() {
-        note(&mut tightest, request.0.ask().await, &requests[..which])?;
+    let mut taken = Taken { requests, count: 0, tightest: None };
+    for request in requests {
+        taken.note(request.0.ask().await)?;
     }
-    Ok(tightest)
+    Ok(taken.keep())
 }
 
-fn note(
-    tightest: &mut Option<Sourced<Granted>>,
-    decision: Decision,
-    before: &[Request],
-) -> Result<(), AllDenied> {
-    match decision {
-        Ok(granted) => {
-            let is_tightest = tightest.is_none_or(|other| granted.remaining() < other.remaining());
-            *tightest = if is_tightest { Some(granted) } else { *tightest };
-            Ok(())
+/// The first `count` requests, which were granted. A drop gives their tokens back.
+struct Taken<'a> {
+    requests: &'a [Request],
+    count: usize,
+    tightest: Option<Sourced<Granted>>,
+}
+
+impl Taken<'_> {
+    fn note(&mut self, decision: Decision) -> Result<(), AllDenied> {
+        let granted = decision.map_err(|denied| AllDenied { which: self.count, denied })?;
+        self.count += 1;
+        if self.tightest.is_none_or(|other| granted.remaining() < other.remaining()) {
+            self.tightest = Some(granted);
         }
-        Err(denied) => {
-            before.iter().for_each(|request| request.0.give_back());
-            Err(AllDenied { which: before.len(), denied })
-        }
+        Ok(())
+    }
+
+    /// Keeps the tokens. Returns the grant with the fewest tokens left.
+    fn keep(mut self) -> Option<Sourced<Granted>> {
+        self.count = 0;
+        self.tightest
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.requests.iter().take(self.count).for_each(|request| request.0.give_back());
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tollgate::Quota;
+use tollgate_distributed::ask_all_of;
 
 use crate::world::{Limiter, World};
 
@@ -47,4 +48,27 @@ async fn tokens_of_a_call_under_way_go_back() {
     sleep(RTT * 8).await;
     assert_eq!(tokens(&limiter), [10, 0, 10]);
     assert_eq!(limiter.peek(&7).await.unwrap().remaining(), 100);
+}
+
+/// A request for several limits that ends before its last answer gives all tokens back.
+#[tokio::test(start_paused = true)]
+async fn several_limits_that_are_dropped_give_their_tokens_back() {
+    let world = World::new(RTT);
+    let of = |name| world.process(Quota::per_hour(10)).name(name).exact().build().unwrap();
+    let (user, tenant) = (of("user"), of("tenant"));
+    let asked = tokio::spawn({
+        let limits = [user.request(&1, 4), tenant.request(&1, 4)];
+        async move { ask_all_of(&limits).await.is_ok() }
+    });
+    while tokens(&user)[0] == 0 {
+        sleep(RTT / 2).await;
+    }
+    asked.abort();
+    sleep(RTT * 4).await;
+    assert_eq!([tokens(&user)[1], tokens(&tenant)[1]], [0, 0]);
+    // Idle tokens go back after a second.
+    sleep(Duration::from_secs(3)).await;
+    for limiter in [&user, &tenant] {
+        assert_eq!(limiter.peek(&1).await.unwrap().remaining(), 10);
+    }
 }
