@@ -43,7 +43,8 @@ pub struct DistributedBuilder<K, S> {
     store: S,
     name: String,
     clock: Clock,
-    horizon: Duration,
+    /// The time of a lease; `None` in the exact mode.
+    horizon: Option<Duration>,
     deadline: Duration,
     probes: (Duration, Duration),
     on_outage: OnOutage,
@@ -81,7 +82,7 @@ where
             store,
             name: "tollgate".to_owned(),
             clock: Clock::new(),
-            horizon: Duration::from_millis(100),
+            horizon: Some(Duration::from_millis(100)),
             deadline: Duration::from_millis(50),
             probes: (Duration::from_millis(100), Duration::from_millis(500)),
             on_outage: OnOutage::Local { share: 1.0 },
@@ -109,18 +110,18 @@ where
     /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. A
     /// request for tokens that cannot be there is refused without a call, for up to a second.
     pub fn exact(self) -> Self {
-        DistributedBuilder { horizon: Duration::ZERO, ..self }
+        DistributedBuilder { horizon: None, ..self }
     }
 
-    /// Takes leases for `horizon`, from 10 ms to 1 s. This is the default, with 100 ms. Zero is
-    /// [`exact`](Self::exact).
+    /// Takes leases for `horizon`, from 10 ms to 1 s. This is the default, with 100 ms. Zero is an
+    /// error: [`exact`](Self::exact) takes no leases.
     ///
     /// A process calls the store about once in this time for each busy key. From the first use of a
     /// bucket on, the fleet is granted at most `burst + rate * t` tokens in `t`, and a token's
     /// rounding. In a later interval it may also be granted the tokens that leases held unused at
     /// its start: of each process at most `rate * horizon` and a token.
     pub fn leased(self, horizon: Duration) -> Self {
-        DistributedBuilder { horizon, ..self }
+        DistributedBuilder { horizon: Some(horizon), ..self }
     }
 
     /// Sets a limit of this process in front of the shared one. It refuses without a call. Its
@@ -180,7 +181,8 @@ where
     pub fn build(self) -> Result<DistributedLimiter<K, S>, InvalidOption> {
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;
-        let terms = Terms::new(self.quota, self.horizon).map_err(InvalidOption::Spec)?;
+        let horizon = self.horizon.unwrap_or_default();
+        let terms = Terms::new(self.quota, horizon).map_err(InvalidOption::Spec)?;
         let origin = self.clock.now();
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
@@ -204,7 +206,7 @@ where
         });
         let slots = Arc::new(HashMap::new());
         let (queue, waiting) = mpsc::unbounded_channel();
-        let idle = (self.horizon * 2).max(Duration::from_secs(1));
+        let idle = (horizon * 2).max(Duration::from_secs(1));
         let keeper = Keeper { shared: shared.clone(), slots: slots.clone(), queue: waiting, idle };
         let inner = Inner {
             shared,
@@ -213,7 +215,7 @@ where
             keeper: Mutex::new(Some(runtime.spawn(keeper.run()))),
             terms: Mutex::new(Arc::new(terms)),
             plans: Plans::new(),
-            horizon: self.horizon,
+            horizon,
             max_keys: self.max_keys,
             local,
             without_room: AtomicU64::new(0),
@@ -231,7 +233,7 @@ where
             return Err(InvalidOption::Share(share));
         }
         let (ms, ten, hour) = (Duration::from_millis(1), Duration::from_secs(10), Duration::from_secs(3_600));
-        let horizon = if self.horizon.is_zero() { MAX_HORIZON } else { self.horizon };
+        let horizon = self.horizon.unwrap_or(MAX_HORIZON);
         let times = [
             ("horizon", horizon, ms * 10, MAX_HORIZON),
             ("deadline", self.deadline, ms, ten),

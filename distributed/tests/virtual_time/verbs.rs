@@ -312,6 +312,11 @@ async fn options_out_of_bounds_are_errors() {
         error(world.process(QUOTA).leased(Duration::from_millis(1)).build()),
         "a horizon of 1ms is not between 10ms and 1s"
     );
+    // No leases are another option.
+    assert_eq!(
+        error(world.process(QUOTA).leased(Duration::ZERO).build()),
+        "a horizon of 0ns is not between 10ms and 1s"
+    );
     assert_eq!(
         error(world.process(QUOTA).deadline(Duration::ZERO).build()),
         "a deadline of 0ns is not between 1ms and 10s"
