@@ -77,10 +77,9 @@ impl Error for InvalidLog {}
 
 impl SlidingLog {
     /// Returns a log on the server of a store. A key is stored behind the prefix of the store and
-    /// `log:`.
+    /// `:log:`. No limiter has these keys: a name is not empty, and has no `:`.
     ///
-    /// A limiter with the name `log` would have the same keys: name it otherwise. Logs with another
-    /// limit or window share the keys as well.
+    /// Logs with another limit or window share the keys.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl SlidingLog {
         let (Some(window_us), 1..=MAX_LIMIT) = (window_us, limit) else {
             return Err(InvalidLog { limit, window });
         };
-        let prefix = [store.prefix(), b"log:"].concat().into();
+        let prefix = [store.prefix(), b":log:"].concat().into();
         Ok(SlidingLog { server: Arc::clone(store.server()), prefix, limit, window_us })
     }
 

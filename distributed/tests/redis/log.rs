@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate_distributed::{RedisStore, SlidingLog, StoreErrorKind};
+use tollgate::Quota;
+use tollgate_distributed::{DistributedLimiter, RedisStore, SlidingLog, Source, StoreErrorKind};
 
 use crate::helpers::{connection, server};
 
@@ -30,7 +31,7 @@ async fn calls_at_once_are_granted_to_the_limit_and_leave_an_entry_each() {
     }
     granted.sort_unstable();
     assert_eq!(granted, (0..40).collect::<Vec<_>>());
-    let entries: u64 = redis::cmd("ZCARD").arg("tollgate:log:key").query(&mut connection(&server)).unwrap();
+    let entries: u64 = redis::cmd("ZCARD").arg("tollgate::log:key").query(&mut connection(&server)).unwrap();
     assert_eq!(entries, 40);
 }
 
@@ -53,7 +54,7 @@ async fn no_window_has_more_than_the_limit_and_a_refused_call_is_granted_when_it
             grants.push((sent + answer.retry_after, begin.elapsed()));
         }
     }
-    let kept: u64 = redis::cmd("ZCARD").arg("tollgate:log:key").query(&mut connection(&server)).unwrap();
+    let kept: u64 = redis::cmd("ZCARD").arg("tollgate::log:key").query(&mut connection(&server)).unwrap();
     assert!(kept <= 3, "{kept} entries are kept");
     for four in grants.windows(4) {
         let span = four[3].1 - four[0].0;
@@ -68,7 +69,7 @@ async fn a_refused_call_writes_nothing_and_a_log_expires_after_its_window() {
     let log = SlidingLog::new(&store, 1, Duration::from_secs(20)).unwrap();
     assert!(log.try_acquire("key").await.unwrap().granted);
     let mut raw = connection(&server);
-    let ttl: i64 = redis::cmd("PTTL").arg("tollgate:log:key").query(&mut raw).unwrap();
+    let ttl: i64 = redis::cmd("PTTL").arg("tollgate::log:key").query(&mut raw).unwrap();
     assert!((20_000..=21_002).contains(&ttl), "{ttl}");
     let dirty = server.info("persistence", "rdb_changes_since_last_save").unwrap();
     assert!(!log.try_acquire("key").await.unwrap().granted);
@@ -102,8 +103,23 @@ async fn bad_limits_are_refused_by_name_and_bad_keys_by_the_server() {
     assert_eq!(error(0, second), "a log of 0 calls is not between 1 and 10000");
     assert_eq!(error(1, Duration::ZERO), "a window of 0ns is not between a microsecond and 100 years");
     assert!(SlidingLog::new(&store, 10_000, second).is_ok());
-    server.command(&["SET", "tollgate:log:key", "text"]).unwrap();
+    server.command(&["SET", "tollgate::log:key", "text"]).unwrap();
     let log = SlidingLog::new(&store, 1, second).unwrap();
     let error = log.try_acquire("key").await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
+}
+
+/// A log and a limiter of the name `log` have keys of their own.
+#[tokio::test]
+async fn a_limiter_of_the_name_log_shares_no_key_with_a_log() {
+    let Some(server) = server() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let log = SlidingLog::new(&store, 2, Duration::from_secs(10)).unwrap();
+    let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(2), store).name("log");
+    let limiter = builder.exact().build().unwrap();
+    for _ in 0..2 {
+        assert!(log.try_acquire("key").await.unwrap().granted);
+        assert_eq!(limiter.ask("key").await.unwrap().source(), Source::Store);
+    }
+    assert!(!log.try_acquire("key").await.unwrap().granted && limiter.ask("key").await.is_err());
 }
