@@ -16,7 +16,8 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The call had no effect. A later one may succeed.
     Refused,
-    /// The call may have had its effect.
+    /// The call may have had its effect: it was sent, and its answer is missing or not one of the
+    /// store. A limiter does not send it again.
     Unknown,
     /// The call had no effect. Later ones fail as well until an operator acts: a password, a
     /// permission, a missing table.
