@@ -45,7 +45,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
                 OnMissingKey::Reject => return self.no_key(asked),
             }
         }
-        let plan = key.as_ref().and(self.plan.as_ref()).and_then(|choose| choose(asked.head));
+        // A limiter that is asked was told the plan.
+        let choose = self.plan.as_ref().filter(|_| self.plain || !self.asks());
+        let plan = key.as_ref().and(choose).and_then(|choose| choose(asked.head));
         let mut request = LimiterRequest { key, plan, n: asked.cost, reply: None };
         if !self.plain {
             self.add_reply(&mut request, asked, rest.len());

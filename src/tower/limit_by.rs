@@ -312,7 +312,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
-    /// quota.
+    /// quota. The plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
     #[must_use]
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LimitBy { plan: Some(Box::new(choose)), ..self }

@@ -174,9 +174,12 @@ fn a_limiter_is_asked_as_soon_as_its_key_is_found() {
 #[test]
 fn a_plan_and_another_quota_are_asked_for_and_reported() {
     let limiter = frozen(4);
-    let gold = Quota::per_hour(9);
-    let choose =
-        move |head: tollgate::http::Head<'_>| head.headers.contains_key("gold").then_some(Plan::of(gold));
+    let (gold, chosen) = (Quota::per_hour(9), Arc::<AtomicU64>::default());
+    let count = chosen.clone();
+    let choose = move |head: tollgate::http::Head<'_>| {
+        count.fetch_add(1, Relaxed);
+        head.headers.contains_key("gold").then_some(Plan::of(gold))
+    };
     let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).plan(choose).build();
     let mut service = layer.layer(Upstream::default());
     let policy = |response: &Response<()>| response.headers()["ratelimit-policy"].clone();
@@ -190,6 +193,7 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
     );
     limiter.set_quota(Quota::per_hour(6));
     assert_eq!(policy(&call(&mut service, of(2))), "\"default\";q=6;w=3600");
+    assert_eq!(chosen.load(Relaxed), 3, "once for each request");
 }
 
 #[test]

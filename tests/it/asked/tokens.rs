@@ -55,6 +55,16 @@ fn a_limiter_that_is_asked_and_refuses_takes_no_token_of_the_others() {
     assert!(limiter.refunds().is_empty());
 }
 
+/// Two limits of one limiter: each has the last token when it is looked at, and one takes it.
+#[test]
+fn tokens_are_given_back_if_another_limit_loses_its_token_in_between() {
+    let (limiter, other) = (frozen(5), hourly(1));
+    let [one, two] = [(); 2].map(|()| LimitBy::new(other.clone()).key(by("k")));
+    let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).and(one).and(two).build();
+    assert_eq!(status(&call(&mut layer.layer(Upstream::default()), of(1))), 429);
+    assert_eq!((limiter.left(1), limiter.refunds(), other.peek(&1).remaining()), (5, vec![1], 1));
+}
+
 #[test]
 fn tokens_are_given_back_if_another_limit_rejects_or_bans() {
     let limiter = frozen(5);
