@@ -47,8 +47,12 @@ impl PostgresStore {
     ///
     /// A permanent error if the URL is wrong.
     pub fn connect(url: &str) -> Result<PostgresStore, StoreError> {
-        let config =
-            url.parse::<Config>().map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+        let config = url.parse::<Config>().map_err(|error| {
+            // Its text alone does not name the option.
+            let told = error.to_string();
+            let cause = error.into_source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            StoreError::new(StoreErrorKind::Permanent, told + &cause)
+        })?;
         Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))
     }
 

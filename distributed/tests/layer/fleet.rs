@@ -124,6 +124,19 @@ async fn a_cost_that_is_settled_is_charged_and_refunded_at_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nested_layers_over_one_limiter_count_once() {
+    let world = World::new(RTT);
+    let limiter = exact(&world, Quota::per_hour(10));
+    let layer = || RateLimitLayer::builder(limiter.clone()).key(by_number()).build();
+    let (outer, inner) = (layer(), layer());
+    let mut service = outer.layer(inner.layer(Answer));
+    let Ok(response) = service.call(of(1, "/")).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!((outer.stats().granted, inner.stats().skipped), (1, 1));
+    assert_eq!(limiter.peek(&1).await.unwrap().remaining(), 9);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_request_leaves_its_tokens_in_the_store() {
     let world = World::new(RTT);
     let (here, other) = (exact(&world, Quota::per_hour(10)), exact(&world, Quota::per_hour(10)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Request;
 use tollgate::Quota;
-use tollgate::tower::{OnMissingKey, RateLimitLayer};
+use tollgate::tower::{Cost, OnMissingKey, RateLimitLayer};
 use tollgate_distributed::{DistributedLimiter, SharedDigest, SharedHeaderKey};
 
 use crate::serving::{by_number, call, of, status, without_key};
@@ -28,6 +28,19 @@ async fn requests_without_a_key_share_one_bucket_of_the_fleet() {
     assert_eq!(statuses, [200, 200, 200, 429]);
     assert_eq!(status(&layers[0], of(1, "/")).await, 200, "a key has its own");
     assert_eq!(layers[0].stats().keyless + layers[1].stats().keyless, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bucket_of_requests_without_a_key_is_settled() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(10)).exact().build().unwrap();
+    let layer = RateLimitLayer::builder(limiter).shared().settle_on(|_| Cost::tokens(3)).build();
+    for left in [7, 4, 1] {
+        let response = call(&layer, without_key("/")).await;
+        let told = response.headers()["ratelimit"].to_str().unwrap();
+        assert!(told.contains(&format!(";r={left};")), "{left}: {told}");
+        tokio::time::sleep(RTT * 2).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

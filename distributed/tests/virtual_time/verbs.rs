@@ -364,9 +364,13 @@ async fn a_refusal_of_many_tokens_is_none_of_a_few() {
     let limiter = exact(&world, Quota::per_hour(10));
     limiter.ask_n(&7, 6).await.unwrap();
     assert_eq!(limiter.ask_n(&7, 5).await.unwrap_err().remaining(), 0);
+    // In one call as well, of a process that does not know the level.
+    let other = exact(&world, Quota::per_hour(10));
+    other.ask_n(&7, 1).await.unwrap();
     limiter.ask_n(&7, 1).await.unwrap();
-    let (large, small) = tokio::join!(limiter.ask_n(&7, 4), limiter.ask_n(&7, 3));
+    let (large, small) = tokio::join!(other.ask_n(&7, 3), other.ask_n(&7, 2));
     assert_eq!((large.unwrap_err().reason(), small.unwrap().remaining()), (Reason::Empty, 0));
+    assert!(limiter.ask_n(&7, 2).await.is_err());
     // Each size has its own wait.
     let waits = [limiter.ask_n(&7, 1).await, limiter.ask_n(&7, 2).await];
     let waits = waits.map(|denied| denied.unwrap_err().retry_after().unwrap().as_secs());
