@@ -254,6 +254,7 @@ where
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidSpec> {
         let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
         *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
+        *self.inner.shared.overflow.lock().unwrap_or_else(PoisonError::into_inner) = None;
         // Slots with the old terms, and those of plans, give their tokens back.
         let slots = self.inner.slots.pin();
         for (key, slot) in &slots {

@@ -22,6 +22,9 @@ use crate::store::op::{Op, Store};
 /// The time between two sweeps for idle keys.
 const SWEEP: Duration = Duration::from_millis(500);
 
+/// The key of the bucket of probes. No limiter has an empty name, so it is no bucket of a limiter.
+const PROBED: &[u8] = b":probe";
+
 pub(crate) struct Keeper<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
     pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
@@ -88,10 +91,11 @@ where
         }
     }
 
-    /// Reads one bucket, and tells the breaker whether the store answers.
+    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A store
+    /// that takes no writes, such as a locked file or a replica, would answer a read.
     async fn probe(&self) {
-        let Ok(spec) = Spec::new(Quota::per_second(1), 0) else { return };
-        let mut ops = [Op::new(b"probe", spec, Amount::default())];
+        let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
+        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
         let answered = timeout(self.shared.deadline, self.shared.store.acquire(&mut ops)).await;
         match answered {
             Ok(Ok(())) => self.shared.note(true, &""),

@@ -28,7 +28,8 @@ pub(crate) struct Shared<S> {
     pub(crate) deadline: Duration,
     pub(crate) on_outage: OnOutage,
     pub(crate) breaker: Breaker,
-    /// The bucket of all keys without room, while the store does not answer.
+    /// The bucket of all keys without room, while the store does not answer. It lasts until the
+    /// quota changes.
     pub(crate) overflow: Mutex<Option<Fallback>>,
     pub(crate) counters: Counters,
     /// Requests that wait for an answer.
@@ -139,17 +140,14 @@ impl<S> Shared<S> {
     }
 
     fn fall_back(&self, slot: &Slot, n: u64, share: f64) -> Result<Granted, Denied> {
-        let outage = self.breaker.opened();
         let fallback = if slot.has_room { &slot.fallback } else { &self.overflow };
         let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
-        if fallback.as_ref().is_none_or(|of| of.outage != outage) {
+        let new = || {
             let known = slot.shadow.level(&slot.terms, slot.lease.now());
-            *fallback = Some(Fallback::new(outage, slot.terms.quota(), share, known, self.clock.clone()));
-        }
-        match &*fallback {
-            Some(fallback) => fallback.take(n),
-            None => Err(Denied::from_parts(Reason::Unavailable, n, 0, None)),
-        }
+            let known = known.map(|tokens| tokens.saturating_sub(slot.spent.load(Relaxed)));
+            Fallback::new(slot.terms.quota(), share, known, self.clock.clone())
+        };
+        fallback.get_or_insert_with(new).take(n)
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Slot {
     pub(crate) queued: AtomicBool,
     /// Whether the slot left the map with tokens or calls. Its tokens go back as they come.
     pub(crate) left: AtomicBool,
+    /// The bucket of outages. It lasts until the store answers for this key: an answer to a probe
+    /// does not fill it.
     pub(crate) fallback: Mutex<Option<Fallback>>,
     state: Mutex<State>,
 }
@@ -70,6 +72,8 @@ struct State {
     late: bool,
     /// Whether the bucket was deep in debt at its last answer.
     is_deep: bool,
+    /// Calls that did not begin since the late one is under way, up to [`IN_A_ROW`](crate::outage::breaker::IN_A_ROW).
+    late_failures: u32,
     demand: Demand,
     /// The tokens asked for up to the last sweep, and the time since which the number is the same.
     seen: (u64, u64),
@@ -119,6 +123,7 @@ impl Slot {
             calling: false,
             late: false,
             is_deep: false,
+            late_failures: 0,
             demand: Demand::new(now),
             seen: (0, now),
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Failures in a row that open the breaker.
-const IN_A_ROW: u32 = 5;
+pub(crate) const IN_A_ROW: u32 = 5;
 /// The fewest calls within a second of which half must have failed to open the breaker.
 const CALLS: u32 = 20;
 const SECOND: u64 = 1_000_000_000;

@@ -14,7 +14,8 @@ pub enum OnOutage {
     /// the store answers again, they are charged there, down to a debt of one burst.
     ///
     /// All keys beyond [`max_keys`](crate::DistributedBuilder::max_keys) share one such bucket. It
-    /// begins full, with the quota of the first of their requests, and its grants are not charged.
+    /// begins full, with the quota of the first of their requests, and later outages go on with it
+    /// until the quota of the limiter changes. Its grants are not charged.
     Local {
         /// The share of this process, above 0 and at most 1: `1 / n` for a fleet of `n`.
         share: f64,

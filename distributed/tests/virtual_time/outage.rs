@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tollgate::{Quota, Reason};
 use tollgate_distributed::{Answer, DistributedLimiter, OnOutage, Op, Source, Store, StoreError};
 
-use crate::world::{Limiter, World};
+use crate::world::{Limiter, Network, World};
 
 const RTT: Duration = Duration::from_millis(2);
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -81,6 +81,24 @@ async fn it_heals_within_a_second() {
     }
 }
 
+/// It answers reads, as a locked file or a replica does.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_no_writes_is_away() {
+    let world = World::new(RTT);
+    let limiter = with_policy(&world, OnOutage::Deny);
+    world.read_only.store(true, Relaxed);
+    open(&world, &limiter).await;
+    for _ in 0..100 {
+        sleep(Duration::from_millis(100)).await;
+        assert!(limiter.stats().breaker_open);
+        assert!(limiter.ask(&1).await.is_err());
+    }
+    assert_eq!(limiter.stats().breaker_opened, 1);
+    world.read_only.store(false, Relaxed);
+    sleep(Duration::from_secs(1)).await;
+    assert!(limiter.ask(&1).await.is_ok());
+}
+
 /// An outage grants at most the share of the quota: the bucket begins with that share of the tokens
 /// that were left.
 #[tokio::test(start_paused = true)]
@@ -117,6 +135,57 @@ async fn a_share_of_the_quota_during_an_outage() {
     assert!(left < 1_000, "{left} left: the bucket was full without the charge");
     let stats = limiter.stats();
     assert_eq!(stats.by_fallback, granted + denied + 5);
+}
+
+/// The store answers a probe now and then, and no request of the key.
+#[tokio::test(start_paused = true)]
+async fn the_share_of_a_key_goes_on_until_the_store_answers_for_it() {
+    let world = World::new(RTT);
+    let limiter = with_policy(&world, OnOutage::Local { share: 0.5 });
+    limiter.ask_n(&7, 1_000).await.unwrap();
+    let (begun, mut granted) = (world.now(), 0);
+    for _ in 0..8 {
+        world.down.store(true, Relaxed);
+        open(&world, &limiter).await;
+        while limiter.ask(&7).await.is_ok() {
+            granted += 1;
+        }
+        world.down.store(false, Relaxed);
+        while limiter.stats().breaker_open {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let earned = (world.now() - begun).as_millis() as u64 / 2;
+    assert!(granted <= earned + 1, "{granted} granted, {earned} earned by the share");
+}
+
+/// A store that answers its probes, and hangs at all other calls.
+struct Stuck(Network);
+
+impl Store for Stuck {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        if ops.iter().any(|op| op.key != b":probe") {
+            std::future::pending::<()>().await;
+        }
+        self.0.acquire(ops).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_opens_the_breaker_once() {
+    let world = World::new(RTT);
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Stuck(world.network()));
+    let limiter = builder.clock(world.clock()).exact().on_outage(OnOutage::Deny).build().unwrap();
+    let mut longest = Duration::ZERO;
+    while world.now() < Duration::from_secs(4) {
+        let before = world.now();
+        assert!(limiter.ask(&1).await.is_err());
+        longest = longest.max(world.now() - before);
+        sleep(Duration::from_millis(1)).await;
+    }
+    let stats = limiter.stats();
+    assert_eq!((stats.breaker_opened, stats.breaker_open), (1, false));
+    assert!(longest <= DEADLINE + Duration::from_millis(1), "{longest:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,4 +320,23 @@ async fn keys_without_room_share_one_local_bucket() {
         granted += u64::from(limiter.ask(&(5_000 + request)).await.is_ok());
     }
     assert_eq!(granted, 500);
+    // Neither does an answer in between, and another quota does.
+    world.down.store(false, Relaxed);
+    while limiter.stats().breaker_open {
+        sleep(Duration::from_millis(1)).await;
+    }
+    world.down.store(true, Relaxed);
+    open(&world, &limiter).await;
+    let ask_all = async || {
+        let mut granted = 0;
+        for request in 0..1_000 {
+            granted += u64::from(limiter.ask(&(9_000 + request)).await.is_ok());
+        }
+        granted
+    };
+    let granted = ask_all().await;
+    assert!(granted < 250, "{granted}");
+    limiter.set_quota(QUOTA).unwrap();
+    limiter.ask(&1).await.unwrap();
+    assert_eq!(ask_all().await, 250);
 }

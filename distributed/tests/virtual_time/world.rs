@@ -20,11 +20,12 @@ pub(crate) struct World {
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ops: Arc<AtomicU64>,
     pub(crate) rtt: Duration,
-    /// Whether calls are refused, and whether they hang.
+    /// Whether calls are refused, whether those that write are, and whether calls hang.
     pub(crate) down: Arc<AtomicBool>,
+    pub(crate) read_only: Arc<AtomicBool>,
     pub(crate) hangs: Arc<AtomicBool>,
     pub(crate) panics: Arc<AtomicBool>,
-    /// Calls that only read one bucket: probes.
+    /// Calls for the bucket of probes.
     pub(crate) probes: Arc<AtomicU64>,
 }
 
@@ -45,6 +46,7 @@ impl World {
             ops: Arc::default(),
             rtt,
             down: Arc::default(),
+            read_only: Arc::default(),
             hangs: Arc::default(),
             panics: Arc::default(),
             probes: Arc::default(),
@@ -82,7 +84,7 @@ fn micros(begun: Instant) -> u64 {
 impl Store for Network {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         let World { rtt, down, hangs, calls, ops: keys, probes, .. } = &self.0;
-        if matches!(ops, [op] if op.amount == Amount::default()) {
+        if matches!(ops, [op] if op.key == b":probe") {
             probes.fetch_add(1, Relaxed);
         }
         assert!(!self.0.panics.load(Relaxed), "the store panics");
@@ -90,7 +92,8 @@ impl Store for Network {
         while hangs.load(Relaxed) {
             sleep(Duration::from_millis(1)).await;
         }
-        if down.load(Relaxed) {
+        let writes = || ops.iter().any(|op| op.amount != Amount::default());
+        if down.load(Relaxed) || self.0.read_only.load(Relaxed) && writes() {
             return Err(StoreError::new(StoreErrorKind::Refused, "it is down"));
         }
         calls.fetch_add(1, Relaxed);

@@ -1,5 +1,6 @@
 //! The calls of a slot: the tokens that each asks for, and the use of its answer.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use super::{Slot, State};
 use crate::credits::bucket::{Amount, Answer};
 use crate::credits::spec::Spec;
 use crate::lease::lease_time::nanos;
+use crate::outage::breaker::IN_A_ROW;
 
 /// The shortest time for which a lease is worth a call.
 const LEAST_LEASE: Duration = Duration::from_millis(10);
@@ -37,7 +39,8 @@ impl Slot {
     ///
     /// # Errors
     ///
-    /// The call before is under way, and late. All waiting requests end without a decision.
+    /// The call before is under way, and late. All waiting requests end without a decision. The
+    /// breaker counts the first of these errors only: the store may answer calls of other keys.
     pub(crate) fn begin(&self) -> Result<Option<Part>, Late> {
         let now = self.lease.now();
         let mut state = self.state();
@@ -46,7 +49,8 @@ impl Slot {
             (true, false) => return Ok(None),
             (true, true) => {
                 state.give_up();
-                return Err(Late);
+                state.late_failures += 1;
+                return if state.late_failures < IN_A_ROW { Err(Late) } else { Ok(None) };
             }
         }
         let part = match state.back {
@@ -56,7 +60,7 @@ impl Slot {
                 Some(Part { spec: self.terms.spec, amount })
             }
         };
-        state.calling = part.is_some();
+        (state.calling, state.late_failures) = (part.is_some(), 0);
         Ok(part)
     }
 
@@ -104,6 +108,7 @@ impl Slot {
         let Part { spec, amount } = part;
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
+        *self.fallback.lock().unwrap_or_else(PoisonError::into_inner) = None;
         state.is_deep = answer.credits < -((self.terms.spec.debt_credits() / DEEP) as i64);
         self.shadow.tell(&self.terms, answer.credits, sent);
         self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
