@@ -24,7 +24,7 @@ use super::connect::{CONNECT_TIMED_OUT, Connector, STALLED};
 use super::counters::{Counters, Event};
 use super::forwarded::{self, Hop};
 use super::inflight::{Entered, Gate, outcome};
-use super::limits::{Client, Key};
+use super::keys::{Client, Key};
 use super::listen::Peer;
 use super::places::{Place, Places, resize};
 use super::settings::{Settings, Timeouts, Upstream};

@@ -235,7 +235,7 @@ pub(crate) fn prometheus(gates: &[Arc<Gate>], text: &mut String) {
 type Lines = Vec<(String, String)>;
 
 /// Returns the value of a label: the path of a Unix socket may have any byte but 0.
-fn escaped(name: &str) -> String {
+pub(crate) fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

@@ -35,7 +35,9 @@ fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
         Address::Tcp(address) => format!("{}://{address}", scheme(settings)),
         Address::Unix(_) => at.to_string(),
     };
-    format!("tollgate proxy on {at} to {}, {limit}{shadow}", upstreams.join(", "))
+    let shared =
+        settings.store.as_ref().map(|store| format!(", shared by {}", store.url)).unwrap_or_default();
+    format!("tollgate proxy on {at} to {}, {limit}{shared}{shadow}", upstreams.join(", "))
 }
 
 fn scheme(settings: &Settings) -> &'static str {

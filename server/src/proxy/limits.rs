@@ -1,7 +1,6 @@
 //! The limits: one for everything, and one for each route, behind a layer each.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,45 +12,18 @@ use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
-use ipnet::IpNet;
-use tollgate::http::{ClientIp, ClientIpStats, Digest, Exempt, Head, HeaderKey, KeyFrom, Refusal};
-use tollgate::tower::{AnyLimiter, Decision, LayerStats, RateLimitLayer};
-use tollgate::{Quota, RateLimiter, Rule, Window, WindowLimiter};
+use tollgate::Rule;
+use tollgate::http::{ClientIpStats, Exempt, Head, Refusal};
+use tollgate::tower::{Decision, LayerStats, RateLimitLayer};
+use tollgate_distributed::DistributedStats;
 use tower::{Layer, Service};
 
 use super::counters::{Counters, Event};
+use super::keys::{Client, Key, Keys};
+use super::limiter::Limiter;
 use super::paths::Prefixes;
 use super::settings::{Exemptions, Route, Settings};
-
-/// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
-/// it.
-const HEADROOM: [u64; 3] = [16, 4, 2];
-
-/// The client that is limited. A value of a header that looks like an address is not that address:
-/// the types differ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    Address(IpAddr),
-    Header(Digest),
-}
-
-/// An address as it is, a value as the beginning of its digest: it may be a secret.
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Key::Address(address) => address.fmt(f),
-            Key::Header(digest) => write!(f, "#{:.12}", digest.to_string()),
-        }
-    }
-}
-
-/// The client of a request.
-#[derive(Clone, Copy)]
-pub(crate) struct Client {
-    /// Its address: the peer's, unless a trusted proxy says another.
-    pub(crate) address: IpAddr,
-    pub(crate) key: Key,
-}
+use super::store::{Fleet, give_back};
 
 /// The key of a request, and when its decision began.
 #[derive(Clone, Copy)]
@@ -59,43 +31,6 @@ struct Asked {
     key: Key,
     at: Instant,
     exempt: bool,
-}
-
-/// How the key of a request is found.
-struct Keys {
-    client: ClientIp,
-    header: Option<HeaderKey>,
-    ipv4_prefix: u8,
-    ipv6_prefix: u8,
-}
-
-impl Keys {
-    fn new(settings: &Settings) -> Keys {
-        let client = ClientIp::peer();
-        let client = if settings.trust_proxy.is_empty() {
-            client
-        } else {
-            client.xff_trusted(settings.trust_proxy.iter().copied())
-        };
-        let header = settings.key.clone().map(HeaderKey::from);
-        Keys { client, header, ipv4_prefix: settings.ipv4_prefix, ipv6_prefix: settings.ipv6_prefix }
-    }
-
-    /// The key is the header's value if the header is there just once, else the client's network.
-    fn client(&self, peer: IpAddr, head: Head<'_>) -> Client {
-        let address = self.client.address(head).unwrap_or(peer);
-        let by_header = self.header.as_ref().and_then(|header| header.key_from(head)).map(Key::Header);
-        Client { address, key: by_header.unwrap_or_else(|| Key::Address(self.network(address))) }
-    }
-
-    fn network(&self, address: IpAddr) -> IpAddr {
-        let bits = match address {
-            IpAddr::V4(_) => self.ipv4_prefix,
-            IpAddr::V6(_) => self.ipv6_prefix,
-        };
-        // More bits than an address has are no network.
-        IpNet::new(address, bits).map_or(address, |network| network.network())
-    }
 }
 
 /// Sums over all limits, of those that are gone as well. For people to read: nothing is concluded
@@ -144,88 +79,6 @@ impl Sums {
     }
 }
 
-/// The keys' buckets or windows, with the largest rule that they have room for.
-#[derive(Clone)]
-enum Limiter {
-    Buckets(RateLimiter<Key>, Quota),
-    Windows(WindowLimiter<Key>, Window),
-}
-
-impl Limiter {
-    fn new(rule: Rule) -> Limiter {
-        match rule {
-            Rule::Bucket(quota) => Limiter::of_buckets(quota),
-            Rule::Window(window) => Limiter::of_windows(window),
-        }
-    }
-
-    fn of_buckets(quota: Quota) -> Limiter {
-        let larger = |times: &u64| {
-            let tokens = quota.tokens().checked_mul(*times)?;
-            Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
-        };
-        let fits =
-            |most| Some(Limiter::Buckets(RateLimiter::builder(quota).headroom(most).ok()?.build(), most));
-        let with = HEADROOM.iter().filter_map(larger).find_map(fits);
-        with.unwrap_or_else(|| Limiter::Buckets(RateLimiter::new(quota), quota))
-    }
-
-    /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
-    fn of_windows(window: Window) -> Limiter {
-        let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
-        let as_fine = |most: &Window| most.sub_window() == window.sub_window();
-        let most = HEADROOM.iter().filter_map(larger).find(as_fine).unwrap_or(window);
-        let builder = WindowLimiter::builder(window).headroom(most.limit());
-        match builder {
-            Ok(builder) => Limiter::Windows(builder.build(), most),
-            Err(_) => Limiter::Windows(WindowLimiter::new(window), window),
-        }
-    }
-
-    fn any(&self) -> AnyLimiter<Key> {
-        match self {
-            Limiter::Buckets(limiter, _) => limiter.clone().into(),
-            Limiter::Windows(limiter, _) => limiter.clone().into(),
-        }
-    }
-
-    fn rule(&self) -> Rule {
-        match self {
-            Limiter::Buckets(limiter, _) => limiter.quota().into(),
-            Limiter::Windows(limiter, most) => most.with_limit(limiter.limit()).unwrap_or(*most).into(),
-        }
-    }
-
-    /// Puts another rule of the same kind in force. The sentence says why it cannot be.
-    fn set_rule(&self, rule: Rule) -> Result<(), String> {
-        match (self, rule) {
-            (Limiter::Buckets(limiter, _), Rule::Bucket(quota)) => {
-                limiter.set_quota(quota).map_err(|why| why.to_string())
-            }
-            (Limiter::Windows(limiter, most), Rule::Window(window))
-                if most.with_limit(window.limit()) == Ok(window) =>
-            {
-                limiter.set_limit(window.limit()).map_err(|why| why.to_string())
-            }
-            _ => Err(format!("{rule} counts in another way than {}", self.rule())),
-        }
-    }
-
-    fn most(&self) -> Rule {
-        match self {
-            Limiter::Buckets(_, most) => (*most).into(),
-            Limiter::Windows(_, most) => (*most).into(),
-        }
-    }
-
-    fn left(&self, key: &Key) -> u64 {
-        match self {
-            Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
-            Limiter::Windows(limiter, _) => limiter.peek(key).remaining(),
-        }
-    }
-}
-
 /// One rule, with the keys' buckets or windows.
 pub(crate) struct Limit {
     pub(crate) name: String,
@@ -237,10 +90,6 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    fn new(name: &str, rule: Rule, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
-        Limit::over(Limiter::new(rule), name, cost, shadow, tally)
-    }
-
     fn over(limiter: Limiter, name: &str, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
         let cost = Arc::new(AtomicU64::new(cost));
         let (costs, tally) = (cost.clone(), tally.clone());
@@ -280,6 +129,11 @@ impl Limit {
         self.layer.stats()
     }
 
+    /// The counts of the limiter that a fleet shares, if it is one.
+    pub(crate) fn shared_stats(&self) -> Option<DistributedStats> {
+        self.limiter.shared().map(|limiter| limiter.stats())
+    }
+
     /// Up to `n` keys that were refused most, with how often, and the tokens left to each.
     pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (Key, u64, u64)> {
         let top = self.layer.top_refused(n).into_iter();
@@ -292,6 +146,9 @@ fn refuse(refusal: &Refusal<'_>) -> Response<String> {
     refusal.grpc_response(String::new).unwrap_or_else(|| {
         let rule = refusal.policy().rule();
         let line = match refusal.retry_after() {
+            Some(wait) if refusal.is_unavailable() => {
+                format!("The limit of {rule} is not available; try again in {} s.\n", wait.as_secs())
+            }
             Some(wait) => {
                 format!("Too many requests: the limit is {rule}; try again in {} s.\n", wait.as_secs())
             }
@@ -315,6 +172,8 @@ pub(crate) struct InForce {
     exempt: Exemptions,
     tally: Arc<Tally>,
     prefixes: Prefixes,
+    /// The store of the limits, if a fleet shares them.
+    pub(crate) fleet: Option<Fleet>,
     /// For requests that are under no route.
     pub(crate) everywhere_else: Option<Arc<Limit>>,
     pub(crate) routes: Vec<Routed>,
@@ -330,7 +189,7 @@ impl InForce {
 
     /// The addresses of clients as the forwarding headers had them.
     pub(crate) fn client_stats(&self) -> ClientIpStats {
-        self.keys.client.stats()
+        self.keys.stats()
     }
 
     fn limit_of(&self, path: &str) -> Option<&Limit> {
@@ -338,6 +197,36 @@ impl InForce {
         match route {
             Some(route) => Some(&self.routes[route].limit),
             None => self.everywhere_else.as_deref(),
+        }
+    }
+}
+
+/// A limit as new settings have it.
+struct Change<'a> {
+    name: &'a str,
+    rule: Rule,
+    cost: u64,
+    shadow: bool,
+    fleet: Option<&'a Fleet>,
+    buckets: Buckets,
+}
+
+/// The buckets under new settings.
+#[derive(Clone, Copy)]
+enum Buckets {
+    /// Those of before, in the store or in this process.
+    Stay,
+    /// Those of before, and the store is used in another way.
+    StayInStore,
+    Elsewhere,
+}
+
+impl Buckets {
+    fn of(before: Option<&Fleet>, after: Option<&Fleet>) -> Buckets {
+        match (before, after) {
+            _ if before == after => Buckets::Stay,
+            (Some(before), Some(after)) if before.has_buckets_of(after) => Buckets::StayInStore,
+            _ => Buckets::Elsewhere,
         }
     }
 }
@@ -352,21 +241,26 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(settings: &Settings, counters: Arc<Counters>) -> Limits {
+    pub(crate) fn new(
+        settings: &Settings,
+        fleet: Option<Fleet>,
+        counters: Arc<Counters>,
+    ) -> Result<Limits, String> {
         let tally = Arc::<Tally>::default();
         let nothing = InForce {
             keys: Keys::new(settings),
             exempt: Exemptions::default(),
             tally: tally.clone(),
             prefixes: Prefixes::new(&[], None, true),
+            fleet: None,
             everywhere_else: None,
             routes: Vec::new(),
             shadow: settings.shadow,
         };
         let in_force = RwLock::new(Arc::new(nothing));
         let limits = Limits { tally, counters, in_force, changing: Mutex::default() };
-        limits.put_in_force(settings);
-        limits
+        limits.put_in_force(settings, fleet)?;
+        Ok(limits)
     }
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
@@ -392,26 +286,35 @@ impl Limits {
         Some(outcome)
     }
 
-    /// Puts the limits of these settings in force. A limit that stays, by its name, keeps its
-    /// buckets and its counts. Says each change in a line.
-    pub(crate) fn replace(&self, settings: &Settings) -> Vec<String> {
-        let said = self.put_in_force(settings);
+    /// Puts the limits of these settings in force. A limit that stays, by its name and its store,
+    /// keeps its buckets and its counts. Says each change in a line.
+    pub(crate) fn replace(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
+        let said = self.put_in_force(settings, fleet)?;
         said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
-        said
+        Ok(said)
     }
 
-    fn put_in_force(&self, settings: &Settings) -> Vec<String> {
+    /// Gives the tokens of all leases back to the store.
+    pub(crate) async fn give_back(&self) {
+        let in_force = self.in_force();
+        give_back(in_force.all().filter_map(|limit| limit.limiter.shared()).cloned()).await;
+    }
+
+    fn put_in_force(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
-        let mut said = Vec::new();
-        let everywhere_else = settings.limit.map(|rule| {
-            self.limit(before.everywhere_else.as_ref(), "default", rule, 1, settings.shadow, &mut said)
-        });
+        let (mut said, shadow) = (Vec::new(), settings.shadow);
+        let buckets = Buckets::of(before.fleet.as_ref(), fleet.as_ref());
+        let mut limit = |known: Option<&Arc<Limit>>, name, rule, cost| {
+            let change = Change { name, rule, cost, shadow, fleet: fleet.as_ref(), buckets };
+            self.limit(known, change, &mut said)
+        };
+        let known = before.everywhere_else.as_ref();
+        let everywhere_else = settings.limit.map(|rule| limit(known, "default", rule, 1)).transpose()?;
         let mut routes = Vec::new();
         for Route { name, prefix, rule, cost } in &settings.routes {
             let known = before.routes.iter().find(|route| route.limit.name == *name);
-            let known = known.map(|route| &route.limit);
-            let limit = self.limit(known, name, *rule, *cost, settings.shadow, &mut said);
+            let limit = limit(known.map(|route| &route.limit), name, *rule, *cost)?;
             routes.push(Routed { prefix: prefix.clone(), limit });
         }
         for old in &before.routes {
@@ -424,43 +327,45 @@ impl Limits {
             exempt: settings.exempt.clone(),
             tally: self.tally.clone(),
             prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
+            fleet,
             everywhere_else,
             routes,
-            shadow: settings.shadow,
+            shadow,
         };
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
-        said
+        Ok(said)
     }
 
     fn limit(
         &self,
         known: Option<&Arc<Limit>>,
-        name: &str,
-        rule: Rule,
-        cost: u64,
-        shadow: bool,
+        change: Change<'_>,
         said: &mut Vec<String>,
-    ) -> Arc<Limit> {
-        let anew = || Arc::new(Limit::new(name, rule, cost, shadow, &self.tally));
-        let limit = match known {
-            None => {
-                said.push(format!("limit {name}: {rule}, new"));
-                anew()
+    ) -> Result<Arc<Limit>, String> {
+        let Change { name, rule, cost, shadow, fleet, buckets } = change;
+        let anew = || -> Result<Arc<Limit>, String> {
+            let limiter = Limiter::new(name, rule, fleet)?;
+            Ok(Arc::new(Limit::over(limiter, name, cost, shadow, &self.tally)))
+        };
+        let (limit, fate) = match (known, buckets) {
+            (None, _) => (anew()?, "new".to_owned()),
+            (Some(_), Buckets::Elsewhere) => {
+                (anew()?, "all buckets anew, since they are elsewhere".to_owned())
             }
-            Some(limit) if limit.rule() == rule => limit.clone(),
-            Some(limit) => match limit.limiter.set_rule(rule) {
-                Ok(()) => {
-                    said.push(format!("limit {name}: {rule}, tokens are kept"));
-                    limit.clone()
-                }
-                Err(why) => {
-                    said.push(format!("limit {name}: {rule}, all buckets anew, since {why}"));
-                    anew()
-                }
+            (Some(_), Buckets::StayInStore) => (anew()?, "tokens are kept in the store".to_owned()),
+            (Some(limit), Buckets::Stay) if limit.rule() == rule => (limit.clone(), String::new()),
+            (Some(limit), Buckets::Stay) => match limit.limiter.set_rule(rule) {
+                Ok(()) => (limit.clone(), "tokens are kept".to_owned()),
+                Err(why) => (anew()?, format!("all buckets anew, since {why}")),
             },
         };
+        if !fate.is_empty() {
+            said.push(format!("limit {name}: {rule}, {fate}"));
+        }
         limit.cost.store(cost, Relaxed);
-        if limit.shadow == shadow { limit } else { Arc::new(limit.with_shadow(shadow, &self.tally)) }
+        let limit =
+            if limit.shadow == shadow { limit } else { Arc::new(limit.with_shadow(shadow, &self.tally)) };
+        Ok(limit)
     }
 
     /// Finds the client of a request.

@@ -25,6 +25,7 @@ use serve::Proxy;
 use settings::{Address, Settings, Upstream};
 use signals::{Hangups, Stops};
 use sockets::Sockets;
+use store::Fleet;
 
 mod admin;
 mod bodies;
@@ -37,6 +38,8 @@ mod forward;
 mod forwarded;
 mod inflight;
 mod introduce;
+mod keys;
+mod limiter;
 mod limits;
 mod listen;
 mod log;
@@ -47,6 +50,8 @@ mod serve;
 mod settings;
 mod signals;
 mod sockets;
+mod sources;
+mod store;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
@@ -58,6 +63,10 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let mut settings = config::load(&options)?;
     let log = Log::start(settings.log.format);
     let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+    let fleet = Fleet::open(settings.store.as_ref(), None)?;
+    if let Some(fleet) = &fleet {
+        fleet.clone().prepare().await;
+    }
     let listener = Listener::bind(&settings.listen)?;
     let admin = match &settings.admin {
         Some(admin) => Some(bind(admin.at).await?),
@@ -68,7 +77,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
-    let proxy = Arc::new(proxy(settings, listener.address(), &demo, tls, &sockets));
+    let proxy = Arc::new(proxy(settings, fleet, listener.address(), &demo, tls, &sockets)?);
     let reload = Arc::new(Reload::new(options, proxy.clone(), demo, sockets, log));
     let ready = Arc::new(AtomicBool::new(true));
     if let Some((listener, address)) = admin {
@@ -108,11 +117,12 @@ async fn upstream_and_sockets(settings: &Settings, demo: Demo) -> Result<(Upstre
 
 fn proxy(
     settings: Settings,
+    fleet: Option<Fleet>,
     at: &Address,
     demo: &Upstream,
     tls: Option<Arc<Tls>>,
     sockets: &Sockets,
-) -> Proxy {
+) -> Result<Proxy, String> {
     let port = match at {
         Address::Tcp(address) => address.port(),
         Address::Unix(_) if tls.is_some() => 443,
@@ -121,10 +131,10 @@ fn proxy(
     let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
     let via = settings.via.clone().unwrap_or_else(made_up);
     let counters: Arc<Counters> = Arc::default();
-    let limits = Arc::new(Limits::new(&settings, counters.clone()));
+    let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
     let forward = Forward::new(&settings, demo, via, port, counters.clone());
     let (clients, _) = sockets.share(settings.bounds.in_flight);
-    Proxy::new(settings, limits, forward, tls, counters, clients)
+    Ok(Proxy::new(settings, limits, forward, tls, counters, clients))
 }
 
 /// Serves until the first stop signal, and drains. A second signal ends that at once.
@@ -154,7 +164,10 @@ async fn serve_until(
         stops.next().await;
     };
     tokio::select! {
-        whole = serving => Ok(whole),
+        whole = serving => {
+            proxy.limits.give_back().await;
+            Ok(whole)
+        }
         () = signals => Ok(proxy.forward.under_way() == 0),
     }
 }

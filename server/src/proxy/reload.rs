@@ -12,6 +12,7 @@ use super::serve::Proxy;
 use super::settings::{Settings, Upstream};
 use super::signals::Hangups;
 use super::sockets::Sockets;
+use super::store::Fleet;
 
 /// The parts of the proxy that settings change, and the sources of settings.
 pub(crate) struct Reload {
@@ -60,8 +61,13 @@ impl Reload {
     fn read_again(&self) -> Result<Vec<String>, String> {
         let before = self.proxy.settings();
         let (mut settings, mut lines) = config::reload(&self.options, &before)?;
+        let open = self.proxy.limits.in_force();
+        let fleet = Fleet::open(settings.store.as_ref(), open.fleet.as_ref())?;
         if let (Some(tls), Some(files)) = (&self.proxy.tls, &settings.tls) {
             tls.replace(files)?;
+        }
+        if let Some(fleet) = fleet.clone().filter(|fleet| open.fleet.as_ref() != Some(fleet)) {
+            tokio::spawn(fleet.prepare());
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if settings.limit == before.limit {
@@ -69,7 +75,7 @@ impl Reload {
             settings.limit = self.proxy.settings().limit;
         }
         settings.bounds.in_flight = self.sockets.bounded(settings.bounds.in_flight);
-        lines.extend(self.proxy.limits.replace(&settings));
+        lines.extend(self.proxy.limits.replace(&settings, fleet)?);
         self.put_in_force(settings, &before);
         Ok(lines)
     }

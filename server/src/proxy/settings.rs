@@ -49,6 +49,58 @@ pub(crate) struct Settings {
     pub(crate) inflight: Option<InflightLimit>,
     pub(crate) timeouts: Timeouts,
     pub(crate) log: Log,
+    /// The store of the limits, if several proxies share them.
+    pub(crate) store: Option<Store>,
+}
+
+/// The store that the proxies of a fleet share, and how this one uses it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Store {
+    pub(crate) url: StoreUrl,
+    /// Proxies of one name share their limits.
+    pub(crate) name: String,
+    /// Each decision asks the store, and none is by a lease.
+    pub(crate) exact: bool,
+    /// The longest wait for an answer.
+    pub(crate) deadline: Duration,
+    pub(crate) on_outage: Outage,
+    /// The share of the limits that this proxy grants by itself, with [`Outage::Local`].
+    pub(crate) share: f64,
+}
+
+/// The decisions while the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outage {
+    Local,
+    Deny,
+    Allow,
+}
+
+/// The URL of a store. Its text has no password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StoreUrl(pub(crate) String);
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((engine, rest)) = self.0.split_once("://") else { return self.0.fmt(f) };
+        let (place, query) = rest.split_once(['?', '#']).map_or((rest, None), |(a, b)| (a, Some(b)));
+        match place.rsplit_once('@') {
+            // The sign may be one of the password.
+            _ if query.is_some_and(|query| query.contains('@')) => write!(f, "{engine}://***")?,
+            Some((user, host)) => match user.split_once(':') {
+                Some((user, _)) => write!(f, "{engine}://{user}:***@{host}")?,
+                None => write!(f, "{engine}://{user}@{host}")?,
+            },
+            None => write!(f, "{engine}://{place}")?,
+        }
+        f.write_str(if query.is_some() { "?..." } else { "" })
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A limit for requests whose path is the prefix, or below it.
@@ -238,6 +290,7 @@ impl Default for Settings {
                 drain: Duration::from_secs(10),
             },
             log: Log { format: LogFormat::Text, access: false },
+            store: None,
         }
     }
 }

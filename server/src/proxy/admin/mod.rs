@@ -37,6 +37,7 @@ use super::inflight::{self, Gate, slow_tenth};
 use super::limits::Sums;
 use super::reload::Reload;
 use super::serve::Proxy;
+use super::sources::{self, Sources};
 
 /// Connections at a time. One more takes the place of another that reads no events.
 const PLACES: usize = 32;
@@ -250,6 +251,7 @@ fn metrics(proxy: &Proxy) -> String {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
     inflight::prometheus(&proxy.forward.gates(), &mut text);
+    sources::prometheus(&in_force, &mut text);
     proxy.counters.prometheus(&mut text);
     let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
     let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
@@ -276,6 +278,7 @@ struct Counts {
     at: Instant,
     sums: Sums,
     gates: Vec<(Arc<Gate>, Vec<u64>, u64)>,
+    sources: Sources,
 }
 
 impl Counts {
@@ -285,7 +288,8 @@ impl Counts {
             (gate, latencies, refused)
         };
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
-        Counts { at: Instant::now(), sums: proxy.limits.sums(), gates }
+        let sources = Sources::of(&proxy.limits.in_force());
+        Counts { at: Instant::now(), sums: proxy.limits.sums(), gates, sources }
     }
 
     /// The limits on requests in flight, and the requests since the counts before. Times are in
@@ -351,6 +355,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
+        "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::Rule;
 
 use super::values::timeouts;
-use crate::proxy::settings::{ExemptPath, LogFormat, Settings};
+use crate::proxy::settings::{ExemptPath, LogFormat, Outage, Settings};
 
 const LEADING_BITS: &str = "leading bits of an address that are one client";
 
@@ -147,6 +147,7 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             None => entry("inflight.target", "none".to_owned(), "a limit in flight stays as it is"),
         },
     ]);
+    entries.extend(store_entries(settings));
     for (name, time, meaning) in timeouts(&mut settings.timeouts.clone()) {
         entries.push(entry(&format!("timeouts.{name}"), duration(*time), meaning));
     }
@@ -162,6 +163,30 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
         switch("log.access", settings.log.access, "a line for each request", ""),
     ]);
     entries
+}
+
+fn store_entries(settings: &Settings) -> Vec<Entry> {
+    let Some(store) = &settings.store else {
+        return vec![entry("store", "none".to_owned(), "the limits are those of this process")];
+    };
+    let mode = if store.exact { "exact" } else { "leased" };
+    let asks = match store.exact {
+        true => "each decision asks the store",
+        false => "tokens of busy keys are taken from the store for 100 ms ahead",
+    };
+    let (policy, outage) = match store.on_outage {
+        Outage::Local => ("local", "without the store, this process limits by its share"),
+        Outage::Deny => ("deny", "without the store, requests get 503"),
+        Outage::Allow => ("allow", "without the store, no request is refused"),
+    };
+    vec![
+        entry("store", store.url.to_string(), "the limits are shared by it"),
+        entry("store.name", store.name.clone(), "proxies of this name share them"),
+        entry("store.mode", mode.to_owned(), asks),
+        entry("store.deadline", duration(store.deadline), "for an answer of the store"),
+        entry("store.on_outage", policy.to_owned(), outage),
+        entry("store.share", store.share.to_string(), "of the limits, with on_outage = local"),
+    ]
 }
 
 fn entry(name: &str, value: String, meaning: &str) -> Entry {

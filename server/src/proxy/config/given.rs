@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tollgate::Rule;
 use tollgate::http::Policy;
 
+use super::store::{StoreTable, check_store};
 use super::values::{
     AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, OrNone, Placed, Prefix, Target, Time,
     Timeout, Token, set_timeout,
@@ -24,7 +25,7 @@ pub(super) struct Fault {
     pub(super) what: String,
 }
 
-fn fault(at: Option<usize>, what: String) -> Fault {
+pub(super) fn fault(at: Option<usize>, what: String) -> Fault {
     Fault { at, what }
 }
 
@@ -83,6 +84,8 @@ pub(super) struct Given {
     bounds: BoundsTable,
     #[command(flatten)]
     inflight: InflightTable,
+    #[command(flatten)]
+    pub(super) store: StoreTable,
     /// A time-out by its name in [timeouts] of the file; may be given more than once
     #[arg(long, value_name = "NAME=DURATION")]
     #[serde(skip)]
@@ -218,6 +221,7 @@ pub(super) fn build(
     check_admin(file.admin.as_ref(), options.admin.as_ref())?;
     check_bounds(&file.bounds, &options.bounds, &mut settings)?;
     check_inflight(&file.inflight, &options.inflight, &mut settings)?;
+    check_store(file, options, &settings)?;
     Ok(settings)
 }
 
@@ -258,6 +262,7 @@ impl Given {
         set_count(&mut to.bounds.in_flight, self.bounds.in_flight.as_ref());
         set_count(&mut to.bounds.in_flight_per_key, self.bounds.in_flight_per_key.as_ref());
         self.inflight.apply(&mut to.inflight);
+        self.store.apply(&mut to.store, folder);
         let of_file = self.timeouts.iter().map(|(name, time)| (name, time.value.0, time.at));
         let of_options = self.timeout.iter().map(|Placed { value, at }| (&value.name, value.time, *at));
         for (name, time, at) in of_file.chain(of_options) {
@@ -269,6 +274,11 @@ impl Given {
         set(&mut to.log.format, self.log.format.as_ref());
         to.log.access = self.log.access.unwrap_or(to.log.access);
         self.apply_routes(&mut to.routes)
+    }
+
+    /// The place of the limit of a route.
+    pub(super) fn limit_of(&self, route: &str) -> Option<usize> {
+        self.route.iter().find(|table| table.name().0 == route)?.limit.at
     }
 
     /// Changes the routes that are named, adds those that are new, and removes those to be removed.

@@ -41,6 +41,14 @@
 //! limit = 1000                        # or none
 //! target = "300ms"                    # with it the limit adapts; or none
 //!
+//! [store]                             # by which several proxies share their limits
+//! url = "redis://10.0.0.9"            # or sqlite:PATH, postgres://.., mysql://.., none
+//! name = "tollgate"                   # proxies of one name share them
+//! mode = "leased"                     # or exact
+//! deadline = "50ms"                   # for an answer
+//! on_outage = "local"                 # or deny, allow
+//! share = 0.5                         # of the limits, with local
+//!
 //! [timeouts]                          # request_head, request_body, queue, connect, response_head,
 //! connect = "5s"                      # response_body, slow_reader, tunnel
 //!
@@ -61,6 +69,9 @@
 mod describe;
 mod file;
 mod given;
+mod store;
+#[cfg(test)]
+mod store_tests;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -17,21 +17,21 @@ struct Command {
     options: Options,
 }
 
-fn options(args: &[&str]) -> Result<Options, String> {
+pub(super) fn options(args: &[&str]) -> Result<Options, String> {
     let command = Command::try_parse_from([&["tollgate"], args].concat());
     command.map(|command| command.options).map_err(|error| sentence(&error))
 }
 
 /// The settings of options alone.
-fn by_options(args: &[&str]) -> Result<Settings, String> {
+pub(super) fn by_options(args: &[&str]) -> Result<Settings, String> {
     load(&options(args)?)
 }
 
 /// A file that goes with its value.
-struct TempFile(PathBuf);
+pub(super) struct TempFile(pub(super) PathBuf);
 
 impl TempFile {
-    fn new(text: &str) -> TempFile {
+    pub(super) fn new(text: &str) -> TempFile {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("tollgate-config-{}-{}.toml", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let file = TempFile(std::env::temp_dir().join(name));
@@ -39,7 +39,7 @@ impl TempFile {
         file
     }
 
-    fn write(&self, text: impl AsRef<[u8]>) {
+    pub(super) fn write(&self, text: impl AsRef<[u8]>) {
         fs::write(&self.0, text).expect("the folder for temporary files can be written to");
     }
 
@@ -49,11 +49,11 @@ impl TempFile {
     }
 
     /// The settings, or the error without the name of the file.
-    fn load(&self, args: &[&str]) -> Result<Settings, String> {
+    pub(super) fn load(&self, args: &[&str]) -> Result<Settings, String> {
         load(&self.options(args)).map_err(|error| error.replace(&format!("{}:", self.0.display()), ""))
     }
 
-    fn reload(&self, before: &Settings) -> Result<(Settings, Vec<String>), String> {
+    pub(super) fn reload(&self, before: &Settings) -> Result<(Settings, Vec<String>), String> {
         let options = Options { config: Some(self.0.clone()), ..Options::default() };
         let result = reload(&options, before);
         result.map_err(|error| error.replace(&format!("{}:", self.0.display()), ""))
@@ -66,7 +66,7 @@ impl Drop for TempFile {
     }
 }
 
-fn load_text(text: &str) -> Result<Settings, String> {
+pub(super) fn load_text(text: &str) -> Result<Settings, String> {
     TempFile::new(text).load(&[])
 }
 
@@ -252,9 +252,9 @@ fn every_setting_can_be_in_the_file() {
     assert_eq!((settings.log.format, settings.log.access), (LogFormat::Json, true));
     let flags = [settings.proxy_protocol, settings.preserve_host, settings.case_sensitive, settings.shadow];
     assert_eq!(flags, [true; 4]);
-    // Or a setting was forgotten here.
+    // Or a setting was forgotten here. The store has tests of its own.
     let same: Vec<_> = same_entries(&settings, &default);
-    assert_eq!(same, Vec::<String>::new());
+    assert_eq!(same, ["store"]);
 }
 
 fn list<T: ToString>(items: &[T]) -> Vec<String> {
@@ -284,7 +284,7 @@ fn every_option_overrides_the_file() {
         --access-log=false";
     let args: Vec<&str> = args.split_whitespace().collect();
     let settings = file.load(&args).expect("the options are valid");
-    let routes = ["route login", "route search", "route /plain"].map(str::to_owned).to_vec();
+    let routes = ["route login", "route search", "route /plain", "store"].map(str::to_owned).to_vec();
     assert_eq!(same_entries(&settings, &file.load(&[]).expect("the file is valid")), routes);
     assert_eq!(settings.listen, Address::Unix("/run/t.sock".into()));
     assert_eq!(settings.tls, Some(Certificate { chain: "c.pem".into(), key: "k.pem".into() }));

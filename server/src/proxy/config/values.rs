@@ -62,6 +62,10 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Parsed<T> {
                 text.parse().map(Parsed).map_err(|error| E::custom(format!("{text:?}: {error}")))
             }
 
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Parsed<T>, E> {
+                self.visit_str(&number.to_string())
+            }
+
             fn visit_i64<E: Error>(self, number: i64) -> Result<Parsed<T>, E> {
                 let parsed = number.to_string().parse().map(Parsed);
                 parsed.map_err(|error| E::custom(format!("{number}: {error}")))

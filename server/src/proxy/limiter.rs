@@ -1,0 +1,119 @@
+//! The buckets or windows of the keys of one limit.
+
+use tollgate::tower::AnyLimiter;
+use tollgate::{Quota, RateLimiter, Rule, Window, WindowLimiter};
+
+use super::keys::Key;
+use super::store::{Fleet, SharedLimiter, window_in_store};
+
+/// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
+/// it.
+const HEADROOM: [u64; 3] = [16, 4, 2];
+
+/// The keys' buckets or windows, with the largest rule that they have room for.
+#[derive(Clone)]
+pub(crate) enum Limiter {
+    Buckets(RateLimiter<Key>, Quota),
+    Windows(WindowLimiter<Key>, Window),
+    /// Buckets that a fleet shares.
+    Shared(SharedLimiter, Quota),
+}
+
+impl Limiter {
+    /// Returns the limiter of a rule, under this name in the store of a fleet.
+    pub(crate) fn new(name: &str, rule: Rule, fleet: Option<&Fleet>) -> Result<Limiter, String> {
+        Ok(match (rule, fleet) {
+            (Rule::Bucket(quota), None) => Limiter::of_buckets(quota),
+            (Rule::Window(window), None) => Limiter::of_windows(window),
+            (Rule::Bucket(quota), Some(fleet)) => {
+                let most = larger(quota).find(|most| fleet.counts(*most)).unwrap_or(quota);
+                Limiter::Shared(fleet.limiter(name, quota)?, most)
+            }
+            (Rule::Window(window), Some(_)) => return Err(window_in_store(window)),
+        })
+    }
+
+    fn of_buckets(quota: Quota) -> Limiter {
+        let fits =
+            |most| Some(Limiter::Buckets(RateLimiter::builder(quota).headroom(most).ok()?.build(), most));
+        let with = larger(quota).find_map(fits);
+        with.unwrap_or_else(|| Limiter::Buckets(RateLimiter::new(quota), quota))
+    }
+
+    /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
+    fn of_windows(window: Window) -> Limiter {
+        let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
+        let as_fine = |most: &Window| most.sub_window() == window.sub_window();
+        let most = HEADROOM.iter().filter_map(larger).find(as_fine).unwrap_or(window);
+        let builder = WindowLimiter::builder(window).headroom(most.limit());
+        match builder {
+            Ok(builder) => Limiter::Windows(builder.build(), most),
+            Err(_) => Limiter::Windows(WindowLimiter::new(window), window),
+        }
+    }
+
+    pub(crate) fn any(&self) -> AnyLimiter<Key> {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.clone().into(),
+            Limiter::Windows(limiter, _) => limiter.clone().into(),
+            Limiter::Shared(limiter, _) => limiter.clone().into(),
+        }
+    }
+
+    /// Returns the limiter that a fleet shares, if it is one.
+    pub(crate) fn shared(&self) -> Option<&SharedLimiter> {
+        match self {
+            Limiter::Shared(limiter, _) => Some(limiter),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.quota().into(),
+            Limiter::Windows(limiter, most) => most.with_limit(limiter.limit()).unwrap_or(*most).into(),
+            Limiter::Shared(limiter, _) => limiter.quota().into(),
+        }
+    }
+
+    /// Puts another rule of the same kind in force. The sentence says why it cannot be.
+    pub(crate) fn set_rule(&self, rule: Rule) -> Result<(), String> {
+        match (self, rule) {
+            (Limiter::Buckets(limiter, _), Rule::Bucket(quota)) => {
+                limiter.set_quota(quota).map_err(|why| why.to_string())
+            }
+            (Limiter::Windows(limiter, most), Rule::Window(window))
+                if most.with_limit(window.limit()) == Ok(window) =>
+            {
+                limiter.set_limit(window.limit()).map_err(|why| why.to_string())
+            }
+            (Limiter::Shared(limiter, _), Rule::Bucket(quota)) => {
+                limiter.set_quota(quota).map_err(|why| why.to_string())
+            }
+            _ => Err(format!("{rule} counts in another way than {}", self.rule())),
+        }
+    }
+
+    pub(crate) fn most(&self) -> Rule {
+        match self {
+            Limiter::Buckets(_, most) | Limiter::Shared(_, most) => (*most).into(),
+            Limiter::Windows(_, most) => (*most).into(),
+        }
+    }
+
+    pub(crate) fn left(&self, key: &Key) -> u64 {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
+            Limiter::Windows(limiter, _) => limiter.peek(key).remaining(),
+            Limiter::Shared(limiter, _) => limiter.known(key).remaining(),
+        }
+    }
+}
+
+/// Returns larger quotas, the largest first.
+fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
+    HEADROOM.iter().filter_map(move |times| {
+        let tokens = quota.tokens().checked_mul(*times)?;
+        Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
+    })
+}

@@ -1,0 +1,118 @@
+//! One limit for several proxies.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::engines::servers;
+use super::{PATIENCE, metric, start, statuses};
+
+#[test]
+fn two_proxies_on_one_store_hold_one_limit() {
+    for server in servers() {
+        for mode in ["exact", "leased"] {
+            let options = format!("--limit 20/h --store-mode {mode} --store-name {mode}");
+            let proxies = [start(&server.url(), &options), start(&server.url(), &options)];
+            let mut clients = proxies.each_ref().map(|proxy| proxy.connect());
+            let mut granted = [0; 2];
+            for _ in 0..15 {
+                for (client, granted) in clients.iter_mut().zip(&mut granted) {
+                    let response = client.get("/");
+                    *granted += u32::from(response.status == 200);
+                    assert!(response.status == 200 || response.status == 429, "{}", response.status);
+                    assert_eq!(response.header("ratelimit-policy"), Some("\"default\";q=20;w=3600"));
+                }
+            }
+            assert_eq!(granted, [10, 10], "{}, {mode}", server.name());
+        }
+    }
+}
+
+#[test]
+fn each_route_has_its_bucket_and_a_value_of_a_header_is_one_key_for_all() {
+    for server in servers() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let text = format!(
+            "limit = \"3/h\"\nkey = \"header:x-api-key\"\n[store]\nurl = {:?}\ndeadline = \"10s\"\n\
+             [[route]]\nprefix = \"/login\"\nlimit = \"2/h\"\n[[route]]\nprefix = \"/v1:batch\"\nlimit = \"4/h\"\n\
+             cost = 2\n",
+            server.url()
+        );
+        let proxies = [super::start_by(&folder, &text), super::start_by(&folder, &text)];
+        let mut clients = proxies.each_ref().map(|proxy| proxy.connect());
+        let mut of = |proxy: usize, path: &str, key: &str| {
+            clients[proxy].get_with(path, &format!("X-Api-Key: {key}\r\n")).status
+        };
+        for (path, most) in [("/", 3), ("/login", 2), ("/v1:batch", 2)] {
+            let statuses: Vec<_> = (0..most + 1).map(|turn| of(turn % 2, path, "a")).collect();
+            let expected = [vec![200; most], vec![429]].concat();
+            assert_eq!(statuses, expected, "{}, {path}", server.name());
+            assert_eq!(of(0, path, "b"), 200, "another key");
+        }
+        let series = "tollgate_shared_decisions_total{policy=\"/login\",source=\"store\"}";
+        assert!(metric(&proxies[0], series) > 0 && metric(&proxies[1], series) > 0);
+    }
+}
+
+#[test]
+fn a_proxy_that_starts_later_finds_the_tokens_that_are_left() {
+    for server in servers() {
+        let args = ["--limit", "200/h burst 200", "--store", &server.url(), "--store-deadline", "10s"];
+        let mut first = super::Proxy::start(&args);
+        let granted = statuses(&mut first.connect(), "/", 50).iter().filter(|status| **status == 200).count();
+        assert_eq!(granted, 50, "{}", server.name());
+        first.signal("-TERM");
+        assert_eq!(first.exit_code(), Some(0));
+        let second = super::Proxy::start(&args);
+        let mut client = second.connect();
+        let granted = statuses(&mut client, "/", 160).iter().filter(|status| **status == 200).count();
+        assert!((150..=151).contains(&granted), "{}: {granted} granted", server.name());
+    }
+}
+
+/// The last write of the bucket is theirs.
+#[test]
+fn a_proxy_that_stops_gives_the_tokens_of_its_leases_back() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let file = folder.path().join("limits.db");
+    let mut proxy = start(&format!("sqlite:{}", file.display()), "--limit 100000/s");
+    let mut client = proxy.connect();
+    let begun = Instant::now();
+    loop {
+        statuses(&mut client, "/", 20);
+        let tokens =
+            |end| metric(&proxy, &format!("tollgate_lease_tokens_total{{policy=\"default\",end=\"{end}\"}}"));
+        let [granted, used, returned] = ["granted", "used", "returned"].map(tokens);
+        if granted >= used + returned + 10 {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{granted} granted, {used} used, {returned} returned");
+    }
+    let stopped = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_micros();
+    proxy.signal("-TERM");
+    assert_eq!(proxy.exit_code(), Some(0));
+    let database = rusqlite::Connection::open(file).expect("a database");
+    let last = "SELECT max(last_us) FROM tollgate_buckets";
+    let written: i64 = database.query_row(last, [], |row| row.get(0)).expect("a row");
+    assert!(written as u128 >= stopped, "{written} is before {stopped}");
+}
+
+#[test]
+fn the_page_and_the_metrics_tell_the_source_of_decisions() {
+    for server in servers() {
+        let proxy = start(&server.url(), "--limit 5/h --store-mode exact");
+        assert_eq!(statuses(&mut proxy.connect(), "/", 7), [200, 200, 200, 200, 200, 429, 429]);
+        let by = |source: &str| {
+            metric(
+                &proxy,
+                &format!("tollgate_shared_decisions_total{{policy=\"default\",source=\"{source}\"}}"),
+            )
+        };
+        assert_eq!((by("store") + by("shadow"), by("fallback"), by("policy")), (7, 0, 0));
+        assert!(by("store") >= 5);
+        assert_eq!(metric(&proxy, "tollgate_store_down{policy=\"default\"}"), 0);
+        assert_eq!(metric(&proxy, "tollgate_shared_denied_total{policy=\"default\"}"), 2);
+        let event = super::event(&proxy);
+        assert!(event.contains("\"down\":false") && event.contains("\"name\":\"shadow\""), "{event}");
+        let scheme = server.url().split(':').next().expect("a scheme").to_owned();
+        assert!(event.contains(&format!("\"url\":\"{scheme}:")), "{event}");
+    }
+}
