@@ -91,8 +91,8 @@ where
         }
     }
 
-    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A store
-    /// that takes no writes, such as a locked file or a replica, would answer a read.
+    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A
+    /// locked file or a replica answers reads, so a read is no probe.
     async fn probe(&self) {
         let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
         let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];

@@ -24,6 +24,7 @@ use super::limiter::Limiter;
 use super::paths::Prefixes;
 use super::settings::{Exemptions, Route, Settings};
 use super::store::{Fleet, give_back};
+use super::tally::Tally;
 
 /// The key of a request, and when its decision began.
 #[derive(Clone, Copy)]
@@ -31,52 +32,6 @@ struct Asked {
     key: Key,
     at: Instant,
     exempt: bool,
-}
-
-/// Sums over all limits, of those that are gone as well. For people to read: nothing is concluded
-/// from one about another.
-#[derive(Default)]
-pub(crate) struct Tally {
-    granted: AtomicU64,
-    refused: AtomicU64,
-    exempt: AtomicU64,
-    nanos: AtomicU64,
-}
-
-impl Tally {
-    fn note(&self, head: Head<'_>, decision: &Decision) {
-        let time = head.extensions.get().map_or(Duration::ZERO, |asked: &Asked| asked.at.elapsed());
-        // No decision takes half a millennium.
-        self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-        let sum = if decision.result().is_ok() { &self.granted } else { &self.refused };
-        sum.fetch_add(1, Relaxed);
-    }
-}
-
-/// The state of a [`Tally`]. In shadow mode `refused` counts the requests that would have been.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sums {
-    pub(crate) granted: u64,
-    pub(crate) refused: u64,
-    /// The requests on the allow list that a limit is there for.
-    pub(crate) exempt: u64,
-    nanos: u64,
-}
-
-impl Sums {
-    pub(crate) fn since(self, before: Sums) -> Sums {
-        Sums {
-            granted: self.granted - before.granted,
-            refused: self.refused - before.refused,
-            exempt: self.exempt - before.exempt,
-            nanos: self.nanos - before.nanos,
-        }
-    }
-
-    /// The mean nanoseconds of a decision. `None` without any.
-    pub(crate) fn mean_nanos(self) -> Option<u64> {
-        self.nanos.checked_div(self.granted + self.refused)
-    }
 }
 
 /// One rule, with the keys' buckets or windows.
@@ -100,7 +55,10 @@ impl Limit {
             .cost(move |_| costs.load(Relaxed))
             .exempt(Exempt::when(|head| head.extensions.get().is_some_and(|asked: &Asked| asked.exempt)))
             .shadow(shadow)
-            .on_decision(move |head: Head<'_>, decision: &Decision| tally.note(head, decision))
+            .on_decision(move |head: Head<'_>, decision: &Decision| {
+                let asked = head.extensions.get().map(|asked: &Asked| asked.at);
+                tally.note(decision, asked.map_or(Duration::ZERO, |at| at.elapsed()));
+            })
             .reject_with(refuse)
             .build();
         Limit { name: name.to_owned(), cost, limiter, layer, shadow }
@@ -267,11 +225,8 @@ impl Limits {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn sums(&self) -> Sums {
-        let Tally { granted, refused, exempt, nanos } = &*self.tally;
-        let [granted, refused, exempt, nanos] =
-            [granted, refused, exempt, nanos].map(|sum| sum.load(Relaxed));
-        Sums { granted, refused, exempt, nanos }
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
@@ -403,7 +358,7 @@ impl Asking {
             return forward(client, request).await;
         };
         if exempt {
-            in_force.tally.exempt.fetch_add(1, Relaxed);
+            in_force.tally.note_exempt();
         }
         request.extensions_mut().insert(Asked { key: client.key, at, exempt });
         let answer = limit.layer.layer(Passed { client, forward }).call(request);

@@ -17,7 +17,7 @@ use config::Demo;
 pub(crate) use config::{Options, sentence};
 use counters::Counters;
 use forward::Forward;
-use limits::{Limits, Sums};
+use limits::Limits;
 use listen::{Listener, Tls};
 use log::Log;
 use reload::Reload;
@@ -26,6 +26,7 @@ use settings::{Address, Settings, Upstream};
 use signals::{Hangups, Stops};
 use sockets::Sockets;
 use store::Fleet;
+use tally::Sums;
 
 mod admin;
 mod bodies;
@@ -52,6 +53,7 @@ mod signals;
 mod sockets;
 mod sources;
 mod store;
+mod tally;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
@@ -179,7 +181,7 @@ async fn report_every_second(limits: Arc<Limits>) {
     let mut before = Sums::default();
     loop {
         seconds.tick().await;
-        let now = limits.sums();
+        let now = limits.tally().sums();
         let second = now.since(before);
         before = now;
         if let Some(mean) = second.mean_nanos() {

@@ -39,7 +39,7 @@ impl Sources {
         Sources { by, down: sum.breaker_open, outages: sum.breaker_opened }
     }
 
-    /// Returns what the live page shows of the store.
+    /// Returns the store's part of an event of the live page.
     pub(crate) fn shown(&self, fleet: &Fleet, before: &Sources) -> Value {
         let by = self.by.iter().zip(before.by).map(
             |((name, now), (_, before))| json!({ "name": name, "decisions": now.saturating_sub(before) }),

@@ -155,7 +155,7 @@ pub(crate) async fn give_back(limiters: impl Iterator<Item = SharedLimiter>) {
     let _ = timeout(PATIENCE, async { while ends.join_next().await.is_some() {} }).await;
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
 
@@ -171,7 +171,6 @@ mod tests {
         Fleet { settings, store: Arc::new(AnyStore::open("sqlite::memory:").expect("there is memory")) }
     }
 
-    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn the_tokens_of_leases_are_given_back() {
         let limiter = fleet().limiter("a", Quota::per_second(100_000)).expect("the store counts it");
@@ -188,7 +187,6 @@ mod tests {
         assert!(held == 0 && returned >= 100, "{held} held, {returned} returned");
     }
 
-    #[cfg(feature = "sqlite")]
     #[test]
     fn each_limit_has_a_name_of_its_own_in_the_store() {
         let (fleet, long) = (fleet(), "x".repeat(60));

@@ -1,9 +1,13 @@
 //! One limit for several proxies.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::engines::servers;
+use super::process::Client;
 use super::{PATIENCE, metric, start, statuses};
+
+const LOAD: Duration = Duration::from_millis(1_500);
 
 #[test]
 fn two_proxies_on_one_store_hold_one_limit() {
@@ -22,6 +26,34 @@ fn two_proxies_on_one_store_hold_one_limit() {
                 }
             }
             assert_eq!(granted, [10, 10], "{}, {mode}", server.name());
+        }
+    }
+}
+
+/// The short form of `scripts/two-proxies`: the bound is the law of one bucket.
+#[test]
+fn two_proxies_under_load_grant_the_rate_of_one_limit() {
+    for server in servers() {
+        for mode in ["exact", "leased"] {
+            let options = format!("--limit 200/s --store-mode {mode} --store-name {mode}-load");
+            let proxies = [start(&server.url(), &options), start(&server.url(), &options)];
+            let clients = proxies.each_ref().map(|proxy| proxy.connect());
+            let begun = Instant::now();
+            let ask = |mut client: Client| {
+                let mut granted = 0;
+                while begun.elapsed() < LOAD {
+                    granted += u64::from(client.get("/").status == 200);
+                }
+                granted
+            };
+            let granted: u64 = thread::scope(|scope| {
+                let asking = clients.map(|client| scope.spawn(|| ask(client)));
+                asking.map(|asking| asking.join().expect("it asks")).iter().sum()
+            });
+            let most = 200.0 + 200.0 * begun.elapsed().as_secs_f64();
+            let name = server.name();
+            assert!(granted as f64 <= most + 1.0, "{name}, {mode}: {granted} granted, at most {most}");
+            assert!(granted as f64 >= most * 0.8, "{name}, {mode}: {granted} granted of {most}");
         }
     }
 }
@@ -109,6 +141,8 @@ fn the_page_and_the_metrics_tell_the_source_of_decisions() {
         assert_eq!((by("store") + by("shadow"), by("fallback"), by("policy")), (7, 0, 0));
         assert!(by("store") >= 5);
         assert_eq!(metric(&proxy, "tollgate_store_down{policy=\"default\"}"), 0);
+        assert_eq!(metric(&proxy, "tollgate_proxy_decision_seconds_count"), 7);
+        assert_eq!(metric(&proxy, "tollgate_proxy_decision_seconds_bucket{le=\"+Inf\"}"), 7);
         assert_eq!(metric(&proxy, "tollgate_shared_denied_total{policy=\"default\"}"), 2);
         let event = super::event(&proxy);
         assert!(event.contains("\"down\":false") && event.contains("\"name\":\"shadow\""), "{event}");

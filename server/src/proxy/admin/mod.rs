@@ -34,10 +34,10 @@ use tollgate::tower::prometheus;
 
 use super::forward::only_value;
 use super::inflight::{self, Gate, slow_tenth};
-use super::limits::Sums;
 use super::reload::Reload;
 use super::serve::Proxy;
 use super::sources::{self, Sources};
+use super::tally::Sums;
 
 /// Connections at a time. One more takes the place of another that reads no events.
 const PLACES: usize = 32;
@@ -252,6 +252,7 @@ fn metrics(proxy: &Proxy) -> String {
     }
     inflight::prometheus(&proxy.forward.gates(), &mut text);
     sources::prometheus(&in_force, &mut text);
+    proxy.limits.tally().prometheus(&mut text);
     proxy.counters.prometheus(&mut text);
     let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
     let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
@@ -289,7 +290,7 @@ impl Counts {
         };
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
         let sources = Sources::of(&proxy.limits.in_force());
-        Counts { at: Instant::now(), sums: proxy.limits.sums(), gates, sources }
+        Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
     }
 
     /// The limits on requests in flight, and the requests since the counts before. Times are in

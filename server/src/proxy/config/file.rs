@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::given::{Fault, Given, build};
+use super::fault::Fault;
+use super::given::{Given, build};
 use crate::proxy::settings::Settings;
 
 /// The most bytes of a file.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tollgate::Rule;
 use tollgate::http::Policy;
 
+use super::fault::{Fault, fault};
 use super::store::{StoreTable, check_store};
 use super::values::{
     AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, OrNone, Placed, Prefix, Target, Time,
@@ -17,17 +18,6 @@ use super::values::{
 use crate::proxy::settings::{
     Address, Admin, Certificate, ExemptPath, Exemptions, InflightLimit, LogFormat, Route, Settings, Upstream,
 };
-
-/// A sentence, and the byte of the file that it is about, if it is about the file.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) at: Option<usize>,
-    pub(super) what: String,
-}
-
-pub(super) fn fault(at: Option<usize>, what: String) -> Fault {
-    Fault { at, what }
-}
 
 /// The number of connections or requests: the most is far below what a semaphore can count.
 type Count = Number<1, 100_000_000>;

@@ -67,6 +67,7 @@
 //! limit. A route is matched by its name, and one without `cost` keeps the cost that it has.
 
 mod describe;
+mod fault;
 mod file;
 mod given;
 mod store;

@@ -9,7 +9,8 @@ use clap::Args;
 use serde::Deserialize;
 use tollgate::Rule;
 
-use super::given::{Fault, Given, fault};
+use super::fault::{Fault, fault};
+use super::given::Given;
 use super::values::{OrNone, Placed, Time};
 use crate::proxy::settings::{Outage, Settings, Store, StoreUrl};
 use crate::proxy::store::{check, counts, window_in_store};
@@ -207,8 +208,8 @@ impl StoreTable {
     }
 }
 
-/// The URL is one of an engine that is there. A store shares quotas that it can count; and its other
-/// settings need a store.
+/// Checks that the URL is one of an engine that is there, that the store can count all limits, and
+/// that no other setting is given without it.
 pub(super) fn check_store(file: &Given, options: &Given, settings: &Settings) -> Result<(), Fault> {
     for Placed { value, at } in [&file.store.url, &options.store.url].into_iter().flatten() {
         if let OrNone(Some(url)) = value {

@@ -1,11 +1,7 @@
 //! The settings of the store, in a file and as options.
 
-use std::time::Duration;
-
-use super::describe;
-use super::describe::entries;
 use super::tests::{by_options, load_text};
-use crate::proxy::settings::{Outage, Settings, Store, StoreUrl};
+use crate::proxy::settings::{Settings, StoreUrl};
 
 fn url(text: &str) -> StoreUrl {
     StoreUrl(text.to_owned())
@@ -115,8 +111,13 @@ fn an_option_that_needs_a_store_says_so() {
 
 #[cfg(feature = "sqlite")]
 mod with_sqlite {
+    use std::time::Duration;
+
     use super::*;
+    use crate::proxy::config::describe;
+    use crate::proxy::config::describe::entries;
     use crate::proxy::config::tests::TempFile;
+    use crate::proxy::settings::{Outage, Store};
 
     /// All there is; each setting differs from the default one.
     const RICH: &str = "limit = \"9/s\"\n[store]\nurl = \"sqlite:limits.db\"\nname = \"edge\"\nmode = \"exact\"\n\
