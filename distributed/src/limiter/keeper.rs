@@ -77,7 +77,7 @@ where
         while !due.is_empty()
             && let Some(permit) = Permit::of(&self.shared)
         {
-            let slots: Vec<_> = due.drain(..due.len().min(MAX_BATCH)).collect();
+            let slots = next_batch(due);
             for slot in &slots {
                 // Before the slot's amount is read, so that a request after it queues the slot
                 // again.
@@ -138,6 +138,19 @@ where
             sleep(self.idle / 8).await;
         }
     }
+}
+
+/// Takes the keys of the next call. A key has two slots after a change of its quota, and one for
+/// each request if it has no room: the others wait for a later call.
+fn next_batch(due: &mut VecDeque<Arc<Slot>>) -> Vec<Arc<Slot>> {
+    let mut slots: Vec<Arc<Slot>> = Vec::new();
+    let mut later = Vec::new();
+    for slot in due.drain(..due.len().min(MAX_BATCH)) {
+        let is_there = slots.iter().any(|other| other.key == slot.key);
+        if is_there { &mut later } else { &mut slots }.push(slot);
+    }
+    due.extend(later);
+    slots
 }
 
 impl<S> Shared<S> {

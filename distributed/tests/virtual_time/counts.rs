@@ -1,10 +1,12 @@
-//! The counts of tokens.
+//! The counts of tokens, and the keys of calls.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::Quota;
-use tollgate_distributed::ask_all_of;
+use tollgate_distributed::{Source, ask_all_of};
 
 use crate::world::{Limiter, World};
 
@@ -71,4 +73,23 @@ async fn several_limits_that_are_dropped_give_their_tokens_back() {
     for limiter in [&user, &tenant] {
         assert_eq!(limiter.peek(&1).await.unwrap().remaining(), 10);
     }
+}
+
+/// A call has each key once, though a key without room has a slot for each request, and one with
+/// another quota has two.
+#[tokio::test(start_paused = true)]
+async fn a_call_has_each_key_once() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(100)).max_keys(1).exact().build().unwrap();
+    limiter.ask_n(&1, 2).await.unwrap();
+    let requests = (0..40).map(|_| {
+        let limiter = limiter.clone();
+        async move { limiter.ask(&2).await.unwrap().source() }
+    });
+    let sources = JoinSet::from_iter(requests).join_all().await;
+    assert!(sources.iter().all(|source| *source == Source::Store), "{sources:?}");
+    limiter.refund(&1, 2);
+    limiter.set_quota(Quota::per_hour(90)).unwrap();
+    assert_eq!(limiter.ask(&1).await.unwrap().source(), Source::Store);
+    assert_eq!(limiter.stats().calls_answered, world.calls.load(Relaxed));
 }

@@ -88,6 +88,9 @@ impl Store for Network {
             probes.fetch_add(1, Relaxed);
         }
         assert!(!self.0.panics.load(Relaxed), "the store panics");
+        let mut known: Vec<&[u8]> = ops.iter().map(|op| op.key).collect();
+        known.sort_unstable();
+        assert!(known.windows(2).all(|pair| pair[0] != pair[1]), "a call has a key twice");
         sleep(*rtt / 2).await;
         while hangs.load(Relaxed) {
             sleep(Duration::from_millis(1)).await;
