@@ -58,40 +58,38 @@ impl<S: Store> Batch<S> {
         let outcome = within(&shared, &keys, &mut ops, permit).await;
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));
         shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
-        match outcome {
-            Ok(call) => {
-                shared.count_call(call, took);
-                let answers = ops.iter().map(|op| op.answer).collect();
-                self.end(answers, sent)
-            }
-            Err(error) => {
-                shared.count_call(Call::of(error.kind()), took);
-                self.fail(error.kind() == StoreErrorKind::Unknown);
-                Vec::new()
-            }
-        }
+        let failed = outcome.as_ref().err().map(StoreError::kind);
+        shared.count_call(outcome.unwrap_or_else(|error| Call::of(error.kind())), took);
+        let answers = ops.iter().map(|op| op.answer).collect();
+        self.end(answers, sent, failed)
     }
 
-    fn end(&mut self, answers: Vec<Answer>, sent: u64) -> Vec<Arc<Slot>> {
+    /// Ends the call. If it failed, only the keys whose answers have a time were decided.
+    fn end(&mut self, answers: Vec<Answer>, sent: u64, failed: Option<StoreErrorKind>) -> Vec<Arc<Slot>> {
         let rtt = self.shared.rtt();
-        let ends = std::mem::take(&mut self.slots).into_iter().zip(answers);
-        let end = |((slot, part), answer): ((Arc<Slot>, Part), Answer)| {
-            let answer = answer.within(&part.spec, part.amount);
-            let has_more = slot.end(part, answer, sent, rtt);
+        let mut more = Vec::new();
+        for ((slot, part), answer) in std::mem::take(&mut self.slots).into_iter().zip(answers) {
+            let failed = failed.filter(|_| answer.now_us == 0);
+            let has_more = match failed {
+                None => slot.end(part, answer.within(&part.spec, part.amount), sent, rtt),
+                Some(kind) => {
+                    self.fail(&slot, part, kind == StoreErrorKind::Unknown);
+                    false
+                }
+            };
             self.shared.count_left(&slot);
-            has_more.then_some(slot)
-        };
-        ends.filter_map(end).collect()
+            if has_more {
+                more.push(slot);
+            }
+        }
+        more
     }
 
-    fn fail(&mut self, lost: bool) {
-        for (slot, part) in self.slots.drain(..) {
-            if lost {
-                self.shared.counters.lost.fetch_add(u64::try_from(part.amount.max).unwrap_or(0), Relaxed);
-            }
-            slot.fail(part, lost);
-            self.shared.count_left(&slot);
+    fn fail(&self, slot: &Slot, part: Part, lost: bool) {
+        if lost {
+            self.shared.counters.lost.fetch_add(u64::try_from(part.amount.max).unwrap_or(0), Relaxed);
         }
+        slot.fail(part, lost);
     }
 }
 

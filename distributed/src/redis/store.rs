@@ -50,8 +50,8 @@ const BATCH: usize = 64;
 /// silent for the response timeout, or that leads to a server that refuses writes (a replica, after
 /// a failover). A call whose future is dropped may still have its effect.
 ///
-/// If a batch fails in part, the decided calls have their answers, and `now_us` of the others is 0.
-/// The calls of one command are decided together or not at all.
+/// If a batch fails in part, the decided calls have their answers, `now_us` of the others is 0, and
+/// the error is theirs. A node of a cluster that hangs holds up the batches with its keys. The calls of one command are decided together or not at all.
 #[derive(Clone)]
 pub struct RedisStore {
     server: Arc<Server>,
@@ -141,12 +141,7 @@ impl Store for RedisStore {
                 self.send(split.into_iter().flat_map(|failed| failed.group.chunks_mut(1)).collect()).await,
             );
         }
-        let Some(error) = error_of(failed) else {
-            return Ok(());
-        };
-        // The error is for all calls, and some of them had their effect.
-        let in_part = ops.iter().any(|op| op.answer != Answer::default());
-        Err(if in_part { StoreError::new(StoreErrorKind::Unknown, error) } else { error })
+        error_of(failed).map_or(Ok(()), Err)
     }
 }
 

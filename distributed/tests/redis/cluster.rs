@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate_distributed::{Op, RedisStore, Store, StoreErrorKind};
+use tollgate::Quota;
+use tollgate_distributed::{DistributedLimiter, OnOutage, Op, RedisStore, Source, Store, StoreErrorKind};
 use tollgate_test_servers::net::{Cut, Direction, Proxy};
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::program::wait_until;
@@ -227,12 +228,18 @@ async fn a_batch_that_fails_in_part_has_the_answers_of_the_other_nodes() {
     while store.acquire(&mut calls(&names[..1])).await.unwrap_err().kind() != StoreErrorKind::Refused {
         assert!(begin.elapsed() < Duration::from_secs(5), "the effect stays unknown");
     }
-    // Some calls had their effect. The answers of the batch before are reset.
-    assert_eq!(store.acquire(&mut ops).await.unwrap_err().kind(), StoreErrorKind::Unknown);
+    // The error is that of the other calls. The answers of the batch before are reset.
+    assert_eq!(store.acquire(&mut ops).await.unwrap_err().kind(), StoreErrorKind::Refused);
     let answered: Vec<bool> = ops.iter().map(|op| op.answer.now_us > 0).collect();
     assert_eq!(answered, [false, true, false, true]);
     assert!(ops.iter().all(|op| (op.answer.granted == 1) == (op.answer.now_us > 0)));
     assert_eq!(taken(&store, &names[1], counted(10_000)).await, 2);
+    // So a limiter grants the requests of the other nodes.
+    let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(100), store);
+    let limiter = builder.exact().on_outage(OnOutage::Deny).build().unwrap();
+    let ask = async |key: &str| limiter.ask(key).await.map(|granted| granted.source()).ok();
+    let sources = tokio::join!(ask("{b}3"), ask("{a}3"), ask("{b}4"), ask("{a}4"));
+    assert_eq!(sources, (None, Some(Source::Store), None, Some(Source::Store)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::{Quota, Reason};
-use tollgate_distributed::{Answer, DistributedLimiter, OnOutage, Op, Source, Store, StoreError};
+use tollgate_distributed::{
+    Answer, DistributedLimiter, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
+};
 
 use crate::world::{Limiter, Network, World};
 
@@ -339,4 +341,33 @@ async fn keys_without_room_share_one_local_bucket() {
     limiter.set_quota(QUOTA).unwrap();
     limiter.ask(&1).await.unwrap();
     assert_eq!(ask_all().await, 250);
+}
+
+/// A store of two servers, of which one is down: it has the keys that end with an odd digit.
+struct Halved;
+
+impl Store for Halved {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        let mut failed = Ok(());
+        for op in ops {
+            if op.key.last().is_some_and(|digit| digit % 2 == 1) {
+                failed = Err(StoreError::new(StoreErrorKind::Unknown, "a server is down"));
+            } else {
+                op.answer = Answer { granted: op.amount.max, credits: 0, now_us: 1 };
+            }
+        }
+        failed
+    }
+}
+
+/// A call that fails in part grants the tokens of the answers that came.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_in_part_has_the_other_answers() {
+    let limiter = DistributedLimiter::<u64, _>::builder(QUOTA, Halved).exact().on_outage(OnOutage::Deny);
+    let limiter = limiter.build().unwrap();
+    let asked = tokio::join!(limiter.ask(&1), limiter.ask(&2), limiter.ask(&3), limiter.ask(&4));
+    let sources = [asked.0, asked.1, asked.2, asked.3].map(|of| of.map(|granted| granted.source()).ok());
+    assert_eq!(sources, [None, Some(Source::Store), None, Some(Source::Store)]);
+    let stats = limiter.stats();
+    assert_eq!((stats.calls_unknown, stats.tokens_used, stats.tokens_lost), (1, 2, 2));
 }
