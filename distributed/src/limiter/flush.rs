@@ -24,8 +24,8 @@ const MAX_CALLS: usize = 4;
 /// The longest wait for an answer after the deadline.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// The keys of a call that has begun, with their parts of it. A drop before the answer ends the call
-/// with an unknown effect.
+/// The keys of a call that has begun, with their parts of it. A drop before the answer ends the
+/// call with an unknown effect.
 pub(crate) struct Batch<S> {
     shared: Arc<Shared<S>>,
     slots: Vec<(Arc<Slot>, Part)>,

@@ -72,7 +72,8 @@ struct State {
     late: bool,
     /// Whether the bucket was deep in debt at its last answer.
     is_deep: bool,
-    /// Calls that did not begin since the late one is under way, up to [`IN_A_ROW`](crate::outage::breaker::IN_A_ROW).
+    /// Calls that did not begin since the late one is under way, up to
+    /// [`IN_A_ROW`](crate::outage::breaker::IN_A_ROW).
     late_failures: u32,
     demand: Demand,
     /// The tokens asked for up to the last sweep, and the time since which the number is the same.

@@ -51,7 +51,8 @@ const BATCH: usize = 64;
 /// a failover). A call whose future is dropped may still have its effect.
 ///
 /// If a batch fails in part, the decided calls have their answers, `now_us` of the others is 0, and
-/// the error is theirs. A node of a cluster that hangs holds up the batches with its keys. The calls of one command are decided together or not at all.
+/// the error is theirs. The calls of one command are decided together or not at all. A node of a
+/// cluster that hangs delays the batches with its keys.
 #[derive(Clone)]
 pub struct RedisStore {
     server: Arc<Server>,

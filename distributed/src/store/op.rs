@@ -42,9 +42,9 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] tells whether the calls may have had their effect. A store that decided some of
-    /// them writes their answers all the same: those have a `now_us` that is not 0, and the error is
-    /// that of the others.
+    /// [`StoreError`] tells whether the calls may have had their effect. A store that decided some
+    /// of them writes their answers all the same: those have a `now_us` that is not 0, and the
+    /// error is that of the others.
     fn acquire(&self, ops: &mut [Op<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

@@ -53,7 +53,7 @@ impl Tally {
 
     /// Appends the histogram of the times in the text format of Prometheus.
     pub(crate) fn prometheus(&self, text: &mut String) {
-        let name = "tollgate_proxy_decision_seconds";
+        let name = "tollgate_decision_seconds";
         let _ = writeln!(text, "# HELP {name} Times of decisions, with the wait for a store.");
         let _ = writeln!(text, "# TYPE {name} histogram");
         let bounds = BOUNDS.iter().map(|bound| (*bound as f64 / 1e3).to_string()).chain(["+Inf".to_owned()]);

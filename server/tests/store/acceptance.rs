@@ -10,9 +10,9 @@ use super::process::{Client, Proxy};
 use super::wrk::{Answers, FLOOD, STEADY, load};
 use super::{PATIENCE, metric};
 
-/// The longest time of a decision: the deadline of the store, and 10 ms. A decision has the only wait
-/// for the store, and its clock is the proxy's. The times of requests depend on the processors that
-/// the clients leave: they are printed.
+/// The longest time of a decision: the deadline of the store, and 10 ms. Only a decision waits for
+/// the store, and its time is by the proxy's clock. The times of requests depend on the processors
+/// that the clients leave: they are printed.
 const LONGEST: Duration = Duration::from_millis(60);
 const HEALED: Duration = Duration::from_secs(1);
 const OUTAGE: Duration = Duration::from_secs(2);
@@ -155,7 +155,7 @@ fn watch(server: &mut Server, proxies: &[Proxy; 2]) -> Watched {
 
 /// Returns the decisions of a proxy, by its own clock: all, and those above the longest time.
 fn decisions(proxy: &Proxy) -> (u64, u64) {
-    let name = "tollgate_proxy_decision_seconds";
+    let name = "tollgate_decision_seconds";
     let all = metric(proxy, &format!("{name}_count"));
     (all, all - metric(proxy, &format!("{name}_bucket{{le=\"{}\"}}", LONGEST.as_secs_f64())))
 }

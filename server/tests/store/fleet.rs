@@ -141,8 +141,8 @@ fn the_page_and_the_metrics_tell_the_source_of_decisions() {
         assert_eq!((by("store") + by("shadow"), by("fallback"), by("policy")), (7, 0, 0));
         assert!(by("store") >= 5);
         assert_eq!(metric(&proxy, "tollgate_store_down{policy=\"default\"}"), 0);
-        assert_eq!(metric(&proxy, "tollgate_proxy_decision_seconds_count"), 7);
-        assert_eq!(metric(&proxy, "tollgate_proxy_decision_seconds_bucket{le=\"+Inf\"}"), 7);
+        assert_eq!(metric(&proxy, "tollgate_decision_seconds_count"), 7);
+        assert_eq!(metric(&proxy, "tollgate_decision_seconds_bucket{le=\"+Inf\"}"), 7);
         assert_eq!(metric(&proxy, "tollgate_shared_denied_total{policy=\"default\"}"), 2);
         let event = super::event(&proxy);
         assert!(event.contains("\"down\":false") && event.contains("\"name\":\"shadow\""), "{event}");
