@@ -43,7 +43,7 @@ pub(crate) struct Forward {
     targets: RwLock<Arc<[Target]>>,
     next: AtomicUsize,
     places: Arc<Semaphore>,
-    places_of_keys: Arc<Places<Key>>,
+    places_of_keys: Arc<Places>,
     under_way: Arc<AtomicUsize>,
     counters: Arc<Counters>,
     via: String,
@@ -71,7 +71,7 @@ pub(crate) type Held = Arc<dyn std::any::Any + Send + Sync>;
 
 /// The places of a request under way, until its response has ended.
 pub(crate) struct Flight {
-    _of_key: Place<Key>,
+    _of_key: Place,
     _of_all: OwnedSemaphorePermit,
     _asked: Held,
     under_way: Arc<AtomicUsize>,
@@ -115,7 +115,7 @@ impl Forward {
             targets: RwLock::new(Arc::new([])),
             next: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(settings.bounds.in_flight.min(Semaphore::MAX_PERMITS))),
-            places_of_keys: Places::new(),
+            places_of_keys: Places::new(settings.bounds.in_flight_per_key),
             under_way: Arc::default(),
             counters,
             via,
@@ -126,9 +126,10 @@ impl Forward {
         forward
     }
 
-    /// Sends requests to the upstreams of these settings from now on. Connections in use are used
-    /// to their end.
+    /// Sends requests to the upstreams of these settings from now on, with their places for each
+    /// key. Connections in use are used to their end.
     pub(crate) fn replace(&self, settings: &Settings, demo: &Upstream) {
+        self.places_of_keys.set_most(settings.bounds.in_flight_per_key);
         let upstreams = match &*settings.upstreams {
             [] => std::slice::from_ref(demo),
             upstreams => upstreams,
@@ -235,7 +236,7 @@ impl Forward {
         let until = Instant::now() + settings.timeouts.queue;
         let most = settings.bounds.in_flight_per_key;
         let queue = settings.bounds.connections_per_address;
-        let of_key = timeout_at(until, self.places_of_keys.take(key, most, queue)).await;
+        let of_key = timeout_at(until, self.places_of_keys.take(key, queue)).await;
         let Ok(Some(of_key)) = of_key else {
             self.counters.add(Event::KeyBusy);
             let line = format!("Too many requests under way: a client may have {most} at a time.\n");

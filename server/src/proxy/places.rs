@@ -1,10 +1,18 @@
-//! Places of keys: the share of a resource that one key may hold at a time.
+//! Places of keys: the number of requests that one key may have under way at a time.
+//!
+//! The places are an [`InflightLimiter`], which refuses at once. But a browser sends more requests
+//! over one connection of HTTP/2 than a key has places, so here they wait: first come, first
+//! served. No count can do that, as a late request would take the place for which an earlier one
+//! waits. So a key without a free place has a line of the requests that wait for it.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, oneshot};
+use tollgate::{InflightLimiter, OwnedKeyFlight};
+
+use super::limits::Key;
 
 /// Changes the number of places. A surplus place is removed as soon as it is free. Until all
 /// surplus places are removed, no place is given out. A runtime must be running.
@@ -21,107 +29,152 @@ pub(crate) fn resize(places: &Arc<Semaphore>, before: usize, now: usize) {
     });
 }
 
-const SHARDS: usize = 64;
-
-/// The places of each key that holds one or waits for one. Another key takes no memory.
-pub(crate) struct Places<K> {
-    shards: Box<[Shard<K>]>,
-    hasher: RandomState,
+/// Returns a limiter with `most` places for each key. It can have 2^20.
+pub(crate) fn limiter<K>(most: usize) -> InflightLimiter<K> {
+    InflightLimiter::new(count(most))
 }
 
-type Shard<K> = Mutex<HashMap<K, Arc<Semaphore>>>;
-
-/// A place, or the wish for one. A drop gives the place back.
-pub(crate) struct Place<K: Eq + Hash> {
-    places: Arc<Places<K>>,
-    key: Option<K>,
-    semaphore: Option<Arc<Semaphore>>,
-    permit: Option<OwnedSemaphorePermit>,
+/// Changes the places of each key. Held places count on, unless there were never as many places as
+/// now: then the count of each key begins at 0.
+pub(crate) fn set_most<K>(limiter: &mut InflightLimiter<K>, most: usize) {
+    if limiter.set_limit(count(most)).is_err() {
+        *limiter = self::limiter(most);
+    }
 }
 
-impl<K: Eq + Hash + Clone> Places<K> {
-    pub(crate) fn new() -> Arc<Places<K>> {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Arc::new(Places { shards, hasher: RandomState::new() })
+fn count(most: usize) -> u32 {
+    // At most 2^20.
+    most.clamp(1, 1 << 20) as u32
+}
+
+/// The places of each key, and the requests in line for one.
+///
+/// A key has a line only while all its places are taken: under the lock, a place that is given back
+/// goes to the first request in line, and a request takes a place only if its key has no line.
+pub(crate) struct Places(Mutex<State>);
+
+struct State {
+    limiter: InflightLimiter<Key>,
+    lines: HashMap<Key, VecDeque<oneshot::Sender<Place>>>,
+}
+
+/// A place of a key. A drop gives it back.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    key: Key,
+    /// `None` once it is given back.
+    flight: Option<OwnedKeyFlight<Key, RandomState>>,
+}
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Arc<Places> {
+        Arc::new(Places(Mutex::new(State { limiter: limiter(most), lines: HashMap::new() })))
     }
 
-    /// Takes a place of the key, if the key holds fewer than `most`. A change of `most` reaches a
-    /// key once it holds no place.
-    pub(crate) fn try_take(self: &Arc<Self>, key: K, most: usize) -> Option<Place<K>> {
-        let mut place = self.wish(key, most);
-        let semaphore = place.semaphore.clone()?;
-        place.permit = semaphore.try_acquire_owned().ok();
-        place.permit.is_some().then_some(place)
+    /// Changes the places of each key, as [`set_most`] does.
+    pub(crate) fn set_most(self: &Arc<Self>, most: usize) {
+        let mut state = self.state();
+        set_most(&mut state.limiter, most);
+        let keys: Vec<Key> = state.lines.keys().copied().collect();
+        keys.iter().for_each(|key| self.serve(&mut state, key));
     }
 
-    /// Waits for a place of the key, first come, first served. Returns `None` if `queue` others
-    /// wait already.
-    pub(crate) async fn take(self: &Arc<Self>, key: K, most: usize, queue: usize) -> Option<Place<K>> {
-        let mut place = self.wish(key, most);
-        let semaphore = place.semaphore.clone()?;
-        // Each place has two references, whether it is held or waited for. The map has one, and
-        // this call has two.
-        let others = (Arc::strong_count(&semaphore) - 3) / 2;
-        if others >= most.saturating_add(queue) {
-            return None;
+    /// Waits for a place of the key, first come, first served. Returns `None` if `queue` requests
+    /// wait already, or if there is no room for another key.
+    pub(crate) async fn take(self: &Arc<Self>, key: Key, queue: usize) -> Option<Place> {
+        let place = {
+            let State { limiter, lines } = &mut *self.state();
+            if !lines.contains_key(&key) {
+                match limiter.try_enter_owned(&key) {
+                    Ok(flight) => return Some(Place { places: self.clone(), key, flight: Some(flight) }),
+                    Err(refused) if refused.is_full() || queue == 0 => return None,
+                    Err(_) => {}
+                }
+            }
+            let line = lines.entry(key).or_default();
+            if line.len() >= queue {
+                line.retain(|request| !request.is_closed());
+            }
+            if line.len() >= queue {
+                return None;
+            }
+            let (request, place) = oneshot::channel();
+            line.push_back(request);
+            place
+        };
+        place.await.ok()
+    }
+
+    /// Gives the free places of a key to the requests in line.
+    fn serve(self: &Arc<Self>, State { limiter, lines }: &mut State, key: &Key) {
+        let Some(line) = lines.get_mut(key) else { return };
+        while !line.is_empty()
+            && let Ok(flight) = limiter.try_enter_owned(key)
+        {
+            let place = Place { places: self.clone(), key: *key, flight: Some(flight) };
+            // The request may have left. A drop of its place with the flight would take the lock.
+            if let Some(Err(mut place)) = line.pop_front().map(|request| request.send(place)) {
+                place.flight = None;
+            }
         }
-        // An error would be a closed semaphore, and no code closes it.
-        place.permit = semaphore.acquire_owned().await.ok();
-        place.permit.is_some().then_some(place)
+        if line.is_empty() {
+            lines.remove(key);
+        }
     }
 
-    fn wish(self: &Arc<Self>, key: K, most: usize) -> Place<K> {
-        let mut shard = self.shard(&key).lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let semaphore = shard.entry(key.clone()).or_insert_with(new).clone();
-        Place { places: self.clone(), key: Some(key), semaphore: Some(semaphore), permit: None }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Eq + Hash> Places<K> {
-    fn shard(&self, key: &K) -> &Shard<K> {
-        // The remainder is below the number of shards.
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
-    }
-
-    #[cfg(test)]
-    fn keys(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
-    }
-}
-
-impl<K: Eq + Hash> Drop for Place<K> {
+impl Drop for Place {
     fn drop(&mut self) {
-        self.permit = None;
-        let Some(key) = self.key.take() else { return };
-        let mut shard = self.places.shard(&key).lock().unwrap_or_else(PoisonError::into_inner);
-        self.semaphore = None;
-        // Clones are made under the lock only. So the one reference is the map's own, and no place
-        // is held.
-        if shard.get(&key).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
-            shard.remove(&key);
-        }
+        let Some(flight) = self.flight.take() else { return };
+        let mut state = self.places.state();
+        drop(flight);
+        self.places.serve(&mut state, &self.key);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
+
+    fn key(last: u8) -> Key {
+        Key::Address([192, 0, 2, last].into())
+    }
+
+    fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Returns the place if there is one now.
+    fn take(places: &Arc<Places>, last: u8) -> Option<Place> {
+        match poll(pin!(places.take(key(last), 9))) {
+            Poll::Ready(place) => place,
+            Poll::Pending => None,
+        }
+    }
+
+    fn is_empty(places: &Arc<Places>) -> bool {
+        let state = places.state();
+        state.lines.is_empty() && (0..9).all(|last| state.limiter.in_flight(&key(last)) == 0)
+    }
 
     #[test]
     fn a_key_holds_no_more_than_its_places() {
-        let places = Places::new();
-        let first = places.try_take("a", 2);
-        let second = places.try_take("a", 2);
+        let places = Places::new(2);
+        let first = take(&places, 1);
+        let second = take(&places, 1);
         assert!(first.is_some() && second.is_some());
-        assert!(places.try_take("a", 2).is_none());
-        assert!(places.try_take("b", 2).is_some(), "another key has places of its own");
+        assert!(take(&places, 1).is_none());
+        assert!(take(&places, 2).is_some(), "another key has places of its own");
         drop(first);
-        assert!(places.try_take("a", 2).is_some());
+        assert!(take(&places, 1).is_some());
         drop(second);
-        assert_eq!(places.keys(), 0, "keys without a place are forgotten");
+        assert!(is_empty(&places));
     }
 
     #[tokio::test]
@@ -138,23 +191,63 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_gets_the_place_that_is_given_back_and_one_that_leaves_takes_none() {
-        let places = Places::new();
-        let mut context = Context::from_waker(Waker::noop());
-        let held = places.try_take(1, 1);
-        let mut waiter = pin!(places.take(1, 1, 2));
-        assert!(waiter.as_mut().poll(&mut context).is_pending());
-        {
-            let mut leaving = pin!(places.take(1, 1, 2));
-            assert!(leaving.as_mut().poll(&mut context).is_pending());
-            let third = pin!(places.take(1, 1, 2)).as_mut().poll(&mut context).map(|place| place.is_none());
-            assert_eq!(third, Poll::Ready(true), "two wait already");
-        }
+    fn a_place_that_is_given_back_goes_to_the_first_in_line_that_is_still_there() {
+        let places = Places::new(1);
+        let held = take(&places, 1);
+        let mut leaves = Box::pin(places.take(key(1), 2));
+        let mut first = pin!(places.take(key(1), 2));
+        let mut second = pin!(places.take(key(1), 2));
+        assert!(poll(leaves.as_mut()).is_pending() && poll(first.as_mut()).is_pending());
+        assert!(matches!(poll(pin!(places.take(key(1), 2))), Poll::Ready(None)), "two wait already");
+        drop(leaves);
+        assert!(poll(second.as_mut()).is_pending());
         drop(held);
-        let Poll::Ready(Some(place)) = waiter.as_mut().poll(&mut context) else { panic!("a place is free") };
-        assert!(places.try_take(1, 1).is_none());
+        assert!(take(&places, 1).is_none(), "the place has its owner before the owner runs");
+        assert!(poll(second.as_mut()).is_pending());
+        let Poll::Ready(Some(place)) = poll(first.as_mut()) else { panic!("a place is free") };
         drop(place);
-        assert!(places.try_take(1, 1).is_some());
-        assert_eq!(places.keys(), 0);
+        let Poll::Ready(Some(place)) = poll(second.as_mut()) else { panic!("a place is free") };
+        drop(place);
+        assert!(is_empty(&places));
+    }
+
+    #[test]
+    fn a_place_whose_owner_leaves_before_it_runs_goes_to_the_next() {
+        let places = Places::new(1);
+        let held = take(&places, 1);
+        let mut leaves = Box::pin(places.take(key(1), 2));
+        let mut next = pin!(places.take(key(1), 2));
+        assert!(poll(leaves.as_mut()).is_pending() && poll(next.as_mut()).is_pending());
+        drop(held);
+        drop(leaves);
+        assert!(matches!(poll(next.as_mut()), Poll::Ready(Some(_))));
+        let held = take(&places, 1);
+        let waits = Box::pin(places.take(key(1), 2));
+        drop((waits, held));
+        assert!(is_empty(&places), "no line is left without a request");
+    }
+
+    /// A fall is in force at once: two of three places are given back before one is given out.
+    #[test]
+    fn a_change_of_the_places_reaches_held_places_and_the_line() {
+        let places = Places::new(3);
+        let mut held = [(); 3].map(|()| take(&places, 1));
+        let mut waits = [(); 3].map(|()| Box::pin(places.take(key(1), 9)));
+        assert!(waits.iter_mut().all(|request| poll(request.as_mut()).is_pending()));
+        places.set_most(1);
+        for place in &mut held[..2] {
+            *place = None;
+            assert!(waits.iter_mut().all(|request| poll(request.as_mut()).is_pending()));
+        }
+        held[2] = None;
+        let Poll::Ready(Some(first)) = poll(waits[0].as_mut()) else { panic!("a place is free") };
+        places.set_most(2);
+        let Poll::Ready(Some(second)) = poll(waits[1].as_mut()) else { panic!("a place is free") };
+        assert!(poll(waits[2].as_mut()).is_pending());
+        places.set_most(4);
+        // There were never four places, so the count begins at 0.
+        assert!(matches!(poll(waits[2].as_mut()), Poll::Ready(Some(_))));
+        drop((first, second));
+        assert!(is_empty(&places));
     }
 }

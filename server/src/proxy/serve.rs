@@ -1,6 +1,7 @@
 //! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
 use std::convert::Infallible;
+use std::hash::RandomState;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -15,6 +16,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, interval, sleep, timeout};
+use tollgate::{InflightLimiter, KeyOverloaded, OwnedKeyFlight};
 
 use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
@@ -23,7 +25,7 @@ use super::keys::Client;
 use super::limits::Limits;
 use super::listen::{self, Door, Listener, Peer, Socket, Stream, Tls};
 use super::log::Line;
-use super::places::{Place, Places};
+use super::places;
 use super::settings::Settings;
 
 /// The time for which a connection may be silent after a stop, before it is closed. A client that
@@ -52,7 +54,8 @@ pub(crate) struct Proxy {
     pub(crate) counters: Arc<Counters>,
     /// The places of connections.
     pub(crate) clients: Arc<Semaphore>,
-    addresses: Arc<Places<IpAddr>>,
+    /// The connections of each address.
+    addresses: RwLock<InflightLimiter<IpAddr>>,
     /// The most connections of one address for which the limit on open files leaves room.
     share_of_address: usize,
     /// Whether each response is the last of its connection.
@@ -70,9 +73,10 @@ impl Proxy {
         counters: Arc<Counters>,
         clients: usize,
     ) -> Proxy {
-        let settings = RwLock::new(Arc::new(settings));
         let share_of_address = share_of_address(clients);
-        let (clients, addresses) = (Arc::new(Semaphore::new(clients)), Places::new());
+        let most = settings.bounds.connections_per_address.min(share_of_address);
+        let (settings, addresses) = (RwLock::new(Arc::new(settings)), RwLock::new(places::limiter(most)));
+        let clients = Arc::new(Semaphore::new(clients));
         let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
         Proxy {
             settings,
@@ -90,6 +94,8 @@ impl Proxy {
 
     /// Replaces the settings that are read for each connection and each request.
     pub(crate) fn set(&self, settings: Settings) {
+        let most = settings.bounds.connections_per_address.min(self.share_of_address);
+        places::set_most(&mut self.addresses.write().unwrap_or_else(PoisonError::into_inner), most);
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
@@ -152,18 +158,16 @@ impl Proxy {
 
     /// Takes a place among the connections of the address. Returns `None` if the address has no
     /// bound.
-    fn place_of(&self, address: IpAddr) -> Option<Result<Place<IpAddr>, ()>> {
-        let settings = self.settings();
-        if settings.trusts(address) {
+    fn place_of(&self, address: IpAddr) -> Option<Result<OfAddress, KeyOverloaded>> {
+        if self.settings().trusts(address) {
             return None;
         }
         let network = match address {
             IpAddr::V4(_) => address,
             IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
         };
-        let most = settings.bounds.connections_per_address.min(self.share_of_address);
-        let place = self.addresses.try_take(network, most);
-        Some(place.ok_or(()))
+        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        Some(addresses.try_enter_owned(&network))
     }
 }
 
@@ -187,7 +191,8 @@ pub(crate) struct Watch {
 
 /// The places of a connection: among all, of the socket's address, and of the client's address if
 /// that is another one.
-type ConnectionPlaces = (OwnedSemaphorePermit, Option<Place<IpAddr>>, Option<Place<IpAddr>>);
+type ConnectionPlaces = (OwnedSemaphorePermit, Option<OfAddress>, Option<OfAddress>);
+type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
 
 /// A request under way, counted by its [`Watch`].
 pub(crate) struct Asked(Arc<Watch>);
@@ -302,7 +307,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
 fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphorePermit, socket: Socket) {
     let connected = socket.peer;
     let of_address = match proxy.place_of(connected) {
-        Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
+        Some(Err(_)) => return proxy.counters.add(Event::ConnectionRefused),
         Some(Ok(place)) => Some(place),
         None => None,
     };
@@ -313,7 +318,7 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
         // A PROXY header has named another address.
         let of_client = match proxy.place_of(peer.address) {
             _ if peer.address == connected => None,
-            Some(Err(())) => return proxy.counters.add(Event::ConnectionRefused),
+            Some(Err(_)) => return proxy.counters.add(Event::ConnectionRefused),
             Some(Ok(place)) => Some(place),
             None => None,
         };
