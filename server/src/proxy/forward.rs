@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use tollgate::Outcome;
+use tollgate::{Outcome, Priority};
 
 use super::bodies::{Progress, Upload};
 use super::connect::{CONNECT_TIMED_OUT, Connector, STALLED};
@@ -299,11 +299,12 @@ impl Forward {
         let is_upgrade = parts.headers.contains_key(header::UPGRADE);
         // A request that may be made twice without another effect (RFC 9110, 9.2.2).
         let may_repeat = parts.method.is_idempotent() && !body.is_streamed() && !is_upgrade;
+        let priority = parts.extensions.get().copied().unwrap_or(Priority::Critical);
         let mut failed = 0;
         let mut fresh = false;
         let mut at = self.first(&targets);
         loop {
-            let Some(mut entered) = self.enter(&targets, &mut at) else { return self.crowded() };
+            let Some(mut entered) = self.enter(&targets, &mut at, priority) else { return self.crowded() };
             let target = &targets[at % targets.len()];
             let mut request = Request::from_parts(parts.clone(), body.body());
             if is_upgrade {
@@ -345,7 +346,7 @@ impl Forward {
 
     /// Takes a place at the target, or at the next one that has a place and is not passed over.
     /// Returns `None` if there is none. The inner `None` is a target without a limit.
-    fn enter(&self, targets: &[Target], at: &mut usize) -> Option<Option<Entered>> {
+    fn enter(&self, targets: &[Target], at: &mut usize, priority: Priority) -> Option<Option<Entered>> {
         let (from, now) = (*at, self.millis());
         for next in from..from + targets.len() {
             let target = &targets[next % targets.len()];
@@ -354,7 +355,7 @@ impl Forward {
             }
             *at = next;
             let Some(gate) = &target.gate else { return Some(None) };
-            let entered = gate.enter();
+            let entered = gate.enter(priority);
             if entered.is_some() {
                 return Some(entered);
             }

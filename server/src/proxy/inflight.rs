@@ -17,7 +17,10 @@ pub(crate) struct Gate {
     pub(crate) name: Arc<str>,
     pub(crate) limit: InflightLimit,
     inflight: Arc<Inflight>,
-    refused: AtomicU64,
+    /// Refused requests of each priority, in the order of [`Priority::ALL`].
+    refused: [AtomicU64; 4],
+    /// Attempts of each outcome, in the order of [`Outcome::ALL`].
+    outcomes: [AtomicU64; 3],
     latencies: Latencies,
     peak: Peak,
     start: Instant,
@@ -49,21 +52,21 @@ impl Gate {
         };
         // A fixed limit takes any number but 0, and the settings have none.
         let _ = kept.map(|before| before.inflight.set_limit(limit.ceiling));
-        let refused = AtomicU64::new(before.map_or(0, |before| before.refused.load(Relaxed)));
+        let refused = before.map(|before| before.refused()).unwrap_or_default().map(AtomicU64::new);
+        let outcomes = before.map(|before| before.outcomes()).unwrap_or_default().map(AtomicU64::new);
         let (latencies, peak, start) = (Latencies::default(), Peak::default(), Instant::now());
-        Arc::new(Gate { name: name.clone(), limit, inflight, refused, latencies, peak, start })
+        Arc::new(Gate { name: name.clone(), limit, inflight, refused, outcomes, latencies, peak, start })
     }
 
-    /// Takes a place, if there is one.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
-        // The proxy knows of no priorities, so each request may use all of the limit.
-        match self.inflight.try_enter_owned(Priority::Critical) {
+    /// Takes a place, if the priority's share of the limit has one.
+    pub(crate) fn enter(self: &Arc<Self>, priority: Priority) -> Option<Entered> {
+        match self.inflight.try_enter_owned(priority) {
             Ok(flight) => {
                 self.peak.note(self.slot(), self.inflight.in_flight());
                 Some(Entered { gate: self.clone(), flight, began: Instant::now() })
             }
             Err(_) => {
-                self.refused.fetch_add(1, Relaxed);
+                add(&Priority::ALL, &priority, &self.refused);
                 None
             }
         }
@@ -73,9 +76,13 @@ impl Gate {
         self.inflight.stats()
     }
 
-    /// Returns the number of requests that found no place.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
+    /// Returns the numbers of requests that found no place, in the order of [`Priority::ALL`].
+    pub(crate) fn refused(&self) -> [u64; 4] {
+        self.refused.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    fn outcomes(&self) -> [u64; 3] {
+        self.outcomes.each_ref().map(|count| count.load(Relaxed))
     }
 
     /// Returns the most requests in flight of the last half second, or more.
@@ -107,8 +114,16 @@ impl Entered {
             Outcome::Overloaded => self.gate.latencies.note(Duration::MAX),
             _ => {}
         }
+        add(&Outcome::ALL, &outcome, &self.gate.outcomes);
         let outcome = if outcome == Outcome::Answered && !is_sample { Outcome::Failed } else { outcome };
         self.flight.note(outcome);
+    }
+}
+
+/// Adds one to the count of a kind, of one count for each kind.
+fn add<T: PartialEq>(kinds: &[T], kind: &T, counts: &[AtomicU64]) {
+    for (_, count) in kinds.iter().zip(counts).filter(|(other, _)| *other == kind) {
+        count.fetch_add(1, Relaxed);
     }
 }
 
@@ -220,7 +235,16 @@ pub(crate) fn prometheus(gates: &[Arc<Gate>], text: &mut String) {
         target.into_iter().collect()
     });
     family("_refused_total", "counter", "Requests that found no place at the upstream.", &|_, gate| {
-        vec![(String::new(), gate.refused().to_string())]
+        let of = |(priority, count): (Priority, u64)| {
+            (format!(",priority=\"{}\"", priority.name()), count.to_string())
+        };
+        Priority::ALL.into_iter().zip(gate.refused()).map(of).collect()
+    });
+    family("_outcomes_total", "counter", "Attempts at the upstream by their outcome.", &|_, gate| {
+        let of = |(outcome, count): (Outcome, u64)| {
+            (format!(",outcome=\"{}\"", outcome.name()), count.to_string())
+        };
+        Outcome::ALL.into_iter().zip(gate.outcomes()).map(of).collect()
     });
     family("_changes_total", "counter", "Changes of a limit that adapts.", &|stats, gate| {
         let InflightStats { rose, fell, in_vain, stalled, .. } = *stats;
@@ -300,8 +324,8 @@ mod tests {
         let limit = InflightLimit { ceiling: 4, target: None };
         let gate = Gate::new(&"a".into(), limit, None);
         let (begin, second) = (Instant::now(), Duration::from_secs(1));
-        let mut slow = gate.enter().expect("there is a place");
-        let mut quick = gate.enter().expect("there is a place");
+        let mut slow = gate.enter(Priority::Critical).expect("there is a place");
+        let mut quick = gate.enter(Priority::Critical).expect("there is a place");
         tokio::time::advance(8 * second).await;
         slow.note(Outcome::Answered, Some(begin + 2 * second));
         assert_eq!(slow_tenth(&[], &gate.latencies()), None);

@@ -12,9 +12,9 @@ use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
-use tollgate::Rule;
 use tollgate::http::{ClientIpStats, Exempt, Head, Refusal};
 use tollgate::tower::{Decision, LayerStats, RateLimitLayer};
+use tollgate::{Priority, Rule};
 use tollgate_distributed::DistributedStats;
 use tower::{Layer, Service};
 
@@ -122,6 +122,7 @@ fn refuse(refusal: &Refusal<'_>) -> Response<String> {
 pub(crate) struct Routed {
     pub(crate) prefix: String,
     pub(crate) limit: Arc<Limit>,
+    priority: Priority,
 }
 
 /// The limits in force.
@@ -150,11 +151,12 @@ impl InForce {
         self.keys.stats()
     }
 
-    fn limit_of(&self, path: &str) -> Option<&Limit> {
+    /// Returns the limit of a path, and the priority of its requests.
+    fn limit_of(&self, path: &str) -> (Option<&Limit>, Priority) {
         let route = if self.routes.is_empty() { None } else { self.prefixes.find(path) };
-        match route {
-            Some(route) => Some(&self.routes[route].limit),
-            None => self.everywhere_else.as_deref(),
+        match route.map(|route| &self.routes[route]) {
+            Some(route) => (Some(&route.limit), route.priority),
+            None => (self.everywhere_else.as_deref(), Priority::Critical),
         }
     }
 }
@@ -267,10 +269,10 @@ impl Limits {
         let known = before.everywhere_else.as_ref();
         let everywhere_else = settings.limit.map(|rule| limit(known, "default", rule, 1)).transpose()?;
         let mut routes = Vec::new();
-        for Route { name, prefix, rule, cost } in &settings.routes {
+        for Route { name, prefix, rule, cost, priority } in &settings.routes {
             let known = before.routes.iter().find(|route| route.limit.name == *name);
             let limit = limit(known.map(|route| &route.limit), name, *rule, *cost)?;
-            routes.push(Routed { prefix: prefix.clone(), limit });
+            routes.push(Routed { prefix: prefix.clone(), limit, priority: *priority });
         }
         for old in &before.routes {
             if routes.iter().all(|route| route.limit.name != old.limit.name) {
@@ -354,7 +356,9 @@ impl Asking {
         F: Future<Output = Response<Body>>,
     {
         let Asking { in_force, client, at, exempt } = self;
-        let Some(limit) = in_force.limit_of(request.uri().path()) else {
+        let (limit, priority) = in_force.limit_of(request.uri().path());
+        request.extensions_mut().insert(priority);
+        let Some(limit) = limit else {
             return forward(client, request).await;
         };
         if exempt {

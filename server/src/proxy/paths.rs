@@ -372,7 +372,8 @@ mod tests {
 
     fn route(prefix: &str, quota: &str, cost: u64) -> Route {
         let rule = quota.parse().expect("a quota");
-        Route { name: prefix.to_owned(), prefix: prefix.to_owned(), rule, cost }
+        let (name, prefix) = (prefix.to_owned(), prefix.to_owned());
+        Route { name, prefix, rule, cost, priority: tollgate::Priority::Critical }
     }
 
     fn prefixes(routes: &[(&str, &str)], default: Option<&str>) -> Prefixes {

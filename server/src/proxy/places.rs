@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
 use tollgate::{InflightLimiter, OwnedKeyFlight};
 
-use super::limits::Key;
+use super::keys::Key;
 
 /// Changes the number of places. A surplus place is removed as soon as it is free. Until all
 /// surplus places are removed, no place is given out. A runtime must be running.

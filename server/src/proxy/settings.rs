@@ -9,7 +9,7 @@ use hyper::Method;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
-use tollgate::{Quota, Rule};
+use tollgate::{Priority, Quota, Rule};
 
 /// All settings. A reload replaces them as a whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,6 +113,8 @@ pub(crate) struct Route {
     pub(crate) rule: Rule,
     /// Tokens of one request, at least 1 and at most the burst, or the limit of a window.
     pub(crate) cost: u64,
+    /// The share of an upstream's limit in flight that its requests may use.
+    pub(crate) priority: Priority,
 }
 
 /// The allow list. A request is exempt if one of these names it.

@@ -1,6 +1,7 @@
 //! The limit on the requests in flight to each upstream.
 
-use std::time::Instant;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use super::process::{Client, Message, Proxy, recording_upstream, refusing, upstream, write};
 use super::watched::{
@@ -190,6 +191,112 @@ fn a_request_over_the_rate_takes_no_place() {
     assert_eq!(metric(&proxy, "tollgate_inflight", ""), 1.0);
 }
 
+/// Each route has its share of the limit, and each refusal is counted by its priority.
+#[test]
+fn a_route_of_a_low_priority_is_refused_first() {
+    let holding = Holding::start();
+    let routes = ["sheddable", "background", "default"].map(|name| {
+        format!("[[route]]\nprefix = \"/{name}\"\nlimit = \"1000000/s\"\npriority = \"{name}\"\n")
+    });
+    let file = std::env::temp_dir().join(format!("bounds-priorities-{}", std::process::id()));
+    std::fs::write(&file, routes.concat()).expect("it can be written");
+    let config = file.to_str().expect("the name is ASCII");
+    let proxy = over(holding.address, &format!("--inflight 8 --config {config}"));
+    std::fs::remove_file(&file).expect("it is there");
+    let ask = |path: &str| {
+        let mut client = proxy.connect();
+        client.write(&format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client
+    };
+    let mut held = Vec::new();
+    // Shares of 8: a half, three quarters, 230/256, all.
+    for (path, share) in [("background", 4), ("sheddable", 6), ("default/below", 7), ("other", 8)] {
+        while held.len() < share {
+            held.push((ask(path), holding.next()));
+        }
+        assert_refused(ask(path));
+    }
+    assert_refused(ask("background"));
+    for (priority, refused) in [("background", 2.0), ("sheddable", 1.0), ("default", 1.0), ("critical", 1.0)]
+    {
+        let part = format!("priority=\"{priority}\"");
+        assert_eq!(metric(&proxy, "tollgate_inflight_refused_total", &part), refused, "{priority}");
+    }
+    assert!(holding.try_next().is_none());
+}
+
+/// Returns the attempts of each outcome: answered, overloaded, failed.
+fn outcomes(proxy: &Proxy) -> [f64; 3] {
+    ["answered", "overloaded", "failed"]
+        .map(|outcome| metric(proxy, "tollgate_inflight_outcomes_total", &format!("=\"{outcome}\"")))
+}
+
+/// Returns an upstream that accepts no connection, with the connections that fill its backlog.
+fn deaf() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let listener = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        socket.listen(1).expect("it is bound").into_std().expect("it is registered")
+    });
+    let address = listener.local_addr().expect("it is bound");
+    let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
+    let backlog: Vec<_> = (0..16).map_while(connect).collect();
+    assert!(backlog.len() < 16, "the backlog is full");
+    (address, listener, backlog)
+}
+
+/// The upstream lacks capacity if it refuses, does not accept or does not answer, or says so.
+#[test]
+fn a_lack_of_capacity_is_told_from_other_faults_over_real_sockets() {
+    let answer = |response: &'static str| recording_upstream(response).0;
+    let silent = Holding::start();
+    let closing = upstream(|mut connection| drop(Message::read_head(&mut connection)));
+    let cutting = upstream(|mut connection| {
+        if Message::read_head(&mut connection).is_some() {
+            write(&connection, "HTTP/1.1 200 OK\r\nConte");
+        }
+    });
+    let (deaf, _listener, _backlog) = deaf();
+    let (none, one) = ([0.0; 3], |at: usize| std::array::from_fn(|other| f64::from(u8::from(other == at))));
+    let unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+    let error = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
+    for (name, address, status, wanted) in [
+        ("answers", answer(OK), 200, one(0)),
+        ("refuses connections", refusing(), 502, one(1)),
+        ("accepts no connection", deaf, 504, one(1)),
+        ("answers nothing", silent.address, 504, one(1)),
+        ("says that it lacks capacity", answer(unavailable), 503, one(1)),
+        ("says another fault", answer(error), 500, one(2)),
+        // A request without effect is sent again, over another connection.
+        ("closes the connection", closing, 502, [0.0, 0.0, 2.0]),
+        ("cuts the head", cutting, 502, [0.0, 0.0, 2.0]),
+    ] {
+        let proxy = over(address, "--inflight 1 --timeout connect=300ms --timeout response_head=300ms");
+        assert_eq!(outcomes(&proxy), none, "{name}");
+        assert_eq!(ask(&proxy).read().status, status, "{name}");
+        assert_eq!(outcomes(&proxy), wanted, "{name}");
+        await_in_flight(&proxy, "", 0.0);
+    }
+}
+
+/// Overloaded attempts are slow samples, so the limit falls to its floor. Fast failures are none:
+/// as many of them leave it.
+#[test]
+fn a_limit_falls_while_the_upstream_refuses_connections_and_not_while_it_fails() {
+    let failing = upstream(|mut connection| drop(Message::read_head(&mut connection)));
+    let options = "--inflight 100 --target 50ms";
+    let (refused, failed) = (over(refusing(), options), over(failing, options));
+    let begin = Instant::now();
+    while metric(&refused, "tollgate_inflight_limit", "") > 1.0 {
+        assert!(begin.elapsed() < PATIENCE, "the limit does not fall");
+        assert_eq!(ask(&refused).read().status, 502);
+        assert_eq!(ask(&failed).read().status, 502);
+    }
+    assert_eq!(metric(&failed, "tollgate_inflight_limit", ""), 20.0);
+    assert!(outcomes(&failed)[2] >= outcomes(&refused)[1], "each of them failed");
+}
+
 /// The answers are slower than the target, so the limit falls below its first value, 20. Without
 /// requests that are refused or a limit that is used it does not rise.
 #[test]
@@ -206,7 +313,13 @@ fn a_limit_with_a_target_follows_the_answers() {
     }
     assert!(metric(&proxy, "tollgate_inflight_limit", "") < 20.0);
     let event = event(&proxy);
-    for part in ["\"asked\":0.01", "\"ceiling\":100", "\"peak\":", "\"refused\":0", "\"slow\":"] {
+    for part in [
+        "\"asked\":0.01",
+        "\"ceiling\":100",
+        "\"peak\":",
+        "\"refused\":{\"background\":0,\"critical\":0,",
+        "\"slow\":",
+    ] {
         assert!(event.contains(part), "{part} is missing in {event}");
     }
 }

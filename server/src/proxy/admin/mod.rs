@@ -29,8 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
-use tollgate::Rule;
 use tollgate::tower::prometheus;
+use tollgate::{Priority, Rule};
 
 use super::forward::only_value;
 use super::inflight::{self, Gate, slow_tenth};
@@ -278,7 +278,7 @@ fn events(proxy: Arc<Proxy>, place: OwnedSemaphorePermit) -> Body {
 struct Counts {
     at: Instant,
     sums: Sums,
-    gates: Vec<(Arc<Gate>, Vec<u64>, u64)>,
+    gates: Vec<(Arc<Gate>, Vec<u64>, [u64; 4])>,
     sources: Sources,
 }
 
@@ -309,11 +309,24 @@ impl Counts {
                 "target": stats.target.map(|target| target.as_secs_f64()),
                 "asked": gate.limit.target.map(|target| target.as_secs_f64()),
                 "slow": slow_tenth(since, latencies).map(|slow| slow.as_secs_f64()),
-                "refused": refused - refused_before,
+                "refused": by_priority(*refused, refused_before),
             })
         });
         limits.collect()
     }
+}
+
+/// The requests refused since the counts before, by the names of their priorities.
+fn by_priority(now: [u64; 4], before: [u64; 4]) -> Value {
+    let of = |(priority, (now, before)): (Priority, (u64, u64))| {
+        (priority.name().to_owned(), (now - before).into())
+    };
+    Priority::ALL
+        .into_iter()
+        .zip(now.into_iter().zip(before))
+        .map(of)
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// The decisions of a time, and the state after it.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use tollgate::Rule;
+use tollgate::{Priority, Rule};
 
 use super::values::timeouts;
 use crate::proxy::settings::{ExemptPath, LogFormat, Outage, Settings};
@@ -83,7 +83,11 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
         entry("ipv6_prefix", settings.ipv6_prefix.to_string(), LEADING_BITS),
     ];
     for route in &settings.routes {
-        let value = format!("{}, cost {}, {}", route.rule, route.cost, route.prefix);
+        let priority = match route.priority {
+            Priority::Critical => String::new(),
+            lower => format!("priority {}, ", lower.name()),
+        };
+        let value = format!("{}, cost {}, {priority}{}", route.rule, route.cost, route.prefix);
         let meaning = format!("of {client}, for {} and paths below it", route.prefix);
         entries.push(entry(&format!("route {}", route.name), value, &meaning));
     }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Deserialize;
-use tollgate::Rule;
 use tollgate::http::Policy;
+use tollgate::{Priority, Rule};
 
 use super::fault::{Fault, fault};
 use super::store::{StoreTable, check_store};
 use super::values::{
-    AdminAddress, ExemptMethod, Host, Key, Limit, Network, Number, OrNone, Placed, Prefix, Target, Time,
-    Timeout, Token, set_timeout,
+    AdminAddress, ExemptMethod, Host, Key, Limit, Named, Network, Number, OrNone, Placed, Prefix, Target,
+    Time, Timeout, Token, set_timeout,
 };
 use crate::proxy::settings::{
     Address, Admin, Certificate, ExemptPath, Exemptions, InflightLimit, LogFormat, Route, Settings, Upstream,
@@ -189,6 +189,7 @@ struct RouteTable {
     limit: Placed<Rule>,
     name: Option<Placed<String>>,
     cost: Option<Placed<Number<1, { u64::MAX }>>>,
+    priority: Option<Placed<Named>>,
 }
 
 /// Puts settings together: the options override the file, and both override the base.
@@ -316,6 +317,8 @@ impl RouteTable {
             return Err(fault(at, format!("the name {name:?}: {why}")));
         }
         let before = routes.iter_mut().find(|route| route.name == name);
+        let kept = before.as_ref().map_or(Priority::Critical, |route| route.priority);
+        let priority = self.priority.as_ref().map_or(kept, |named| named.value.0);
         let (cost, at) = match &self.cost {
             Some(cost) => (cost.value.0, cost.at),
             None => (before.as_ref().map_or(1, |route| route.cost), self.limit.at),
@@ -327,7 +330,8 @@ impl RouteTable {
                 format!("a cost of {cost} is out of the bounds of 1 and the burst, {most}"),
             ));
         }
-        let route = Route { name: name.to_owned(), prefix: self.prefix.value.0.clone(), rule, cost };
+        let (name, prefix) = (name.to_owned(), self.prefix.value.0.clone());
+        let route = Route { name, prefix, rule, cost, priority };
         match before {
             Some(before) => *before = route,
             None => routes.push(route),

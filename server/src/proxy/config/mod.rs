@@ -61,10 +61,11 @@
 //! limit = "5/m burst 5"               # of each key
 //! name = "login"                      # for clients and statistics; the prefix if it is not given
 //! cost = 1                            # tokens for each request
+//! priority = "critical"               # or default, sheddable, background: the share of [inflight]
 //! ```
 //!
 //! A reload changes the settings that the file names, and no other: a file that was cut removes no
-//! limit. A route is matched by its name, and one without `cost` keeps the cost that it has.
+//! limit. A route is matched by its name, and keeps its cost and its priority unless it names another.
 
 mod describe;
 mod fault;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Parser;
+use tollgate::Priority;
 
 use super::describe::entries;
 use super::{Options, describe, load, reload, sentence};
@@ -138,6 +139,7 @@ cost = 10
 [[route]]
 name = "search"
 cost = 20
+priority = "sheddable"
 prefix = "/search"
 limit = "100/s"
 
@@ -180,6 +182,7 @@ name = "search"
 prefix = "/find"
 limit = "15/s"
 cost = 12
+priority = "background"
 [[route]]
 name = "new"
 prefix = "/new"
@@ -195,7 +198,12 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn route(name: &str, prefix: &str, limit: &str, cost: u64) -> Route {
-    Route { name: name.to_owned(), prefix: prefix.to_owned(), rule: rule(limit), cost }
+    let (name, prefix, priority) = (name.to_owned(), prefix.to_owned(), Priority::Critical);
+    Route { name, prefix, rule: rule(limit), cost, priority }
+}
+
+fn sheddable(route: Route) -> Route {
+    Route { priority: Priority::Sheddable, ..route }
 }
 
 #[test]
@@ -225,7 +233,7 @@ fn every_setting_can_be_in_the_file() {
         settings.routes,
         [
             route("login", "/login", "50/m burst 50", 10),
-            route("search", "/search", "100/s", 20),
+            sheddable(route("search", "/search", "100/s", 20)),
             route("/plain", "/plain", "5/m", 1),
         ]
     );
@@ -429,6 +437,10 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         (
             "[[route]]\nprefix = \"/a?b\"\n",
             "2:10: \"/a?b\": a prefix is a path, without `?`, `#` and control characters".to_owned(),
+        ),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"5/s\"\npriority = \"high\"\n",
+            "4:12: \"high\": expected `critical`, `default`, `sheddable` or `background`".to_owned(),
         ),
         (
             "[[route]]\nprefix = \"/a\"\nlimit = \"5/s\"\ncost = 6\n",
@@ -722,14 +734,15 @@ fn a_reload_changes_what_the_file_names_and_nothing_else() {
     let (after, lines) = file.reload(&before).expect("the file is valid");
     let mut expected = before.clone();
     expected.limit = Some(rule("10/s"));
-    expected.routes = vec![route("search", "/find", "50/s", 20), route("/plain", "/plain", "5/m", 1)];
+    expected.routes =
+        vec![sheddable(route("search", "/find", "50/s", 20)), route("/plain", "/plain", "5/m", 1)];
     assert_eq!(after, expected);
     for line in [
         "limit: 10/s burst 10, was 1000/s burst 2000",
-        "route search: 50/s burst 50, cost 20, /find, was 100/s burst 100, cost 20, /search",
+        "route search: 50/s burst 50, cost 20, priority sheddable, /find, was 100/s burst 100, cost 20, priority sheddable, /search",
         "route login: removed, was 50/m burst 50, cost 10, /login",
         "route /plain: stays, though the file does not name it; remove_routes removes it",
-        "route search: stays 50/s burst 50, cost 20, /find; a restart makes it 50/s burst 50, cost 1, /find",
+        "route search: stays 50/s burst 50, cost 20, priority sheddable, /find; a restart makes it 50/s burst 50, cost 1, /find",
         "shadow: stays on; a restart makes it off",
         "listen: 127.0.0.1:8080 needs a restart",
     ] {

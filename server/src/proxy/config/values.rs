@@ -12,7 +12,7 @@ use hyper::http::uri::{Authority, Scheme};
 use hyper::{Method, Uri};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
-use tollgate::{InvalidRule, Rule};
+use tollgate::{InvalidRule, Priority, Rule};
 use toml::Spanned;
 
 use crate::proxy::paths::has_one_reading;
@@ -386,6 +386,19 @@ impl FromStr for ExemptMethod {
         // Methods are case-sensitive (RFC 9110, 9.1): `options` would never be sent.
         let method = text.parse().ok().filter(|_| !text.contains(|c: char| c.is_ascii_lowercase()));
         method.map(ExemptMethod).ok_or("expected a method in capitals such as OPTIONS")
+    }
+}
+
+/// A priority, by its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named(pub(super) Priority);
+
+impl FromStr for Named {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Named, &'static str> {
+        let named = Priority::ALL.into_iter().find(|priority| priority.name() == text);
+        named.map(Named).ok_or("expected `critical`, `default`, `sheddable` or `background`")
     }
 }
 
