@@ -1,6 +1,5 @@
 //! The reply of a limiter that a layer has asked, as one of several limits.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,12 +75,6 @@ impl Drop for Reply {
         if self.result.is_ok() && !*self.used.get_mut() {
             (self.refund)();
         }
-    }
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("result", &self.result).finish_non_exhaustive()
     }
 }
 

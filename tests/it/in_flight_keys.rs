@@ -218,3 +218,18 @@ fn a_limit_out_of_bounds_is_named() {
     assert_eq!(limiter.set_limit(5).unwrap_err().to_string(), "a limit of 5 is out of bounds: 1 to 4");
     assert_eq!(limiter.limit(), 2);
 }
+
+/// A clone has the same counts, and the same limit.
+#[test]
+fn a_clone_is_the_same_limiter() {
+    for store in [Store::Map, Store::Table] {
+        let (limiter, _mock) = limiter(store, 1, 2);
+        let clone = limiter.clone();
+        let flight = limiter.try_enter(&7).unwrap();
+        assert!(clone.try_enter(&7).is_err());
+        clone.set_limit(2).unwrap();
+        assert!(limiter.try_enter(&7).is_ok());
+        drop(flight);
+        assert_eq!(clone.in_flight(&7), 0);
+    }
+}

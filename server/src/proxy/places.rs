@@ -111,9 +111,10 @@ impl Places {
         while !line.is_empty()
             && let Ok(flight) = limiter.try_enter_owned(key)
         {
+            let Some(request) = line.pop_front() else { break };
             let place = Place { places: self.clone(), key: *key, flight: Some(flight) };
             // The request may have left. A drop of its place with the flight would take the lock.
-            if let Some(Err(mut place)) = line.pop_front().map(|request| request.send(place)) {
+            if let Err(mut place) = request.send(place) {
                 place.flight = None;
             }
         }

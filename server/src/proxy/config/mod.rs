@@ -65,7 +65,8 @@
 //! ```
 //!
 //! A reload changes the settings that the file names, and no other: a file that was cut removes no
-//! limit. A route is matched by its name, and keeps its cost and its priority unless it names another.
+//! limit. A route is matched by its name, and keeps its cost and its priority unless it names
+//! another.
 
 mod describe;
 mod fault;
