@@ -107,8 +107,14 @@ impl Adapt {
         REFUSALS.set(refusals.wrapping_add(1));
         // The threads of a model share one thread-local count.
         if MODEL || refusals.is_multiple_of(LOOKS_EACH) {
-            self.tick(word);
+            self.look(word);
         }
+    }
+
+    /// Runs the controller if it is due, apart from the code of the other refusals.
+    #[cold]
+    fn look(&self, word: &AtomicFlightWord) {
+        self.tick(word);
     }
 
     /// Notes the outcome of a request that was admitted at a reading. Returns its latency in

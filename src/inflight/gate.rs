@@ -109,6 +109,13 @@ impl Inflight {
             adapt.note_refused(&self.word);
             return Err(Overloaded::by(word));
         }
+        self.admit_now(adapt, share)
+    }
+
+    /// Takes a place that was there a moment ago. It is apart from `admit`, so that a refusal saves
+    /// no registers.
+    #[inline(never)]
+    fn admit_now(&self, adapt: &Adapt, share: u16) -> Result<u64, Overloaded> {
         let start = adapt.tick(&self.word);
         match self.word.enter(share) {
             Ok(word) => {
@@ -189,18 +196,21 @@ macro_rules! flight {
 
         impl $(<$life>)? $name $(<$life>)? {
             /// Leaves after an answer. The latency is a sample.
+            #[inline]
             pub fn answered(self) {
                 self.end(Outcome::Answered);
             }
 
             /// Leaves after a failure by a lack of capacity, such as a timeout, a refused
             /// connection, or 503. It is a sample as slow as can be.
+            #[inline]
             pub fn overloaded(self) {
                 self.end(Outcome::Overloaded);
             }
 
             /// Leaves after another failure, such as 500. It is no sample: a fast error does not
             /// raise the limit.
+            #[inline]
             pub fn failed(self) {
                 self.end(Outcome::Failed);
             }
@@ -209,6 +219,7 @@ macro_rules! flight {
             ///
             /// The first outcome of a request counts, so this one is ignored after
             #[doc = concat!("[`note`](", stringify!($name), "::note).")]
+            #[inline]
             pub fn end(mut self, outcome: Outcome) {
                 self.answer.get_or_insert(outcome.answered());
             }
@@ -248,6 +259,7 @@ macro_rules! flight {
         }
 
         impl $(<$life>)? Drop for $name $(<$life>)? {
+            #[inline]
             fn drop(&mut self) {
                 self.inflight.leave(self.start, self.answer);
             }

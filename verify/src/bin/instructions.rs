@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use foldhash::fast::FixedState;
-use tollgate::{Clock, Quota, RateLimiter, TokenBucket, Window, WindowCounter, WindowLimiter};
+use tollgate::{Clock, Inflight, Quota, RateLimiter, TokenBucket, Window, WindowCounter, WindowLimiter};
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
@@ -63,7 +63,19 @@ fn main() {
         if kind == "sliding-inline" { windows.inline(KEYS as usize) } else { windows.presize(KEYS as usize) };
     let windows = windows.build();
     assert!(keys.iter().all(|key| windows.try_acquire(key).is_ok()));
+    // On a clock that stands, the controller does not run.
+    let second = std::time::Duration::from_secs(1);
+    let adaptive =
+        |ceiling| Inflight::adaptive(second, ceiling).clock(Clock::mock().0).build().expect("a limit");
+    let inflight = if kind.starts_with("adaptive") { adaptive(1) } else { Inflight::fixed(1) };
+    let _held = kind.ends_with("refuse").then(|| inflight.try_enter());
     let done = match kind.as_str() {
+        "flight" | "adaptive-flight" => {
+            decide(&keys, |_| black_box(&inflight).try_enter().map(tollgate::Flight::answered).is_ok())
+        }
+        "flight-refuse" | "adaptive-flight-refuse" => {
+            decide(&keys, |_| black_box(&inflight).try_enter().is_err())
+        }
         "grant" => decide(&keys, |_| black_box(&full).try_acquire().is_ok()),
         "refuse" => decide(&keys, |_| black_box(&empty).try_acquire().is_err()),
         "at" => decide(&keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
