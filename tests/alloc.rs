@@ -10,10 +10,14 @@ mod nothing;
 
 use std::hint::black_box;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use tollgate::{Clock, MockClock, Quota, RateLimiter, TokenBucket, WhenFull, all_of};
+use tollgate::{
+    Clock, Inflight, InflightLimiter, MockClock, Outcome, Priority, Quota, RateLimiter, TokenBucket,
+    WhenFull, all_of,
+};
 
 fn allocates_nothing(what: &str, work: impl FnOnce()) {
     let counted = measure(work);
@@ -85,6 +89,42 @@ fn the_verbs_allocate_nothing() {
         });
         mock.advance(Duration::from_millis(150));
     }
+}
+
+/// Takes and leaves places with every outcome, of limits that are full and limits that decide.
+#[test]
+fn a_request_in_flight_allocates_nothing() {
+    let (clock, mock) = Clock::mock();
+    let target = Duration::from_millis(100);
+    let adaptive = Inflight::adaptive(target, 100).start(8).clock(clock.clone()).build().unwrap();
+    let keys = InflightLimiter::<String>::builder(2).clock(clock).build().unwrap();
+    let held = keys.try_enter("the key of some length").unwrap();
+    for limit in [Arc::new(adaptive), Arc::new(Inflight::fixed(8))] {
+        allocates_nothing("a request in flight", || {
+            for round in 0..1_000_u32 {
+                let mut flights = [(); 9].map(|()| black_box(limit.try_enter()));
+                let _ = black_box(limit.try_enter_owned(Priority::Background));
+                mock.advance(Duration::from_millis(round.into()));
+                let outcome = Outcome::ALL[round as usize % 3];
+                for flight in flights.iter_mut().take(4).flatten() {
+                    flight.note(outcome);
+                }
+                flights.into_iter().flatten().for_each(|flight| flight.end(outcome));
+                let _ = black_box((limit.stats(), limit.target()));
+            }
+        });
+        assert_eq!(limit.in_flight(), 0);
+        assert_eq!(limit.target().is_some(), limit.stats().fell > 0, "the one that adapts has decided");
+    }
+    allocates_nothing("a request of a key", || {
+        for _ in 0..20 {
+            let second = black_box(keys.try_enter("the key of some length"));
+            assert!(black_box(keys.try_enter("the key of some length")).is_err());
+            drop(second);
+            drop(black_box(keys.try_enter_owned("the key of some length")));
+        }
+    });
+    drop(held);
 }
 
 fn limiter<K>(quota: Quota, max_keys: usize, policy: WhenFull) -> (RateLimiter<K>, MockClock) {
