@@ -4,14 +4,17 @@
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use tokio::sync::oneshot;
 use tollgate::tower::{InflightLayer, Until};
 use tollgate::{Inflight, Priority};
 use tonic::Code;
@@ -295,4 +298,77 @@ async fn a_server_and_a_client_of_tonic_have_a_limit_each() {
     let stats = layer.stats();
     assert_eq!((stats.answered, stats.overloaded, stats.refused), (2, 1, 1));
     assert_eq!((server_limit.in_flight(), client_limit.in_flight()), (0, 0));
+}
+
+/// A body of one part, which the test lets go.
+struct Held(Option<oneshot::Receiver<()>>);
+
+impl hyper::body::Body for Held {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
+        let Some(go) = &mut self.0 else { return Poll::Ready(None) };
+        let gone = std::task::ready!(Pin::new(go).poll(context));
+        self.0 = None;
+        Poll::Ready(gone.ok().map(|()| Ok(hyper::body::Frame::data(Bytes::from("body")))))
+    }
+}
+
+type BodyFrame = Result<hyper::body::Frame<Bytes>, Infallible>;
+
+/// The recipe of axum, over sockets: a request comes while the body of another is under way.
+#[tokio::test]
+async fn axum_holds_a_place_until_the_head_or_until_the_body() {
+    for (until, during_the_body) in [(Until::Head, 0), (Until::Body, 1)] {
+        let limit = Arc::new(Inflight::fixed(1));
+        let (head, may_answer) = oneshot::channel::<()>();
+        let (body, may_go) = oneshot::channel();
+        let waits = Arc::new(Mutex::new(Some((may_answer, may_go))));
+        let answer = move || {
+            let waits = waits.lock().unwrap().take();
+            async move {
+                let Some((may_answer, may_go)) = waits else { return axum::body::Body::from("another") };
+                may_answer.await.unwrap();
+                axum::body::Body::new(Held(Some(may_go)))
+            }
+        };
+        let layer = InflightLayer::builder(limit.clone()).until(until).build();
+        let app = Router::new().route("/", get(answer).layer(layer.clone()));
+        let address = support::serve(app).await;
+        let first = tokio::spawn({
+            let address = address.clone();
+            async move { Client::connect(&address).await.get("/").await }
+        });
+        let flies = |count| {
+            let limit = &limit;
+            let begun = Instant::now();
+            async move {
+                while limit.in_flight() != count {
+                    assert!(begun.elapsed() < support::PATIENCE, "{} are in flight", limit.in_flight());
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        flies(1).await;
+        let mut other = Client::connect(&address).await;
+        assert_eq!(status(&other.get("/").await), 503, "{until:?}");
+        head.send(()).unwrap();
+        let begun = Instant::now();
+        while layer.stats().answered == 0 {
+            assert!(begun.elapsed() < support::PATIENCE, "there is no head");
+            tokio::task::yield_now().await;
+        }
+        flies(during_the_body).await;
+        let wanted = if during_the_body == 1 { 503 } else { 200 };
+        assert_eq!(
+            (limit.in_flight(), status(&other.get("/").await)),
+            (during_the_body, wanted),
+            "{until:?}"
+        );
+        body.send(()).unwrap();
+        assert_eq!(first.await.unwrap().body().as_ref(), b"body");
+        flies(0).await;
+        assert_eq!(status(&other.get("/").await), 200, "{until:?}");
+    }
 }
