@@ -6,6 +6,9 @@ use tollgate_distributed::{AnyStore, DistributedBuilder, DistributedLimiter};
 
 use super::{Failure, Limit, Setup};
 
+/// The most connections of a store: those of MariaDB.
+const CONNECTIONS: usize = 4;
+
 /// Our limiter.
 pub struct Ours(pub DistributedLimiter<String, AnyStore>);
 
@@ -34,7 +37,10 @@ impl Ours {
         store.migrate().await?;
         let builder = options(DistributedLimiter::builder(setup.quota, store).name(&setup.name));
         let limiter = if mode == "exact" { builder.exact() } else { builder }.build()?;
-        let _ = limiter.peek("nothing").await;
+        // Calls take turns on the connections of a store, which are made at their first call.
+        for _ in 0..CONNECTIONS {
+            let _ = limiter.peek("nothing").await;
+        }
         Ok(Ours(limiter))
     }
 }
