@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate::Quota;
 use tollgate_distributed_benches::contenders::{ON_REDIS, PROCESSES, Setup, on_redis};
-use tollgate_distributed_benches::load::{Load, TASKS};
+use tollgate_distributed_benches::load::{Lap, Load, TASKS};
 use tollgate_test_servers::redis::{Redis, redis_is_installed};
 
 const RATE: u64 = 200;
@@ -28,11 +28,17 @@ async fn each_contender_limits() {
         return;
     }
     let server = Redis::start(&[]).unwrap();
+    let mut fleets = Vec::new();
     for (place, name) in ON_REDIS.into_iter().enumerate() {
         let setup = Setup { quota: Quota::per_second(RATE), url: server.url(), name: format!("law{place}") };
-        let fleet = on_redis(name, &setup).await.unwrap();
-        let load = Load { keys: Arc::from(["one".to_owned()]), time: TIME, rate: None };
-        let lap = fleet.lap(&load).await;
+        fleets.push(on_redis(name, &setup).await.unwrap());
+    }
+    // All at the same time, each with four times the rate.
+    let load = Load { keys: Arc::from(["one".to_owned()]), time: TIME, rate: Some(4.0 * RATE as f64) };
+    let laps = fleets.iter().map(|fleet| fleet.lap(&load)).collect::<Vec<_>>();
+    let [one, two, three, four, five, six, seven] = <[_; 7]>::try_from(laps).ok().unwrap();
+    let laps: [Lap; 7] = tokio::join!(one, two, three, four, five, six, seven).into();
+    for ((name, fleet), lap) in ON_REDIS.into_iter().zip(&fleets).zip(laps) {
         let (rate, granted) = (RATE as f64, lap.granted as f64);
         // The burst, and the rate from the first request on; a window has one burst for its length.
         let most = rate * (1.0 + lap.elapsed.as_secs_f64()) + surplus(name) as f64 + 1.0;

@@ -54,7 +54,10 @@ struct Case {
 pub fn measure(small: bool) -> io::Result<Rows> {
     let mut rows = Rows::default();
     let seconds = if small { 2.0 } else { 20.0 };
-    let of_time = [demands, horizons, scenarios, bursts, turns].map(|cases| cases(seconds));
+    let of_time = [demands, horizons, scenarios, bursts, turns].map(|cases| {
+        // Of each curve, a few.
+        cases(seconds).into_iter().step_by(if small { 4 } else { 1 }).collect()
+    });
     let others = [processes(small, seconds), overshoot(small, seconds), keys(small)];
     for case in of_time.into_iter().chain(others).flatten() {
         for (mode, horizon) in [("exact", None), ("leased", case.fleet.horizon.or(Some(TAU)))] {
@@ -90,7 +93,7 @@ fn demands(seconds: f64) -> Vec<Case> {
 
 /// Twice the rate, from a number of processes, on a quota of that a second.
 fn processes(small: bool, seconds: f64) -> Vec<Case> {
-    let numbers: &[usize] = if small { &[1, 16, 250] } else { &[1, 4, 16, 64, 250, 1_000] };
+    let numbers: &[usize] = if small { &[1, 64] } else { &[1, 4, 16, 64, 250, 1_000] };
     let case = |&(rate, number): &(u64, usize)| {
         let demand = 2.0 * rate as f64 / number as f64;
         let fleet = Fleet::new(per_second(rate, rate), number, demand, seconds / 2.0);
@@ -146,7 +149,7 @@ fn turns(seconds: f64) -> Vec<Case> {
 
 /// The same load with a pause in which the bucket is just full again, from a number of processes.
 fn overshoot(small: bool, seconds: f64) -> Vec<Case> {
-    let numbers: &[usize] = if small { &[1, 16, 250] } else { &[1, 2, 4, 16, 64, 250, 1_000] };
+    let numbers: &[usize] = if small { &[1, 64] } else { &[1, 2, 4, 16, 64, 250, 1_000] };
     let case = |&number: &usize| {
         let fleet = Fleet::new(per_second(1_000, 1_000), number, 8_000.0 / number as f64, seconds);
         Case {
@@ -161,7 +164,7 @@ fn overshoot(small: bool, seconds: f64) -> Vec<Case> {
 /// Keys of 100 a second each, by their rank, from few processes and from many.
 fn keys(small: bool) -> Vec<Case> {
     let (keys, many, demand, seconds) =
-        if small { (10_000, 100, 20_000.0, 1.0) } else { (1_000_000, 1_000, 100_000.0, 10.0) };
+        if small { (5_000, 50, 10_000.0, 0.5) } else { (1_000_000, 1_000, 100_000.0, 10.0) };
     let case = |processes: usize| {
         let fleet = Fleet::new(per_second(100, 100), processes, demand / processes as f64, seconds);
         let name = format!("{}, {} processes", count(keys, "key"), grouped(processes as u64));
