@@ -180,6 +180,37 @@ fn the_second_try_of_the_target_goes_by_halves_and_ends_at_a_half() {
     assert!(matches!(fall, Move::To(less) if (limit * 3 / 4..limit).contains(&less)), "{fall:?}");
 }
 
+/// Only a second try of the given target goes by halves, and not a fall under the longer one.
+#[test]
+fn a_fall_under_the_longer_target_is_as_a_first_one() {
+    let (mut controller, bounds) = target_controller();
+    let (mut limit, mut next) = (100 * PLACE, Move::Stay);
+    while !matches!(next, Move::Back(_)) {
+        next = controller.next(&used_up(limit, 500, 0), limit, bounds);
+        limit = if let Move::To(wanted) = next { bounds.next(limit, wanted) } else { 100 * PLACE };
+    }
+    assert_eq!(controller.target, 600 * MILLI);
+    let late = controller.next(&used_up(limit, 700, 0), limit, bounds);
+    assert!(matches!(late, Move::To(less) if less > limit * 3 / 4), "{late:?}");
+}
+
+#[test]
+fn a_sample_in_the_bucket_of_the_target_is_not_slower() {
+    for ms in [1, 30, 300, 3_000] {
+        let seen = window(&[(ms * MILLI, 5), (ms * MILLI * 8 / 7, 3)], 2, false, 0, 0);
+        assert_eq!([seen.slower_than(ms * MILLI), seen.slower_than(ms * MILLI * 2)], [5, 2], "{ms}");
+    }
+}
+
+#[test]
+fn a_quantile_is_of_the_samples_and_without_end_for_overloaded_ones() {
+    assert_eq!(Seen::nothing().quantile(900), None);
+    let seen = window(&[(8 << 20, 9)], 1, true, 0, 0);
+    assert!(seen.quantile(899).is_some_and(|slow| slow <= Duration::from_nanos(9 << 20)));
+    assert_eq!(seen.quantile(900), Some(Duration::MAX));
+    assert!(seen.refused() && !Seen::nothing().refused());
+}
+
 #[test]
 fn a_limit_rises_by_a_place_near_the_target_and_by_an_eighth_and_one_far_from_it() {
     let rise = |ms| {

@@ -20,6 +20,8 @@ mod identities;
 #[cfg(not(any(loom, shuttle)))]
 mod inflight;
 #[cfg(not(any(loom, shuttle)))]
+mod inflight_adapt;
+#[cfg(not(any(loom, shuttle)))]
 mod law;
 #[cfg(not(any(loom, shuttle)))]
 mod leases;

@@ -1,0 +1,254 @@
+// promise: inflight
+//! A limit that adapts, on a mock clock: the windows that its controller sees, and the limits that
+//! its decisions become.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::time::clock::{Clock, MockClock};
+use crate::{Controller, Inflight, InflightBuilder, Outcome, Seen, Share, Verdict};
+
+const INTERVAL: Duration = Duration::from_millis(250);
+const TARGET: Duration = Duration::from_millis(300);
+
+/// Keeps each window, and decides by a list. At its end the limit stays.
+struct Listed {
+    list: VecDeque<Verdict>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Controller for Listed {
+    fn next(&mut self, seen: &Seen, _: Share) -> Verdict {
+        self.seen.lock().unwrap().push(seen.clone());
+        self.list.pop_front().unwrap_or(Verdict::Stay)
+    }
+}
+
+struct Scene {
+    limit: Inflight,
+    mock: MockClock,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Scene {
+    fn new(start: u32, list: &[Verdict], options: impl FnOnce(InflightBuilder) -> InflightBuilder) -> Scene {
+        let ((clock, mock), seen) = (Clock::mock(), Arc::default());
+        let controller = Listed { list: list.iter().copied().collect(), seen: Arc::clone(&seen) };
+        let builder = Inflight::adaptive(TARGET, 1_000).start(start).clock(clock).controller(controller);
+        Scene { limit: options(builder).build().unwrap(), mock, seen }
+    }
+
+    /// Lets an interval pass, and a request that runs the controller. Returns the limit.
+    fn decide(&self) -> u32 {
+        self.mock.advance(INTERVAL);
+        drop(self.limit.try_enter());
+        self.limit.limit()
+    }
+
+    fn decisions(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    fn last(&self) -> Seen {
+        self.seen.lock().unwrap().last().expect("the controller has run").clone()
+    }
+}
+
+const ALL: Verdict = Verdict::Set(Share::ALL);
+const LEAST: Verdict = Verdict::Set(Share(0));
+
+/// One request of each outcome, and one that is given up after the target.
+#[test]
+fn only_requests_since_the_last_change_are_samples() {
+    let scene = Scene::new(8, &[LEAST], |builder| builder);
+    for (samples, since) in [(0, "before the change"), (3, "at its reading")] {
+        let flights = [(); 4].map(|()| scene.limit.try_enter().unwrap());
+        if samples == 0 {
+            assert_eq!(scene.decide(), 4);
+        }
+        scene.mock.advance(TARGET + Duration::from_nanos(1));
+        let [answered, overloaded, failed, given_up] = flights;
+        drop(given_up);
+        failed.failed();
+        overloaded.overloaded();
+        answered.answered();
+        assert_eq!(scene.decide(), 4);
+        let seen = scene.last();
+        assert_eq!((seen.samples(), seen.failed()), (samples, 1), "{since}: {seen:?}");
+        assert_eq!((seen.answered(), seen.overloaded()), (samples / 3, samples / 3 * 2), "{since}");
+        // The next four enter at the reading of a change.
+        if samples == 0 {
+            scene.limit.set_limit(4).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_veto_stops_falls_only() {
+    let scene = Scene::new(8, &[ALL, LEAST, ALL], |builder| builder.only_while(|| false));
+    assert_eq!([(); 3].map(|()| scene.decide()), [10, 10, 12]);
+}
+
+#[test]
+fn a_change_is_counted_by_its_reason() {
+    let list = [ALL, LEAST, LEAST, Verdict::Return, Verdict::Stay];
+    let scene = Scene::new(80, &list, |builder| builder);
+    let counts = |answers: usize| {
+        (0..answers).for_each(|_| scene.limit.try_enter().unwrap().answered());
+        scene.decide();
+        let stats = scene.limit.stats();
+        [stats.rose, stats.fell, stats.stalled, stats.in_vain]
+    };
+    assert_eq!(counts(0), [1, 0, 0, 0]);
+    assert_eq!(counts(1), [1, 1, 0, 0]);
+    assert_eq!(counts(0), [1, 1, 1, 0]);
+    assert_eq!(counts(1), [1, 1, 1, 1]);
+    assert_eq!(counts(1), [1, 1, 1, 1]);
+}
+
+/// The limit is kept in sixteenths of a place: each rise is an eighth and one of all of it.
+#[test]
+fn the_parts_of_a_place_are_kept_from_change_to_change() {
+    let scene = Scene::new(1, &[ALL; 5], |builder| builder);
+    assert_eq!([(); 5].map(|()| scene.decide()), [2, 3, 4, 6, 8]);
+    let scene = Scene::new(5, &[LEAST; 3], |builder| builder);
+    assert_eq!([(); 3].map(|()| scene.decide()), [2, 1, 1]);
+}
+
+/// The requests in flight at the beginning of a window are in its peak.
+#[test]
+fn a_window_has_its_own_peak_refusals_and_length() {
+    let scene = Scene::new(6, &[], |builder| builder);
+    let mut flights: Vec<_> = (0..6).map(|_| scene.limit.try_enter().unwrap()).collect();
+    assert!(scene.limit.try_enter().is_err());
+    let leave = |flights: &mut Vec<_>, millis| {
+        scene.mock.advance(Duration::from_millis(millis));
+        drop(flights.pop());
+        let seen = scene.last();
+        (seen.peak(), seen.refused(), seen.window().as_millis())
+    };
+    assert_eq!(leave(&mut flights, 260), (6, true, 260));
+    assert_eq!(leave(&mut flights, 270), (5, false, 270));
+    assert_eq!(leave(&mut flights, 250), (4, false, 250));
+    flights.push(scene.limit.try_enter().unwrap());
+    assert_eq!(leave(&mut flights, 250), (4, false, 250));
+    assert_eq!(leave(&mut flights, 250), (3, false, 250));
+}
+
+#[test]
+fn a_limit_that_is_set_is_within_its_bounds_and_the_controller_goes_on_from_it() {
+    let scene = Scene::new(8, &[ALL], |builder| builder.floor(4));
+    for outside in [0, 2, 3, 1_001] {
+        assert!(scene.limit.set_limit(outside).is_err(), "{outside}");
+    }
+    scene.limit.set_limit(4).unwrap();
+    scene.limit.set_limit(40).unwrap();
+    assert_eq!(scene.limit.limit(), 40);
+    assert_eq!(scene.decide(), 46);
+}
+
+/// A decision for the limit in force is neither a rise nor a fall.
+#[test]
+fn a_return_is_to_the_limit_before_the_latest_falls() {
+    let same = Verdict::Set(Share::HALF);
+    let scene = Scene::new(1_000, &[same, same, Verdict::Return], |builder| builder);
+    assert_eq!([(); 3].map(|()| scene.decide()), [500, 500, 1_000]);
+}
+
+/// The controller runs between the look at the limit and the entry, and lowers the limit.
+#[test]
+fn a_request_for_which_the_place_is_gone_counts_as_refused() {
+    let scene = Scene::new(2, &[LEAST], |builder| builder);
+    let _held = scene.limit.try_enter().unwrap();
+    scene.mock.advance(INTERVAL);
+    assert_eq!(scene.limit.try_enter().unwrap_err().limit(), 1);
+    assert!(!scene.last().refused());
+    scene.limit.set_limit(2).unwrap();
+    scene.decide();
+    assert!(!scene.last().refused(), "the window of the new limit has no refusal");
+    let scene = Scene::new(2, &[LEAST], |builder| builder);
+    let held = scene.limit.try_enter().unwrap();
+    scene.mock.advance(INTERVAL);
+    assert!(scene.limit.try_enter().is_err());
+    scene.mock.advance(INTERVAL);
+    drop(held);
+    assert!(scene.last().refused());
+}
+
+/// A lost race for the word is no refusal.
+#[test]
+fn two_threads_never_refuse_each_other_below_the_limit() {
+    let limit = Inflight::fixed(2);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..200_000).for_each(|_| drop(limit.try_enter().unwrap())));
+        }
+    });
+    assert_eq!(limit.in_flight(), 0);
+}
+
+/// No request leaves, and each is refused: the refusals run the controller.
+#[test]
+fn sixty_four_refusals_run_the_controller_of_a_full_limit() {
+    let scene = Scene::new(1, &[], |builder| builder);
+    let _held = scene.limit.try_enter().unwrap();
+    for round in 1..4 {
+        (0..64).for_each(|_| assert!(scene.limit.try_enter().is_err()));
+        scene.mock.advance(INTERVAL);
+        (0..64).for_each(|_| assert!(scene.limit.try_enter().is_err()));
+        assert_eq!(scene.decisions(), round);
+        assert!(scene.last().refused());
+    }
+}
+
+#[test]
+fn the_controller_runs_once_an_interval_and_soon_after_it_waited() {
+    let scene = Scene::new(8, &[Verdict::Wait], |builder| builder);
+    let decisions = |millis| {
+        scene.mock.advance(Duration::from_millis(millis));
+        (0..3).for_each(|_| drop(scene.limit.try_enter()));
+        scene.decisions()
+    };
+    assert_eq!(decisions(249), 0);
+    assert_eq!(decisions(1), 1);
+    // 31.25 ms after a decision to wait, and 250 ms after another one.
+    assert_eq!(decisions(31), 1);
+    assert_eq!(decisions(1), 2);
+    assert_eq!(decisions(249), 2);
+    assert_eq!(decisions(1), 3);
+}
+
+/// With fewer requests in flight than the floor, a return is to the floor.
+#[test]
+fn a_return_stays_within_the_floor() {
+    let (clock, mock) = Clock::mock();
+    let limit = Inflight::adaptive(TARGET, 100).start(4).floor(4).clock(clock).build().unwrap();
+    for _ in 0..12 {
+        let flight = limit.try_enter().unwrap();
+        mock.advance(Duration::from_millis(400));
+        flight.answered();
+        assert_eq!(limit.limit(), 4);
+    }
+    assert!(limit.target().is_some_and(|target| target > TARGET), "the falls were in vain");
+}
+
+/// The first outcome of a request counts. The end of a request that has an outcome is no sample.
+#[test]
+fn a_request_is_one_sample_of_its_first_outcome() {
+    let scene = Scene::new(8, &[], |builder| builder);
+    let mut noted = scene.limit.try_enter().unwrap();
+    scene.mock.advance(Duration::from_millis(20));
+    assert_eq!(noted.note(Outcome::Answered), Some(Duration::from_millis(20)));
+    assert_eq!(noted.note(Outcome::Overloaded), None);
+    scene.mock.advance(2 * TARGET);
+    noted.end(Outcome::Overloaded);
+    let mut dropped = scene.limit.try_enter().unwrap();
+    dropped.note(Outcome::Failed);
+    scene.mock.advance(2 * TARGET);
+    drop(dropped);
+    scene.decide();
+    let seen = scene.seen.lock().unwrap().clone();
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+    assert_eq!([Seen::answered, Seen::overloaded, Seen::failed].map(sum), [1, 0, 1]);
+}
