@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod account;
+pub mod any;
 mod database;
 mod guard;
 pub mod mariadb;

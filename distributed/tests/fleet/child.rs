@@ -23,11 +23,11 @@ pub(crate) async fn run(url: &str, mode: &str, seconds: f64) -> Result<(), Failu
     let builder = if mode == "exact" { builder.exact() } else { builder };
     let limiter = builder.deadline(Duration::from_secs(5)).build()?;
     // The first call connects.
-    let _ = limiter.peek("fleet").await;
+    let _ = limiter.peek(mode).await;
     let (grants, begun) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let (limiter, grants) = (limiter.clone(), grants.clone());
+        let (limiter, grants, key) = (limiter.clone(), grants.clone(), mode.to_owned());
         let gap = TASKS as f64 / DEMAND;
         tasks.spawn(async move {
             for request in 0.. {
@@ -36,7 +36,7 @@ pub(crate) async fn run(url: &str, mode: &str, seconds: f64) -> Result<(), Failu
                     return;
                 }
                 tokio::time::sleep_until((begun + Duration::from_secs_f64(at)).into()).await;
-                if limiter.ask("fleet").await.is_ok() {
+                if limiter.ask(&key).await.is_ok() {
                     grants.lock().unwrap().push(monotonic());
                 }
             }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tollgate::Quota;
 use tollgate_distributed::{AnyStore, DistributedLimiter, OnOutage, Source};
+use tollgate_test_servers::any::{AnyServer, Engine};
 
-use crate::engines::{Engine, Server};
 use crate::{Failure, is_whole};
 
 type Limiter = DistributedLimiter<u64, AnyStore>;
@@ -81,12 +81,12 @@ pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     load.longest.store(0, Relaxed);
     let begun = Instant::now();
-    server.begin(kind)?;
+    kind.begin(&mut server)?;
     until(Duration::from_secs(5), || limiter.stats().breaker_open).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (longest, length) = (Duration::from_micros(load.longest.load(Relaxed)), begun.elapsed());
     let fallen_back = load.by_fallback.load(Relaxed);
-    server.end(kind)?;
+    kind.end(&mut server)?;
     let healed = until(Duration::from_secs(5), || !limiter.stats().breaker_open).await?;
     let calls = limiter.stats().calls_answered;
     until(Duration::from_secs(5), || limiter.stats().calls_answered > calls).await?;
@@ -109,20 +109,19 @@ pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Server {
-    fn begin(&mut self, kind: Kind) -> Result<(), Failure> {
-        let process = self.process().ok_or("it has no process")?;
-        match kind {
-            Kind::Frozen => process.freeze()?,
-            Kind::Killed => process.kill(),
+impl Kind {
+    fn begin(self, server: &mut AnyServer) -> Result<(), Failure> {
+        match self {
+            Kind::Frozen => server.process().freeze()?,
+            Kind::Killed => server.process().kill(),
         }
         Ok(())
     }
 
-    fn end(&mut self, kind: Kind) -> Result<(), Failure> {
-        match kind {
-            Kind::Frozen => self.process().ok_or("it has no process")?.thaw()?,
-            Kind::Killed => self.restart()?,
+    fn end(self, server: &mut AnyServer) -> Result<(), Failure> {
+        match self {
+            Kind::Frozen => server.process().thaw()?,
+            Kind::Killed => server.restart()?,
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use hyper::Method;
 use super::PATIENCE;
 use super::process::{Client, Message, Proxy, upstream, url, write};
 use super::proxy_protocol::{ask, v1};
-use super::support::{Folder, Http2, connect_from, count, reload, tollgate};
+use super::support::{Folder, Http2, connect_from, count, tollgate};
 
 /// Spellings that servers accept for `/login`, each beside the name of a server.
 const ACCEPTED: &str = include_str!("../spellings/accepted.txt");
@@ -329,7 +329,7 @@ fn a_reload_replaces_the_list_at_once_and_a_mistake_leaves_it() {
     let proxy = Proxy::start(&["--config", &config, "--admin", "127.0.0.1:0"]);
     let read = |text: &str| {
         folder.write("exempt.toml", &format!("{limit}{text}"));
-        reload(&proxy)
+        proxy.reload()
     };
     let mut client = proxy.connect();
     use_up(&mut client, "/");

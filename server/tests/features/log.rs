@@ -5,7 +5,7 @@ use std::sync::{Mutex, mpsc};
 use serde_json::Value;
 
 use super::process::{Message, Proxy, refusing, upstream, url, write};
-use super::support::{Certificate, Folder, Http2, reload};
+use super::support::{Certificate, Folder, Http2};
 use super::{NO_LIMIT, PATIENCE};
 
 fn object(line: &str) -> Value {
@@ -189,11 +189,11 @@ fn a_reload_changes_the_log() {
     let proxy = Proxy::start(&["--config", &config]);
     assert_eq!(proxy.connect().get("/silent").status, 200);
     folder.write("log.toml", "[log]\nformat = \"json\"\naccess = true\n");
-    reload(&proxy);
+    proxy.reload();
     assert_eq!(proxy.connect().get("/json").status, 200);
     assert_eq!(access(&proxy)["target"], "/json");
     folder.write("log.toml", "[log]\nformat = \"text\"\n");
-    reload(&proxy);
+    proxy.reload();
     assert_eq!(proxy.connect().get("/text").status, 200);
     let line = proxy.error();
     assert!(line.contains(" INFO request ") && line.contains("\"/text\""), "{line}");

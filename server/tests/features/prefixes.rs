@@ -1,7 +1,7 @@
 //! Networks that count as one client.
 
 use super::process::Proxy;
-use super::support::{connect_from, reload};
+use super::support::connect_from;
 
 const IPV4: [([u8; 4], u16); 4] =
     [([127, 0, 1, 1], 200), ([127, 0, 1, 200], 429), ([127, 0, 2, 1], 200), ([127, 0, 1, 1], 429)];
@@ -46,7 +46,7 @@ fn a_reload_changes_the_prefixes() {
         assert_eq!(connect_from([127, 0, 1, last], proxy.address).get("/").status, 200);
     }
     folder.write("prefixes.toml", "limit = \"1/h burst 1\"\nipv4_prefix = 24\n");
-    let lines = reload(&proxy);
+    let lines = proxy.reload();
     assert!(lines.iter().any(|line| line == "ipv4_prefix: 24, was 32"), "{lines:?}");
     for (last, status) in [(3, 200), (4, 429), (1, 429)] {
         assert_eq!(connect_from([127, 0, 1, last], proxy.address).get("/").status, status, "{last}");

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::PATIENCE;
 use super::process::{Client, Message, Proxy, recording_upstream, upstream, url, write};
-use super::support::{Folder, await_count, count, reload, tollgate};
+use super::support::{Folder, await_count, count, tollgate};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -83,7 +83,7 @@ impl Reloaded {
 
     fn read(&self, text: &str) -> Vec<String> {
         self.folder.write("proxy.toml", text);
-        reload(&self.proxy)
+        self.proxy.reload()
     }
 }
 
@@ -172,7 +172,7 @@ fn a_limit_of_the_page_outlives_a_reload_that_does_not_name_one() {
 
     let proxy = Proxy::start(&["--limit", "100/h burst 100", "--admin", "127.0.0.1:0"]);
     assert_eq!(proxy.ask_admin("POST", "/limit", "100/h burst 1").status, 204);
-    assert_eq!(reload(&proxy), [""; 0]);
+    assert_eq!(proxy.reload(), [""; 0]);
     assert_eq!([0; 2].map(|_| proxy.connect().get("/").status), [200, 429]);
 }
 
@@ -336,16 +336,16 @@ fn a_reload_keeps_the_limit_on_requests_in_flight() {
     let mut first = (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked"));
     assert_eq!(ask().read().status, 503);
     folder.write("proxy.toml", &text("1", "1ms"));
-    assert_eq!(reload(&proxy), ["lame_duck: 1ms, was 0s"]);
+    assert_eq!(proxy.reload(), ["lame_duck: 1ms, was 0s"]);
     assert_eq!(ask().read().status, 503);
     // Another limit counts the requests that are in flight.
     folder.write("proxy.toml", &text("2", "1ms"));
-    assert_eq!(reload(&proxy), ["inflight.limit: 2, was 1"]);
+    assert_eq!(proxy.reload(), ["inflight.limit: 2, was 1"]);
     let _second = (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked"));
     assert_eq!(ask().read().status, 503);
     write(&first.1, OK);
     assert_eq!(first.0.read().status, 200);
     folder.write("proxy.toml", &text("\"none\"", "1ms"));
-    assert_eq!(reload(&proxy), ["inflight.limit: none, was 2"]);
+    assert_eq!(proxy.reload(), ["inflight.limit: none, was 2"]);
     let _more = [(); 3].map(|()| (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked")));
 }

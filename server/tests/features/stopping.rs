@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::process::{Message, Proxy, read_line, upstream, url, write};
-use super::support::{Certificate, Folder, Http2, block_on, reload, spawn, tollgate};
+use super::support::{Certificate, Folder, Http2, block_on, spawn, tollgate};
 use super::websocket::{UPGRADE, echo_upstream, talk};
 use super::{NO_LIMIT, PATIENCE};
 
@@ -34,7 +34,7 @@ const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 fn a_hangup_without_a_file_is_not_death() {
     let proxy = Proxy::start(&["--limit", "2/h burst 2"]);
     assert_eq!(proxy.connect().get("/").status, 200);
-    assert_eq!(reload(&proxy), [""; 0]);
+    assert_eq!(proxy.reload(), [""; 0]);
     assert_eq!([0; 2].map(|_| proxy.connect().get("/").status), [200, 429]);
 }
 

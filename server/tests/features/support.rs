@@ -90,20 +90,6 @@ pub(super) fn await_metric(proxy: &Proxy, line: &str) {
     }
 }
 
-/// Makes the proxy read its file again, and returns the lines that it prints.
-pub(super) fn reload(proxy: &Proxy) -> Vec<String> {
-    proxy.signal("-HUP");
-    let mut lines = Vec::new();
-    loop {
-        match proxy.line() {
-            line if line == "settings read again" => return lines,
-            // Lines of the start, and of each second with a decision.
-            line if line.starts_with("  a ") || line.starts_with("granted ") => (),
-            line => lines.push(line),
-        }
-    }
-}
-
 /// Connects from another address of this host.
 pub(super) fn connect_from(ip: impl Into<IpAddr>, to: SocketAddr) -> Client {
     let from = SocketAddr::from((ip.into(), 0));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::process::{Proxy, recording_upstream, url};
-use super::support::{Certificate, Folder, await_count, reload};
+use super::support::{Certificate, Folder, await_count};
 use super::{NO_LIMIT, PATIENCE};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -52,7 +52,7 @@ fn a_hangup_changes_the_certificate_of_new_connections() {
     assert_eq!(old.get("/").status, 200);
 
     second.write(&folder);
-    reload(&proxy);
+    proxy.reload();
     assert!(first.connect(proxy.address).is_err());
     let mut new = second.connect(proxy.address).expect("the proxy has the second one");
     assert_eq!(new.get("/").status, 200);

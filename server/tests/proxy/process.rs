@@ -95,6 +95,22 @@ impl Proxy {
         self.lines.recv_timeout(PATIENCE).expect("the proxy prints another line")
     }
 
+    /// Makes the proxy read its file again, and returns the lines that it prints.
+    #[cfg(unix)]
+    #[allow(dead_code, reason = "the tests of features and stores use it")]
+    pub(super) fn reload(&self) -> Vec<String> {
+        self.signal("-HUP");
+        let mut lines = Vec::new();
+        loop {
+            match self.line() {
+                line if line == "settings read again" => return lines,
+                // Lines of the start, and of each second with a decision.
+                line if line.starts_with("  a ") || line.starts_with("granted ") => (),
+                line => lines.push(line),
+            }
+        }
+    }
+
     pub(super) fn connect(&self) -> Client {
         Client::connect(self.address)
     }

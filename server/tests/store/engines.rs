@@ -1,13 +1,8 @@
-//! A server of each engine.
+//! A store of each engine.
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-#[cfg(feature = "mysql")]
-use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
-#[cfg(feature = "postgres")]
-use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
-#[cfg(feature = "redis")]
-use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
+use tollgate_test_servers::any::{AnyServer, Engine};
 
 use super::PATIENCE;
 
@@ -15,50 +10,46 @@ use super::PATIENCE;
 pub(super) enum Server {
     /// A file, and the connection of this process that has its lock.
     Sqlite(TempDir, Option<Connection>),
-    #[cfg(feature = "redis")]
-    Redis(Redis),
-    #[cfg(feature = "postgres")]
-    Postgres(Postgres),
-    #[cfg(feature = "mysql")]
-    MariaDb(MariaDb),
+    Other(Engine, AnyServer),
+}
+
+/// The engines that have a server, each with whether the proxy has it.
+const ENGINES: [(Engine, bool); 3] = [
+    (Engine::Redis, cfg!(feature = "redis")),
+    (Engine::Postgres, cfg!(feature = "postgres")),
+    (Engine::MariaDb, cfg!(feature = "mysql")),
+];
+
+/// Returns a file.
+fn file() -> Server {
+    Server::Sqlite(TempDir::with_prefix("tollgate-store-").expect("a folder"), None)
 }
 
 /// Starts the servers that are there, one after another.
+pub(super) fn others() -> impl Iterator<Item = Server> {
+    ENGINES
+        .into_iter()
+        .filter(|(_, is_there)| *is_there)
+        .filter_map(|(engine, _)| Some(Server::Other(engine, engine.start().expect("it starts")?)))
+}
+
+/// Returns a file, and then the servers that are there.
 pub(super) fn servers() -> impl Iterator<Item = Server> {
-    let starts: Vec<fn() -> Option<Server>> = vec![
-        || Some(Server::Sqlite(TempDir::with_prefix("tollgate-store-").expect("a folder"), None)),
-        #[cfg(feature = "redis")]
-        || redis_is_installed().then(|| Server::Redis(Redis::start(&[]).expect("it starts"))),
-        #[cfg(feature = "postgres")]
-        || postgres_is_installed().then(|| Server::Postgres(Postgres::start(&[]).expect("it starts"))),
-        #[cfg(feature = "mysql")]
-        || mariadb_is_installed().then(|| Server::MariaDb(MariaDb::start(&[]).expect("it starts"))),
-    ];
-    starts.into_iter().filter_map(|start| start())
+    std::iter::once_with(file).chain(others())
 }
 
 impl Server {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Server::Sqlite(..) => "SQLite",
-            #[cfg(feature = "redis")]
-            Server::Redis(_) => "Redis",
-            #[cfg(feature = "postgres")]
-            Server::Postgres(_) => "PostgreSQL",
-            #[cfg(feature = "mysql")]
-            Server::MariaDb(_) => "MariaDB",
+            Server::Other(engine, _) => engine.name(),
         }
     }
 
     pub(super) fn url(&self) -> String {
         match self {
             Server::Sqlite(folder, _) => format!("sqlite:{}/limits.db", folder.path().display()),
-            #[cfg(feature = "redis")]
-            Server::Redis(server) => server.url(),
-            #[cfg(feature = "postgres")]
-            Server::Postgres(server) => server.url(),
-            #[cfg(feature = "mysql")]
-            Server::MariaDb(server) => server.url(),
+            Server::Other(_, server) => server.url(),
         }
     }
 
@@ -71,29 +62,17 @@ impl Server {
                 file.execute_batch("BEGIN EXCLUSIVE").expect("the proxies let it go");
                 *lock = Some(file);
             }
-            #[cfg(feature = "redis")]
-            Server::Redis(server) => server.process().kill(),
-            #[cfg(feature = "postgres")]
-            Server::Postgres(server) => server.process().kill(),
-            #[cfg(feature = "mysql")]
-            Server::MariaDb(server) => server.process().kill(),
+            Server::Other(_, server) => server.process().kill(),
         }
     }
 
     /// Starts a killed server again, or unlocks the file.
     pub(super) fn bring_back(&mut self) {
-        let started = match self {
-            Server::Sqlite(_, lock) => {
-                *lock = None;
-                Ok(())
+        match self {
+            Server::Sqlite(_, lock) => *lock = None,
+            Server::Other(engine, server) => {
+                server.restart().unwrap_or_else(|error| panic!("{engine:?} does not start again: {error}"));
             }
-            #[cfg(feature = "redis")]
-            Server::Redis(server) => server.restart(Data::Empty),
-            #[cfg(feature = "postgres")]
-            Server::Postgres(server) => server.restart(),
-            #[cfg(feature = "mysql")]
-            Server::MariaDb(server) => server.restart(),
-        };
-        started.unwrap_or_else(|error| panic!("{} does not start again: {error}", self.name()));
+        }
     }
 }

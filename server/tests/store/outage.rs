@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::engines::{Server, servers};
+use super::engines::{Server, others, servers};
 use super::process::{Client, Proxy};
 use super::{PATIENCE, metric};
 
@@ -85,7 +85,7 @@ fn each_policy_decides_while_the_store_is_away_and_no_longer() {
 
 #[test]
 fn a_share_of_the_limit_is_granted_without_the_store() {
-    for mut server in servers().filter(|server| !matches!(server, Server::Sqlite(..))) {
+    for mut server in others() {
         server.take_away();
         let args = ["--limit", "8/h", "--store", &server.url(), "--store-share", "0.25"];
         let statuses = super::statuses(&mut Proxy::start(&args).connect(), "/", 4);
@@ -96,7 +96,7 @@ fn a_share_of_the_limit_is_granted_without_the_store() {
 /// Its tables are made once the server is there.
 #[test]
 fn a_proxy_starts_without_its_store_and_finds_it_later() {
-    for mut server in servers().filter(|server| !matches!(server, Server::Sqlite(..))) {
+    for mut server in others() {
         let name = server.name();
         server.take_away();
         let proxy = start(&server, "deny");

@@ -8,18 +8,10 @@ use tempfile::TempDir;
 use super::process::Proxy;
 use super::{start_by, statuses};
 
-/// Makes the proxy read its file again, and returns the lines that it prints.
+/// Makes the proxy read another text, and returns the lines that it prints.
 fn reload(folder: &TempDir, proxy: &Proxy, text: &str) -> Vec<String> {
     fs::write(folder.path().join("proxy.toml"), text).expect("the folder is there");
-    proxy.signal("-HUP");
-    let mut lines = Vec::new();
-    loop {
-        match proxy.line() {
-            line if line == "settings read again" => return lines,
-            line if line.starts_with("  a ") || line.starts_with("granted ") => (),
-            line => lines.push(line),
-        }
-    }
+    proxy.reload()
 }
 
 /// A store in memory ends with its connection.

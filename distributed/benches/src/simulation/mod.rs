@@ -7,7 +7,6 @@
 #[allow(dead_code, reason = "the tests use all of it")]
 mod fleet;
 #[path = "../../../tests/virtual_time/world.rs"]
-#[allow(dead_code, reason = "the tests use all of it")]
 mod world;
 
 use std::io;
