@@ -161,6 +161,54 @@ async fn the_share_of_a_key_goes_on_until_the_store_answers_for_it() {
     assert!(granted <= earned + 1, "{granted} granted, {earned} earned by the share");
 }
 
+async fn heal(world: &World, limiter: &Limiter) {
+    world.down.store(false, Relaxed);
+    while limiter.stats().breaker_open {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Returns the requests of a key that are granted before the first refusal.
+async fn granted(limiter: &Limiter, key: u64) -> u64 {
+    let mut granted = 0;
+    while limiter.ask(&key).await.is_ok() {
+        granted += 1;
+    }
+    granted
+}
+
+/// An answer of the store for the key ends its share, and the next outage has the share of the
+/// tokens that are left.
+#[tokio::test(start_paused = true)]
+async fn an_answer_begins_a_new_share() {
+    let world = World::new(RTT);
+    let builder = world.process(Quota::per_hour(1_000)).exact();
+    let limiter = builder.on_outage(OnOutage::Local { share: 0.5 }).build().unwrap();
+    let mut left = 1_000;
+    for _ in 0..3 {
+        assert_eq!(limiter.ask(&7).await.unwrap().source(), Source::Store);
+        left -= 1;
+        world.down.store(true, Relaxed);
+        open(&world, &limiter).await;
+        assert_eq!(granted(&limiter, 7).await, left / 2);
+        left -= left / 2;
+        heal(&world, &limiter).await;
+    }
+}
+
+/// A charge that the store has not taken yet is missing in the share.
+#[tokio::test(start_paused = true)]
+async fn a_share_begins_without_the_tokens_that_are_spent() {
+    let world = World::new(RTT);
+    let builder = world.process(Quota::per_hour(1_000)).exact();
+    let limiter = builder.on_outage(OnOutage::Local { share: 0.5 }).build().unwrap();
+    limiter.ask(&7).await.unwrap();
+    world.down.store(true, Relaxed);
+    open(&world, &limiter).await;
+    limiter.charge(&7, 399);
+    assert_eq!(granted(&limiter, 7).await, 300, "half of 600");
+}
+
 /// A store that answers its probes, and hangs at all other calls.
 struct Stuck(Network);
 
@@ -173,20 +221,23 @@ impl Store for Stuck {
     }
 }
 
+/// A call is given up five seconds after its deadline, and the next one hangs anew.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_opens_the_breaker_once() {
     let world = World::new(RTT);
     let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Stuck(world.network()));
     let limiter = builder.clock(world.clock()).exact().on_outage(OnOutage::Deny).build().unwrap();
     let mut longest = Duration::ZERO;
-    while world.now() < Duration::from_secs(4) {
-        let before = world.now();
-        assert!(limiter.ask(&1).await.is_err());
-        longest = longest.max(world.now() - before);
-        sleep(Duration::from_millis(1)).await;
+    for (seconds, calls) in [(4, 1), (9, 2)] {
+        while world.now() < Duration::from_secs(seconds) {
+            let before = world.now();
+            assert!(limiter.ask(&1).await.is_err());
+            longest = longest.max(world.now() - before);
+            sleep(Duration::from_millis(1)).await;
+        }
+        let stats = limiter.stats();
+        assert_eq!((stats.breaker_opened, stats.breaker_open), (calls, false));
     }
-    let stats = limiter.stats();
-    assert_eq!((stats.breaker_opened, stats.breaker_open), (1, false));
     assert!(longest <= DEADLINE + Duration::from_millis(1), "{longest:?}");
 }
 

@@ -49,8 +49,8 @@ fn count(most: usize) -> u32 {
 
 /// The places of each key, and the requests in line for one.
 ///
-/// A key has a line only while all its places are taken: under the lock, a place that is given back
-/// goes to the first request in line, and a request takes a place only if its key has no line.
+/// A key has a line only while all its places are taken: a place that is given back goes to the
+/// first request in line, under the same lock. So a key with a line has no free place.
 pub(crate) struct Places(Mutex<State>);
 
 struct State {
@@ -84,12 +84,10 @@ impl Places {
     pub(crate) async fn take(self: &Arc<Self>, key: Key, queue: usize) -> Option<Place> {
         let place = {
             let State { limiter, lines } = &mut *self.state();
-            if !lines.contains_key(&key) {
-                match limiter.try_enter_owned(&key) {
-                    Ok(flight) => return Some(Place { places: self.clone(), key, flight: Some(flight) }),
-                    Err(refused) if refused.is_full() || queue == 0 => return None,
-                    Err(_) => {}
-                }
+            match limiter.try_enter_owned(&key) {
+                Ok(flight) => return Some(Place { places: self.clone(), key, flight: Some(flight) }),
+                Err(refused) if refused.is_full() || queue == 0 => return None,
+                Err(_) => {}
             }
             let line = lines.entry(key).or_default();
             if line.len() >= queue {
