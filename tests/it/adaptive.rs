@@ -223,3 +223,37 @@ fn the_text_of_an_adaptive_quota_has_its_ceiling_and_its_share() {
     assert!(text.starts_with("Adaptive { ceiling: 1000/s burst 1000, parts: 16777216/16777216"), "{text}");
     assert!(format!("{:?}", AdaptedLimiter::from(limiter)).starts_with("AdaptedLimiter"));
 }
+
+/// Four late samples are enough if they are more than half, and a failure by a lack of capacity is
+/// a late one.
+#[test]
+fn four_late_samples_are_enough_if_they_are_more_than_half() {
+    let cases = [(3, 0, 0, false), (4, 4, 0, false), (4, 3, 0, true), (4, 0, 0, true), (0, 3, 4, true)];
+    for (late, in_time, overloaded, falls) in cases {
+        let (builder, _limiter, mock) = begin();
+        let adaptive = builder.build().unwrap();
+        mock.advance(ms(500));
+        (0..late).for_each(|_| adaptive.answered(ms(400)));
+        (0..in_time).for_each(|_| adaptive.answered(ms(50)));
+        (0..overloaded).for_each(|_| adaptive.overloaded(ms(50)));
+        mock.advance(INTERVAL);
+        // No sample, but a look at the window.
+        adaptive.failed();
+        assert_eq!(adaptive.share() < Share::ALL, falls, "{late} {in_time} {overloaded}");
+    }
+}
+
+/// A part of a quota by the microsecond has its rate.
+#[test]
+fn a_half_of_a_short_period_is_half_of_the_rate() {
+    let (clock, mock) = Clock::mock();
+    let ceiling = Quota::try_per(1_000, Duration::from_micros(100), 50_000).unwrap();
+    let limiter = RateLimiter::<u64>::builder(ceiling).clock(clock.clone()).build();
+    let half = Hostile { verdicts: vec![Verdict::Set(Share::HALF)], at: 0, said: Arc::default() };
+    let adaptive = Adaptive::new(&limiter, ceiling).unwrap().by(half).clock(clock).build().unwrap();
+    mock.advance(INTERVAL);
+    adaptive.refused();
+    let quota = limiter.quota();
+    let rate = quota.tokens() as f64 / quota.period().as_secs_f64();
+    assert!((rate / 5e6 - 1.0).abs() < 1e-4 && quota.capacity() == 25_000, "{quota}");
+}

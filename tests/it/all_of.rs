@@ -339,3 +339,31 @@ fn a_take_above_a_kept_part_is_undone() {
     assert_eq!(all.try_acquire().unwrap_err().which(), 2);
     assert_eq!((bucket.peek().remaining(), limiter.peek(&1).remaining()), (9, 9));
 }
+
+/// The refusal is that of the longest wait among all limits: each is looked at before the first
+/// take.
+#[test]
+fn a_kept_part_is_looked_at_before_any_take() {
+    let (clock, _time) = Time::new();
+    let quotas = [TEN, Quota::per_hour(10)];
+    let [fast, slow] = quotas.map(|quota| TokenBucket::with_clock(quota, clock.clone()));
+    let keys = quotas.map(|quota| RateLimiter::<u64>::stored(quota).clock(clock.clone()).build());
+    assert!(fast.try_acquire().is_ok() && slow.try_acquire().is_ok());
+    let of_buckets = all_of((fast.n(5).keep(50), slow.n(5).keep(50)));
+    assert_eq!(of_buckets.try_acquire().unwrap_err().which(), 1);
+    assert!(keys.iter().all(|limiter| limiter.try_acquire(&1).is_ok()));
+    let of_keys = all_of((keys[0].key(&1).n(5).keep(50), keys[1].key(&1).n(5).keep(50)));
+    assert_eq!(of_keys.try_acquire().unwrap_err().which(), 1);
+}
+
+#[test]
+fn a_kept_part_is_decided_at_the_reading_that_is_given() {
+    let (clock, mock) = Clock::mock();
+    let limiter = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).build();
+    assert!(limiter.try_acquire_n(&1, 5).is_ok());
+    let then = clock.now();
+    mock.advance(std::time::Duration::from_secs(1));
+    let above = limiter.key(&1).keep(50);
+    assert!(above.try_acquire_at(then).is_err());
+    assert!(above.try_acquire_at(clock.now()).is_ok());
+}
