@@ -15,35 +15,33 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::{Call, Take};
 
+/// An argument of the methods that other crates can neither call nor define.
+#[derive(Clone, Copy, Debug)]
+pub struct Internal;
+
 /// A request for tokens of one limit, for [`all_of`].
 ///
-/// They come from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key).
-pub trait Limit: sealed::Limit {}
-
-impl<T: sealed::Limit + ?Sized> Limit for T {}
+/// They come from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key). Other crates
+/// cannot implement it.
+pub trait Limit {
+    #[doc(hidden)]
+    fn clock(&self) -> &Clock;
+    /// Returns the refusal of a take at a reading, without the take.
+    #[doc(hidden)]
+    fn look(&self, now: Moment) -> Result<(), Denied>;
+    #[doc(hidden)]
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied>;
+    /// Gives back the tokens that the bucket would still have without the take.
+    #[doc(hidden)]
+    fn undo(&self, receipt: &Receipt);
+}
 
 /// Limits for [`all_of`]: a tuple of up to 8 limits, or an array or slice of up to 64.
 ///
-/// The limits of an array or slice may be `&dyn Limit`.
-pub trait Limits: sealed::Limits {}
-
-impl<T: sealed::Limits + ?Sized> Limits for T {}
-
-pub(crate) mod sealed {
-    use super::*;
-
-    pub trait Limit {
-        fn clock(&self) -> &Clock;
-        /// Returns the refusal of a take at a reading, without the take.
-        fn look(&self, now: Moment) -> Result<(), Denied>;
-        fn take(&self) -> Result<(Granted, Receipt), Denied>;
-        /// Gives back the tokens that the bucket would still have without the take.
-        fn undo(&self, receipt: &Receipt);
-    }
-
-    pub trait Limits {
-        fn get(&self, index: usize) -> Option<&dyn Limit>;
-    }
+/// The limits of an array or slice may be `&dyn Limit`. Other crates cannot implement it.
+pub trait Limits {
+    #[doc(hidden)]
+    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit>;
 }
 
 /// Takes tokens of several limits, all or none.
@@ -114,19 +112,19 @@ impl<L: Limits> AllOf<L> {
 /// Takes of all limits or of none.
 ///
 /// Returns the answer and the index of the limit with the fewest tokens left.
-pub(crate) fn take_all<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
+pub(crate) fn take_all<L: Limits + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
     look(limits)?;
     take_from(limits, 0)
 }
 
 /// Returns the refusal with the longest wait, if a limit refuses at one reading for all.
-fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
-    let Some(first) = limits.get(0) else { return Ok(()) };
-    if limits.get(MAX_LIMITS).is_some() {
+fn look<L: Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
+    let Some(first) = limits.get(0, Internal) else { return Ok(()) };
+    if limits.get(MAX_LIMITS, Internal).is_some() {
         return Err(AllDenied { which: MAX_LIMITS, denied: Denied::too_many_limits() });
     }
     let now = first.clock().now();
-    let limits = (0..).map_while(|index| limits.get(index));
+    let limits = (0..).map_while(|index| limits.get(index, Internal));
     let refusals = limits.enumerate().filter_map(|(which, limit)| {
         let same = which == 0 || limit.clock().is_same(first.clock());
         let now = if same { now } else { limit.clock().now() };
@@ -139,9 +137,9 @@ fn look<L: sealed::Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
 /// Takes the limits from index `which` on.
 ///
 /// It recurses once for each limit, so the receipts stay on the stack.
-fn take_from<L: sealed::Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
-    let Some(limit) = limits.get(which) else { return Ok((Granted::anyway(0, u64::MAX), which)) };
-    let (granted, receipt) = limit.take().map_err(|denied| AllDenied { which, denied })?;
+fn take_from<L: Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
+    let Some(limit) = limits.get(which, Internal) else { return Ok((Granted::anyway(0, u64::MAX), which)) };
+    let (granted, receipt) = limit.take(Internal).map_err(|denied| AllDenied { which, denied })?;
     match take_from(limits, which + 1) {
         Ok(others) if others.0.remaining() < granted.remaining() => Ok(others),
         Ok(_) => Ok((granted, which)),
@@ -227,7 +225,7 @@ impl BucketLimit<'_> {
     }
 }
 
-impl sealed::Limit for BucketLimit<'_> {
+impl Limit for BucketLimit<'_> {
     fn clock(&self) -> &Clock {
         &self.bucket.engine().clock
     }
@@ -236,7 +234,7 @@ impl sealed::Limit for BucketLimit<'_> {
         self.look_at(now, Take::Exactly(self.n))
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         self.bucket.receive(self.n, Take::Exactly(self.n))
     }
 
@@ -259,7 +257,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
     }
 }
 
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLimit<'_, K, Q, S> {
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Limit for KeyLimit<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
         &self.inner.keyspace.engine.clock
     }
@@ -268,7 +266,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
         self.look_at(now, Take::Exactly(self.n))
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         self.call(&self.inner.keyspace.store.pin()).receive(Take::Exactly(self.n))
     }
 
@@ -277,7 +275,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for KeyLi
     }
 }
 
-impl<T: sealed::Limit + ?Sized> sealed::Limit for &T {
+impl<T: Limit + ?Sized> Limit for &T {
     fn clock(&self) -> &Clock {
         (**self).clock()
     }
@@ -286,8 +284,8 @@ impl<T: sealed::Limit + ?Sized> sealed::Limit for &T {
         (**self).look(now)
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        (**self).take()
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+        (**self).take(Internal)
     }
 
     fn undo(&self, receipt: &Receipt) {
@@ -295,29 +293,29 @@ impl<T: sealed::Limit + ?Sized> sealed::Limit for &T {
     }
 }
 
-impl<T: sealed::Limit> sealed::Limits for [T] {
-    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
-        self.get(index).map(|limit| limit as &dyn sealed::Limit)
+impl<T: Limit> Limits for [T] {
+    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+        self.get(index).map(|limit| limit as &dyn Limit)
     }
 }
 
-impl<T: sealed::Limit, const N: usize> sealed::Limits for [T; N] {
-    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
-        sealed::Limits::get(self.as_slice(), index)
+impl<T: Limit, const N: usize> Limits for [T; N] {
+    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+        Limits::get(self.as_slice(), index, Internal)
     }
 }
 
-impl<T: sealed::Limits + ?Sized> sealed::Limits for &T {
-    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
-        (**self).get(index)
+impl<T: Limits + ?Sized> Limits for &T {
+    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+        (**self).get(index, Internal)
     }
 }
 
 macro_rules! tuples {
     ($($limit:ident $index:tt)*) => { tuples!(@ [] $($limit $index)*); };
     (@ [$($done:ident $at:tt)*] $limit:ident $index:tt $($rest:tt)*) => {
-        impl<$($done: sealed::Limit,)* $limit: sealed::Limit> sealed::Limits for ($($done,)* $limit,) {
-            fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
+        impl<$($done: Limit,)* $limit: Limit> Limits for ($($done,)* $limit,) {
+            fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
                 match index {
                     $($at => Some(&self.$at),)*
                     $index => Some(&self.$index),

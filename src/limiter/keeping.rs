@@ -7,7 +7,7 @@ use crate::bucket::atomic::ReadClock;
 use crate::bucket::engine::{At, Done, Now};
 use crate::bucket::receipt::Receipt;
 use crate::keyed::key::ToKey;
-use crate::limiter::all_of::{BucketLimit, sealed};
+use crate::limiter::all_of::{BucketLimit, Internal, Limit};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::pinned::Pinned;
@@ -298,59 +298,59 @@ impl Keeping<BucketLimit<'_>> {
     }
 }
 
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for Keeping<KeyLimit<'_, K, Q, S>> {
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Limit for Keeping<KeyLimit<'_, K, Q, S>> {
     fn clock(&self) -> &Clock {
-        sealed::Limit::clock(&self.limit)
+        Limit::clock(&self.limit)
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         self.limit.look_at(now, Take::Above { n: self.limit.n, keep: self.keep() })
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         let KeyLimit { inner, n, .. } = self.limit;
         self.limit.call(&inner.keyspace.store.pin()).receive(Take::Above { n, keep: self.keep() })
     }
 
     fn undo(&self, receipt: &Receipt) {
-        sealed::Limit::undo(&self.limit, receipt);
+        Limit::undo(&self.limit, receipt);
     }
 }
 
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for Keeping<WindowKey<'_, K, Q, S>> {
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Limit for Keeping<WindowKey<'_, K, Q, S>> {
     fn clock(&self) -> &Clock {
-        sealed::Limit::clock(&self.limit)
+        Limit::clock(&self.limit)
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         self.of_key().look(now)
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        self.of_key().take()
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+        self.of_key().take(Internal)
     }
 
     fn undo(&self, receipt: &Receipt) {
-        sealed::Limit::undo(&self.limit, receipt);
+        Limit::undo(&self.limit, receipt);
     }
 }
 
-impl sealed::Limit for Keeping<BucketLimit<'_>> {
+impl Limit for Keeping<BucketLimit<'_>> {
     fn clock(&self) -> &Clock {
-        sealed::Limit::clock(&self.limit)
+        Limit::clock(&self.limit)
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
         self.limit.look_at(now, Take::Above { n: self.limit.n, keep: self.keep() })
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         let BucketLimit { bucket, n } = self.limit;
         bucket.receive(n, Take::Above { n, keep: self.keep() })
     }
 
     fn undo(&self, receipt: &Receipt) {
-        sealed::Limit::undo(&self.limit, receipt);
+        Limit::undo(&self.limit, receipt);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::overflow::OverflowSet;
-use crate::limiter::all_of::sealed;
+use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Clock, Moment};
@@ -74,7 +74,7 @@ impl<'a, K, S> NoKey<'a, K, S> {
     }
 }
 
-impl<K, S> sealed::Limit for NoKey<'_, K, S> {
+impl<K, S> Limit for NoKey<'_, K, S> {
     fn clock(&self) -> &Clock {
         &self.engine().clock
     }
@@ -89,7 +89,7 @@ impl<K, S> sealed::Limit for NoKey<'_, K, S> {
         self.inner.hook.preview(self.n, decision)
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         self.receive(Take::Exactly(self.n))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
-use crate::limiter::all_of::sealed;
+use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -81,11 +81,11 @@ where
     pub(crate) fn place_now(&self, key: &K, plan: Option<&Plan>, n: u64) -> Result<(Granted, Place), Denied> {
         let options = CallOptions { plan, now: None };
         let limit = KeyLimit { inner: &self.inner, key, n, options };
-        let (granted, receipt) = sealed::Limit::take(&limit)?;
+        let (granted, receipt) = Limit::take(&limit, Internal)?;
         let (limiter, key) = (self.clone(), key.clone());
         let undo = move |receipt: &Receipt| {
             // The plan is in the receipt.
-            sealed::Limit::undo(&limiter.key(&key), receipt);
+            Limit::undo(&limiter.key(&key), receipt);
         };
         Ok((granted, Place::new(receipt, undo)))
     }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use crate::bucket::receipt::Receipt;
 use crate::bucket::reservation::Hold;
 use crate::keyed::key::ToKey;
-use crate::limiter::all_of::sealed;
+use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::pinned::Pinned;
 use crate::time::clock::{Clock, Moment};
@@ -109,7 +109,7 @@ where
     }
 }
 
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for WindowKey<'_, K, Q, S> {
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Limit for WindowKey<'_, K, Q, S> {
     fn clock(&self) -> &Clock {
         self.0.clock()
     }
@@ -118,8 +118,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> sealed::Limit for Windo
         self.0.look(now)
     }
 
-    fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        self.0.take()
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+        self.0.take(Internal)
     }
 
     fn undo(&self, receipt: &Receipt) {

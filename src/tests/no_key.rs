@@ -2,7 +2,7 @@
 
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::all_of::all_of;
-use crate::limiter::all_of::sealed::Limit;
+use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, Moment};
@@ -29,7 +29,7 @@ fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
     for left in [10, 7] {
         let denied = all_of((limiter.no_key(4), full.key(&1))).try_acquire().unwrap_err();
         assert_eq!((denied.which(), limiter.no_key(0).peek().remaining()), (1, left));
-        assert!(limiter.no_key(3).take().is_ok());
+        assert!(limiter.no_key(3).take(Internal).is_ok());
     }
 }
 
@@ -38,9 +38,9 @@ fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
 fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
     let second = 1_000_000_000;
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
-    assert!(limiter.try_acquire_n(&1, 10).is_ok() && limiter.no_key(10).take().is_ok());
+    assert!(limiter.try_acquire_n(&1, 10).is_ok() && limiter.no_key(10).take(Internal).is_ok());
     let waits = || {
-        let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.no_key(1).take().unwrap_err()];
+        let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.no_key(1).take(Internal).unwrap_err()];
         denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis()))
     };
     let places = || [limiter.place(&1, None, 5, second), limiter.place_without_key(5, second)];
@@ -76,7 +76,7 @@ fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
     for (shadow, max_wait) in [(false, 0), (true, 1_000_000_000)] {
         let builder = RateLimiter::<u64>::builder(Quota::per_second(10)).shadow(shadow);
         let limiter = builder.clock(Clock::mock().0).build();
-        assert!(limiter.no_key(8).take().is_ok());
+        assert!(limiter.no_key(8).take(Internal).is_ok());
         let place = |n| limiter.place_without_key(n, max_wait).map(|(_, place)| place.delay().as_nanos());
         assert_eq!(place(2), Ok(0));
         let late = place(3).map_err(|denied| denied.reason());
@@ -89,11 +89,11 @@ fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
 fn tokens_of_no_key_are_given_back_and_charged_on_credit() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
     let left = || limiter.no_key(0).peek().remaining();
-    assert!(limiter.no_key(10).take().is_ok());
+    assert!(limiter.no_key(10).take(Internal).is_ok());
     limiter.no_key(4).refund();
     assert_eq!(left(), 4);
     limiter.no_key(6).charge();
-    let denied = limiter.no_key(1).take().unwrap_err();
+    let denied = limiter.no_key(1).take(Internal).unwrap_err();
     assert_eq!((left(), denied.retry_after().map(|wait| wait.as_millis())), (0, Some(300)));
     // An unused bucket is charged as well.
     let unused = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::chain::Adjustment;
 use super::limiter::{AnyLimiter, DynLimiter, LimiterRequest, Question};
 use crate::keyed::keyspace::Stats;
-use crate::limiter::all_of::sealed;
+use crate::limiter::all_of::Limit;
 use crate::limiter::place::Place;
 use crate::limiter::reply::Reply;
 use crate::quota::rate::Quota;
@@ -224,7 +224,7 @@ where
         self.limiter.peek(request.bucket())
     }
 
-    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit)) {
+    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Limit)) {
         then(&request.replied().on(&self.clock));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::stats::{LimitStats, count};
 use crate::keyed::overflow::WhenFull;
-use crate::limiter::all_of::sealed;
+use crate::limiter::all_of::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::window_limiter::WindowLimiter;
 use crate::quota::error::InvalidQuota;
@@ -113,7 +113,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
     }
 
     fn look(&self, key: &K) -> Option<Denied> {
-        let denied = sealed::Limit::look(&self.banned.key(key), self.banned.now()).err()?;
+        let denied = Limit::look(&self.banned.key(key), self.banned.now()).err()?;
         (denied.reason() == Reason::Empty).then_some(denied)
     }
 

@@ -10,7 +10,7 @@ use super::key_future::{Replies, SearchFuture};
 use super::said::Said;
 use super::stats::{LimitCounters, LimitStats};
 use crate::http::{Check, Head, Policy};
-use crate::limiter::all_of::{sealed, take_all};
+use crate::limiter::all_of::{Internal, Limit, Limits, take_all};
 use crate::limiter::place::Place;
 use crate::word::decision::{Denied, Granted};
 
@@ -106,17 +106,17 @@ pub(crate) enum Adjustment {
 
 /// The limits that apply so far, the latest first. Each link is on the stack of its limit.
 pub(crate) struct LimitChain<'a> {
-    pub(crate) limit: &'a dyn sealed::Limit,
+    pub(crate) limit: &'a dyn Limit,
     pub(crate) before: Option<&'a LimitChain<'a>>,
     pub(crate) index: usize,
 }
 
-impl sealed::Limits for LimitChain<'_> {
-    fn get(&self, index: usize) -> Option<&dyn sealed::Limit> {
+impl Limits for LimitChain<'_> {
+    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
         match index.cmp(&self.index) {
             std::cmp::Ordering::Greater => None,
             std::cmp::Ordering::Equal => Some(self.limit),
-            std::cmp::Ordering::Less => self.before.and_then(|before| before.get(index)),
+            std::cmp::Ordering::Less => self.before.and_then(|before| before.get(index, Internal)),
         }
     }
 }

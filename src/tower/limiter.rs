@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::chain::Adjustment;
 use crate::keyed::keyspace::Stats;
-use crate::limiter::all_of::sealed;
+use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -59,7 +59,7 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     /// Returns the tokens that are there, and takes none.
     fn peek(&self, request: &LimiterRequest<K>) -> Granted;
     /// Calls `then` with the request as one of several limits.
-    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn sealed::Limit));
+    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Limit));
 }
 
 /// A limiter of buckets or of windows, whatever its hasher is, or one that a fleet shares.
@@ -151,7 +151,7 @@ where
             (Some(key), None) if self.window.is_some() => self.buckets.inner.try_acquire_in_window(key, *n),
             (Some(key), None) => self.buckets.try_acquire_n(key, *n),
             (Some(key), Some(plan)) => self.buckets.key(key).n(*n).under(plan).try_acquire(),
-            (None, _) => sealed::Limit::take(&self.buckets.no_key(*n)).map(|(granted, _)| granted),
+            (None, _) => Limit::take(&self.buckets.no_key(*n), Internal).map(|(granted, _)| granted),
         }
     }
 
@@ -195,7 +195,7 @@ where
     fn with(
         &self,
         LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
-        then: &mut dyn FnMut(&dyn sealed::Limit),
+        then: &mut dyn FnMut(&dyn Limit),
     ) {
         match (key, plan) {
             (Some(key), None) => then(&self.buckets.key(key).n(*n)),
