@@ -19,6 +19,10 @@ use crate::time::clock::Clock;
 /// ten refusals.
 const LOOKS_EACH: u32 = 64;
 
+/// The part of a limit by which it may rise without a new start of the samples: latencies rise by
+/// less than their histogram can tell.
+const SMALL_RISE: u64 = 64;
+
 /// The parts of an [`Inflight`] that follows its answers.
 ///
 /// No thread waits. Of the threads that enter or leave after `next`, the one whose compare-and-swap
@@ -184,7 +188,8 @@ impl Adapt {
             return false;
         }
         self.count(verdict, &seen, next > before);
-        self.put(word, control, next);
+        let is_small = next > before && next - before <= before / SMALL_RISE;
+        self.put(word, control, next, is_small);
         false
     }
 
@@ -198,20 +203,23 @@ impl Adapt {
         });
     }
 
-    /// Puts a limit in force, and begins a window of the requests that it admits.
-    fn put(&self, word: &AtomicFlightWord, control: &mut Control, exact: u64) {
+    /// Puts a limit in force, and begins a window: of the requests that it admits, unless it is a
+    /// small rise.
+    fn put(&self, word: &AtomicFlightWord, control: &mut Control, exact: u64, is_small_rise: bool) {
         control.exact = exact;
         // At most the ceiling, a `u32`.
         word.put_limit((exact / PLACE) as u32);
         let now = self.clock.nanos();
-        self.signals.changed.store(now, Ordering::Relaxed);
+        if !is_small_rise {
+            self.signals.changed.store(now, Ordering::Relaxed);
+        }
         control.since = self.signals.begin(now, word.load().count());
     }
 
     pub(crate) fn set(&self, word: &AtomicFlightWord, limit: u32) -> Result<(), InvalidLimit> {
         let Bounds { floor, ceiling } = self.bounds;
         InvalidLimit::check("a limit", limit, ((floor / PLACE).into(), (ceiling / PLACE).into()))?;
-        self.put(word, &mut self.control(), u64::from(limit) * PLACE);
+        self.put(word, &mut self.control(), u64::from(limit) * PLACE, false);
         Ok(())
     }
 

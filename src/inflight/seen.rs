@@ -8,7 +8,8 @@ use super::histogram::LatencyCounts;
 /// The requests of a window, for a [`Controller`](crate::Controller).
 ///
 /// A request is a sample if it was admitted since the limit last changed: a request that was
-/// admitted under an earlier limit says nothing about the present one.
+/// admitted under an earlier limit says nothing about the present one. A rise by at most 1/64
+/// counts as no change.
 #[derive(Clone)]
 pub struct Seen {
     /// Latencies of the answered samples.

@@ -17,7 +17,7 @@ pub(crate) struct Signals {
     pub(crate) refused: CachePadded<AtomicU32>,
     /// The most requests in flight since the window began.
     pub(crate) peak: CachePadded<AtomicU32>,
-    /// The reading at which the limit last changed, in nanoseconds.
+    /// The reading at which the limit last changed by more than a small rise, in nanoseconds.
     pub(crate) changed: CachePadded<AtomicU64>,
 }
 

@@ -58,6 +58,19 @@ impl Scene {
 const ALL: Verdict = Verdict::Set(Share::ALL);
 const LEAST: Verdict = Verdict::Set(Share(0));
 
+/// A rise by one of 64 keeps the samples of the requests before it. One by two of 65 does not.
+#[test]
+fn a_small_rise_is_no_change_of_the_limit() {
+    // A little more, as a share is rounded down.
+    let to = |limit: u32| Verdict::Set(Share::new(16 * limit + 1, 16_000));
+    let scene = Scene::new(64, &[to(65), to(67)], |builder| builder);
+    let mut flights: Vec<_> = (0..3).map(|_| scene.limit.try_enter().unwrap()).collect();
+    for (limit, samples) in [(65, 0), (67, 1), (67, 0)] {
+        assert_eq!((scene.decide(), scene.last().samples()), (limit, samples));
+        flights.pop().into_iter().for_each(|flight| flight.answered());
+    }
+}
+
 /// One request of each outcome, and one that is given up after the target.
 #[test]
 fn only_requests_since_the_last_change_are_samples() {

@@ -49,7 +49,7 @@ fn aimd_sheds_almost_all_where_the_way_is_longer_than_its_timeout() {
 #[test]
 fn the_harness_bounds_the_swing_of_aimd() {
     let variation = mean("overload", aimd, |outcome| outcome.variation);
-    assert!(variation < 0.1, "{variation}");
+    assert!(variation < 0.3, "{variation}");
 }
 
 /// Gradient2 takes any slowness for load.
