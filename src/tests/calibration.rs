@@ -57,6 +57,7 @@ proptest! {
         clock.warm();
         let Ok(layout) = Layout::of(quota.numbers(), LayoutOptions::DEFAULT) else { return Ok(()) };
         let terms = LiveTerms::new(quota, layout);
+        prop_assert!(!terms.admitted(State::FULL, clock.raw(), true).fits, "no reading was counted");
         let reading = terms.read(&clock, Some(START + after));
         for level in [0, reading.refill.capacity] {
             let state = State::pack(&reading.refill, level, reading.tick);
