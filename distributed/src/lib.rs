@@ -29,8 +29,7 @@ mod tower;
 
 pub use any_store::AnyStore;
 pub use credits::bucket::{Amount, Answer, Bucket};
-pub use credits::invalid_spec::InvalidSpec;
-pub use credits::spec::Spec;
+pub use credits::spec::{InvalidSpec, Spec};
 pub use key::StoreKey;
 pub use limiter::all_of::{AllDenied, Request, all_of, ask_all_of};
 pub use limiter::builder::{DistributedBuilder, InvalidOption};

@@ -1,7 +1,6 @@
 //! The arithmetic of a shared bucket, in whole credits.
 
 pub(crate) mod bucket;
-pub(crate) mod invalid_spec;
 pub(crate) mod spec;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,11 +4,11 @@
 //! numbers without a common factor. So a refill is a multiplication, and no rate is rounded. A
 //! store that computes in doubles is exact while no number exceeds 2^53.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use tollgate::Quota;
-
-use super::invalid_spec::InvalidSpec;
 
 /// The largest number of credits: a double counts up to it exactly.
 pub(crate) const MAX_CREDITS: u64 = (1 << 53) - 1;
@@ -28,6 +28,14 @@ pub struct Spec {
     tick_us: u64,
     per_tick: u64,
     per_token: u64,
+}
+
+/// A quota whose bucket needs 2^53 credits or more: a store counts no such number exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidSpec {
+    quota: Quota,
+    debt: u64,
+    credits: u128,
 }
 
 impl Spec {
@@ -128,6 +136,18 @@ impl Spec {
         Duration::from_nanos(ticks.saturating_mul(self.tick_us).saturating_mul(1_000))
     }
 }
+
+impl fmt::Display for InvalidSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a quota of {} ", self.quota)?;
+        if self.debt > 0 {
+            write!(f, "with a debt of {} tokens ", self.debt)?;
+        }
+        write!(f, "needs {} credits, and a store counts to {MAX_CREDITS}", self.credits)
+    }
+}
+
+impl Error for InvalidSpec {}
 
 fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b > 0 {

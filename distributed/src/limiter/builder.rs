@@ -18,7 +18,7 @@ use super::distributed_limiter::{DistributedLimiter, Inner};
 use super::keeper::Keeper;
 use super::plan::Plans;
 use super::shared::Shared;
-use crate::credits::invalid_spec::InvalidSpec;
+use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
 use crate::lease::terms::Terms;
 use crate::outage::breaker::Breaker;

@@ -20,7 +20,7 @@ use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiter::Waiting;
 use crate::credits::bucket::Amount;
-use crate::credits::invalid_spec::InvalidSpec;
+use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
 use crate::lease::terms::Terms;
 use crate::store::op::{Op, Store};
