@@ -1,4 +1,4 @@
-//! The settings of a store on Redis.
+//! The settings of a store on Redis, and the constructors of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,39 @@ impl Default for RedisStoreBuilder {
     fn default() -> RedisStoreBuilder {
         let limits = Limits { connect: Duration::from_millis(500), response: Duration::from_millis(500) };
         RedisStoreBuilder { prefix: b"tollgate:".to_vec(), guard: false, limits }
+    }
+}
+
+impl RedisStore {
+    /// Connects to a server or a cluster, with the settings of [`RedisStoreBuilder::default`].
+    ///
+    /// The URL is `redis://user:password@host:port/database`, of which all but the host has a
+    /// default, or `redis+cluster://user:password@host:port,host:port` with some nodes of a
+    /// cluster. `rediss` and `rediss+cluster` are with TLS: enable a feature of the crate `redis`,
+    /// such as `tokio-rustls-comp`, and install a crypto provider of rustls.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`RedisStoreBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<RedisStore, StoreError> {
+        RedisStore::builder().connect(url).await
+    }
+
+    /// Returns the default settings.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::default()
+    }
+
+    /// Returns a store on a connection of the caller, such as one with client certificates.
+    ///
+    /// The store never replaces it. A `MultiplexedConnection` does not reconnect, and a
+    /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
+    /// retries may send a call again that had its effect, so its tokens are taken twice.
+    pub fn with_connection<C>(connection: C) -> RedisStore
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        RedisStore::builder().with_connection(connection)
     }
 }
 

@@ -4,9 +4,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use redis::aio::ConnectionLike;
-
-use super::builder::RedisStoreBuilder;
 use super::command::{read_steps, steps};
 use super::errors::Failure;
 use super::server::Server;
@@ -61,37 +58,6 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to a server or a cluster, with the settings of [`RedisStoreBuilder::default`].
-    ///
-    /// The URL is `redis://user:password@host:port/database`, of which all but the host has a
-    /// default, or `redis+cluster://user:password@host:port,host:port` with some nodes of a
-    /// cluster. `rediss` and `rediss+cluster` are with TLS: enable a feature of the crate `redis`,
-    /// such as `tokio-rustls-comp`, and install a crypto provider of rustls.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`RedisStoreBuilder::connect`].
-    pub async fn connect(url: &str) -> Result<RedisStore, StoreError> {
-        RedisStore::builder().connect(url).await
-    }
-
-    /// Returns the default settings.
-    pub fn builder() -> RedisStoreBuilder {
-        RedisStoreBuilder::default()
-    }
-
-    /// Returns a store on a connection of the caller, such as one with client certificates.
-    ///
-    /// The store never replaces it. A `MultiplexedConnection` does not reconnect, and a
-    /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
-    /// retries may send a call again that had its effect, so its tokens are taken twice.
-    pub fn with_connection<C>(connection: C) -> RedisStore
-    where
-        C: ConnectionLike + Clone + Send + Sync + 'static,
-    {
-        RedisStore::builder().with_connection(connection)
-    }
-
     pub(crate) fn new(server: Arc<Server>, prefix: Vec<u8>, guard: bool) -> RedisStore {
         RedisStore { server, prefix: prefix.into(), guard }
     }
