@@ -18,7 +18,7 @@ use super::slot::Slot;
 use super::slots::{SlotKey, remove};
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
-use super::waiter::Waiting;
+use super::waiting::Waiting;
 use crate::credits::bucket::Amount;
 use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
@@ -381,8 +381,7 @@ impl<K, S: Store> Inner<K, S> {
         let Some(_place) = self.shared.enter() else {
             return self.shared.without_store(slot, n);
         };
-        let (waiter, waiting) = Waiting::new(slot, n);
-        slot.wait(waiter);
+        let waiting = Waiting::new(slot, n);
         self.enqueue(slot);
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),

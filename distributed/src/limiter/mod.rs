@@ -13,4 +13,4 @@ pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod sourced;
 pub(crate) mod stats;
-pub(crate) mod waiter;
+pub(crate) mod waiting;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::plan::Plan;
-use super::waiter::Waiter;
 use crate::lease::demand::Demand;
 use crate::lease::lease_time::nanos;
 use crate::lease::shadow::Shadow;
@@ -55,6 +55,22 @@ pub(crate) struct Slot {
     /// does not fill it.
     pub(crate) fallback: Mutex<Option<Fallback>>,
     state: Mutex<State>,
+}
+
+/// The answer to a waiting request; `None` if no call decided it.
+pub(crate) type Decided = Option<Result<Granted, Denied>>;
+
+/// A request that waits for an answer of the store.
+struct Waiter {
+    n: u64,
+    sender: oneshot::Sender<Decided>,
+}
+
+impl Waiter {
+    /// Answers the request. Returns whether it still waited.
+    fn answer(self, decided: Decided) -> bool {
+        self.sender.send(decided).is_ok()
+    }
 }
 
 struct State {
@@ -223,11 +239,13 @@ impl Slot {
         Denied::from_parts(Reason::Empty, n, self.lease.matured(), Some(wait))
     }
 
-    /// Adds a request that waits for the next call.
-    pub(crate) fn wait(&self, waiter: Waiter) {
+    /// Adds a request that waits for the next call. Returns the channel of its answer.
+    pub(crate) fn wait(&self, n: u64) -> oneshot::Receiver<Decided> {
+        let (sender, answer) = oneshot::channel();
         let mut state = self.state();
-        state.waiting += waiter.n;
-        state.waiters.push_back(waiter);
+        state.waiting += n;
+        state.waiters.push_back(Waiter { n, sender });
+        answer
     }
 
     /// Asks the next call for tokens that a later request takes.

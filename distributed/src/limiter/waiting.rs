@@ -5,25 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tollgate::{Denied, Granted};
 
-use super::slot::Slot;
-
-/// The answer to a waiting request; `None` if no call decided it.
-pub(crate) type Decided = Option<Result<Granted, Denied>>;
-
-/// The part of a waiting request that its slot holds.
-pub(crate) struct Waiter {
-    pub(crate) n: u64,
-    sender: oneshot::Sender<Decided>,
-}
-
-impl Waiter {
-    /// Answers the request. Returns whether it still waited.
-    pub(crate) fn answer(self, decided: Decided) -> bool {
-        self.sender.send(decided).is_ok()
-    }
-}
+use super::slot::{Decided, Slot};
 
 /// The part of a waiting request that its caller holds. A drop gives back a grant that is on its
 /// way.
@@ -34,9 +17,9 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(slot: &Arc<Slot>, n: u64) -> (Waiter, Waiting) {
-        let (sender, receiver) = oneshot::channel();
-        (Waiter { n, sender }, Waiting { slot: slot.clone(), n, receiver })
+    /// Adds a request to those of its slot.
+    pub(crate) fn new(slot: &Arc<Slot>, n: u64) -> Waiting {
+        Waiting { slot: slot.clone(), n, receiver: slot.wait(n) }
     }
 
     /// Waits for the answer, up to the deadline.
