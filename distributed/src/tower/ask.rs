@@ -19,18 +19,6 @@ fn without_source(decision: Decision) -> Result<Granted, Denied> {
     decision.map(Sourced::into_inner).map_err(Sourced::into_inner)
 }
 
-impl<K, S> DistributedLimiter<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
-    /// Returns the plan of a request, or `Some(None)` without one; `None` if the store cannot count
-    /// its quota.
-    fn plan_of(&self, quota: Option<Quota>) -> Option<Option<Plan>> {
-        quota.map(|quota| self.plan(quota).ok()).map_or(Some(None), |plan| plan.map(Some))
-    }
-}
-
 /// A layer asks the limiter for each request; see
 /// [`AnyLimiter::asked`](tollgate::tower::AnyLimiter::asked).
 ///
@@ -65,7 +53,8 @@ where
         bucket: AskedBucket<'_, K>,
         n: u64,
     ) -> Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>> {
-        let Some(plan) = self.plan_of(bucket.plan) else {
+        let Ok(plan) = bucket.plan.map(|quota| self.plan(quota)).transpose() else {
+            // The store cannot count the quota.
             return Box::pin(ready(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None))));
         };
         match self.at_hand(bucket.key, n, plan.as_ref()) {
@@ -78,13 +67,13 @@ where
     }
 
     fn refund(&self, bucket: AskedBucket<'_, K>, n: u64) {
-        if let Some(plan) = self.plan_of(bucket.plan) {
+        if let Ok(plan) = bucket.plan.map(|quota| self.plan(quota)).transpose() {
             self.give_back(bucket.key, n, plan.as_ref());
         }
     }
 
     fn charge(&self, bucket: AskedBucket<'_, K>, n: u64) {
-        if let Some(plan) = self.plan_of(bucket.plan) {
+        if let Ok(plan) = bucket.plan.map(|quota| self.plan(quota)).transpose() {
             self.take_spent(bucket.key, n, plan.as_ref());
         }
     }
