@@ -18,12 +18,12 @@ use crate::store::op::Op;
 
 /// A call of [`acquire`](crate::Store::acquire), and the channel to its caller.
 pub(super) struct Acquire {
-    requests: Vec<Request>,
+    ops: Vec<OwnedOp>,
     reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
 }
 
 /// A call on one bucket. It owns its key, as it may outlive its caller.
-struct Request {
+struct OwnedOp {
     key: Box<[u8]>,
     spec: Spec,
     amount: Amount,
@@ -33,19 +33,19 @@ struct Request {
 struct Work {
     call: Acquire,
     answers: Vec<Answer>,
-    /// The requests that would change their buckets.
+    /// The ops that would change their buckets.
     writers: Vec<usize>,
     failed: Option<StoreError>,
 }
 
 impl Acquire {
     pub(super) fn new(ops: &[Op<'_>], reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>) -> Acquire {
-        let requests = ops.iter().map(|op| Request { key: op.key.into(), spec: op.spec, amount: op.amount });
-        Acquire { requests: requests.collect(), reply }
+        let ops = ops.iter().map(|op| OwnedOp { key: op.key.into(), spec: op.spec, amount: op.amount });
+        Acquire { ops: ops.collect(), reply }
     }
 }
 
-impl Request {
+impl OwnedOp {
     fn step(&self, connection: &Connection) -> Result<(Option<Bucket>, Answer), Unread> {
         let stored = read(connection, &self.key)?;
         Ok(Bucket::step(stored, &self.spec, now_us(), self.amount))
@@ -54,15 +54,15 @@ impl Request {
 
 impl Work {
     fn new(call: Acquire) -> Work {
-        let answers = vec![Answer::default(); call.requests.len()];
+        let answers = vec![Answer::default(); call.ops.len()];
         Work { call, answers, writers: Vec::new(), failed: None }
     }
 
-    /// Answers the requests that change nothing, and notes the others. A row that is no bucket
-    /// fails this call only.
+    /// Answers the ops that change nothing, and notes the others. A row that is no bucket fails
+    /// this call only.
     fn look(&mut self, connection: &Connection) -> Result<(), Fault> {
-        for (index, request) in self.call.requests.iter().enumerate() {
-            match request.step(connection) {
+        for (index, op) in self.call.ops.iter().enumerate() {
+            match op.step(connection) {
                 Ok((None, answer)) => self.answers[index] = answer,
                 Ok((Some(_), _)) => self.writers.push(index),
                 Err(Unread::Row(error)) => {
@@ -76,13 +76,13 @@ impl Work {
         Ok(())
     }
 
-    /// Decides the noted requests, and writes their buckets.
+    /// Decides the noted ops, and writes their buckets.
     fn write(&mut self, connection: &Connection) -> Result<(), Fault> {
         for &index in &self.writers {
-            let request = &self.call.requests[index];
-            let (bucket, answer) = request.step(connection)?;
+            let op = &self.call.ops[index];
+            let (bucket, answer) = op.step(connection)?;
             if let Some(bucket) = bucket {
-                write(connection, &request.key, &request.spec, &bucket)?;
+                write(connection, &op.key, &op.spec, &bucket)?;
             }
             self.answers[index] = answer;
         }
@@ -122,11 +122,11 @@ pub(super) fn decide(connection: &Connection, calls: &mut Vec<Acquire>) {
 }
 
 /// Runs a body in a transaction. An error undoes all of it, unless the commit itself failed.
-pub(super) fn transaction<R>(
+pub(super) fn transaction<T>(
     connection: &Connection,
     begin: &str,
-    body: impl FnOnce() -> Result<R, Fault>,
-) -> Result<R, Fault> {
+    body: impl FnOnce() -> Result<T, Fault>,
+) -> Result<T, Fault> {
     connection.execute_batch(begin)?;
     let done = body().and_then(|done| match connection.execute_batch("COMMIT") {
         Ok(()) => Ok(done),

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::clean_up::page;
 use super::decide::Acquire;
 use super::table::set_up;
-use super::thread::{Call, run};
+use super::thread::{Message, run};
 use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
@@ -32,7 +32,7 @@ const BUCKETS: &str = include_str!("../../migrations/sqlite/buckets.sql");
 ///
 /// A row that is no bucket fails its call by a permanent error that names the key.
 pub struct SqliteStore {
-    calls: mpsc::Sender<Call>,
+    thread: mpsc::Sender<Message>,
 }
 
 impl SqliteStore {
@@ -70,7 +70,7 @@ impl SqliteStore {
             .name("tollgate-sqlite".into())
             .spawn(move || run(&connection, receiver))
             .map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
-        Ok(SqliteStore { calls: sender })
+        Ok(SqliteStore { thread: sender })
     }
 
     /// Creates the table if it is missing. The constructors do so as well.
@@ -107,12 +107,12 @@ impl SqliteStore {
     }
 
     /// Runs a job on the thread.
-    pub(super) async fn run<R: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection) -> R + Send + 'static,
-    ) -> Result<R, StoreError> {
+        job: impl FnOnce(&Connection) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
         self.call(|reply| {
-            Call::Run(Box::new(move |connection| {
+            Message::Run(Box::new(move |connection| {
                 // The caller may have been dropped.
                 let _ = reply.send(job(connection));
             }))
@@ -120,10 +120,10 @@ impl SqliteStore {
         .await
     }
 
-    async fn call<R>(&self, call: impl FnOnce(oneshot::Sender<R>) -> Call) -> Result<R, StoreError> {
+    async fn call<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let ended = "the thread of the store has ended";
-        let sent = self.calls.send(call(reply)).await;
+        let sent = self.thread.send(message(reply)).await;
         sent.map_err(|_| StoreError::new(StoreErrorKind::Permanent, ended))?;
         answer.await.map_err(|_| StoreError::new(StoreErrorKind::Unknown, ended))
     }
@@ -131,7 +131,7 @@ impl SqliteStore {
 
 impl Store for SqliteStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        let answers = self.call(|reply| Call::Acquire(Acquire::new(ops, reply))).await??;
+        let answers = self.call(|reply| Message::Acquire(Acquire::new(ops, reply))).await??;
         for (op, answer) in ops.iter_mut().zip(answers) {
             op.answer = answer;
         }

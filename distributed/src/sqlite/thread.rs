@@ -9,21 +9,21 @@ use super::decide::{Acquire, decide};
 const BATCH: usize = 256;
 
 /// A message to the thread.
-pub(super) enum Call {
+pub(super) enum Message {
     Acquire(Acquire),
     /// Anything else: it runs between two transactions.
     Run(Box<dyn FnOnce(&Connection) + Send>),
 }
 
 /// Answers calls until the store is dropped and no call is left. Waiting calls share a transaction.
-pub(super) fn run(connection: &Connection, mut calls: Receiver<Call>) {
+pub(super) fn run(connection: &Connection, mut messages: Receiver<Message>) {
     let mut taken = Vec::new();
     let mut batch = Vec::new();
-    while calls.blocking_recv_many(&mut taken, BATCH) > 0 {
-        for call in taken.drain(..) {
-            match call {
-                Call::Acquire(acquire) => batch.push(acquire),
-                Call::Run(job) => {
+    while messages.blocking_recv_many(&mut taken, BATCH) > 0 {
+        for message in taken.drain(..) {
+            match message {
+                Message::Acquire(acquire) => batch.push(acquire),
+                Message::Run(job) => {
                     decide(connection, &mut batch);
                     job(connection);
                 }
