@@ -1,13 +1,13 @@
 //! The text of a batch and of its answers, for the fuzz targets. Not a part of the API.
 
-use super::script;
+use super::statements;
 use crate::store::error::StoreError;
 use crate::store::op::Op;
 
 /// Returns the statements of a batch.
 #[must_use]
 pub fn write_calls(ops: &[Op<'_>]) -> String {
-    script::acquire(ops, &script::order(ops)).sql
+    statements::acquire(ops, &statements::order(ops)).sql
 }
 
 /// Reads a text as the answer of a batch.
@@ -16,6 +16,6 @@ pub fn write_calls(ops: &[Op<'_>]) -> String {
 ///
 /// The text is no answer to the calls.
 pub fn read_answers(text: &str, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-    let order = script::order(ops);
-    script::answer(ops, &order, text)
+    let order = statements::order(ops);
+    statements::answer(ops, &order, text)
 }

@@ -3,8 +3,8 @@
 mod fault;
 pub mod fuzzing;
 pub(crate) mod options;
-mod script;
 mod session;
+mod statements;
 pub(crate) mod store;
 #[cfg(all(test, not(loom)))]
 mod tests;

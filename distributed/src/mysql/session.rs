@@ -10,12 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::fault;
-use super::script::Script;
+use super::statements::Statements;
 use crate::sql::fault::Fault;
-use crate::sql::sessions;
+use crate::sql::sessions::Session;
 use crate::store::error::StoreErrorKind;
 
-/// The most scripts that wait for a connection.
+/// The most jobs that wait for a connection.
 const QUEUE: usize = 256;
 
 /// The longest time to close a connection.
@@ -27,39 +27,39 @@ const SET_UP: &str = "SET autocommit = 1, time_zone = '+00:00', innodb_lock_wait
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT SYSDATE(6) > NOW(6) FROM (SELECT SLEEP(0.002)) AS moment";
 
-/// Rows of a script, or its error.
-type Answer = Result<Vec<Row>, Fault>;
+/// The rows of a job's statements, or their error.
+type Rows = Result<Vec<Row>, Fault>;
 
 #[derive(Debug)]
 struct Job {
-    script: Script,
-    reply: oneshot::Sender<Answer>,
+    statements: Statements,
+    reply: oneshot::Sender<Rows>,
 }
 
 /// The channel to the task of a connection.
 #[derive(Debug)]
-pub(super) struct Session(mpsc::Sender<Job>);
+pub(super) struct MySqlSession(mpsc::Sender<Job>);
 
-impl sessions::Session for Session {
+impl Session for MySqlSession {
     fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 }
 
-impl Session {
+impl MySqlSession {
     /// Sets a connection up, and starts its task.
     ///
     /// # Errors
     ///
     /// A permanent error if the server's `SYSDATE` stands still within a statement, or if the
     /// client counts found rows.
-    pub(super) async fn set_up(mut connection: Conn, patience: Duration) -> Result<Session, Fault> {
+    pub(super) async fn set_up(mut connection: Conn, patience: Duration) -> Result<MySqlSession, Fault> {
         if connection.opts().client_found_rows() {
             return Err(permanent(
                 "the connection has client_found_rows: an insertion cannot be told from an update",
             ));
         }
-        let rows = run(&mut connection, &Script::of(SET_UP))
+        let rows = run(&mut connection, &Statements::of(SET_UP))
             .await
             .map_err(|error| fault::of_connect(error.cause))?;
         match rows.first().and_then(|row| row.get_opt::<bool, _>(0)) {
@@ -72,13 +72,13 @@ impl Session {
         }
         let (sender, jobs) = mpsc::channel(QUEUE);
         tokio::spawn(serve(connection, jobs, patience));
-        Ok(Session(sender))
+        Ok(MySqlSession(sender))
     }
 
-    /// Sends a script, and waits for its rows.
-    pub(super) async fn ask(&self, script: Script) -> Answer {
+    /// Sends statements, and waits for their rows.
+    pub(super) async fn ask(&self, statements: Statements) -> Rows {
         let (reply, answer) = oneshot::channel();
-        if self.0.send(Job { script, reply }).await.is_err() {
+        if self.0.send(Job { statements, reply }).await.is_err() {
             return Err(refused());
         }
         let lost = || Err(Fault::new(StoreErrorKind::Unknown, "the task of the connection has ended"));
@@ -86,15 +86,15 @@ impl Session {
     }
 }
 
-/// An error of a script.
-struct Failure {
+/// An error of a statement.
+struct StatementError {
     cause: mysql_async::Error,
     /// Whether the transaction was committed before the error.
     committed: bool,
 }
 
-/// Runs scripts until the store is dropped or the connection breaks. A script whose caller was
-/// dropped before its turn is not sent.
+/// Runs jobs until the store is dropped or the connection breaks. A job whose caller was dropped
+/// before its turn is not sent.
 async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Duration) {
     let mut sound = true;
     while sound {
@@ -102,7 +102,7 @@ async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Du
         if job.reply.is_closed() {
             continue;
         }
-        let answer = match timeout(patience, decide(&mut connection, &job.script)).await {
+        let answer = match timeout(patience, decide(&mut connection, &job.statements)).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err((fault, usable))) => {
                 sound = usable;
@@ -126,14 +126,14 @@ async fn serve(mut connection: Conn, mut jobs: mpsc::Receiver<Job>, patience: Du
     let _ = timeout(END, connection.disconnect()).await;
 }
 
-/// Runs a script. A script that lost a conflict is sent once more. The flag of an error tells
+/// Runs statements. Those that lost a conflict are sent once more. The flag of an error tells
 /// whether the connection may be used again.
-async fn decide(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, (Fault, bool)> {
+async fn decide(connection: &mut Conn, statements: &Statements) -> Result<Vec<Row>, (Fault, bool)> {
     let mut sent = 1;
     loop {
-        let Failure { cause, committed } = match run(connection, script).await {
+        let StatementError { cause, committed } = match run(connection, statements).await {
             Ok(rows) => return Ok(rows),
-            Err(failure) => failure,
+            Err(error) => error,
         };
         let mut usable = !fault::ends_session(&cause);
         // Else the next transaction would commit the rest of this one.
@@ -146,16 +146,16 @@ async fn decide(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, (Fau
     }
 }
 
-/// Sends a script, and returns the rows of all its statements.
-async fn run(connection: &mut Conn, script: &Script) -> Result<Vec<Row>, Failure> {
-    let first = |cause| Failure { cause, committed: false };
-    let mut result = connection.query_iter(script.sql.as_str()).await.map_err(first)?;
+/// Sends statements, and returns the rows of all.
+async fn run(connection: &mut Conn, statements: &Statements) -> Result<Vec<Row>, StatementError> {
+    let first = |cause| StatementError { cause, committed: false };
+    let mut result = connection.query_iter(statements.sql.as_str()).await.map_err(first)?;
     let (mut rows, mut done) = (Vec::new(), 0);
     loop {
         let last = result.is_empty();
-        let failure = |cause| Failure { cause, committed: done > script.commit };
+        let error = |cause| StatementError { cause, committed: done > statements.commit };
         // The error of a statement comes after the rows of the one before it.
-        rows.extend(result.collect::<Row>().await.map_err(failure)?);
+        rows.extend(result.collect::<Row>().await.map_err(error)?);
         if last {
             return Ok(rows);
         }

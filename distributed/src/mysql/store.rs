@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::fault::of_connect;
 use super::options::MySqlOptions;
-use super::script::{Script, acquire, answer, order, push_bytes};
-use super::session::Session;
+use super::session::MySqlSession;
+use super::statements::{Statements, acquire, answer, order, push_bytes};
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -32,7 +32,7 @@ const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
 /// MySQL has the same statements from 8.0.29 on, and is not tested. In a cluster with several
 /// writers, all clients should write to the same server.
 pub struct MySqlStore {
-    sessions: Sessions<Session>,
+    sessions: Sessions<MySqlSession>,
 }
 
 impl MySqlStore {
@@ -69,13 +69,13 @@ impl MySqlStore {
         F: Future<Output = Result<Conn, Error>> + Send + 'static,
     {
         let connections = options.connections;
-        let connect: Connect<Session> = Arc::new(move || {
+        let connect: Connect<MySqlSession> = Arc::new(move || {
             let (made, options) = (connect(), options.clone());
             Box::pin(async move {
                 let late = |_| Fault::new(StoreErrorKind::Refused, "the connection took too long");
                 let session = async {
                     let connection = made.await.map_err(of_connect)?;
-                    Session::set_up(connection, options.call_timeout).await
+                    MySqlSession::set_up(connection, options.call_timeout).await
                 };
                 timeout(options.connect_timeout, session).await.map_err(late)?
             })
@@ -91,7 +91,7 @@ impl MySqlStore {
     /// [`StoreError`] if the server refuses.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         for statement in [BUCKETS, ACQUIRE] {
-            self.ask(Script::of(statement)).await?;
+            self.ask(Statements::of(statement)).await?;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl MySqlStore {
                 "SELECT MAX(id), COALESCE(SUM({full}), 0) FROM
                  (SELECT id, full_us FROM tollgate_buckets WHERE id > {after} ORDER BY id LIMIT 1000) AS page"
             );
-            let rows = self.ask(Script::of(page)).await?;
+            let rows = self.ask(Statements::of(page)).await?;
             let (last, found): (Option<Vec<u8>>, u64) = (cell(&rows, 0)?, cell(&rows, 1)?);
             let Some(last) = last else { return Ok(deleted) };
             let mut end = String::new();
@@ -125,15 +125,15 @@ impl MySqlStore {
                     "DELETE FROM tollgate_buckets WHERE id > {after} AND id <= {end} AND {full};
                      SELECT ROW_COUNT()"
                 );
-                let rows = self.ask(Script::of(delete)).await?;
+                let rows = self.ask(Statements::of(delete)).await?;
                 deleted += cell::<u64>(&rows, 0)?;
             }
             after = end;
         }
     }
 
-    pub(super) async fn ask(&self, script: Script) -> Result<Vec<Row>, StoreError> {
-        Ok(self.sessions.session().await?.ask(script).await?)
+    pub(super) async fn ask(&self, statements: Statements) -> Result<Vec<Row>, StoreError> {
+        Ok(self.sessions.session().await?.ask(statements).await?)
     }
 }
 

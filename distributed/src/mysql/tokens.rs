@@ -1,6 +1,6 @@
 //! The table of buckets that are refilled at intervals.
 
-use super::script::{Script, push_bytes};
+use super::statements::{Statements, push_bytes};
 use super::store::{MySqlStore, cell};
 use crate::store::error::StoreError;
 use crate::tokens::requester::TokenTable;
@@ -11,7 +11,7 @@ const REQUEST_TOKEN: &str = include_str!("../../migrations/mysql/request_token.s
 impl TokenTable for MySqlStore {
     async fn create_token_table(&self) -> Result<(), StoreError> {
         for statement in [TABLE, REQUEST_TOKEN] {
-            self.ask(Script::of(statement)).await?;
+            self.ask(Statements::of(statement)).await?;
         }
         Ok(())
     }
@@ -20,6 +20,6 @@ impl TokenTable for MySqlStore {
         let mut sql = String::from("CALL request_token(_utf8mb4 ");
         push_bytes(&mut sql, id.as_bytes());
         sql.push(')');
-        cell(&self.ask(Script::of(sql)).await?, 0)
+        cell(&self.ask(Statements::of(sql)).await?, 0)
     }
 }

@@ -10,16 +10,16 @@ use crate::store::op::Op;
 
 /// Statements that are sent together, in one round trip.
 #[derive(Clone, Debug)]
-pub(super) struct Script {
+pub(super) struct Statements {
     pub(super) sql: String,
     /// The index of the statement that commits.
     pub(super) commit: usize,
 }
 
-impl Script {
+impl Statements {
     /// Returns one statement, which is a transaction of its own.
-    pub(super) fn of(sql: impl Into<String>) -> Script {
-        Script { sql: sql.into(), commit: 0 }
+    pub(super) fn of(sql: impl Into<String>) -> Statements {
+        Statements { sql: sql.into(), commit: 0 }
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn order(ops: &[Op<'_>]) -> Vec<usize> {
 }
 
 /// Returns the statements of a batch: one transaction, and then the answers of all calls.
-pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Script {
+pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Statements {
     let mut sql = String::from("SET @tollgate = '';START TRANSACTION;");
     for op in order.iter().map(|&place| &ops[place]) {
         sql.push_str("CALL tollgate_acquire_1(");
@@ -43,7 +43,7 @@ pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Script {
         sql.push_str(");");
     }
     sql.push_str("COMMIT;SELECT @tollgate");
-    Script { sql, commit: ops.len() + 2 }
+    Statements { sql, commit: ops.len() + 2 }
 }
 
 /// Appends bytes as a literal.
