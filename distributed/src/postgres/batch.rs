@@ -12,27 +12,27 @@ use crate::store::op::Op;
 
 /// The parameters of a statement: an array of keys, and one for each number of a call.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct Arrays {
     keys: Vec<Vec<u8>>,
     columns: [Vec<i64>; COLUMNS],
 }
 
 /// A row of the statement.
-struct Decided {
+struct KeyedReply {
     key: Vec<u8>,
     reply: Reply,
 }
 
-impl Batch {
-    pub(super) fn of(ops: &[Op<'_>]) -> Batch {
-        let mut batch = Batch { keys: Vec::with_capacity(ops.len()), columns: Default::default() };
+impl Arrays {
+    pub(super) fn of(ops: &[Op<'_>]) -> Arrays {
+        let mut arrays = Arrays { keys: Vec::with_capacity(ops.len()), columns: Default::default() };
         for op in ops {
-            batch.keys.push(op.key.to_vec());
-            for (column, number) in batch.columns.iter_mut().zip(Terms::of(op).columns()) {
+            arrays.keys.push(op.key.to_vec());
+            for (column, number) in arrays.columns.iter_mut().zip(Terms::of(op).columns()) {
                 column.push(number);
             }
         }
-        batch
+        arrays
     }
 
     pub(super) fn parameters(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
@@ -48,7 +48,7 @@ impl Batch {
 /// An error of an unknown effect if the rows are no answer to the calls; see
 /// [`reply::answer`](crate::sql::reply::answer).
 pub(super) fn answer(ops: &mut [Op<'_>], rows: &[PgRow]) -> Result<(), StoreError> {
-    let rows = rows.iter().map(decided).collect::<Result<Vec<_>, _>>();
+    let rows = rows.iter().map(keyed_reply).collect::<Result<Vec<_>, _>>();
     let mut rows = rows.map_err(|error| StoreError::new(StoreErrorKind::Unknown, error))?;
     rows.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     reply::answer(ops.iter_mut().map(|op| {
@@ -58,12 +58,12 @@ pub(super) fn answer(ops: &mut [Op<'_>], rows: &[PgRow]) -> Result<(), StoreErro
     }))
 }
 
-fn decided(row: &PgRow) -> Result<Decided, tokio_postgres::Error> {
+fn keyed_reply(row: &PgRow) -> Result<KeyedReply, tokio_postgres::Error> {
     let credits: Option<i64> = row.try_get("credits")?;
     let stored = match credits {
         Some(credits) => Some(Row { credits, last_us: row.try_get("last_us")?, unit: row.try_get("unit")? }),
         None => None,
     };
     let reply = Reply { granted: row.try_get("granted")?, row: stored, now_us: row.try_get("now_us")? };
-    Ok(Decided { key: row.try_get("id")?, reply })
+    Ok(KeyedReply { key: row.try_get("id")?, reply })
 }

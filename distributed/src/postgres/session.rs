@@ -7,12 +7,12 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
-use super::batch::Batch;
+use super::batch::Arrays;
 use super::fault;
 use super::options::PostgresOptions;
 use super::statement::{ACQUIRE, CLEAN_UP, types};
 use crate::sql::fault::Fault;
-use crate::sql::sessions;
+use crate::sql::sessions::Session;
 use crate::store::error::StoreErrorKind;
 
 /// The longest wait for an answer after the server's timeout.
@@ -20,7 +20,7 @@ const MARGIN: Duration = Duration::from_millis(500);
 
 /// A connection, and its prepared statement.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct PostgresSession {
     client: Client,
     /// The prepared statement of a batch; `None` if the text is sent each time.
     acquire: Option<Statement>,
@@ -31,29 +31,29 @@ pub(super) struct Session {
     replaceable: bool,
 }
 
-impl sessions::Session for Session {
+impl Session for PostgresSession {
     fn is_closed(&self) -> bool {
         self.given_up.load(Ordering::Relaxed) || self.client.is_closed()
     }
 }
 
-impl Session {
+impl PostgresSession {
     /// Sets a connection up.
-    pub(super) async fn set_up(client: Client, options: &PostgresOptions) -> Result<Session, Fault> {
+    pub(super) async fn set_up(client: Client, options: &PostgresOptions) -> Result<PostgresSession, Fault> {
         let mut acquire = None;
         if !options.pooler {
             client.batch_execute(&options.settings()).await.map_err(fault::of_connect)?;
             acquire = prepare(&client).await?;
         }
         let patience = options.statement_timeout.saturating_add(MARGIN);
-        Ok(Session { client, acquire, patience, given_up: AtomicBool::new(false), replaceable: true })
+        Ok(PostgresSession { client, acquire, patience, given_up: AtomicBool::new(false), replaceable: true })
     }
 
     /// Decides a batch. A batch that lost a conflict is sent once more.
-    pub(super) async fn decide(&self, batch: &Batch) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn decide(&self, arrays: &Arrays) -> Result<Vec<Row>, Fault> {
         self.within(async {
-            match self.send(batch).await {
-                Err(error) if fault::is_conflict(&error) => self.send(batch).await,
+            match self.send(arrays).await {
+                Err(error) if fault::is_conflict(&error) => self.send(arrays).await,
                 result => result,
             }
         })
@@ -79,8 +79,8 @@ impl Session {
         Ok(())
     }
 
-    async fn send(&self, batch: &Batch) -> Result<Vec<Row>, Error> {
-        let parameters = batch.parameters();
+    async fn send(&self, arrays: &Arrays) -> Result<Vec<Row>, Error> {
+        let parameters = arrays.parameters();
         match &self.acquire {
             Some(statement) => {
                 let parameters: Vec<_> = parameters.into_iter().map(|(parameter, _)| parameter).collect();
@@ -108,8 +108,8 @@ impl Session {
     }
 
     /// Returns the connection as one without a replacement: it is used until it ends.
-    pub(super) fn only(self) -> Session {
-        Session { replaceable: false, ..self }
+    pub(super) fn only(self) -> PostgresSession {
+        PostgresSession { replaceable: false, ..self }
     }
 
     /// Gives the connection up: the next caller makes a new one.

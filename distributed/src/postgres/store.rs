@@ -7,10 +7,10 @@ use tokio::time::timeout;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Client, Config, NoTls, Row, Socket};
 
-use super::batch::{Batch, answer};
+use super::batch::{Arrays, answer};
 use super::fault::of_connect;
 use super::options::PostgresOptions;
-use super::session::Session;
+use super::session::PostgresSession;
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -35,7 +35,7 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 /// on if its caller is dropped. The table must exist before the first call: see
 /// [`migrate`](Self::migrate).
 pub struct PostgresStore {
-    sessions: Sessions<Session>,
+    sessions: Sessions<PostgresSession>,
     options: PostgresOptions,
 }
 
@@ -66,7 +66,7 @@ impl PostgresStore {
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
         let (patience, setting) = (options.connect_timeout, options.clone());
-        let connect: Connect<Session> = Arc::new(move || {
+        let connect: Connect<PostgresSession> = Arc::new(move || {
             let (config, tls, options) = (config.clone(), tls.clone(), setting.clone());
             Box::pin(async move {
                 let made = timeout(patience, make(config, tls, &options)).await;
@@ -87,8 +87,8 @@ impl PostgresStore {
     /// [`StoreError`] if the connection has ended, or if the server refuses the settings.
     pub async fn with_client(client: Client) -> Result<PostgresStore, StoreError> {
         let options = PostgresOptions::default();
-        let session = Mutex::new(Some(Session::set_up(client, &options).await?.only()));
-        let connect: Connect<Session> = Arc::new(move || {
+        let session = Mutex::new(Some(PostgresSession::set_up(client, &options).await?.only()));
+        let connect: Connect<PostgresSession> = Arc::new(move || {
             let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
             let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
             Box::pin(async move { session.ok_or_else(ended) })
@@ -139,7 +139,10 @@ impl PostgresStore {
 
     /// Asks in a task, which outlives its caller: so a server that hangs is noticed also if no
     /// caller waits that long.
-    pub(super) async fn ask<F>(&self, ask: impl FnOnce(Arc<Session>) -> F) -> Result<Vec<Row>, StoreError>
+    pub(super) async fn ask<F>(
+        &self,
+        ask: impl FnOnce(Arc<PostgresSession>) -> F,
+    ) -> Result<Vec<Row>, StoreError>
     where
         F: Future<Output = Result<Vec<Row>, Fault>> + Send + 'static,
     {
@@ -153,13 +156,13 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        let batch = Batch::of(ops);
-        let rows = self.ask(|session| async move { session.decide(&batch).await }).await?;
+        let arrays = Arrays::of(ops);
+        let rows = self.ask(|session| async move { session.decide(&arrays).await }).await?;
         answer(ops, &rows)
     }
 }
 
-async fn make<T>(config: Config, tls: T, options: &PostgresOptions) -> Result<Session, Fault>
+async fn make<T>(config: Config, tls: T, options: &PostgresOptions) -> Result<PostgresSession, Fault>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
@@ -167,5 +170,5 @@ where
     let (client, connection) = config.connect(tls).await.map_err(of_connect)?;
     // An error of the connection is also one of its calls.
     tokio::spawn(connection);
-    Session::set_up(client, options).await
+    PostgresSession::set_up(client, options).await
 }
