@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::sql::parameters::Parameters;
 use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
-use crate::sql::terms::Terms;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
 
@@ -36,7 +36,7 @@ pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Statements {
     for op in order.iter().map(|&place| &ops[place]) {
         sql.push_str("CALL tollgate_acquire_1(");
         push_bytes(&mut sql, op.key);
-        for number in Terms::of(op).columns() {
+        for number in Parameters::of(op).columns() {
             // Writing to a string does not fail.
             let _ = write!(sql, ",{number}");
         }

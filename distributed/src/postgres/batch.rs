@@ -4,9 +4,9 @@ use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::statement::types;
+use crate::sql::parameters::{COLUMNS, Parameters};
 use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
-use crate::sql::terms::{COLUMNS, Terms};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
 
@@ -28,7 +28,7 @@ impl Arrays {
         let mut arrays = Arrays { keys: Vec::with_capacity(ops.len()), columns: Default::default() };
         for op in ops {
             arrays.keys.push(op.key.to_vec());
-            for (column, number) in arrays.columns.iter_mut().zip(Terms::of(op).columns()) {
+            for (column, number) in arrays.columns.iter_mut().zip(Parameters::of(op).columns()) {
                 column.push(number);
             }
         }

@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use tokio_postgres::types::Type;
 
-use crate::sql::terms::COLUMNS;
+use crate::sql::parameters::COLUMNS;
 
 /// The clock, read for each row: `now()` is the start of the transaction, before a wait for a lock.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
 
-/// The statement that decides a batch. Its parameters are the keys, and the numbers of
-/// [`Terms`](crate::sql::terms::Terms).
+/// The statement that decides a batch. Its parameters are the keys, and the
+/// [`Parameters`](crate::sql::parameters::Parameters) of the calls.
 pub(super) static ACQUIRE: LazyLock<String> = LazyLock::new(|| {
     let step = include_str!("step.sql");
     let columns = format!("SELECT o.*, b.credits, b.last_us, b.unit, {NOW} FROM ops AS o");

@@ -25,45 +25,46 @@ type Making<S> = Pin<Box<dyn Future<Output = Result<S, Fault>> + Send>>;
 /// Makes a connection that is ready for calls.
 pub(crate) type Connect<S> = Arc<dyn Fn() -> Making<S> + Send + Sync>;
 
-enum State<S> {
+enum Stage<S> {
     None,
     Making(watch::Receiver<Option<Made<S>>>),
     Made(Arc<S>),
 }
 
-struct Slot<S>(Mutex<State<S>>);
+/// One of the connections, at its stage.
+struct Entry<S>(Mutex<Stage<S>>);
 
-impl<S> Slot<S> {
-    fn state(&self) -> MutexGuard<'_, State<S>> {
+impl<S> Entry<S> {
+    fn stage(&self) -> MutexGuard<'_, Stage<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The connections of a store.
 pub(crate) struct Sessions<S> {
-    slots: Vec<Arc<Slot<S>>>,
+    entries: Vec<Arc<Entry<S>>>,
     next: AtomicUsize,
     connect: Connect<S>,
 }
 
 impl<S: Session> Sessions<S> {
     pub(crate) fn new(count: usize, connect: Connect<S>) -> Sessions<S> {
-        let slots = (0..count.max(1)).map(|_| Arc::new(Slot(Mutex::new(State::None)))).collect();
-        Sessions { slots, next: AtomicUsize::new(0), connect }
+        let entries = (0..count.max(1)).map(|_| Arc::new(Entry(Mutex::new(Stage::None)))).collect();
+        Sessions { entries, next: AtomicUsize::new(0), connect }
     }
 
     /// Returns the next connection, in turns. Waits while it is being made.
     pub(crate) async fn session(&self) -> Result<Arc<S>, Fault> {
         // The number is below the count.
-        let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
+        let entry = &self.entries[self.next.fetch_add(1, Ordering::Relaxed) % self.entries.len()];
         let mut made = {
-            let mut state = slot.state();
-            match &*state {
-                State::Made(session) if !session.is_closed() => return Ok(Arc::clone(session)),
-                State::Making(made) => made.clone(),
-                State::Made(_) | State::None => {
-                    let made = make(Arc::clone(slot), (self.connect)());
-                    *state = State::Making(made.clone());
+            let mut stage = entry.stage();
+            match &*stage {
+                Stage::Made(session) if !session.is_closed() => return Ok(Arc::clone(session)),
+                Stage::Making(made) => made.clone(),
+                Stage::Made(_) | Stage::None => {
+                    let made = make(Arc::clone(entry), (self.connect)());
+                    *stage = Stage::Making(made.clone());
                     made
                 }
             }
@@ -75,12 +76,12 @@ impl<S: Session> Sessions<S> {
     }
 }
 
-/// Starts a task that makes a connection for a slot.
-fn make<S: Session>(slot: Arc<Slot<S>>, making: Making<S>) -> watch::Receiver<Option<Made<S>>> {
+/// Starts a task that makes a connection for an entry.
+fn make<S: Session>(entry: Arc<Entry<S>>, making: Making<S>) -> watch::Receiver<Option<Made<S>>> {
     let (sender, made) = watch::channel(None);
     tokio::spawn(async move {
         let session = making.await.map(Arc::new);
-        *slot.state() = session.as_ref().map_or(State::None, |session| State::Made(Arc::clone(session)));
+        *entry.stage() = session.as_ref().map_or(Stage::None, |session| Stage::Made(Arc::clone(session)));
         sender.send_replace(Some(session));
     });
     made

@@ -1,4 +1,4 @@
-//! A call as numbers for SQL.
+//! The parameters of a call for SQL.
 //!
 //! Each is a `BIGINT`, and so is each sum of two of them. A server computes
 //! [`Bucket::step`](crate::Bucket::step) from them.
@@ -7,9 +7,9 @@ use super::row::fill_us;
 use crate::credits::spec::Spec;
 use crate::store::op::Op;
 
-/// The numbers of a call. All but `least` and `most` are in credits, ticks or microseconds.
+/// A call in numbers. All but `least` and `most` are in credits, ticks or microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct Parameters {
     /// The level of a full bucket.
     pub(crate) capacity: i64,
     /// The deepest debt: no charge goes below it.
@@ -36,18 +36,18 @@ pub(crate) struct Terms {
     pub(crate) most: i64,
 }
 
-impl Terms {
-    /// Returns the numbers of a call.
+impl Parameters {
+    /// Returns the parameters of a call.
     ///
     /// By the bounds of a spec, capacity and floor together are below 2^53. `spent` and `back` are
     /// cut to one token more than both.
-    pub(crate) fn of(op: &Op<'_>) -> Terms {
+    pub(crate) fn of(op: &Op<'_>) -> Parameters {
         let spec: &Spec = &op.spec;
         let (capacity, floor, unit) = (spec.capacity() as i64, spec.floor() as i64, spec.per_token() as i64);
         let all = (capacity + floor) / unit + 1;
         let spent = i64::try_from(op.amount.spent).map_or(all, |spent| spent.min(all));
         let back = op.amount.max.saturating_neg().clamp(0, capacity / unit + floor / unit + 1);
-        Terms {
+        Parameters {
             capacity,
             floor,
             debt: spec.debt_credits() as i64,
@@ -63,10 +63,22 @@ impl Terms {
         }
     }
 
-    /// Returns the numbers in the order of the parameters of the statements.
+    /// Returns the parameters in the order of the statements.
     pub(crate) fn columns(&self) -> [i64; COLUMNS] {
-        let Terms { capacity, floor, debt, tick, per_tick, unit, fill, fill_us, spent, back, least, most } =
-            *self;
+        let Parameters {
+            capacity,
+            floor,
+            debt,
+            tick,
+            per_tick,
+            unit,
+            fill,
+            fill_us,
+            spent,
+            back,
+            least,
+            most,
+        } = *self;
         [capacity, floor, debt, tick, per_tick, unit, fill, fill_us, spent, back, least, most]
     }
 }
