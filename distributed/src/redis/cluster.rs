@@ -15,7 +15,7 @@ use super::errors::{Failure, is_of_connection};
 use super::limits::Limits;
 use super::link::Link;
 use super::node::Node;
-use super::script::Call;
+use super::script::ScriptCall;
 use super::single::{Pending, Single};
 use super::slots::{Address, Range, SLOTS, read_slots};
 
@@ -80,7 +80,7 @@ impl Cluster {
 
     /// Runs a script on the master of a slot. A node that answers with a redirection did not run
     /// it.
-    pub(crate) async fn run(self: &Arc<Self>, slot: u16, call: &Call) -> Result<Vec<i64>, Failure> {
+    pub(crate) async fn run(self: &Arc<Self>, slot: u16, call: &ScriptCall) -> Result<Vec<i64>, Failure> {
         let mut member = self.master(slot).await.map_err(Failure::not_sent)?;
         let mut asking = false;
         for _ in 0..MAX_REDIRECTS {

@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use super::script::{Call, STEP};
+use super::script::{STEP, ScriptCall};
 use crate::credits::bucket::{Amount, Answer};
 use crate::credits::spec::{MAX_CREDITS, Spec};
 use crate::store::op::Op;
@@ -64,7 +64,7 @@ fn bounded(spec: &Spec, amount: Amount) -> Amount {
 
 /// Returns the script call of a batch. With `guard`, a missing bucket was empty when the server
 /// started.
-pub(crate) fn steps(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> Call {
+pub(crate) fn steps(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> ScriptCall {
     let mut command = STEP.command(ops.len());
     for op in ops {
         command.arg([prefix, op.key].concat());
@@ -74,7 +74,7 @@ pub(crate) fn steps(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> Call {
     if guard {
         command.arg(1);
     }
-    Call { script: &STEP, command, length: ops.len() * 2 + 1 }
+    ScriptCall { script: &STEP, command, length: ops.len() * 2 + 1 }
 }
 
 /// Returns the numbers of an answer.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, Pipeline, RedisResult, Value};
 
-type Answer<'a> = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send + 'a>>;
+type ValueFuture<'a> = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send + 'a>>;
 
 /// A connection of the caller, of any type.
 pub(crate) trait Foreign: Send + Sync {
-    fn request<'a>(&'a self, command: &'a Cmd) -> Answer<'a>;
+    fn request<'a>(&'a self, command: &'a Cmd) -> ValueFuture<'a>;
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync> Foreign for C {
-    fn request<'a>(&'a self, command: &'a Cmd) -> Answer<'a> {
+    fn request<'a>(&'a self, command: &'a Cmd) -> ValueFuture<'a> {
         let mut connection = self.clone();
         Box::pin(async move { connection.req_packed_command(command).await })
     }

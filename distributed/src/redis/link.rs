@@ -18,7 +18,7 @@ pub(crate) struct Live {
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     current: Option<Live>,
     next: Single<Live>,
     made: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Link {
     /// `None` on a connection of the caller, which reconnects by itself or never.
     client: Option<Client>,
     limits: Limits,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
 impl Link {
@@ -41,7 +41,7 @@ impl Link {
     /// Returns a link on one connection, which is never replaced.
     pub(crate) fn of(connection: Connection, limits: Limits) -> Link {
         let current = Some(Live { connection, number: 0 });
-        Link { client: None, limits, state: Mutex::new(State { current, ..State::default() }) }
+        Link { client: None, limits, state: Mutex::new(LinkState { current, ..LinkState::default() }) }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -69,7 +69,7 @@ impl Link {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

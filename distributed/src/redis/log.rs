@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::errors::Failure;
-use super::script::{Call, LOG};
+use super::script::{LOG, ScriptCall};
 use super::server::Server;
 use super::store::RedisStore;
 use crate::credits::spec::MAX_CREDITS;
@@ -104,7 +104,7 @@ impl SlidingLog {
         let key = [&self.prefix, key.as_ref()].concat();
         let mut command = LOG.command(1);
         command.arg(&key).arg(self.limit).arg(self.window_us);
-        let answer = self.server.run(&key, Call { script: &LOG, command, length: 3 }).await;
+        let answer = self.server.run(&key, ScriptCall { script: &LOG, command, length: 3 }).await;
         let ended = |ended| Err(Failure::sent(io::Error::other(ended).into()));
         let numbers = answer.unwrap_or_else(ended)?;
         self.read(&numbers).ok_or_else(|| {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::command::numbers;
 use super::errors::{Failure, is_no_script, is_of_connection};
 use super::link::{Link, Live};
-use super::script::{Call, Script};
+use super::script::{Script, ScriptCall};
 
 /// The most times that a call is sent while the server lacks the script: it may lose the script
 /// again after a load.
@@ -42,7 +42,7 @@ impl Node {
     /// Runs a script, and returns the numbers of its answer.
     ///
     /// The call is sent again only if the server lacks the script: then it did not run.
-    pub(crate) async fn run(&self, call: &Call, asking: bool) -> Result<Vec<i64>, Failure> {
+    pub(crate) async fn run(&self, call: &ScriptCall, asking: bool) -> Result<Vec<i64>, Failure> {
         let mut sends = 1;
         loop {
             let seen = self.loads.load(Ordering::Relaxed);

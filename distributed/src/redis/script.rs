@@ -38,7 +38,7 @@ impl Script {
 }
 
 /// A call of a script.
-pub(crate) struct Call {
+pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
     pub(crate) command: Cmd,
     /// How many numbers its answer has.

@@ -12,7 +12,7 @@ use super::errors::Failure;
 use super::limits::Limits;
 use super::link::Link;
 use super::node::Node;
-use super::script::Call;
+use super::script::ScriptCall;
 use super::slots::slot_of;
 
 /// A server or a cluster.
@@ -66,7 +66,7 @@ impl Server {
 
     /// Runs a script whose first key is `key`, in a task. So the silence of a server is noticed
     /// also if the caller is dropped.
-    pub(crate) fn run(&self, key: &[u8], call: Call) -> JoinHandle<Result<Vec<i64>, Failure>> {
+    pub(crate) fn run(&self, key: &[u8], call: ScriptCall) -> JoinHandle<Result<Vec<i64>, Failure>> {
         match self.nodes.clone() {
             Nodes::One(node) => tokio::spawn(async move { node.run(&call, false).await }),
             Nodes::Cluster(cluster) => {
