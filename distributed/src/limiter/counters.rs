@@ -27,7 +27,7 @@ pub(crate) struct Counters {
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Call {
+pub(crate) enum Outcome {
     Answered,
     Late,
     Refused,
@@ -35,23 +35,23 @@ pub(crate) enum Call {
     Permanent,
 }
 
-impl Call {
+impl Outcome {
     #[cfg(feature = "metrics")]
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Call::Answered => "answered",
-            Call::Late => "late",
-            Call::Refused => "refused",
-            Call::Unknown => "unknown",
-            Call::Permanent => "permanent",
+            Outcome::Answered => "answered",
+            Outcome::Late => "late",
+            Outcome::Refused => "refused",
+            Outcome::Unknown => "unknown",
+            Outcome::Permanent => "permanent",
         }
     }
 
-    pub(crate) fn of(kind: StoreErrorKind) -> Call {
+    pub(crate) fn of(kind: StoreErrorKind) -> Outcome {
         match kind {
-            StoreErrorKind::Refused => Call::Refused,
-            StoreErrorKind::Unknown => Call::Unknown,
-            StoreErrorKind::Permanent => Call::Permanent,
+            StoreErrorKind::Refused => Outcome::Refused,
+            StoreErrorKind::Unknown => Outcome::Unknown,
+            StoreErrorKind::Permanent => Outcome::Permanent,
         }
     }
 }
@@ -62,8 +62,8 @@ impl Counters {
         self.decisions[source as usize].fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn count_call(&self, call: Call, latency: Duration) {
-        self.calls[call as usize].fetch_add(1, Relaxed);
+    pub(crate) fn count_call(&self, outcome: Outcome, latency: Duration) {
+        self.calls[outcome as usize].fetch_add(1, Relaxed);
         let micros = latency.as_micros().max(1);
         let bucket = (micros.ilog2() as usize + 1).saturating_sub(7).min(LATENCIES - 1);
         self.latencies[bucket].fetch_add(1, Relaxed);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::counters::Call;
+use super::counters::Outcome;
 use super::shared::Shared;
 use super::slot::Slot;
 use super::slot::calls::{Late, Part};
@@ -59,7 +59,7 @@ impl<S: Store> Batch<S> {
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));
         shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
         let failed = outcome.as_ref().err().map(StoreError::kind);
-        shared.count_call(outcome.unwrap_or_else(|error| Call::of(error.kind())), took);
+        shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
         let answers = ops.iter().map(|op| op.answer).collect();
         self.end(answers, sent, failed)
     }
@@ -108,14 +108,14 @@ async fn within<S: Store>(
     keys: &[(Arc<Slot>, Part)],
     ops: &mut [Op<'_>],
     permit: Permit<S>,
-) -> Result<Call, StoreError> {
+) -> Result<Outcome, StoreError> {
     let sent = shared.now();
     let mut acquire = pin!(shared.store.acquire(ops));
     match timeout(shared.deadline, &mut acquire).await {
         Ok(Ok(())) => {
             shared.note(true, &"");
             shared.note_latency(shared.now().saturating_sub(sent));
-            return Ok(Call::Answered);
+            return Ok(Outcome::Answered);
         }
         Ok(Err(error)) => {
             shared.note(false, &error);
@@ -128,7 +128,7 @@ async fn within<S: Store>(
     }
     drop(permit);
     match timeout(GIVE_UP, acquire).await {
-        Ok(answered) => answered.map(|()| Call::Late),
+        Ok(answered) => answered.map(|()| Outcome::Late),
         Err(_) => Err(StoreError::new(StoreErrorKind::Unknown, format!("no answer within {GIVE_UP:?}"))),
     }
 }

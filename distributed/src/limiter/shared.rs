@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
-use super::counters::{Call, Counters};
+use super::counters::{Counters, Outcome};
 use super::slot::Slot;
 use super::sourced::{Source, Sourced};
 use crate::lease::lease_time::nanos;
@@ -72,10 +72,10 @@ impl<S> Shared<S> {
         Duration::from_nanos(self.rtt.load(Relaxed))
     }
 
-    pub(crate) fn count_call(&self, call: Call, latency: Duration) {
-        self.counters.count_call(call, latency);
+    pub(crate) fn count_call(&self, outcome: Outcome, latency: Duration) {
+        self.counters.count_call(outcome, latency);
         #[cfg(feature = "metrics")]
-        metrics::histogram!("tollgate_store_call_seconds", "limiter" => self.name.clone(), "outcome" => call.name())
+        metrics::histogram!("tollgate_store_call_seconds", "limiter" => self.name.clone(), "outcome" => outcome.name())
             .record(latency.as_secs_f64());
     }
 
