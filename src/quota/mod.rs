@@ -4,6 +4,7 @@ pub(crate) mod counts;
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod period;
+mod proportion;
 pub(crate) mod rate;
 pub(crate) mod rule;
 #[cfg(feature = "serde")]

@@ -118,7 +118,10 @@ where
 
     fn rule(&self, plan: Option<&Plan>) -> Rule {
         match self.window {
-            None => plan.map_or_else(|| self.buckets.quota(), Plan::quota).into(),
+            None => {
+                let own = self.buckets.quota();
+                plan.map_or(own, |plan| plan.in_force(own)).into()
+            }
             Some(window) => {
                 let limit = || self.buckets.inner.keyspace.engine.source.limit();
                 window.limited_to(plan.map_or_else(limit, |cap| cap.capacity)).into()

@@ -30,6 +30,8 @@ pub struct Plan {
     /// The number of the limiter that the plan was made for.
     pub(crate) limiter: u64,
     quota: Quota,
+    /// The limiter's own quota when the plan was made.
+    own: RawQuota,
     /// Units that a tick earns, times `2^shift`, rounded up to 64 significant bits.
     factor: u64,
     shift: u32,
@@ -79,7 +81,7 @@ impl Plan {
     pub(crate) fn cap(limiter: u64, limit: u64, numbers: RawQuota) -> Plan {
         let quota = Quota::of_numbers(RawQuota { burst: limit, ..numbers });
         let (capacity, overflow_set) = (limit, Plan::OWN_SET);
-        Plan { limiter, quota, factor: 0, shift: 0, capacity, since: None, overflow_set }
+        Plan { limiter, quota, own: numbers, factor: 0, shift: 0, capacity, since: None, overflow_set }
     }
 
     /// Compiles a plan. `own` is the quota that the limiter's ticks count, by `terms`.
@@ -133,6 +135,7 @@ impl Plan {
         Ok(Plan {
             limiter,
             quota,
+            own,
             factor,
             shift,
             capacity: terms.empty_level + (burst << widths.fraction),
@@ -149,6 +152,11 @@ impl Plan {
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.quota
+    }
+
+    /// Returns the quota of keys under the plan while the limiter's own is `own`.
+    pub(crate) fn in_force(&self, own: Quota) -> Quota {
+        Quota::of_numbers(self.quota.numbers().in_proportion(own.numbers(), self.own))
     }
 
     /// Returns the ticks in which a bucket surely fills from its lowest level.

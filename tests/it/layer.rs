@@ -464,6 +464,25 @@ fn a_changed_quota_is_told_at_once() {
     assert_eq!(says(&response, "ratelimit"), Some(r#""default";r=9;t=1"#));
 }
 
+/// A plan changes its rate in proportion, and keeps its burst.
+#[test]
+fn a_changed_quota_is_told_under_a_plan_as_well() {
+    let (limiter, mock) = limiter(Quota::per_second(100));
+    let plan = limiter.plan(Quota::per_second(20).burst(40)).unwrap();
+    let layer =
+        RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).plan(move |_| Some(plan)).build();
+    let mut service = layer.layer(Echo::default());
+    for (quota, policy) in [(100, r#""default";q=40;w=2"#), (25, r#""default";q=40;w=8"#)] {
+        limiter.set_quota(Quota::per_second(quota)).unwrap();
+        assert_eq!(says(&call(&mut service, from(A, "/")), "ratelimit-policy"), Some(policy));
+    }
+    // A client that keeps to 40 requests in 8 seconds is not refused.
+    for _ in 0..100 {
+        mock.advance(Duration::from_millis(200));
+        assert_eq!(status(&call(&mut service, from(A, "/"))), 200);
+    }
+}
+
 #[test]
 fn a_layer_of_windows_beside_a_bucket() {
     let (clock, mock) = Clock::mock();
