@@ -74,7 +74,9 @@ impl<F> Limited<'_, F> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait or a call, if the debt would pass its bound.
+    /// [`Denied`] at once, without a wait or a call, if the debt would pass
+    /// [its bound](crate::BucketBuilder::max_debt), one burst by default. A limiter may also refuse
+    /// a new key, with [`Reason::Full`](crate::Reason::Full).
     pub fn blocking_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
         F: Fn(A) -> T,

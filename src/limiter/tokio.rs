@@ -52,6 +52,10 @@ impl TokenBucket {
     /// refuses more tokens than the burst. A verb with `max_wait` also refuses a longer wait. A
     /// limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
     ///
+    /// # Panics
+    ///
+    /// Panics if a wait begins outside of a tokio runtime, or in one without its timer.
+    ///
     /// # Examples
     ///
     /// ```
@@ -240,11 +244,17 @@ impl fmt::Debug for PacedStream<'_> {
 }
 
 impl<F> Limited<'_, F> {
-    /// Waits for a token, then calls and awaits the function.
+    /// Waits for a token and takes it, then calls the function and awaits its future.
+    ///
+    /// The wait is that of [`TokenBucket::acquire`]. A call that is dropped while it waits gives
+    /// its token back, as a dropped [`Reservation`] does. After the wait the token is spent, even
+    /// if the function fails.
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait or a call, if the debt would pass its bound.
+    /// [`Denied`] at once, without a wait or a call, if the debt would pass
+    /// [its bound](crate::BucketBuilder::max_debt), one burst by default. A limiter may also refuse
+    /// a new key, with [`Reason::Full`](crate::Reason::Full).
     ///
     /// # Examples
     ///

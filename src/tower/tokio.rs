@@ -24,6 +24,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// * The response tells the wait: `Server-Timing: ratelimit;dur=250`, in milliseconds
     ///   (<https://www.w3.org/TR/server-timing/>). The service inside finds it in
     ///   [`Decision::delay`](super::Decision::delay).
+    /// * A request that has to wait panics outside of a tokio runtime, or in one without its timer.
     ///
     /// # Examples
     ///
