@@ -15,7 +15,7 @@ const BUCKETS: usize = 1024;
 /// Number of plans that have a set. Keys without room under any other plan are denied.
 const PLANS: usize = 64;
 
-/// The policy for a new key when the limiter is full and no bucket can be evicted.
+/// The policy for a new key that finds no room: no bucket that it could replace can be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -31,7 +31,7 @@ pub enum WhenFull {
     Share,
     /// The key is denied, with [`Reason::Full`](crate::Reason::Full).
     Deny,
-    /// The key is granted, and not counted.
+    /// Each take is decided as by a full bucket, which stays full. More than the burst is denied.
     Allow,
 }
 

@@ -244,7 +244,7 @@ impl<K, S> Builder<K, S> {
         Builder { keys: self.keys.inline(keys), ..self }
     }
 
-    /// Sets the policy for new keys without room; by default they [share](WhenFull::Share).
+    /// Sets the policy for new keys that find no room; by default they [share](WhenFull::Share).
     pub fn when_full(self, when_full: WhenFull) -> Self {
         Builder { keys: KeySettings { when_full, ..self.keys }, ..self }
     }

@@ -159,7 +159,7 @@ impl<K, S> WindowLimiterBuilder<K, S> {
         Self { keys: self.keys.inline(keys), ..self }
     }
 
-    /// Sets the policy for new keys without room; by default they [share](WhenFull::Share).
+    /// Sets the policy for new keys that find no room; by default they [share](WhenFull::Share).
     pub fn when_full(self, when_full: WhenFull) -> Self {
         Self { keys: KeySettings { when_full, ..self.keys }, ..self }
     }
