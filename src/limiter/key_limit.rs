@@ -55,7 +55,7 @@ impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
         KeyLimit { n, ..self }
     }
 
-    /// Sets the plan.
+    /// Sets the plan. Under a plan of another limiter every take is refused.
     #[must_use]
     pub fn under(self, plan: &'a Plan) -> Self {
         KeyLimit { options: CallOptions { plan: Some(plan), ..self.options }, ..self }
@@ -72,7 +72,15 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
         self.call(&self.inner.keyspace.store.pin()).try_acquire(self.n)
     }
 
-    /// Takes the tokens, all or none, at an earlier reading; see [`RateLimiter::try_acquire_at`].
+    /// Takes the tokens, all or none, at an earlier reading of the limiter's clock.
+    ///
+    /// `now` must be a reading, not a future time: tokens not earned yet would be granted. See
+    /// [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to try again, counted from the reading. A plan of another limiter is
+    /// refused, with [`Reason::ForeignPlan`](crate::Reason::ForeignPlan).
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
         KeyLimit { options: CallOptions { now: Some(now), ..self.options }, ..*self }.try_acquire()
     }

@@ -63,7 +63,7 @@ pub struct RateLimiter<K, S = RandomState> {
 }
 
 impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Like [`try_acquire_n`](Self::try_acquire_n), under a plan instead of the own quota.
+    /// Takes `n` tokens of the key's bucket under a plan, all or none.
     ///
     /// # Errors
     ///
@@ -312,7 +312,14 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.inner.reserve(key, CallOptions::NOW, n, u64::MAX)
     }
 
-    /// Like [`reserve`](Self::reserve), but denied at once if the tokens are due after `max_wait`.
+    /// Takes `n` tokens of the key's bucket, if they are due within `max_wait`.
+    ///
+    /// A longer wait is refused at once and takes nothing. See
+    /// [`TokenBucket::reserve_within`](crate::TokenBucket::reserve_within).
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
     ///
     /// # Examples
     ///
@@ -331,9 +338,13 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
         self.inner.reserve(key, CallOptions::NOW, n, nanos_of(max_wait))
     }
 
-    /// Takes `estimate` tokens for an unknown cost, as [`try_acquire_n`](Self::try_acquire_n) does.
+    /// Takes `estimate` tokens for a cost that is not yet known, all or none.
     ///
     /// [`Hold::settle`] corrects the estimate once the cost is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_n`](Self::try_acquire_n).
     ///
     /// # Examples
     ///

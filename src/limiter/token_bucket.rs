@@ -161,13 +161,13 @@ impl TokenBucket {
         self.decide(n, Now(&self.engine))
     }
 
-    /// Takes like [`try_acquire_n`](TokenBucket::try_acquire_n), at an earlier clock reading: one
-    /// [`now`](TokenBucket::now) serves many decisions.
+    /// Takes `n` tokens, all or none, at an earlier reading of the clock.
     ///
-    /// If the reading is behind the bucket's last decision by more than jitter, or the bucket was
-    /// never used, the clock is read again. Time that passed since the reading is earned later, not
-    /// lost. `now` must be a reading, not a future time such as
-    /// [`ready_at`](Reservation::ready_at): tokens not earned yet would be granted.
+    /// One [`now`](TokenBucket::now) serves many decisions. If the reading is behind the bucket's
+    /// last decision by more than jitter, or the bucket was never used, the clock is read again.
+    /// Time that passed since the reading is earned later, not lost. `now` must be a reading, not a
+    /// future time such as [`ready_at`](Reservation::ready_at): tokens not earned yet would be
+    /// granted.
     ///
     /// # Errors
     ///
@@ -251,10 +251,10 @@ impl TokenBucket {
         self.reserve_for(n, u64::MAX)
     }
 
-    /// Reserves like [`reserve`](TokenBucket::reserve), if the tokens are due within `max_wait`.
+    /// Reserves `n` tokens, if they are due within `max_wait`.
     ///
     /// A longer wait is refused at once and takes nothing. With a `max_wait` of zero the call is a
-    /// plain take.
+    /// plain take. See [`reserve`](TokenBucket::reserve).
     ///
     /// # Errors
     ///

@@ -32,16 +32,21 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back; with `n` over the burst, that is never.
+    /// [`Denied`] says when to come back; with `n` over the burst, that is never. A new key may be
+    /// refused for want of room, with [`Reason::Full`](crate::Reason::Full).
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.inner.try_acquire_once(key, n)
     }
 
-    /// Like [`try_acquire_n`](Self::try_acquire_n), at a reading of the clock taken before.
+    /// Takes `n` tokens of the key's bucket, all or none, at an earlier reading of the clock.
     ///
-    /// One [`now`](Self::now) serves many decisions, and `retry_after` counts from it. See
+    /// One [`now`](Self::now) serves many decisions. See
     /// [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_n`](Self::try_acquire_n), counted from the reading.
     ///
     /// # Examples
     ///

@@ -101,7 +101,7 @@ impl WindowCounter {
         self.counter.decide_in_window(self.counting, n, Now(self.counter.engine()))
     }
 
-    /// Takes like [`try_acquire_n`](WindowCounter::try_acquire_n), at an earlier clock reading. See
+    /// Takes `n` tokens, all or none, at an earlier reading of the clock. See
     /// [`TokenBucket::try_acquire_at`].
     ///
     /// # Errors

@@ -68,7 +68,8 @@ impl<'a, K, Q: ?Sized, S> WindowKey<'a, K, Q, S> {
 }
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> WindowKey<'_, K, Q, S> {
-    /// Takes the tokens, all or none.
+    /// Takes the tokens, all or none; see
+    /// [`WindowLimiter::try_acquire_n`](crate::WindowLimiter::try_acquire_n).
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         self.0.try_acquire()
     }

@@ -19,7 +19,7 @@ use crate::word::decision::{Denied, Granted, Snapshot};
 ///
 /// The store is that of a [`RateLimiter`](crate::RateLimiter): the same bound on keys, the same
 /// memory a key, the same choice [when it is full](crate::WhenFull). A key may be evicted 2 s after
-/// its tokens are forgotten, and is then granted what an unknown key is.
+/// its tokens are forgotten, and is then decided as an unknown key.
 ///
 /// One step of a window does not wait, and nothing in it is in the future. So a limiter of windows
 /// has no `reserve`, no waiting verb, no plan and no `spread_hot`. In place of a plan it has a
@@ -90,13 +90,14 @@ impl<K: Hash + Eq, S: BuildHasher> WindowLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to try again, or that `n` is over the limit and never passes.
+    /// [`Denied`] says when to try again, or that `n` is over the limit and never passes. A new key
+    /// may be refused for want of room, with [`Reason::Full`](crate::Reason::Full).
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
         self.limiter.inner.try_acquire_in_window(key, n)
     }
 
-    /// Takes like [`try_acquire_n`](Self::try_acquire_n), at an earlier clock reading. See
+    /// Takes `n` tokens of the key's window, all or none, at an earlier reading of the clock. See
     /// [`RateLimiter::try_acquire_at`].
     ///
     /// # Errors
@@ -213,7 +214,7 @@ impl<K, S> WindowLimiter<K, S> {
 
     /// Compiles another limit for some of the keys, for [`WindowKey::under`].
     ///
-    /// A key keeps what it has used from cap to cap: a customer who upgrades has the difference at
+    /// A key keeps its used tokens from cap to cap: an upgraded customer has the difference at
     /// once. A later [`set_limit`](Self::set_limit) does not change a cap.
     ///
     /// # Errors
