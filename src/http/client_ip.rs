@@ -157,7 +157,9 @@ impl ClientIp {
         self.from(AddressSource::Hops(List::Xff, n))
     }
 
-    /// Works as [`xff_hops`](ClientIp::xff_hops), on the header `Forwarded`.
+    /// Takes the `n`-th address of `Forwarded` from the right.
+    ///
+    /// See [`xff_hops`](ClientIp::xff_hops).
     #[must_use]
     pub fn forwarded_hops(self, n: usize) -> ClientIp {
         self.from(AddressSource::Hops(List::Forwarded, n))
@@ -165,13 +167,15 @@ impl ClientIp {
 
     /// Takes the first untrusted address from the peer leftwards, by `X-Forwarded-For`.
     ///
-    /// Feature `ipnet` adds `xff_trusted`, by networks.
+    /// If all are trusted, the client is the leftmost. Feature `ipnet` adds `xff_trusted`, by
+    /// networks.
     #[must_use]
     pub fn xff_trusted_by(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
         self.trusted(List::Xff, false, is_trusted)
     }
 
-    /// Works as [`xff_trusted_by`](ClientIp::xff_trusted_by), on the header `Forwarded`.
+    /// Takes the first untrusted address from the peer leftwards, by `Forwarded`. See
+    /// [`xff_trusted_by`](ClientIp::xff_trusted_by).
     #[must_use]
     pub fn forwarded_trusted_by(
         self,

@@ -12,7 +12,11 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The headers that report a decision, as an iterator for any framework; see [`Policy`].
+/// The headers that report a decision: up to six pairs of a name and a value, or none.
+///
+/// [`Granted::headers`] and [`Denied::headers`] return them, in the form that a [`Policy`] sets.
+/// [`append_to`](Fields::append_to) adds them to a response. For any other framework,
+/// [`IntoIterator`] yields each [`HeaderName`] with its [`HeaderValue`].
 #[derive(Clone, Debug)]
 pub struct Fields {
     policy: Option<HeaderValue>,
@@ -58,8 +62,8 @@ impl Fields {
 
     /// Adds the headers to a response, beside those of an upstream with limits of its own.
     ///
-    /// Lists are appended to. Of two `X-RateLimit-Remaining` the lower one stays, with its
-    /// `X-RateLimit-Limit` and `X-RateLimit-Reset`.
+    /// Lists are appended to, and `Retry-After` is replaced. Of two `X-RateLimit-Remaining` the
+    /// lower one stays, with its `X-RateLimit-Limit` and `X-RateLimit-Reset`.
     pub fn append_to(self, headers: &mut HeaderMap) {
         if let Some(policy) = self.policy {
             headers.append(POLICY, policy);

@@ -194,21 +194,24 @@ impl Policy {
 
     /// Reports the remaining tokens only if they are below `percent` hundredths of `q`.
     ///
-    /// This saves a header in most responses (section 6.2 of the draft). 100 and above is always.
+    /// This saves a header in most responses (section 6.2 of the draft). 100 and above is always. A
+    /// refusal always reports them.
     #[must_use]
     pub fn only_below(self, percent: u8) -> Policy {
         Policy { below: percent.min(100), ..self }
     }
 
-    /// Sets the longest wait that responses state, in whole seconds: 1 to 68 years, the default.
+    /// Sets the longest wait that a refusal states, in `Retry-After` and `t`: 68 years by default.
     ///
-    /// A client that waits for so short a time in vain gets the next wait then.
+    /// It is cut to whole seconds, from 1 s to 68 years. A client that comes back after a shortened
+    /// wait may be refused again, and is told the next wait. Of a bucket, `t` with `r=0` in a grant
+    /// has the same bound. `X-RateLimit-Reset` has none.
     #[must_use]
     pub fn longest_wait(self, longest: Duration) -> Policy {
         Policy { longest: longest.as_secs().clamp(1, MAX_WAIT), ..self }
     }
 
-    /// Adds up to so much to the waits that responses state, in whole seconds: by default nothing.
+    /// Adds up to `most` to the waits that refusals state, in whole seconds: by default nothing.
     ///
     /// Clients that were refused before a shared edge, such as midnight, would all come back at
     /// once. Each key gets a share of its own of this time, by its hash. A layer knows the key;

@@ -27,7 +27,9 @@ impl ClientIp {
         self.trusted_networks(List::Xff, proxies.into_iter().collect())
     }
 
-    /// Works as [`xff_trusted`](ClientIp::xff_trusted), on the header `Forwarded`.
+    /// Takes the first address outside all the networks, from the peer leftwards, by `Forwarded`.
+    ///
+    /// See [`xff_trusted`](ClientIp::xff_trusted).
     #[must_use]
     pub fn forwarded_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> ClientIp {
         self.trusted_networks(List::Forwarded, proxies.into_iter().collect())
