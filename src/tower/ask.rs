@@ -18,21 +18,24 @@ use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 
-/// The bucket of a request, for an [`AskLimiter`].
+/// The bucket of a request, as a layer names it to an [`AskLimiter`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AskedBucket<'a, K> {
     /// The key. `None` is the one bucket of all requests without a key.
     pub key: Option<&'a K>,
-    /// The quota of the request's plan. `None` is the limiter's own.
+    /// The quota of the request's plan. `None` is the limiter's own, as for all requests without a
+    /// key.
+    ///
+    /// A key has one bucket under all plans: it keeps its tokens, up to the burst of the next plan.
     pub plan: Option<Quota>,
 }
 
 /// A limiter whose decisions may take time, such as one that a fleet shares through a store.
 ///
-/// A layer asks it once for each request to which its limit applies, before the layer decides. It
-/// gives the granted tokens back if another limit refuses, or if the request is dropped by then.
-/// [`AnyLimiter::asked`] makes a limiter for a layer of it.
+/// A layer asks it once for each request to which its limit applies, before the layer decides. The
+/// layer gives granted tokens back if another limit refuses, or if the request is dropped before
+/// the decision. [`AnyLimiter::asked`] makes a limiter for a layer of it.
 pub trait AskLimiter<K>: Send + Sync + 'static {
     /// Returns the number of this limiter and its clones, such as the address of the state that
     /// they share. Of two limiters with one number, the layers count a request once.

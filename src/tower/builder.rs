@@ -45,7 +45,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self.with_first(|first| first.cap(choose))
     }
 
-    /// Sets the treatment of requests without a key, which are rejected by default.
+    /// Sets the treatment of requests without a key of the first limit: by default a rejection.
     ///
     /// After [`shared`](super::NeedsKey::shared) the default is [`Share`](OnMissingKey::Share),
     /// because no request has a key.
@@ -53,7 +53,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self.with_first(|first| first.on_missing_key(missing))
     }
 
-    /// Names the limit; see [`LimitBy::name`].
+    /// Names the first limit; see [`LimitBy::name`].
     ///
     /// # Errors
     ///
@@ -68,7 +68,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Sets the tokens that a request costs, 1 by default. A cost of 0 is always granted.
+    /// Sets the tokens that a request costs, 1 by default. A cost of 0 is always granted, and one
+    /// above the burst never.
     pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.state.cost = Some(Box::new(cost));
         self
@@ -220,7 +221,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Gives the tokens back by the response's status, as for a successful login or a server error.
+    /// Gives the tokens back if a closure accepts the response's status, as of a successful login.
     ///
     /// The tokens stay taken until then, so concurrent requests may be refused that would be
     /// granted one after the other. A request that is dropped, or ends in an error of the inner
@@ -252,27 +253,33 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Sets the headers of responses.
+    /// Sets the headers of responses; by default [`Headers::Ietf`].
     pub fn headers(self, form: Headers) -> Self {
         self.with_policy(|policy| policy.form(form))
     }
 
-    /// Sets the unit of `X-RateLimit-Reset`.
+    /// Sets the unit of `X-RateLimit-Reset`; by default seconds from now on.
     pub fn reset_format(self, reset: ResetFormat) -> Self {
         self.with_policy(|policy| policy.reset_format(reset))
     }
 
-    /// Works as [`Policy::only_below`], for all limits.
+    /// Reports the remaining tokens of any limit only below `percent` hundredths of its `q`.
+    ///
+    /// See [`Policy::only_below`].
     pub fn only_below(self, percent: u8) -> Self {
         self.with_policy(|policy| policy.only_below(percent))
     }
 
-    /// Works as [`Policy::longest_wait`], for all limits.
+    /// Sets the longest wait that refusals of all limits state: 68 years by default.
+    ///
+    /// See [`Policy::longest_wait`].
     pub fn longest_wait(self, longest: Duration) -> Self {
         self.with_policy(|policy| policy.longest_wait(longest))
     }
 
-    /// Works as [`Policy::spread_retries`], for all limits.
+    /// Adds up to `most` to the waits that refusals of all limits state: by default nothing.
+    ///
+    /// See [`Policy::spread_retries`].
     pub fn spread_retries(self, most: Duration) -> Self {
         self.with_policy(|policy| policy.spread_retries(most))
     }
@@ -282,6 +289,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     }
 
     /// Calls a hook with each decision, before the request is passed on or refused.
+    ///
+    /// Called again, this adds another hook.
     pub fn on_decision(self, hook: impl Fn(Head<'_>, &Decision) + Send + Sync + 'static) -> Self {
         self.with_hook(move |head, decision, _, _| hook(head, decision))
     }

@@ -206,7 +206,7 @@ impl LayerState {
             _ => [before, self.ids.as_slice()].concat().into(),
         };
         let delay = turn.as_deref().map_or(0, |turn: &Turn| nanos_of(turn.delay()));
-        // A limit in shadow mode refuses what the others grant.
+        // A limit in shadow mode refuses a request that the others grant.
         let (shown, by, by_ban) = match &over {
             None => (result, &policy, ban),
             Some(over) => (Err(over.0), &over.1.policy, over.1.ban),

@@ -47,9 +47,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         self.log_refusals_by(quota, move |key| format!("{:016x}", seed.hash_one(key)))
     }
 
-    /// Works as [`log_refusals`](LimitBy::log_refusals), with a text of the key by a closure.
+    /// Emits an event for each request that this limit refuses, with a text of its key.
     ///
-    /// A key may be a secret or an address that a log must not have.
+    /// A key may be a secret or an address that a log must not have. See
+    /// [`log_refusals`](LimitBy::log_refusals).
     #[must_use]
     pub fn log_refusals_by(self, quota: Quota, text: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
         let events = TokenBucket::builder(quota).clock(self.limiter.clock()).build();
@@ -83,7 +84,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self.with_first(|first| first.log_refusals(quota))
     }
 
-    /// Works as [`log_refusals`](LayerBuilder::log_refusals), with a text of the key by a closure.
+    /// Emits an event for each request that the first limit refuses, with a text of its key.
+    ///
+    /// See [`LimitBy::log_refusals_by`].
     pub fn log_refusals_by(self, quota: Quota, text: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
         self.with_first(|first| first.log_refusals_by(quota, text))
     }

@@ -23,17 +23,17 @@ pub struct LimitInflight<T> {
 }
 
 impl<T> LimitInflight<T> {
-    /// Returns the inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// Returns the inner service.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// Returns the inner service.
+    /// Returns the inner service, without the limit.
     pub fn into_inner(self) -> T {
         self.inner
     }

@@ -36,7 +36,10 @@ pub(crate) struct FoundKey {
 #[derive(Clone, Default)]
 struct FoundKeys(Vec<(u64, Arc<dyn Any + Send + Sync>)>);
 
-/// Returns the two halves of a source: the search, and the look for the result.
+/// Returns a key source in two parts: the search for a request's key, and a lookup of its result.
+///
+/// The result is kept in the request's extensions. The lookup returns `None` if the search has
+/// found no key, or has not ended.
 pub(crate) fn halves<K, F>(
     find: impl Fn(Head<'_>) -> F + Send + Sync + 'static,
 ) -> (FindKey, impl Fn(Head<'_>) -> Option<K> + Send + Sync + 'static)

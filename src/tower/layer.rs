@@ -130,8 +130,10 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
         self.first.top.most(n)
     }
 
-    /// Works as [`top_refused`](RateLimitLayer::top_refused), for the limit of this name. `None` if
-    /// no limit has this name and keys of type `L`.
+    /// Returns up to `n` keys that the named limit refused most, with the number of refusals.
+    ///
+    /// `None` if no limit has this name and keys of type `L`. See
+    /// [`top_refused`](RateLimitLayer::top_refused).
     ///
     /// # Examples
     ///
@@ -170,8 +172,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
         self.first.unban(key)
     }
 
-    /// Works as [`unban`](RateLimitLayer::unban), for the limit of this name. `None` if no limit
-    /// has this name and keys of type `L`.
+    /// Ends the ban of a key of the named limit, and forgets its refusals. Returns whether it was
+    /// banned; `None` if no limit has this name and keys of type `L`.
     pub fn unban_of<L: Hash + Eq + Clone + Send + Sync + 'static>(
         &self,
         limit: &str,

@@ -126,11 +126,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
 
     /// Limits each key by itself, where the key takes time to find, as by a look at a database.
     ///
-    /// The closure takes from the head of the request what the search needs. The future returns
-    /// `None` if the request has no key. The request waits for it before any limit decides, with
-    /// no bound on the time and the number of such searches: a `Timeout` and a `ConcurrencyLimit`
-    /// go outside of the layer. Requests that are [exempt](super::LayerBuilder::exempt) are not
-    /// searched for.
+    /// The closure copies the input of the search from the head of the request, which the future
+    /// cannot borrow. The future returns `None` if the request has no key. The request waits for it
+    /// before any limit decides, with no bound on the time and the number of such searches: a
+    /// `Timeout` and a `ConcurrencyLimit` go outside of the layer. Requests that are
+    /// [exempt](super::LayerBuilder::exempt) are not searched for.
     ///
     /// # Examples
     ///
