@@ -118,8 +118,11 @@ impl Quota {
 
     /// Begins a quota of at most `limit` tokens, and one tick's worth, in any `period`.
     ///
-    /// [`AtMost::burst`] ends it. A tick is worth less than a token, so the limit is exact, for all
-    /// but a few very fast rates and large bursts: see [the law](crate#the-law).
+    /// [`AtMost::burst`] ends it, and panics unless the burst is below `limit`.
+    /// [`AtMost::try_burst`] is for numbers that come in at run time. Nothing is checked before.
+    ///
+    /// A tick is worth less than a token, so the limit is exact, for all but a few very fast rates
+    /// and large bursts: see [the law](crate#the-law).
     ///
     /// A quota of `limit` tokens every `period` grants up to `limit + burst` in some period: a
     /// saved burst, and the tokens that are earned meanwhile. This one earns only `limit - burst`
@@ -128,7 +131,7 @@ impl Quota {
     ///
     /// # Examples
     ///
-    /// A server that refuses the 5,001st request of any hour:
+    /// For a client of a server that refuses the 5,001st request of any hour:
     ///
     /// ```
     /// use std::time::Duration;
@@ -251,7 +254,7 @@ impl AtMost {
         }
     }
 
-    /// Returns the quota like [`burst`](AtMost::burst), for numbers that come in at run time.
+    /// Returns the quota with this burst, for numbers that come in at run time.
     ///
     /// # Errors
     ///

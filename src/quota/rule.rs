@@ -29,7 +29,7 @@ use crate::quota::window_error::InvalidWindow;
 pub enum Rule {
     /// A token bucket: it earns at a rate, up to a burst.
     Bucket(Quota),
-    /// A window: it counts what was used, up to a limit in a period.
+    /// A window: it counts the used tokens, up to a limit in a period.
     Window(Window),
 }
 

@@ -22,9 +22,9 @@ use crate::quota::window_layout::{
 /// | [`weighted`](Window::weighted) | `L` between two edges, `2 L - 1` in any `P` |
 ///
 /// A fixed window grants the rest of its tokens at any time; from the first use it ends up to
-/// `P / 2^15` late. A sliding window grants what an exact log of `P (1 + 1/b)` grants. A weighted
-/// window never grants more than the bucket `L` every `P` with burst `L`, and may refuse all that a
-/// log grants.
+/// `P / 2^15` late. A sliding window grants all that an exact log of `P (1 + 1/b)` grants. A
+/// weighted window never grants more than the bucket `L` every `P` with burst `L`, and may refuse
+/// all that a log grants.
 ///
 /// A fixed window is the interval refill of other limiters: the bucket that is filled to its
 /// capacity at the end of each interval. It suits quotas that are sold or announced. A sliding
@@ -142,7 +142,8 @@ impl Window {
         }
     }
 
-    /// Returns a window like [`per`](Window::per), for numbers that come in at run time.
+    /// Returns a fixed window of `limit` tokens every `period`, for numbers that come in at run
+    /// time.
     ///
     /// # Errors
     ///
@@ -186,8 +187,8 @@ impl Window {
         self.with_offset(hours).held()
     }
 
-    /// Returns a window like [`utc_offset`](Window::utc_offset), for numbers that come in at run
-    /// time.
+    /// Returns a window with edges by a clock that is `hours` to the east of UTC, for numbers that
+    /// come in at run time.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ impl Window {
         self.of_kind(Kind::Sliding).held()
     }
 
-    /// Returns a window like [`sliding`](Window::sliding), for numbers that come in at run time.
+    /// Returns the same limit and period as a sliding window, for numbers that come in at run time.
     ///
     /// # Errors
     ///
@@ -270,7 +271,8 @@ impl Window {
         self.of_kind(Kind::Weighted).held()
     }
 
-    /// Returns a window like [`weighted`](Window::weighted), for numbers that come in at run time.
+    /// Returns the same limit and period as a weighted window, for numbers that come in at run
+    /// time.
     ///
     /// # Errors
     ///
