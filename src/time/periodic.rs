@@ -1,10 +1,14 @@
-//! A thread that runs a task at every interval, until its handle is dropped.
+//! A thread that runs a task again and again, after a pause each.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// The handle of a thread that waits for an interval, runs a task, and so on.
+///
+/// The thread ends when the task returns false or panics, or when the handle is dropped. The drop
+/// waits for a run under way, unless the task itself drops the handle.
 #[derive(Debug)]
 pub(crate) struct PeriodicThread {
     /// Sender that is dropped first: the closed channel wakes the thread.

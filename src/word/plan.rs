@@ -220,7 +220,9 @@ fn signed(tick: u64) -> i64 {
     (tick << 1).cast_signed() >> 1
 }
 
-/// A limiter's terms with a plan on top, at a reading.
+/// The refill of buckets under a plan, at a reading.
+///
+/// The ticks are the limiter's. The rate and the burst are the plan's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     terms: Terms,
@@ -228,6 +230,7 @@ pub(crate) struct Planned {
     /// The tick of the reading.
     tick: u64,
     /// Ticks from the plan's start to the reading; negative for a reading that is behind the start.
+    /// `i64::MAX` for a plan without a start, or if the ticks may have wrapped since.
     age: i64,
 }
 

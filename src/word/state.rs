@@ -58,7 +58,7 @@ pub(crate) struct Left {
 
 /// The result of a take that was done, or only looked at.
 ///
-/// In a look the fields say what the take would do.
+/// After a look, the fields describe the take as if it were done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TakeOutcome {
     pub(crate) granted: bool,

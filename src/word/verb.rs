@@ -22,11 +22,14 @@ pub(crate) enum Take {
     Touch,
 }
 
-/// The lower part of a bucket, of which a take leaves every token.
+/// The lower part of a bucket: a take that would leave fewer tokens is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
+    /// A number of tokens.
     Tokens(u64),
-    /// A part of the burst in force, or of the plan's. Rounded up to whole tokens.
+    /// Hundredths of the burst in force, of the plan's burst, or of a window's limit.
+    ///
+    /// Rounded up to whole tokens. From 100 on, only a take of 0 tokens is granted.
     Percent(u8),
 }
 

@@ -75,7 +75,9 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
         by
     }
 
-    /// Returns the same reading, of a word with these counts.
+    /// Returns the same reading, for a word that counts windows in fields of these widths.
+    ///
+    /// No cap applies. `COUNTING` is [`ANY`], or the way of counting in `counts`.
     #[inline(always)]
     pub(crate) fn at(
         Reading { refill: terms, at, tick }: Reading,
@@ -132,8 +134,8 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
     /// Returns the number of windows that pass until the counts are at most `room`.
     ///
     /// Each window that passes leaves the next lower field of the sums. All are compared at once: a
-    /// field above `room` carries out of its highest bit when the rest up to all ones is added. A
-    /// loop would be kept for callers that do not ask.
+    /// field above `room` carries out of its highest bit when the rest up to all ones is added. The
+    /// compiler would keep a loop even for callers that do not use the result.
     #[inline(always)]
     fn windows_until(&self, level: u64, room: u64) -> u64 {
         let CountWidths { count, .. } = self.counts;

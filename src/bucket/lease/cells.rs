@@ -10,8 +10,8 @@
 //!
 //! A claimed word is changed only by the thread that has the claim. To a caller of another
 //! generation a cell reads as claimed. The other fields of a `Cell`, beside this word, are
-//! statistics, and may be mutually inconsistent. They only influence the size of the next lease and
-//! the `remaining` reported to callers.
+//! statistics, and may be mutually inconsistent. They influence when leases begin and end, their
+//! size, and the `remaining` and `reset_after` reported to callers.
 
 use std::cell;
 use std::sync::atomic::{self, AtomicUsize};
@@ -130,15 +130,18 @@ impl Demand {
     }
 }
 
-/// The lease of one core, and statistics on it.
+/// The lease of about one core, and statistics on it. Threads are dealt over the cells in turn.
 #[derive(Debug)]
 pub(crate) struct Cell {
+    /// The word that the table above describes.
     lease: AtomicU64,
-    /// Tokens that the word had left when this cell last took from it, and when it would be full.
+    /// Tokens that the word had left when this cell last took from it; 0 if there were too few.
     rest: AtomicU64,
+    /// Nanoseconds from the last refill of this cell until the bucket would be full.
     reset: AtomicU64,
     /// Time at which this cell last took from the word, in nanoseconds.
     seen: AtomicU64,
+    /// The [`Demand`].
     heat: AtomicU64,
     /// Number of takes from the word.
     turn: AtomicU64,

@@ -14,10 +14,11 @@ use crate::word::verb::{Call, Take};
 /// Recalls of all cells for one decision, at most: other threads may lease anew meanwhile.
 const MAX_ROUNDS: usize = if MODEL { 1 } else { 4 };
 
-/// A bucket as it was found.
+/// A bucket in the mode in which it was found: plain, or spread over cells.
 pub(crate) enum Mode<'a, W> {
+    /// The word has all tokens.
     Plain(W),
-    /// Spread over cells, under no plan.
+    /// Cells may hold some of the tokens. A call on it is under no plan.
     Spread(Spread<'a, W>),
 }
 

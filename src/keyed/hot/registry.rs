@@ -105,7 +105,10 @@ impl HotKeys {
         Ok(sealed)
     }
 
-    /// Promotes a bucket, if its hot slot is free. `sealed` returns whether it is sealed for good.
+    /// Spreads a bucket over the cells of its hot slot, unless another bucket or thread has them.
+    ///
+    /// `now` is the clock's reading in nanoseconds. `sealed` returns whether the bucket is sealed
+    /// for good. It is called after the promotion. The promotion of a sealed bucket is undone.
     #[cold]
     pub(crate) fn promote(&self, id: BucketId, tag: EntryId, now: u64, sealed: impl Fn() -> bool) {
         let slot = self.slot(id);
@@ -141,7 +144,7 @@ impl HotKeys {
         }
     }
 
-    /// Keys that are spread now.
+    /// Returns the number of keys that are spread now.
     pub(crate) fn len(&self) -> usize {
         self.slots.all().filter(|slot| slot.tenure().is_some()).count()
     }

@@ -16,9 +16,9 @@ pub(crate) const HOT_SLOTS: usize = if MODEL { 1 } else { 16 };
 /// Nanoseconds without demand after which a key is demoted.
 const IDLE: u64 = 100_000_000;
 
-/// The number of lost races after which a key is promoted,
+/// Lost races within `WINDOW` after which a key is promoted.
 const LOST: u64 = 32;
-/// if they were lost within this many nanoseconds.
+/// Nanoseconds within which the `LOST` races of a promotion are lost.
 const WINDOW: u64 = 10_000_000;
 
 /// A hot slot: cells, the bucket that has them, and the candidate to have them next.

@@ -84,6 +84,7 @@ impl Table {
         Choice { set: &self.sets[(product >> 32) as usize], preferred: line as usize }
     }
 
+    /// Returns whether a key's primary and secondary set have these indexes.
     #[cfg(test)]
     #[cfg(any(loom, shuttle))]
     pub(crate) fn has_sets(&self, hash: u64, [primary, secondary]: [usize; 2]) -> bool {
