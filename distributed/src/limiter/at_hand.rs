@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tollgate::{Granted, ToKey};
+use tollgate::{Granted, Quota, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::plan::Plan;
@@ -88,14 +88,14 @@ where
         Ok(slots.get_or_insert(key, Arc::new(slot)).clone())
     }
 
-    /// Returns the known tokens of a key; a full bucket if the key has no slot.
-    pub(crate) fn look<Q>(&self, key: Option<&Q>) -> Granted
+    /// Returns the known tokens of a key; a full bucket of `quota` if the key has no slot.
+    pub(crate) fn look<Q>(&self, key: Option<&Q>, quota: Quota) -> Granted
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
         match self.inner.slots.pin().get(&Lookup(key)) {
             Some(slot) => slot.known(),
-            None => Granted::from_parts(0, self.quota().capacity(), Duration::ZERO),
+            None => Granted::from_parts(0, quota.capacity(), Duration::ZERO),
         }
     }
 

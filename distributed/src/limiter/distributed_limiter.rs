@@ -204,7 +204,7 @@ where
     ///
     /// A key that this process does not keep has a full bucket.
     pub fn known<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Snapshot {
-        Snapshot::from(self.look(Some(key)))
+        Snapshot::from(self.look(Some(key), self.quota()))
     }
 
     /// Reads the bucket of a key by a call of the store, and takes nothing.

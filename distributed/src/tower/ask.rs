@@ -79,7 +79,9 @@ where
     }
 
     fn peek(&self, bucket: AskedBucket<'_, K>) -> Granted {
-        self.look(bucket.key)
+        let quota = bucket.plan.unwrap_or_else(|| self.quota());
+        let known = self.look(bucket.key, quota);
+        Granted::from_parts(0, known.remaining().min(quota.capacity()), known.reset_after())
     }
 }
 

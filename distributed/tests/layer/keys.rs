@@ -109,3 +109,19 @@ async fn a_value_of_a_header_is_one_key_in_each_process() {
         [400, 400]
     );
 }
+
+/// The limiter keeps no key, so the tokens after the settlement are not known.
+#[tokio::test(start_paused = true)]
+async fn a_response_under_a_plan_tells_no_more_than_its_burst() {
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_hour(10)).max_keys(0).exact().build().unwrap();
+    let plan = tollgate::Plan::from(limiter.plan(Quota::per_hour(5)).unwrap());
+    let layer = RateLimitLayer::builder(limiter)
+        .key(by_number())
+        .plan(move |_| Some(plan))
+        .settle_on(|_| Cost::tokens(2))
+        .build();
+    let response = call(&layer, of(1, "/")).await;
+    let told = response.headers()["ratelimit"].to_str().unwrap();
+    assert!(told.contains(";r=5;"), "{told}");
+}
