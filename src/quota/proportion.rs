@@ -3,10 +3,10 @@
 use crate::quota::layout::RawQuota;
 
 impl RawQuota {
-    /// Returns these numbers with the rate times that of `now` over that of `then`. The burst stays.
+    /// Returns these numbers with the rate times that of `now` over that of `then`.
     ///
-    /// The period stays where the tokens come out whole. Numbers above 64 bits lose their last ones,
-    /// and the rate is rounded down.
+    /// The burst stays, and so does the period where the tokens come out whole. Numbers above 64
+    /// bits lose their last ones, and the rate is rounded down.
     pub(crate) fn in_proportion(self, now: RawQuota, then: RawQuota) -> RawQuota {
         let product = |a, b| u128::from(a) * u128::from(b);
         let (up, down) = narrow(product(now.tokens, then.nanos), product(then.tokens, now.nanos), true);
