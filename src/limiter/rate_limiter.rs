@@ -209,6 +209,28 @@ impl<K: Eq, S> RateLimiter<K, S> {
         self.inner.keyspace.engine.source.quota()
     }
 
+    /// Returns the quota in force for the keys under a plan of this limiter.
+    ///
+    /// That is the plan's quota, with its rate changed in proportion by each
+    /// [`set_quota`](Self::set_quota) since. A rate beyond the [bounds](Quota#bounds) of a quota is
+    /// told as that of [`Plan::quota`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
+    /// let trial = limiter.plan(Quota::per_second(10))?;
+    /// limiter.set_quota(Quota::per_second(50))?;
+    /// assert_eq!(limiter.quota_as(&trial), Quota::per_second(5).burst(10));
+    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// ```
+    #[must_use]
+    pub fn quota_as(&self, plan: &Plan) -> Quota {
+        plan.in_force(self.quota())
+    }
+
     /// Changes rate and burst of every key, together and at once, in constant time.
     ///
     /// [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) says which tokens are kept, and

@@ -405,3 +405,17 @@ fn a_ratio_may_be_rounded_up_to_another_bit() {
     let earned = pair.reading(0).refill.earned(1 << 20, 1 << 20);
     assert_eq!(earned, 1 << (20 + pair.terms.widths.scale));
 }
+
+/// The quota that a plan was made of stands for one that no quota can be.
+#[test]
+fn a_plan_beyond_the_bounds_of_a_quota_tells_its_own() {
+    let asked = (5, HOUR, 10);
+    let plan = Pair::new((1, HOUR, 5), asked, Some(asked)).unwrap().plan;
+    for (now, told) in [
+        (Quota::per_hour(3), Quota::per_hour(15).burst(10)),
+        (Quota::per_second(10_u64.pow(12)), plan.quota()),
+        (Quota::try_per(1, Duration::from_nanos(1 << 62), 1).unwrap(), plan.quota()),
+    ] {
+        assert_eq!(plan.in_force(now), told, "{now}");
+    }
+}

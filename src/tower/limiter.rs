@@ -118,10 +118,7 @@ where
 
     fn rule(&self, plan: Option<&Plan>) -> Rule {
         match self.window {
-            None => {
-                let own = self.buckets.quota();
-                plan.map_or(own, |plan| plan.in_force(own)).into()
-            }
+            None => plan.map_or_else(|| self.buckets.quota(), |plan| self.buckets.quota_as(plan)).into(),
             Some(window) => {
                 let limit = || self.buckets.inner.keyspace.engine.source.limit();
                 window.limited_to(plan.map_or_else(limit, |cap| cap.capacity)).into()

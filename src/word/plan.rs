@@ -5,6 +5,8 @@
 //! of these two numbers. Nothing is rounded twice, so the error stays under one unit. (The floor of
 //! `elapsed * k`, added up, lost 5 % of a plan's rate in a test.)
 
+use std::time::Duration;
+
 use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::word::state::{Reading, Refill};
@@ -22,6 +24,7 @@ use crate::word::tick::TickScale;
 ///
 /// A plan is a ratio to the quota that was in force when the plan was made. A later
 /// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays.
+/// [`quota_as`](crate::RateLimiter::quota_as) returns the quota in force.
 ///
 /// A plan made after a change counts from that change on. The time before the change earns nothing
 /// under the plan, also at a clock reading that is behind the change.
@@ -155,8 +158,11 @@ impl Plan {
     }
 
     /// Returns the quota of keys under the plan while the limiter's own is `own`.
+    ///
+    /// The quota that the plan was made of stands for one beyond the bounds of a quota.
     pub(crate) fn in_force(&self, own: Quota) -> Quota {
-        Quota::of_numbers(self.quota.numbers().in_proportion(own.numbers(), self.own))
+        let RawQuota { tokens, nanos, burst } = self.quota.numbers().in_proportion(own.numbers(), self.own);
+        Quota::try_per(tokens, Duration::from_nanos(nanos), burst).unwrap_or(self.quota)
     }
 
     /// Returns the ticks in which a bucket surely fills from its lowest level.
