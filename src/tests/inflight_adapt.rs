@@ -265,3 +265,61 @@ fn a_request_is_one_sample_of_its_first_outcome() {
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
     assert_eq!([Seen::answered, Seen::overloaded, Seen::failed].map(sum), [1, 0, 1]);
 }
+
+/// Returns a limit by the rule of the crate, on a mock clock.
+fn ruled(start: u32, options: impl FnOnce(InflightBuilder) -> InflightBuilder) -> (Inflight, MockClock) {
+    let (clock, mock) = Clock::mock();
+    (options(Inflight::adaptive(TARGET, 1_000).start(start).clock(clock)).build().unwrap(), mock)
+}
+
+/// Enters as many requests as are answered, each number of them after its milliseconds, and lets an
+/// interval pass. Returns the limit.
+fn answers((limit, mock): &(Inflight, MockClock), latencies: &[(u32, u64)]) -> u32 {
+    let all = latencies.iter().map(|(count, _)| count).sum();
+    let mut flights: Vec<_> = (0..all).map(|_| limit.try_enter().unwrap()).collect();
+    let mut passed = 0;
+    for (count, millis) in latencies {
+        mock.advance(Duration::from_millis(millis - passed));
+        passed = *millis;
+        flights.drain(..*count as usize).for_each(|flight| flight.answered());
+    }
+    mock.advance(INTERVAL);
+    drop(limit.try_enter());
+    limit.limit()
+}
+
+#[test]
+fn the_numbers_of_the_rule_are_those_of_the_builder() {
+    // A tenth of the answers are fast.
+    let mixed: &[_] = &[(4, 100), (36, 400)];
+    assert!(answers(&ruled(40, |builder| builder), mixed) < 40);
+    assert!(answers(&ruled(40, |builder| builder.permille(50)), mixed) > 40);
+    // Two samples are none too few.
+    assert_eq!(answers(&ruled(2, |builder| builder), &[(2, 100)]), 2);
+    assert_eq!(answers(&ruled(2, |builder| builder.samples(2)), &[(2, 100)]), 3);
+    let seldom = ruled(40, |builder| builder.interval(Duration::from_secs(1)));
+    assert_eq!(answers(&seldom, &[(40, 100)]), 40);
+    seldom.1.advance(Duration::from_millis(650));
+    drop(seldom.0.try_enter());
+    assert!(seldom.0.limit() > 40);
+    // Answers that no limit makes faster: seven quarters of them, within the slack.
+    for (slack, target) in [(1, 300..=300), (2, 600..=600), (4, 640..=710)] {
+        let scene = ruled(4, |builder| builder.slack(slack));
+        let target_in_force = || scene.0.target().unwrap();
+        for _ in 0..40 {
+            if target_in_force() == TARGET {
+                answers(&scene, &[(scene.0.limit(), 400)]);
+            }
+        }
+        assert!(target.contains(&target_in_force().as_millis()), "{slack}: {:?}", target_in_force());
+    }
+}
+
+#[test]
+fn a_refusal_tells_the_limit_and_the_requests_in_flight() {
+    let (limit, _) = ruled(3, |builder| builder);
+    let _flights = [(); 3].map(|()| limit.try_enter().unwrap());
+    let refused = limit.try_enter().unwrap_err();
+    assert_eq!((refused.limit(), refused.in_flight()), (3, 3));
+    assert_eq!(Outcome::ALL.map(Outcome::name), ["answered", "overloaded", "failed"]);
+}
