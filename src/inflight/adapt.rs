@@ -19,9 +19,10 @@ use crate::time::clock::Clock;
 /// ten refusals.
 const LOOKS_EACH: u32 = 64;
 
-/// The part of a limit by which it may rise without a new start of the samples: latencies rise by
-/// less than their histogram can tell.
+/// The part of a limit by which it may rise at once without a new start of the samples, and the
+/// part for all such rises together: latencies rise by less than their histogram can tell.
 const SMALL_RISE: u64 = 64;
+const SMALL_RISES: u64 = 16;
 
 /// The parts of an [`Inflight`] that follows its answers.
 ///
@@ -54,6 +55,8 @@ struct Control {
     controller: AnyController,
     /// The limit in sixteenths.
     exact: u64,
+    /// The limit at its last change that was no small rise, in sixteenths.
+    changed: u64,
     since: Baseline,
 }
 
@@ -80,7 +83,7 @@ impl Adapt {
             clock,
             signals,
             next: AtomicU64::new(now.saturating_add(interval)),
-            control: Mutex::new(Control { controller, exact: places(start), since }),
+            control: Mutex::new(Control { controller, exact: places(start), changed: places(start), since }),
             bounds: Bounds { floor: places(floor), ceiling: places(ceiling) },
             interval,
             target,
@@ -172,7 +175,7 @@ impl Adapt {
 
     /// Runs the controller on the window. Returns whether the window goes on.
     fn decide(&self, word: &AtomicFlightWord, control: &mut Control, now: u64) -> bool {
-        let Control { controller, exact, since } = control;
+        let Control { controller, exact, changed, since } = control;
         let seen = self.signals.seen(since, now);
         let before = *exact;
         let verdict = controller.next(&seen, before, self.bounds);
@@ -188,7 +191,9 @@ impl Adapt {
             return false;
         }
         self.count(verdict, &seen, next > before);
-        let is_small = next > before && next - before <= before / SMALL_RISE;
+        let is_small = next > before
+            && next - before <= before / SMALL_RISE
+            && next.saturating_sub(*changed) <= *changed / SMALL_RISES;
         self.put(word, control, next, is_small);
         false
     }
@@ -211,6 +216,7 @@ impl Adapt {
         word.put_limit((exact / PLACE) as u32);
         let now = self.clock.nanos();
         if !is_small_rise {
+            control.changed = exact;
             self.signals.changed.store(now, Ordering::Relaxed);
         }
         control.since = self.signals.begin(now, word.load().count());

@@ -170,7 +170,7 @@ impl TargetController {
         if samples < self.rule.samples && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
             // Full, and no answer for four targets and an interval: the limit falls.
             let patience = self.target.saturating_mul(4).saturating_add(interval);
-            let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
+            let stalled = seen.refused && samples == 0 && seen.window > patience;
             return if stalled { Move::To(limit / 2) } else { Move::Wait };
         }
         let Some(slow) = seen.nanos_at(permille) else { return Move::Wait };

@@ -9,7 +9,7 @@ use super::histogram::LatencyCounts;
 ///
 /// A request is a sample if it was admitted since the limit last changed: a request that was
 /// admitted under an earlier limit says nothing about the present one. A rise by at most 1/64
-/// counts as no change.
+/// counts as no change, until such rises together are more than 1/16.
 #[derive(Clone)]
 pub struct Seen {
     /// Latencies of the answered samples.

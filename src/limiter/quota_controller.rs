@@ -38,7 +38,7 @@ impl QuotaController {
         if samples < SAMPLES && !(slower >= EARLY_SAMPLES && 2 * slower > samples) {
             // No answer for four targets and an interval: the rate falls.
             let patience = self.target.saturating_mul(4).saturating_add(self.interval);
-            let stalled = seen.refused && samples == 0 && seen.unchanged > patience;
+            let stalled = seen.refused && samples == 0 && seen.window > patience;
             return if stalled { Verdict::Set(Share(now / 2)) } else { Verdict::Wait };
         }
         // The share is at most 2^32, so the products are below 2^36.

@@ -352,7 +352,7 @@ fn the_first_fall_is_to_the_answers_a_second_times_the_target() {
 #[test]
 fn a_limit_that_is_full_and_silent_is_halved() {
     let (mut controller, bounds) = target_controller();
-    let silent = |unchanged, refused| Seen { unchanged, refused, peak: 20, ..Seen::nothing() };
+    let silent = |window, refused| Seen { window, refused, peak: 20, ..Seen::nothing() };
     let patience = 4 * 300 * MILLI + 250 * MILLI;
     assert_eq!(controller.next(&silent(patience, true), 20 * PLACE, bounds), Move::Wait);
     assert_eq!(controller.next(&silent(patience + 1, false), 20 * PLACE, bounds), Move::Wait);

@@ -71,6 +71,42 @@ fn a_small_rise_is_no_change_of_the_limit() {
     }
 }
 
+/// Small rises are a change together, once they are more than a sixteenth.
+#[test]
+fn many_small_rises_are_a_change_of_the_limit() {
+    let to = |limit: u32| Verdict::Set(Share::new(16 * limit + 1, 16_000));
+    let list: Vec<_> = (161..=172).map(to).collect();
+    let scene = Scene::new(160, &list, |builder| builder);
+    let mut flights: Vec<_> = (0..14).map(|_| scene.limit.try_enter().unwrap()).collect();
+    let mut samples = || {
+        flights.pop().into_iter().for_each(|flight| flight.answered());
+        scene.decide();
+        scene.last().samples()
+    };
+    // From 160 to 170, and one more.
+    assert_eq!([(); 11].map(|()| samples()), [1; 11]);
+    assert_eq!(samples(), 0);
+}
+
+/// A window without an answer is short after a small rise, whatever the time since the last change.
+#[test]
+fn a_limit_is_not_taken_for_stalled_after_a_small_rise() {
+    let scene @ (limit, mock) = &ruled(100, |builder| builder);
+    mock.advance(Duration::from_secs(3));
+    assert_eq!(answers(scene, &[(100, 260)]), 101);
+    let _flights: Vec<_> = (0..101).map(|_| limit.try_enter().unwrap()).collect();
+    for _ in 0..5 {
+        assert!(limit.try_enter().is_err());
+        mock.advance(INTERVAL);
+        // A thread looks at the clock at one refusal in 64.
+        (0..64).for_each(|_| drop(limit.try_enter()));
+        assert_eq!((limit.limit(), limit.stats().stalled), (101, 0));
+    }
+    mock.advance(INTERVAL);
+    (0..64).for_each(|_| drop(limit.try_enter()));
+    assert_eq!((limit.limit(), limit.stats().stalled), (50, 1));
+}
+
 /// One request of each outcome, and one that is given up after the target.
 #[test]
 fn only_requests_since_the_last_change_are_samples() {

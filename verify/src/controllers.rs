@@ -32,7 +32,7 @@ fn within(seen: &Seen, time: Duration) -> u64 {
 /// first, and the harness bounds the step: by half down, and by an eighth and one up.
 ///
 /// Its fault: where the way is longer than the timeout it ends at the floor, although no limit
-/// helps. Of the possible answers it had 0.02, and the rule of the crate 0.87. The original also
+/// helps. Of the possible answers it had 0.02, and the rule of the crate 0.91. The original also
 /// swings, as a queue's worth of late samples takes it far down at once: its coefficient of
 /// variation under overload is 1.07. The bounded step takes most of that away, and leaves 0.23.
 #[derive(Clone, Copy, Debug)]
