@@ -15,7 +15,7 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::{Call, Take};
 
-/// An argument of the methods that other crates can neither call nor define.
+/// An argument of methods that other crates can neither call nor define.
 #[derive(Clone, Copy, Debug)]
 pub struct Internal;
 
@@ -41,7 +41,7 @@ pub trait Limit {
 /// The limits of an array or slice may be `&dyn Limit`. Other crates cannot implement it.
 pub trait Limits {
     #[doc(hidden)]
-    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit>;
+    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit>;
 }
 
 /// Takes tokens of several limits, all or none.
@@ -119,12 +119,12 @@ pub(crate) fn take_all<L: Limits + ?Sized>(limits: &L) -> Result<(Granted, usize
 
 /// Returns the refusal with the longest wait, if a limit refuses at one reading for all.
 fn look<L: Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
-    let Some(first) = limits.get(0, Internal) else { return Ok(()) };
-    if limits.get(MAX_LIMITS, Internal).is_some() {
+    let Some(first) = limits.limit_at(0, Internal) else { return Ok(()) };
+    if limits.limit_at(MAX_LIMITS, Internal).is_some() {
         return Err(AllDenied { which: MAX_LIMITS, denied: Denied::too_many_limits() });
     }
     let now = first.clock().now();
-    let limits = (0..).map_while(|index| limits.get(index, Internal));
+    let limits = (0..).map_while(|index| limits.limit_at(index, Internal));
     let refusals = limits.enumerate().filter_map(|(which, limit)| {
         let same = which == 0 || limit.clock().is_same(first.clock());
         let now = if same { now } else { limit.clock().now() };
@@ -138,7 +138,9 @@ fn look<L: Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
 ///
 /// It recurses once for each limit, so the receipts stay on the stack.
 fn take_from<L: Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
-    let Some(limit) = limits.get(which, Internal) else { return Ok((Granted::anyway(0, u64::MAX), which)) };
+    let Some(limit) = limits.limit_at(which, Internal) else {
+        return Ok((Granted::anyway(0, u64::MAX), which));
+    };
     let (granted, receipt) = limit.take(Internal).map_err(|denied| AllDenied { which, denied })?;
     match take_from(limits, which + 1) {
         Ok(others) if others.0.remaining() < granted.remaining() => Ok(others),
@@ -294,20 +296,20 @@ impl<T: Limit + ?Sized> Limit for &T {
 }
 
 impl<T: Limit> Limits for [T] {
-    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
         self.get(index).map(|limit| limit as &dyn Limit)
     }
 }
 
 impl<T: Limit, const N: usize> Limits for [T; N] {
-    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
-        Limits::get(self.as_slice(), index, Internal)
+    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+        Limits::limit_at(self.as_slice(), index, Internal)
     }
 }
 
 impl<T: Limits + ?Sized> Limits for &T {
-    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
-        (**self).get(index, Internal)
+    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+        (**self).limit_at(index, Internal)
     }
 }
 
@@ -315,7 +317,7 @@ macro_rules! tuples {
     ($($limit:ident $index:tt)*) => { tuples!(@ [] $($limit $index)*); };
     (@ [$($done:ident $at:tt)*] $limit:ident $index:tt $($rest:tt)*) => {
         impl<$($done: Limit,)* $limit: Limit> Limits for ($($done,)* $limit,) {
-            fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+            fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
                 match index {
                     $($at => Some(&self.$at),)*
                     $index => Some(&self.$index),

@@ -212,8 +212,8 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// Returns the quota in force for the keys under a plan of this limiter.
     ///
     /// That is the plan's quota, with its rate changed in proportion by each
-    /// [`set_quota`](Self::set_quota) since. A rate beyond the [bounds](Quota#bounds) of a quota is
-    /// told as that of [`Plan::quota`].
+    /// [`set_quota`](Self::set_quota) since, and rounded down by at most a millionth. For a plan of
+    /// another limiter, and beyond the [bounds](Quota#bounds) of a quota, it is [`Plan::quota`].
     ///
     /// # Examples
     ///
@@ -228,7 +228,8 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// ```
     #[must_use]
     pub fn quota_as(&self, plan: &Plan) -> Quota {
-        plan.in_force(self.quota())
+        let is_own = plan.limiter == self.inner.keyspace.id;
+        if is_own { plan.in_force(self.quota()) } else { plan.quota() }
     }
 
     /// Changes rate and burst of every key, together and at once, in constant time.

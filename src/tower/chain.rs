@@ -112,11 +112,11 @@ pub(crate) struct LimitChain<'a> {
 }
 
 impl Limits for LimitChain<'_> {
-    fn get(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
         match index.cmp(&self.index) {
             std::cmp::Ordering::Greater => None,
             std::cmp::Ordering::Equal => Some(self.limit),
-            std::cmp::Ordering::Less => self.before.and_then(|before| before.get(index, Internal)),
+            std::cmp::Ordering::Less => self.before.and_then(|before| before.limit_at(index, Internal)),
         }
     }
 }

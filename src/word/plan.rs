@@ -161,6 +161,9 @@ impl Plan {
     ///
     /// The quota that the plan was made of stands for one beyond the bounds of a quota.
     pub(crate) fn in_force(&self, own: Quota) -> Quota {
+        if own.numbers() == self.own {
+            return self.quota;
+        }
         let RawQuota { tokens, nanos, burst } = self.quota.numbers().in_proportion(own.numbers(), self.own);
         Quota::try_per(tokens, Duration::from_nanos(nanos), burst).unwrap_or(self.quota)
     }

@@ -4,6 +4,7 @@ use std::future::{Future, ready};
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate::tower::{AnyLimiter, AskLimiter, AskedBucket};
 use tollgate::{Clock, Denied, Granted, Quota, Reason, Stats};
@@ -81,7 +82,9 @@ where
     fn peek(&self, bucket: AskedBucket<'_, K>) -> Granted {
         let quota = bucket.plan.unwrap_or_else(|| self.quota());
         let known = self.look(bucket.key, quota);
-        Granted::from_parts(0, known.remaining().min(quota.capacity()), known.reset_after())
+        let is_full = known.remaining() >= quota.capacity();
+        let reset = if is_full { Duration::ZERO } else { known.reset_after() };
+        Granted::from_parts(0, known.remaining().min(quota.capacity()), reset)
     }
 }
 
