@@ -26,7 +26,7 @@ impl RawQuota {
     }
 }
 
-/// Returns a fraction in lowest terms, rounded down to numbers of so many bits.
+/// Returns a fraction in lowest terms, rounded down to numbers of at most `bits` bits.
 fn narrow(up: u128, down: u128, bits: u32) -> (u128, u128) {
     let common = gcd(up, down);
     let (up, down) = (up / common, down / common);

@@ -192,6 +192,19 @@ fn refusals_without_an_answer_for_four_targets_halve_the_quota() {
     assert_eq!(adaptive.share(), Share::HALF);
 }
 
+/// Calm windows end each silence, so a refusal just after them halves nothing.
+#[test]
+fn a_quota_is_not_taken_for_stalled_after_calm_windows() {
+    let (builder, _limiter, mock) = begin();
+    let adaptive = builder.build().unwrap();
+    answer(&adaptive, &mock, 400, ms(100), ms(3_100));
+    for _ in 0..5 {
+        mock.advance(INTERVAL);
+        adaptive.refused();
+        assert_eq!(adaptive.share(), Share::ALL);
+    }
+}
+
 #[test]
 fn a_bucket_adapts_in_an_arc_and_in_a_static() {
     static BUCKET: TokenBucket = TokenBucket::new(CEILING);

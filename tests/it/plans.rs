@@ -387,3 +387,11 @@ fn a_reservation_under_a_plan_gives_all_back_if_none_took() {
     drop(one);
     assert_eq!(look(), 2_000);
 }
+
+#[test]
+fn the_quota_of_another_limiters_plan_is_told_as_it_is() {
+    let ((limiter, _), (other, _)) = (limiter(), limiter());
+    let plans = [other.plan(GOLD).unwrap(), Plan::of(GOLD)];
+    limiter.set_quota(Quota::per_second(50)).unwrap();
+    assert_eq!(plans.map(|plan| limiter.quota_as(&plan)), [GOLD; 2]);
+}
