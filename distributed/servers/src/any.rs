@@ -25,6 +25,9 @@ pub enum AnyServer {
 }
 
 impl Engine {
+    /// All engines.
+    pub const ALL: [Engine; 3] = [Engine::Redis, Engine::Postgres, Engine::MariaDb];
+
     /// Starts a server; `None` if its program is not installed.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
-//! The common parts of the servers of PostgreSQL and MariaDB.
+//! The servers of SQL: PostgreSQL and MariaDB.
 
 use std::fs::{self, File};
 use std::io;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,31 +16,46 @@ use crate::program::{free_port, wait_until};
 /// The longest time until a server accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// A kind of server.
-pub(crate) trait Kind {
+/// A kind of server of SQL.
+pub trait Kind {
     /// The account under which root runs the server.
     const ACCOUNT: &str;
     /// A text in the server's log once it accepts connections.
     const READY: &str;
 
     /// Returns the command that fills a folder with a new database.
+    ///
+    /// # Errors
+    ///
+    /// The program is not installed.
     fn create(data: &Path) -> io::Result<Command>;
     /// Returns the command of the server.
+    ///
+    /// # Errors
+    ///
+    /// The program is not installed, or a file cannot be written.
     fn serve(data: &Path, port: u16) -> io::Result<Command>;
+    /// Returns the address of the server's database, as a client takes it.
+    fn url(port: u16) -> String;
 }
 
-/// A server and its folder.
+/// A server of SQL on the loopback, and its folder.
 #[derive(Debug)]
-pub(crate) struct Database {
-    pub(crate) process: Process,
-    pub(crate) port: u16,
+pub struct Database<K> {
+    process: Process,
+    port: u16,
     options: Vec<String>,
     folder: TempDir,
+    kind: PhantomData<K>,
 }
 
-impl Database {
-    /// Creates a database, and starts a server on it.
-    pub(crate) fn start<K: Kind>(options: &[&str]) -> io::Result<Database> {
+impl<K: Kind> Database<K> {
+    /// Creates a database, and starts a server on it, with options as on the command line.
+    ///
+    /// # Errors
+    ///
+    /// The server does not start within 30 seconds.
+    pub fn start(options: &[&str]) -> io::Result<Database<K>> {
         let folder = TempDir::with_prefix("tollgate-sql-")?;
         let account = Account::of(K::ACCOUNT)?;
         account.own(folder.path())?;
@@ -60,7 +76,7 @@ impl Database {
             let port = free_port()?;
             attempts -= 1;
             match launch::<K>(port, &options, folder.path()) {
-                Ok(process) => return Ok(Database { process, port, options, folder }),
+                Ok(process) => return Ok(Database { process, port, options, folder, kind: PhantomData }),
                 // Another process may have taken the port first.
                 Err(error) if attempts == 0 => return Err(error),
                 Err(_) => {}
@@ -68,13 +84,35 @@ impl Database {
         }
     }
 
+    /// Returns the port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the address, as a client takes it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        K::url(self.port)
+    }
+
+    /// Returns the process: to freeze, thaw or kill it.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
     /// Returns the log of the server since its start.
-    pub(crate) fn log(&self) -> String {
+    #[must_use]
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// Kills the server if it runs, and starts it on the same port with the same data.
-    pub(crate) fn restart<K: Kind>(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The server does not start within 30 seconds.
+    pub fn restart(&mut self) -> io::Result<()> {
         if self.process.is_running() {
             self.process.kill();
         }

@@ -5,7 +5,7 @@
 
 mod account;
 pub mod any;
-mod database;
+pub mod database;
 mod guard;
 pub mod mariadb;
 pub mod net;

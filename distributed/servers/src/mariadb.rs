@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::database::{Database, Kind};
-use crate::process::Process;
 use crate::program::{find_program, is_installed};
 
 /// The statements of each start: an account for tests, and their database.
@@ -22,55 +21,13 @@ pub fn mariadb_is_installed() -> bool {
 }
 
 /// A server of MariaDB on the loopback, with an empty database `tests`.
+pub type MariaDb = Database<MariaDbKind>;
+
+/// The programs of MariaDB.
 #[derive(Debug)]
-pub struct MariaDb(Database);
+pub struct MariaDbKind;
 
-impl MariaDb {
-    /// Starts a server with options as on the command line, such as `["--sysdate-is-now"]`.
-    ///
-    /// # Errors
-    ///
-    /// The server does not start within 30 seconds.
-    pub fn start(options: &[&str]) -> io::Result<MariaDb> {
-        Database::start::<Kinds>(options).map(MariaDb)
-    }
-
-    /// Returns the port.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.0.port
-    }
-
-    /// Returns the address, as a client takes it.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("mysql://test@127.0.0.1:{}/tests", self.0.port)
-    }
-
-    /// Returns the log of the server since its start.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.0.log()
-    }
-
-    /// Returns the process: to freeze, thaw or kill it.
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.0.process
-    }
-
-    /// Kills the server if it runs, and starts it on the same port with the same data.
-    ///
-    /// # Errors
-    ///
-    /// The server does not start within 30 seconds.
-    pub fn restart(&mut self) -> io::Result<()> {
-        self.0.restart::<Kinds>()
-    }
-}
-
-struct Kinds;
-
-impl Kind for Kinds {
+impl Kind for MariaDbKind {
     const ACCOUNT: &str = "mysql";
     const READY: &str = "ready for connections";
 
@@ -93,6 +50,10 @@ impl Kind for Kinds {
         command.arg(format!("--pid-file={}", file("pid").display()));
         command.arg(format!("--init-file={}", file("init").display()));
         Ok(command)
+    }
+
+    fn url(port: u16) -> String {
+        format!("mysql://test@127.0.0.1:{port}/tests")
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::database::{Database, Kind};
-use crate::process::Process;
 use crate::program::{find_program, is_installed};
 
 /// Tells whether PostgreSQL is installed. Prints a line if it is not.
@@ -19,56 +18,13 @@ pub fn postgres_is_installed() -> bool {
 ///
 /// It accepts no connection over a Unix socket. A crash of the machine may lose its data, and a
 /// crash of the server does not.
+pub type Postgres = Database<PostgresKind>;
+
+/// The programs of PostgreSQL.
 #[derive(Debug)]
-pub struct Postgres(Database);
+pub struct PostgresKind;
 
-impl Postgres {
-    /// Starts a server with options as on the command line, such as `["-c",
-    /// "max_connections=200"]`.
-    ///
-    /// # Errors
-    ///
-    /// The server does not start within 30 seconds.
-    pub fn start(options: &[&str]) -> io::Result<Postgres> {
-        Database::start::<Kinds>(options).map(Postgres)
-    }
-
-    /// Returns the port.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.0.port
-    }
-
-    /// Returns the address, as a client takes it.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.0.port)
-    }
-
-    /// Returns the log of the server since its start.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.0.log()
-    }
-
-    /// Returns the process: to freeze, thaw or kill it.
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.0.process
-    }
-
-    /// Kills the server if it runs, and starts it on the same port with the same data.
-    ///
-    /// # Errors
-    ///
-    /// The server does not start within 30 seconds.
-    pub fn restart(&mut self) -> io::Result<()> {
-        self.0.restart::<Kinds>()
-    }
-}
-
-struct Kinds;
-
-impl Kind for Kinds {
+impl Kind for PostgresKind {
     const ACCOUNT: &str = "postgres";
     const READY: &str = "database system is ready to accept connections";
 
@@ -84,6 +40,10 @@ impl Kind for Kinds {
         command.args(["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1"]);
         command.args(["-c", "unix_socket_directories=", "-p", &port.to_string(), "-D"]).arg(data);
         Ok(command)
+    }
+
+    fn url(port: u16) -> String {
+        format!("postgres://postgres@127.0.0.1:{port}/postgres")
     }
 }
 

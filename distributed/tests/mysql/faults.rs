@@ -5,45 +5,17 @@ use std::time::{Duration, Instant};
 use mysql_async::Pool;
 use mysql_async::prelude::Queryable;
 use tokio::time::timeout;
-use tollgate::Quota;
-use tollgate_distributed::{Answer, MySqlOptions, MySqlStore, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{MySqlOptions, MySqlStore, Op, Store, StoreErrorKind};
 use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 
-use crate::sql::world::{World, ask, exactly, now_us};
+use crate::sql::world::{World, ask, exactly, failure, heals, now_us, slow, take};
 use crate::world::{Server, client};
-
-fn spec() -> Spec {
-    Spec::new(Quota::per_day(1).burst(1_000), 0).unwrap()
-}
-
-async fn call(store: &MySqlStore, key: &[u8]) -> Result<Answer, StoreError> {
-    let mut ops = [Op::new(key, spec(), exactly(1))];
-    store.acquire(&mut ops).await?;
-    Ok(ops[0].answer)
-}
-
-async fn kind(store: &MySqlStore) -> (StoreErrorKind, String) {
-    let error = call(store, b"key").await.expect_err("the call was decided");
-    (error.kind(), error.to_string())
-}
-
-/// Calls until one is answered, for some seconds at most.
-async fn heals(store: &MySqlStore) -> Answer {
-    let end = Instant::now() + Duration::from_secs(3);
-    loop {
-        match call(store, b"healed").await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 #[tokio::test]
 async fn a_server_that_is_not_there_refuses_and_a_wrong_address_is_permanent() {
     let port = tollgate_test_servers::program::free_port().unwrap();
     let store = MySqlStore::connect(&format!("mysql://test@127.0.0.1:{port}/tests")).unwrap();
-    assert_eq!(kind(&store).await.0, StoreErrorKind::Refused);
+    assert_eq!(failure(&store).await.0, StoreErrorKind::Refused);
     assert_eq!(MySqlStore::connect("postgres://nowhere").err().unwrap().kind(), StoreErrorKind::Permanent);
 }
 
@@ -54,14 +26,14 @@ async fn a_missing_table_account_or_database_is_permanent() {
     }
     let server = MariaDb::start(&[]).unwrap();
     let missing = MySqlStore::connect(&server.url()).unwrap();
-    let (permanent, text) = kind(&missing).await;
+    let (permanent, text) = failure(&missing).await;
     assert_eq!(permanent, StoreErrorKind::Permanent);
     assert!(text.contains("tollgate_acquire_1"), "{text}");
     missing.migrate().await.unwrap();
-    call(&missing, b"key").await.unwrap();
+    take(&missing, b"key").await.unwrap();
     client(&server).await.query_drop("CREATE USER guest@'127.0.0.1'").await.unwrap();
     for (from, to) in [("test@", "nobody@"), ("test@", "guest@"), ("/tests", "/nothing")] {
-        let (permanent, text) = kind(&MySqlStore::connect(&server.url().replace(from, to)).unwrap()).await;
+        let (permanent, text) = failure(&MySqlStore::connect(&server.url().replace(from, to)).unwrap()).await;
         assert_eq!(permanent, StoreErrorKind::Permanent, "{text}");
     }
 }
@@ -72,13 +44,13 @@ async fn a_clock_of_a_statements_begin_and_a_client_that_counts_found_rows_are_r
         return;
     }
     let server = MariaDb::start(&["--sysdate-is-now"]).unwrap();
-    let (permanent, text) = kind(&MySqlStore::connect(&server.url()).unwrap()).await;
+    let (permanent, text) = failure(&MySqlStore::connect(&server.url()).unwrap()).await;
     assert_eq!(permanent, StoreErrorKind::Permanent);
     assert!(text.contains("--sysdate-is-now"), "{text}");
     drop(server);
     let Some(server) = Server::start(&[], MySqlOptions::default()).await else { return };
     let pool = Pool::new(server.opts().client_found_rows(true));
-    let (permanent, text) = kind(&MySqlStore::with_pool(pool)).await;
+    let (permanent, text) = failure(&MySqlStore::with_pool(pool)).await;
     assert_eq!(permanent, StoreErrorKind::Permanent);
     assert!(text.contains("client_found_rows"), "{text}");
 }
@@ -86,7 +58,7 @@ async fn a_clock_of_a_statements_begin_and_a_client_that_counts_found_rows_are_r
 #[tokio::test]
 async fn a_lock_that_is_not_released_refuses_and_takes_nothing() {
     let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
-    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
+    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, slow(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
     let rows = server.rows().await;
     server
@@ -104,16 +76,16 @@ async fn a_lock_that_is_not_released_refuses_and_takes_nothing() {
     assert_eq!(server.rows().await, rows, "a part of a batch was stored");
     // No connection has the rest of a transaction.
     for _ in 0..8 {
-        call(&server.store, b"c").await.unwrap();
+        take(&server.store, b"c").await.unwrap();
     }
-    let look = ask(&server.store, b"a", spec(), exactly(0)).await;
-    assert_eq!(spec().tokens(look.credits), 999);
+    let look = ask(&server.store, b"a", slow(), exactly(0)).await;
+    assert_eq!(slow().tokens(look.credits), 999);
 }
 
 #[tokio::test]
 async fn a_deadlock_is_sent_once_more() {
     let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
-    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
+    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, slow(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
     // Another session locks in the opposite order. It has changed more rows, so the call is the
     // victim.
@@ -136,17 +108,17 @@ async fn a_deadlock_is_sent_once_more() {
     let deadlocks: Option<(String, u64)> =
         server.other.query_first("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").await.unwrap();
     assert_eq!(deadlocks.unwrap().1, 1);
-    assert!(ops.iter().all(|op| op.answer.granted == 1 && spec().tokens(op.answer.credits) == 998));
+    assert!(ops.iter().all(|op| op.answer.granted == 1 && slow().tokens(op.answer.credits) == 998));
 }
 
 #[tokio::test]
 async fn a_server_that_is_killed_comes_back() {
     let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
-    call(&server.store, b"key").await.unwrap();
+    take(&server.store, b"key").await.unwrap();
     server.server.process().kill();
     let mut last = StoreErrorKind::Unknown;
     for _ in 0..8 {
-        last = kind(&server.store).await.0;
+        last = failure(&server.store).await.0;
         assert_ne!(last, StoreErrorKind::Permanent);
     }
     assert_eq!(last, StoreErrorKind::Refused);
@@ -162,19 +134,19 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
         call_timeout: Duration::from_millis(300),
     };
     let Some(mut server) = Server::start(&[], options).await else { return };
-    call(&server.store, b"key").await.unwrap();
+    take(&server.store, b"key").await.unwrap();
     server.server.process().freeze().unwrap();
     // A call that was under way may still be answered.
-    while timeout(Duration::from_millis(50), call(&server.store, b"key")).await.is_ok() {}
+    while timeout(Duration::from_millis(50), take(&server.store, b"key")).await.is_ok() {}
     // Each caller gives up, and the store still gives the connection up. Only the first call was
     // sent.
     for _ in 0..2 {
-        timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
+        timeout(Duration::from_millis(50), take(&server.store, b"key")).await.expect_err("a frozen server");
     }
-    let (refused, text) = kind(&server.store).await;
+    let (refused, text) = failure(&server.store).await;
     assert_eq!(refused, StoreErrorKind::Refused, "{text}");
     assert!(text.contains("before the call was sent"), "{text}");
-    assert_eq!(kind(&server.store).await.0, StoreErrorKind::Refused, "a new connection");
+    assert_eq!(failure(&server.store).await.0, StoreErrorKind::Refused, "a new connection");
     server.server.process().thaw().unwrap();
     assert_eq!(heals(&server.store).await.granted, 1);
 }
@@ -186,12 +158,12 @@ async fn a_server_that_takes_no_writes_is_left_for_another_one() {
     let guest = "CREATE USER guest@'127.0.0.1'; GRANT SELECT, INSERT, UPDATE, EXECUTE ON tests.* TO guest@'127.0.0.1'";
     server.other.query_drop(guest).await.unwrap();
     let guest = MySqlStore::connect(&server.server.url().replace("test@", "guest@")).unwrap();
-    call(&guest, b"key").await.unwrap();
+    take(&guest, b"key").await.unwrap();
     let connections = "SHOW GLOBAL STATUS LIKE 'Connections'";
     server.other.query_drop("SET GLOBAL read_only = 1").await.unwrap();
     let before: Option<(String, u64)> = server.other.query_first(connections).await.unwrap();
     for _ in 0..6 {
-        let (refused, text) = kind(&guest).await;
+        let (refused, text) = failure(&guest).await;
         assert_eq!(refused, StoreErrorKind::Refused, "{text}");
         assert!(text.contains("--read-only"), "{text}");
     }
@@ -221,13 +193,13 @@ async fn numbers_that_are_no_bucket_cannot_be_stored() {
     };
     for (credits, last_us, unit) in [(i64::MAX, i64::MAX, 0), (i64::MIN, now_us, 1), (0, now_us, 0)] {
         server.other.query_drop(forged(credits, last_us, unit)).await.unwrap();
-        let (permanent, text) = kind(&server.store).await;
+        let (permanent, text) = failure(&server.store).await;
         assert_eq!(permanent, StoreErrorKind::Permanent, "{text}");
     }
-    call(&server.store, b"other").await.unwrap();
+    take(&server.store, b"other").await.unwrap();
     // A time that no bucket has is that of a clock that went back: the next call stores its own.
     server.other.query_drop(forged(0, i64::MAX, 1)).await.unwrap();
     for _ in 0..2 {
-        assert_eq!(call(&server.store, b"key").await.unwrap().granted, 0);
+        assert_eq!(take(&server.store, b"key").await.unwrap().granted, 0);
     }
 }

@@ -3,47 +3,17 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
-use tollgate::Quota;
-use tollgate_distributed::{
-    Answer, Op, PostgresOptions, PostgresStore, Spec, Store, StoreError, StoreErrorKind,
-};
+use tollgate_distributed::{Op, PostgresOptions, PostgresStore, Store, StoreErrorKind};
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
 
-use crate::sql::world::{ask, exactly};
+use crate::sql::world::{ask, exactly, failure, heals, slow, take};
 use crate::world::{Server, client, store};
-
-fn spec() -> Spec {
-    Spec::new(Quota::per_day(1).burst(1_000), 0).unwrap()
-}
-
-async fn call(store: &PostgresStore, key: &[u8]) -> Result<Answer, StoreError> {
-    let mut ops = [Op::new(key, spec(), exactly(1))];
-    store.acquire(&mut ops).await?;
-    Ok(ops[0].answer)
-}
-
-async fn kind(store: &PostgresStore) -> (StoreErrorKind, String) {
-    let error = call(store, b"key").await.expect_err("the call was decided");
-    (error.kind(), error.to_string())
-}
-
-/// Calls until one is answered, for a second at most.
-async fn heals(store: &PostgresStore) -> Answer {
-    let end = Instant::now() + Duration::from_secs(1);
-    loop {
-        match call(store, b"healed").await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 #[tokio::test]
 async fn a_server_that_is_not_there_refuses_and_a_wrong_address_is_permanent() {
     let port = tollgate_test_servers::program::free_port().unwrap();
     let store = PostgresStore::connect(&format!("postgres://postgres@127.0.0.1:{port}/postgres")).unwrap();
-    assert_eq!(kind(&store).await.0, StoreErrorKind::Refused);
+    assert_eq!(failure(&store).await.0, StoreErrorKind::Refused);
     let wrong = PostgresStore::connect("postgres://a:b:c@nowhere:port/").err().unwrap();
     assert_eq!(wrong.kind(), StoreErrorKind::Permanent);
 }
@@ -55,16 +25,16 @@ async fn a_missing_table_role_or_database_is_permanent() {
     }
     let server = Postgres::start(&[]).unwrap();
     let missing = PostgresStore::connect(&server.url()).unwrap();
-    let (permanent, text) = kind(&missing).await;
+    let (permanent, text) = failure(&missing).await;
     assert_eq!(permanent, StoreErrorKind::Permanent);
     assert!(text.contains("tollgate_buckets"), "{text}");
     missing.migrate().await.unwrap();
-    call(&missing, b"key").await.unwrap();
+    take(&missing, b"key").await.unwrap();
     let other = client(&server).await;
     other.batch_execute("CREATE ROLE guest LOGIN").await.unwrap();
     for (from, to) in [("/postgres@", "/nobody@"), ("/postgres@", "/guest@"), ("/postgres?", "/nothing?")] {
         let url = format!("{}?", server.url()).replace(from, to);
-        let (permanent, text) = kind(&PostgresStore::connect(&url).unwrap()).await;
+        let (permanent, text) = failure(&PostgresStore::connect(&url).unwrap()).await;
         assert_eq!(permanent, StoreErrorKind::Permanent, "{text}");
     }
 }
@@ -73,20 +43,20 @@ async fn a_missing_table_role_or_database_is_permanent() {
 async fn a_lock_that_is_not_released_refuses_and_takes_nothing() {
     let options = PostgresOptions { lock_timeout: Duration::from_millis(50), ..PostgresOptions::default() };
     let Some(server) = Server::start(options).await else { return };
-    call(&server.store, b"key").await.unwrap();
+    take(&server.store, b"key").await.unwrap();
     server.other.batch_execute("BEGIN; SELECT FROM tollgate_buckets FOR UPDATE").await.unwrap();
-    let (refused, text) = kind(&server.store).await;
+    let (refused, text) = failure(&server.store).await;
     assert_eq!(refused, StoreErrorKind::Refused);
     assert!(text.contains("lock timeout"), "{text}");
     server.other.batch_execute("ROLLBACK").await.unwrap();
-    let look = ask(&server.store, b"key", spec(), exactly(0)).await;
-    assert_eq!(spec().tokens(look.credits), 999);
+    let look = ask(&server.store, b"key", slow(), exactly(0)).await;
+    assert_eq!(slow().tokens(look.credits), 999);
 }
 
 #[tokio::test]
 async fn a_deadlock_is_sent_once_more() {
     let Some(server) = Server::start(PostgresOptions::default()).await else { return };
-    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, spec(), exactly(1))).collect();
+    let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, slow(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
     // Another session locks in the opposite order. The call notices first, since the other session
     // waits longer until it looks for a deadlock.
@@ -95,8 +65,8 @@ async fn a_deadlock_is_sent_once_more() {
         server.other.batch_execute(set).await.unwrap();
     }
     let store = store(&server.server, PostgresOptions::default());
-    ask(&store, b"c", spec(), exactly(1)).await;
-    ask(&store, b"c", spec(), exactly(1)).await;
+    ask(&store, b"c", slow(), exactly(1)).await;
+    ask(&store, b"c", slow(), exactly(1)).await;
     let lock = |key: &str| format!("SELECT FROM tollgate_buckets WHERE id = '{key}' FOR UPDATE");
     // The second attempt may take the row before the other session, which waits for it: then it is
     // a victim once more, and refused.
@@ -118,15 +88,16 @@ async fn a_deadlock_is_sent_once_more() {
         }
     }
     assert!(server.server.log().contains("deadlock detected"));
-    assert!(ops.iter().all(|op| op.answer.granted == 1 && spec().tokens(op.answer.credits) == 998));
+    assert!(ops.iter().all(|op| op.answer.granted == 1 && slow().tokens(op.answer.credits) == 998));
 }
 
 #[tokio::test]
 async fn a_server_that_is_killed_comes_back() {
     let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
-    call(&server.store, b"key").await.unwrap();
+    take(&server.store, b"key").await.unwrap();
     server.server.process().kill();
-    let kinds = [kind(&server.store).await.0, kind(&server.store).await.0, kind(&server.store).await.0];
+    let kinds =
+        [failure(&server.store).await.0, failure(&server.store).await.0, failure(&server.store).await.0];
     assert!(!kinds.contains(&StoreErrorKind::Permanent) && kinds[2] == StoreErrorKind::Refused, "{kinds:?}");
     server.server.restart().unwrap();
     assert_eq!(heals(&server.store).await.granted, 1);
@@ -141,16 +112,16 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
         ..PostgresOptions::default()
     };
     let Some(mut server) = Server::start(options).await else { return };
-    call(&server.store, b"key").await.unwrap();
+    take(&server.store, b"key").await.unwrap();
     server.server.process().freeze().unwrap();
     // A call that was under way may still be answered.
-    while timeout(Duration::from_millis(50), call(&server.store, b"key")).await.is_ok() {}
+    while timeout(Duration::from_millis(50), take(&server.store, b"key")).await.is_ok() {}
     // Each caller gives up, and the store still gives the connection up.
     for _ in 0..2 {
-        timeout(Duration::from_millis(50), call(&server.store, b"key")).await.expect_err("a frozen server");
+        timeout(Duration::from_millis(50), take(&server.store, b"key")).await.expect_err("a frozen server");
     }
-    assert_eq!(kind(&server.store).await.0, StoreErrorKind::Unknown);
-    assert_eq!(kind(&server.store).await.0, StoreErrorKind::Refused, "a new connection");
+    assert_eq!(failure(&server.store).await.0, StoreErrorKind::Unknown);
+    assert_eq!(failure(&server.store).await.0, StoreErrorKind::Refused, "a new connection");
     server.server.process().thaw().unwrap();
     assert_eq!(heals(&server.store).await.granted, 1);
 }
@@ -159,7 +130,7 @@ async fn a_server_that_hangs_is_given_up_by_callers_and_by_the_store() {
 async fn a_server_that_takes_no_writes_is_left_for_another_one() {
     let options = PostgresOptions { connections: 1, ..PostgresOptions::default() };
     let Some(server) = Server::start(options).await else { return };
-    call(&server.store, b"key").await.unwrap();
+    take(&server.store, b"key").await.unwrap();
     let read_only = |on: &str| format!("ALTER ROLE postgres SET default_transaction_read_only = {on}");
     server.other.batch_execute(&read_only("on")).await.unwrap();
     server
@@ -171,10 +142,10 @@ async fn a_server_that_takes_no_writes_is_left_for_another_one() {
         .await
         .unwrap();
     let begin = Instant::now();
-    while !kind(&server.store).await.1.contains("read-only") {
+    while !failure(&server.store).await.1.contains("read-only") {
         assert!(begin.elapsed() < Duration::from_secs(5));
     }
-    assert_eq!(kind(&server.store).await.0, StoreErrorKind::Refused);
+    assert_eq!(failure(&server.store).await.0, StoreErrorKind::Refused);
     // A session that was made before would stay read-only.
     server
         .other
@@ -188,12 +159,12 @@ async fn a_server_that_takes_no_writes_is_left_for_another_one() {
 async fn a_connection_of_the_caller_is_not_made_anew() {
     let Some(server) = Server::start(PostgresOptions::default()).await else { return };
     let store = PostgresStore::with_client(client(&server.server).await).await.unwrap();
-    assert_eq!(call(&store, b"key").await.unwrap().granted, 1);
+    assert_eq!(take(&store, b"key").await.unwrap().granted, 1);
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
     server.other.query_one(kill, &[]).await.unwrap();
     let begin = Instant::now();
-    while kind(&store).await.0 != StoreErrorKind::Permanent {
+    while failure(&store).await.0 != StoreErrorKind::Permanent {
         assert!(begin.elapsed() < Duration::from_secs(5));
     }
 }
@@ -215,5 +186,5 @@ async fn numbers_that_are_no_bucket_cannot_be_stored() {
         INSERT INTO tollgate_buckets VALUES ('key', 9223372036854775807, 9223372036854775807, 0, 0, 0, 0)";
     server.other.batch_execute(drop).await.unwrap();
     let store = store(&server.server, PostgresOptions::default());
-    assert_eq!(kind(&store).await.0, StoreErrorKind::Permanent);
+    assert_eq!(failure(&store).await.0, StoreErrorKind::Permanent);
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tollgate_distributed::{Amount, Answer, Bucket, Op, Spec, Store};
+use tollgate::Quota;
+use tollgate_distributed::{Amount, Answer, Bucket, Op, Spec, Store, StoreError, StoreErrorKind};
 
 /// A row of the table of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,36 @@ pub(crate) async fn ask(store: &impl Store, key: &[u8], spec: Spec, amount: Amou
     let mut ops = [Op::new(key, spec, amount)];
     store.acquire(&mut ops).await.unwrap();
     ops[0].answer
+}
+
+/// Decides one call for one token of a bucket that earns none.
+pub(crate) async fn take(store: &impl Store, key: &[u8]) -> Result<Answer, StoreError> {
+    let mut ops = [Op::new(key, slow(), exactly(1))];
+    store.acquire(&mut ops).await?;
+    Ok(ops[0].answer)
+}
+
+/// Returns the error of a call.
+pub(crate) async fn failure(store: &impl Store) -> (StoreErrorKind, String) {
+    let error = take(store, b"key").await.expect_err("the call was decided");
+    (error.kind(), error.to_string())
+}
+
+/// Calls until one is answered, for some seconds at most.
+pub(crate) async fn heals(store: &impl Store) -> Answer {
+    let end = Instant::now() + Duration::from_secs(3);
+    loop {
+        match take(store, b"healed").await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A bucket of 1,000 tokens that earns none while a test runs.
+pub(crate) fn slow() -> Spec {
+    Spec::new(Quota::per_day(1).burst(1_000), 0).unwrap()
 }
 
 /// Takes exactly `n` tokens or none.

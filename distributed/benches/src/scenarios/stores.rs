@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate::Quota;
 use tollgate_benches::report::numbers::count;
+use tollgate_test_servers::any::AnyServer;
 
 use super::{Effort, say};
 use crate::contenders::{Failure, Fleet, ON_REDIS, Setup, on_redis, ours};
@@ -113,7 +114,8 @@ pub async fn measure(effort: &Effort, store: &str, server: &mut Server) -> Resul
     for case in Case::ALL {
         say(format_args!("{store}, {}", case.name()));
         let mut runners = Vec::new();
-        let names = if let Server::Redis(_) = server { &ON_REDIS[..] } else { &ON_REDIS[..2] };
+        let names =
+            if let Server::Any(AnyServer::Redis(_)) = server { &ON_REDIS[..] } else { &ON_REDIS[..2] };
         for &name in names {
             let closed = make(name, case, "closed", server).await?;
             let paced = make(name, case, "paced", server).await?;
@@ -140,7 +142,7 @@ async fn make(name: &str, case: Case, load: &str, server: &Server) -> Result<Box
     let prefix = format!("{place}-{load}-{}", case.name().replace([',', ' '], ""));
     let setup = Setup { quota: case.quota(), url: server.url(), name: prefix };
     let fleet = match server {
-        Server::Redis(_) => on_redis(name, &setup).await?,
+        Server::Any(AnyServer::Redis(_)) => on_redis(name, &setup).await?,
         _ => ours(name, &setup).await?,
     };
     // A granted load leaves tokens of a higher demand at hand, which go back within two seconds.
