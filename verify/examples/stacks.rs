@@ -1,8 +1,8 @@
 //! Keeps the stacks of a program's coroutines for the next ones: a library for `LD_PRELOAD`.
 //!
-//! loom runs each thread of a model as a coroutine, and maps the stacks of each execution anew. With
-//! this library a model takes a third of the time. A stack that is used again has its guard page
-//! still, and what the coroutine before left on it. `scripts/common.sh` compiles it.
+//! loom runs each thread of a model as a coroutine, and maps the stacks of each execution anew.
+//! With this library a model takes a third of the time. A stack that is used again still has its
+//! guard page and its old contents. `scripts/common.sh` compiles this file.
 
 #![expect(unsafe_code, reason = "it stands between a program and libc")]
 
