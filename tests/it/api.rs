@@ -92,6 +92,13 @@ fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
         assert!(limiter.try_acquire(&(decision % 3)).is_ok());
         assert_eq!(hashes.0.load(Relaxed), decision);
     }
+    let hashes = Counted::default();
+    let builder = InflightLimiter::<u64, Counted>::builder(9).hasher(hashes.clone());
+    let limiter = builder.build().expect("within the bounds");
+    for decision in 1..9 {
+        assert!(limiter.try_enter(&(decision % 3)).is_ok());
+        assert_eq!(hashes.0.load(Relaxed), decision);
+    }
 }
 
 /// A struct whose types can be written from memory.
