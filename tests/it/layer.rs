@@ -343,7 +343,8 @@ fn a_share_is_sampled_by_the_key_of_the_first_limit() {
     let tenant = || HeaderKey::new("x-tenant").unwrap();
     let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer()).enforce_percent(30);
     let alone = enforced(&first().build(), 0);
-    assert!((30..90).contains(&alone.iter().filter(|refused| **refused).count()), "{alone:?}");
+    // Sixty, more or less: seven and a half standard deviations at most.
+    assert!((11..110).contains(&alone.iter().filter(|refused| **refused).count()), "{alone:?}");
     let both = first().and(LimitBy::new(plenty()).key(tenant())).build();
     assert_eq!(enforced(&both, 0), alone);
     assert_eq!(enforced(&both, 1_000), alone);

@@ -217,7 +217,8 @@ fn a_share_of_the_layer_is_sampled_by_the_first_limit_where_it_applies() {
         (0..300).map(&mut refuses).collect()
     };
     let posts = refused(&Method::POST);
-    assert!((50..130).contains(&posts.iter().filter(|refused| **refused).count()), "{posts:?}");
+    // Ninety, more or less: seven and a half standard deviations at most.
+    assert!((31..150).contains(&posts.iter().filter(|refused| **refused).count()), "{posts:?}");
     // The sample is that of the first limit alone.
     (0..300).for_each(|key| assert!(first.try_acquire(&key).is_ok()));
     let alone = RateLimitLayer::builder(first).key(by("k")).enforce_percent(30).build();
