@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use tollgate::{Clock, Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, all_of};
+use tollgate::{
+    Clock, Limit, Quota, RateLimiter, Reason, TokenBucket, WhenFull, Window, WindowLimiter, all_of,
+};
 
 use super::{InStore, Room};
 use crate::support::{SECOND, Time, ns};
@@ -55,6 +57,7 @@ fn the_answer_is_that_of_the_limit_that_takes_longest() {
         (0, Some(ns(SECOND))),
         "the first of equals"
     );
+    assert_eq!(said(all_of((&a.n(1), &b.n(1))).try_acquire().unwrap_err()), (1, Some(ns(SECOND))));
     // A wait of `None`, for never, is the longest.
     assert_eq!(said(all_of((b.n(1), c.n(3), a.n(1))).try_acquire().unwrap_err()), (1, None));
     assert_eq!(said(all_of((c.n(3), b.n(2))).try_acquire().unwrap_err()), (0, None));
@@ -354,6 +357,11 @@ fn a_kept_part_is_looked_at_before_any_take() {
     assert!(keys.iter().all(|limiter| limiter.try_acquire(&1).is_ok()));
     let of_keys = all_of((keys[0].key(&1).n(5).keep(50), keys[1].key(&1).n(5).keep(50)));
     assert_eq!(of_keys.try_acquire().unwrap_err().which(), 1);
+    let windows = [Window::per_second(10), Window::per_hour(10)]
+        .map(|window| WindowLimiter::<u64>::builder(window).clock(clock.clone()).build());
+    assert!(windows.iter().all(|limiter| limiter.try_acquire(&1).is_ok()));
+    let of_windows = all_of((windows[0].key(&1).n(5).keep(50), windows[1].key(&1).n(5).keep(50)));
+    assert_eq!(of_windows.try_acquire().unwrap_err().which(), 1);
 }
 
 #[test]
