@@ -72,7 +72,7 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn of(quota: Quota) -> Plan {
-        Plan { quota, ..Plan::cap(FOREIGN, quota.capacity(), quota.numbers()) }
+        Plan::cap(FOREIGN, quota.capacity(), quota.numbers())
     }
 
     /// The overflow set of a plan that shares the buckets of the limiter's own quota.
