@@ -395,3 +395,21 @@ fn the_quota_of_another_limiters_plan_is_told_as_it_is() {
     limiter.set_quota(Quota::per_second(50)).unwrap();
     assert_eq!(plans.map(|plan| limiter.quota_as(&plan)), [GOLD; 2]);
 }
+
+/// Ticks that are shorter than a nanosecond wrap while a process runs. A plan earns all the same.
+#[test]
+fn a_plan_earns_after_the_ticks_since_its_start_have_wrapped() {
+    let (clock, mut time) = Time::new();
+    let fast = |burst| Quota::per_second(1_000_000_000).burst(burst);
+    let limiter = RateLimiter::<u64>::stored(fast(1_000)).clock(clock).build();
+    // The plan begins with the second quota.
+    limiter.set_quota(fast(999)).unwrap();
+    let plan = limiter.plan(Quota::per_second(1_000_000).burst(10)).unwrap();
+    // Three readings in each power of two, up to a century.
+    let mut age = SECOND;
+    while age < 100 * 365 * 24 * HOUR {
+        assert!(limiter.try_acquire_as(&1, 10, &plan).is_ok(), "{age} ns after the start");
+        time.advance(age / 4);
+        age += age / 4;
+    }
+}
