@@ -83,6 +83,7 @@ fn a_turn_of_the_hand_ends_with_the_earliest_time() {
         }
         let stays = || ring.admit(5, |_| Probe::Stays { due: 50 }).err();
         assert_eq!(stays(), Some(Some(5)), "before a whole turn the time is not known");
+        assert!(ring.relies_on_looks());
         ring.reset_rest(due);
         assert_eq!(stays(), Some(Some(told)));
     }
