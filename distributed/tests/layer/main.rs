@@ -5,5 +5,5 @@ mod keys;
 mod outage;
 mod serving;
 #[path = "../virtual_time/world.rs"]
-#[allow(dead_code, reason = "the tests of virtual time use the rest")]
+#[expect(dead_code, reason = "the tests of virtual time use the rest")]
 mod world;

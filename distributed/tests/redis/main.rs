@@ -15,9 +15,9 @@ mod scripts;
 mod silence;
 
 // The load on one key is common to all stores.
-#[allow(dead_code, reason = "the tests of SQL use the rest")]
+#[expect(dead_code, reason = "the tests of SQL use the rest")]
 #[path = "../sql/bound.rs"]
 mod bound;
-#[allow(dead_code, reason = "the tests of SQL use the rest")]
+#[expect(dead_code, reason = "the tests of SQL use the rest")]
 #[path = "../sql/world.rs"]
 mod world;

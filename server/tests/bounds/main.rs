@@ -13,7 +13,7 @@ mod inflight;
 mod loops;
 mod places;
 #[path = "../proxy/process.rs"]
-#[allow(dead_code, reason = "the tests of the proxy use the rest")]
+#[expect(dead_code, reason = "the tests of the proxy use the rest")]
 mod process;
 mod retries;
 mod uploads;

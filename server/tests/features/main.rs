@@ -12,7 +12,7 @@ mod forwarding;
 mod http2;
 mod log;
 mod prefixes;
-#[allow(dead_code, reason = "the tests of the proxy use the rest")]
+#[expect(dead_code, reason = "the tests of the proxy use the rest")]
 #[path = "../proxy/process.rs"]
 mod process;
 mod proxy_protocol;

@@ -10,6 +10,7 @@ mod draining;
 mod forwarding;
 mod limiting;
 mod options;
+#[expect(dead_code, reason = "the other tests of the server use the rest")]
 mod process;
 mod routes;
 

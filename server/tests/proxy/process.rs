@@ -97,7 +97,6 @@ impl Proxy {
 
     /// Makes the proxy read its file again, and returns the lines that it prints.
     #[cfg(unix)]
-    #[allow(dead_code, reason = "the tests of features and stores use it")]
     pub(super) fn reload(&self) -> Vec<String> {
         self.signal("-HUP");
         let mut lines = Vec::new();
@@ -116,7 +115,6 @@ impl Proxy {
     }
 
     /// Ends the process, and returns the lines on stderr that were not read.
-    #[allow(dead_code, reason = "the tests of smuggling use it")]
     pub(super) fn last_words(mut self) -> Vec<String> {
         self.child.kill().expect("it was started here");
         // The channel ends with the pipe.

@@ -11,7 +11,7 @@
 mod client;
 mod http2;
 #[path = "../proxy/process.rs"]
-#[allow(dead_code, reason = "the tests of the proxy use the rest")]
+#[expect(dead_code, reason = "the tests of the proxy use the rest")]
 mod process;
 mod requests;
 mod responses;

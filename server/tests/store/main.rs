@@ -9,7 +9,7 @@ mod acceptance;
 mod engines;
 mod fleet;
 mod outage;
-#[allow(dead_code, reason = "the tests of the proxy use the rest")]
+#[expect(dead_code, reason = "the tests of the proxy use the rest")]
 #[path = "../proxy/process.rs"]
 mod process;
 mod settings;

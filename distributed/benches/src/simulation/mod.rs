@@ -4,7 +4,7 @@
 //! small fleets. Time goes in steps of a millisecond, and a round trip takes two.
 
 #[path = "../../../tests/virtual_time/fleet.rs"]
-#[allow(dead_code, reason = "the tests use all of it")]
+#[expect(dead_code, reason = "the tests use all of it")]
 mod fleet;
 #[path = "../../../tests/virtual_time/world.rs"]
 mod world;
