@@ -55,38 +55,27 @@ async fn a_lock_that_is_not_released_refuses_and_takes_nothing() {
 
 #[tokio::test]
 async fn a_deadlock_is_sent_once_more() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    let long = Duration::from_secs(20);
+    let options =
+        PostgresOptions { lock_timeout: long, statement_timeout: long, ..PostgresOptions::default() };
+    let Some(server) = Server::start(options).await else { return };
+    let lock = |key: &str| format!("SELECT FROM tollgate_buckets WHERE id = '{key}' FOR UPDATE");
     let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, slow(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
-    // Another session locks in the opposite order. The call notices first, since the other session
-    // waits longer until it looks for a deadlock.
-    let sets = ["ALTER DATABASE postgres SET deadlock_timeout = '200ms'", "SET deadlock_timeout = '10s'"];
-    for set in sets {
-        server.other.batch_execute(set).await.unwrap();
-    }
-    let store = store(&server.server, PostgresOptions::default());
-    ask(&store, b"c", slow(), exactly(1)).await;
-    ask(&store, b"c", slow(), exactly(1)).await;
-    let lock = |key: &str| format!("SELECT FROM tollgate_buckets WHERE id = '{key}' FOR UPDATE");
-    // The second attempt may take the row before the other session, which waits for it: then it is
-    // a victim once more, and refused.
-    let mut refused = 0;
-    loop {
-        server.other.batch_execute(&format!("BEGIN; {}", lock("b"))).await.unwrap();
-        let other = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            server.other.batch_execute(&lock("a")).await.unwrap();
-            server.other.batch_execute("COMMIT").await.unwrap();
-        };
-        match tokio::join!(store.acquire(&mut ops), other) {
-            (Ok(()), ()) => break,
-            (Err(error), ()) => {
-                assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
-                refused += 1;
-                assert!(refused < 5, "no second attempt: {error}");
-            }
+    // Another session holds a row that the call waits for, and then waits for a lock of the table.
+    // The call looks for a deadlock first, since the other session does so much later. Locks of
+    // a table are granted in order, so the second attempt waits until the other session has ended.
+    let begin = format!("SET deadlock_timeout = '10s'; BEGIN; {}", lock("b"));
+    server.other.batch_execute(&begin).await.unwrap();
+    let other = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        while server.other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    }
+        server.other.batch_execute("LOCK TABLE tollgate_buckets; COMMIT").await.unwrap();
+    };
+    let (result, ()) = tokio::join!(server.store.acquire(&mut ops), other);
+    result.unwrap();
     assert!(server.server.log().contains("deadlock detected"));
     assert!(ops.iter().all(|op| op.answer.granted == 1 && slow().tokens(op.answer.credits) == 998));
 }
