@@ -238,10 +238,11 @@ fn the_text_of_an_adaptive_quota_has_its_ceiling_and_its_share() {
 }
 
 /// Four late samples are enough if they are more than half, and a failure by a lack of capacity is
-/// a late one.
+/// a late one. Of 32 samples a tenth is enough.
 #[test]
-fn four_late_samples_are_enough_if_they_are_more_than_half() {
-    let cases = [(3, 0, 0, false), (4, 4, 0, false), (4, 3, 0, true), (4, 0, 0, true), (0, 3, 4, true)];
+fn four_late_samples_are_enough_if_they_are_more_than_half_or_a_tenth_of_32() {
+    let few = [(3, 0, 0, false), (4, 4, 0, false), (4, 3, 0, true), (4, 0, 0, true), (0, 3, 4, true)];
+    let cases = few.into_iter().chain([(8, 23, 0, false), (8, 24, 0, true)]);
     for (late, in_time, overloaded, falls) in cases {
         let (builder, _limiter, mock) = begin();
         let adaptive = builder.build().unwrap();
@@ -253,6 +254,23 @@ fn four_late_samples_are_enough_if_they_are_more_than_half() {
         // No sample, but a look at the window.
         adaptive.failed();
         assert_eq!(adaptive.share() < Share::ALL, falls, "{late} {in_time} {overloaded}");
+    }
+}
+
+/// The slow tenth may be as slow as the target.
+#[test]
+fn a_latency_of_the_target_is_in_time() {
+    let target = Duration::from_nanos(1 << 28);
+    for (late, falls) in [(3, false), (4, true)] {
+        let (builder, _limiter, mock) = begin();
+        let adaptive = builder.target(target).build().unwrap();
+        mock.advance(ms(500));
+        // The histogram counts them as below 2^28 ns, and reads the slowest as that.
+        (late..32).for_each(|_| adaptive.answered(target - Duration::from_nanos(1)));
+        (0..late).for_each(|_| adaptive.answered(ms(400)));
+        mock.advance(INTERVAL);
+        adaptive.failed();
+        assert_eq!(adaptive.share() < Share::ALL, falls, "{late}");
     }
 }
 
