@@ -109,6 +109,9 @@ impl<K: Kind> Database<K> {
 
     /// Kills the server if it runs, and starts it on the same port with the same data.
     ///
+    /// Processes of a killed server may hold its memory for a moment. No server starts before they
+    /// end, so this tries again.
+    ///
     /// # Errors
     ///
     /// The server does not start within 30 seconds.
@@ -116,7 +119,14 @@ impl<K: Kind> Database<K> {
         if self.process.is_running() {
             self.process.kill();
         }
-        self.process = launch::<K>(self.port, &self.options, self.folder.path())?;
+        let mut launched = launch::<K>(self.port, &self.options, self.folder.path());
+        wait_until(START_LIMIT, || {
+            if launched.is_err() {
+                launched = launch::<K>(self.port, &self.options, self.folder.path());
+            }
+            launched.is_ok()
+        });
+        self.process = launched?;
         Ok(())
     }
 }
