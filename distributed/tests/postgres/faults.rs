@@ -63,8 +63,9 @@ async fn a_deadlock_is_sent_once_more() {
     let mut ops: Vec<_> = [b"a", b"b"].iter().map(|key| Op::new(*key, slow(), exactly(1))).collect();
     server.store.acquire(&mut ops).await.unwrap();
     // Another session holds a row that the call waits for, and then waits for a lock of the table.
-    // The call looks for a deadlock first, since the other session does so much later. Locks of
-    // a table are granted in order, so the second attempt waits until the other session has ended.
+    // The call looks for a deadlock first: after a second, and the other session after ten. Locks
+    // of a table are granted in order, so the second attempt waits until the other session has
+    // ended.
     let begin = format!("SET deadlock_timeout = '10s'; BEGIN; {}", lock("b"));
     server.other.batch_execute(&begin).await.unwrap();
     let other = async {
