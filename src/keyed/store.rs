@@ -12,10 +12,6 @@ use crate::keyed::table::{SlotRef, Table};
 use crate::word::state::State;
 
 /// The store of a limiter.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "one a limiter, which is on the heap; a box would be one more load in each decision"
-)]
 pub(crate) enum Store<K> {
     Map(MapStore<K>),
     Table(Table),
