@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use papaya::LocalGuard;
 
 use crate::bucket::atomic::{Bucket, ReadClock};
-use crate::bucket::engine::{Done, Engine};
-use crate::bucket::lease::Mode;
-use crate::keyed::id::{BucketId, EntryId};
+use crate::bucket::engine::Done;
+use crate::keyed::id::EntryId;
+use crate::keyed::idle;
 use crate::keyed::key::{CollisionCount, EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::{OverflowSet, WhenFull};
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::Probe;
-use crate::keyed::store::{FoundBucket, Known, MapStore, StoreGuard};
+use crate::keyed::store::{FoundBucket, MapStore, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
@@ -83,35 +83,6 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         }
     }
 
-    #[inline]
-    fn charge(
-        self,
-        engine: &Engine,
-        found: FoundBucket<'a>,
-        initial_state: Option<State>,
-        read: impl ReadClock,
-        call: Call,
-    ) -> Option<Done> {
-        match &self.keyspace.hot {
-            None => engine.charge(found, initial_state, read, call),
-            Some(hot) => {
-                let mode = self.keyspace.mode(hot, Known::of(found), call.plan)?;
-                mode.charge(engine, initial_state, read, call)
-            }
-        }
-    }
-
-    fn is_spread(self, bucket: &Bucket) -> bool {
-        let Some(hot) = &self.keyspace.hot else { return false };
-        let id = BucketId::of(bucket);
-        let stays = hot.is_hot(id);
-        if stays {
-            // The bucket is idle, and only its leases keep it.
-            self.keyspace.demote_if_idle(hot, self.pin, hot.slot(id), self.keyspace.engine.clock.nanos());
-        }
-        stays
-    }
-
     fn back_off(self) {
         if let StoreGuard::Table(_) = self.pin {
             yield_now();
@@ -140,14 +111,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     /// Returns the outcome that a call would have on the bucket that was found, if it was ever
     /// charged.
     fn look(self, found: FoundBucket<'_>, read: impl ReadClock, call: Call) -> Option<Done> {
-        let engine = &self.keyspace.engine;
-        let (charged, done) = match &self.keyspace.hot {
-            None => engine.look(found, read, call),
-            Some(hot) => {
-                let look = |mode: Mode<'_, _>| mode.look(engine, read, call);
-                self.keyspace.try_modes(hot, Known::of(found), call.plan, look)?
-            }
-        };
+        let (charged, done) = self.keyspace.engine.look(found, read, call);
         charged.then_some(done)
     }
 
@@ -170,7 +134,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         // Evicts the entry of an id, if it is still there and may be evicted.
         let look = |id: EntryId| {
             let Some(bucket) = map.get(&id, guard) else { return Probe::Gone };
-            match keyspace.seal_if_idle(bucket, now) {
+            match idle::seal_if_idle(&keyspace.engine, bucket) {
                 Ok(sealed) => {
                     keyspace.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
                     let _ = map.remove_if(&id, |_, bucket| is_removable(bucket), guard);
@@ -190,7 +154,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
         // While the ticket is held, the hand passes by.
         let start = protocol::initial_state(self.overflow_bucket());
-        self.charge(&keyspace.engine, FoundBucket::Map(bucket), Some(start), read, call).map(Ok)
+        keyspace.engine.charge(bucket, Some(start), read, call).map(Ok)
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.

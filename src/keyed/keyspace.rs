@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::bucket::engine::Engine;
-use crate::keyed::hot::HotKeys;
 use crate::keyed::key::{KeyQuery, Map, PrehashedHasher};
 use crate::keyed::overflow::{OverflowBuckets, WhenFull};
 use crate::keyed::removals::{Removals, Shard};
@@ -22,8 +21,6 @@ pub(crate) struct Keyspace<K> {
     pub(crate) store: Store<K>,
     pub(crate) engine: Engine,
     pub(crate) when_full: WhenFull,
-    /// Keys that are spread over cores, if the limiter may spread keys.
-    pub(crate) hot: Option<Box<HotKeys>>,
     pub(crate) id: u64,
     pub(crate) overflow: OverflowBuckets,
     pub(crate) removals: Removals,
@@ -54,8 +51,6 @@ pub struct Stats {
     pub allowed_full: u64,
     /// Decisions granted by [shadow mode](crate::Builder::shadow) that would have been denied.
     pub overruled: u64,
-    /// Keys that are [spread over cores](crate::Builder::spread_hot) now.
-    pub spread: usize,
 }
 
 /// The options of a [`Keyspace`].
@@ -66,14 +61,13 @@ pub(crate) struct KeyspaceOptions {
     pub(crate) presize: usize,
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,
-    pub(crate) spread_hot: bool,
 }
 
 impl<K> Keyspace<K> {
     pub(crate) fn new(options: KeyspaceOptions) -> Keyspace<K> {
         // Tells limiters apart.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let KeyspaceOptions { engine, inline, presize, max_keys, when_full, spread_hot } = options;
+        let KeyspaceOptions { engine, inline, presize, max_keys, when_full } = options;
         let store = match inline {
             Some(keys) => Store::Table(Table::new(keys)),
             None => Store::Map(MapStore {
@@ -85,7 +79,6 @@ impl<K> Keyspace<K> {
             store,
             engine,
             when_full,
-            hot: spread_hot.then(|| Box::new(HotKeys::new())),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             overflow: OverflowBuckets::new(),
             removals: Removals::new(),
@@ -133,7 +126,6 @@ impl<K: Eq> Keyspace<K> {
             refused_full: count(refused_full),
             allowed_full: count(allowed_full),
             overruled: 0,
-            spread: self.hot.as_ref().map_or(0, |hot| hot.len()),
         }
     }
 

@@ -21,9 +21,7 @@
 //! A charged bucket is idle after it has been full for the eviction grace: no function makes that
 //! step. A key without room has no entry, and shares an [overflow bucket](overflow).
 
-pub(crate) mod demotion;
 pub(crate) mod entry;
-pub(crate) mod hot;
 pub(crate) mod id;
 pub(crate) mod idle;
 pub(crate) mod key;
@@ -32,7 +30,7 @@ pub(crate) mod overflow;
 pub(crate) mod protocol;
 pub(crate) mod removals;
 pub(crate) mod ring;
+pub(crate) mod settlement;
 pub(crate) mod store;
 pub(crate) mod sweep;
 pub(crate) mod table;
-pub(crate) mod verbs;

@@ -45,22 +45,6 @@ pub(crate) trait Entry<'a>: Copy {
     /// Makes an entry and runs the call on it; without room, decides without an entry. Returns
     /// `None` if there may be an entry now.
     fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>>;
-    /// Runs a call on the bucket that was found, as [`Engine::charge`].
-    #[inline(always)]
-    fn charge(
-        self,
-        engine: &Engine,
-        bucket: Self::BucketRef,
-        initial_state: Option<State>,
-        read: impl ReadClock,
-        call: Call,
-    ) -> Option<Done> {
-        engine.charge(bucket, initial_state, read, call)
-    }
-    /// Returns whether a bucket of the store is spread over cores, and so must stay.
-    fn is_spread(self, _: &Bucket) -> bool {
-        false
-    }
     /// Lets a thread that is inserting the entry go on.
     fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
@@ -91,7 +75,7 @@ pub(crate) fn acquire<'a>(
     let found = entry.get();
     let read = stop(Fault::NoRereadAfterSeal, early);
     if let Some(bucket) = found
-        && let Some(done) = entry.charge(engine, bucket, None, read, call)
+        && let Some(done) = engine.charge(bucket, None, read, call)
     {
         return Ok(done);
     }
@@ -115,7 +99,7 @@ fn acquire_slow<'a>(
             continue;
         };
         let start = initial_state(entry.overflow_bucket());
-        if let Some(done) = entry.charge(engine, bucket, Some(start), read, call) {
+        if let Some(done) = engine.charge(bucket, Some(start), read, call) {
             return Ok(done);
         }
         entry.remove_sealed();

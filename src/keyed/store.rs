@@ -3,10 +3,7 @@
 use papaya::LocalGuard;
 
 use crate::bucket::atomic::{Bucket, BucketRef};
-use crate::bucket::receipt::Receipt;
-use crate::keyed::id::BucketId;
 use crate::keyed::key::Map;
-use crate::keyed::removals::{Shard, UnlessRemoved};
 use crate::keyed::ring::ClockRing;
 use crate::keyed::table::{SlotRef, Table};
 use crate::word::state::State;
@@ -62,36 +59,6 @@ impl<K: Eq> Store<K> {
 pub(crate) enum FoundBucket<'a> {
     Map(&'a Bucket),
     Table(SlotRef<'a>),
-}
-
-/// A bucket as it was found, and its identity.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<W> {
-    pub(crate) id: BucketId,
-    pub(crate) word: W,
-}
-
-impl<'a> Known<FoundBucket<'a>> {
-    pub(crate) fn of(found: FoundBucket<'a>) -> Self {
-        Known { id: found.id(), word: found }
-    }
-}
-
-impl<'a> Known<UnlessRemoved<'a, FoundBucket<'a>>> {
-    /// Returns the bucket for a receipt: it reads as `SEALED` once its key was removed.
-    pub(crate) fn since(found: FoundBucket<'a>, shard: Shard<'a>, receipt: &Receipt) -> Self {
-        Known { id: found.id(), word: shard.since(receipt.removals, found) }
-    }
-}
-
-impl FoundBucket<'_> {
-    /// Returns the identity of the bucket while it lives.
-    pub(crate) fn id(self) -> BucketId {
-        match self {
-            FoundBucket::Map(bucket) => BucketId::of(bucket),
-            FoundBucket::Table(held) => held.id(),
-        }
-    }
 }
 
 impl BucketRef for FoundBucket<'_> {

@@ -4,7 +4,6 @@ use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
 use crate::bucket::atomic::Bucket;
-use crate::bucket::live_terms::Change;
 use crate::keyed::idle;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
@@ -18,9 +17,7 @@ use crate::word::state::State;
 
 impl<K: Eq> Keyspace<K> {
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        if self.engine.source.set(quota, &self.engine.clock)? == Change::LowerBurst {
-            self.recall_after_a_lower_burst();
-        }
+        self.engine.source.set(quota, &self.engine.clock)?;
         self.made_room();
         Ok(())
     }
@@ -41,9 +38,6 @@ impl<K: Hash + Eq> Keyspace<K> {
             return idle::forget(&self.engine, found, || self.shard(pin, entry.key).raise());
         }
         let live = idle::seal(found, || self.shard(pin, entry.key).raise());
-        if live && let Some(hot) = &self.hot {
-            hot.drop_leases(found.id());
-        }
         match (pin, found) {
             (StoreGuard::Table(table), FoundBucket::Table(held)) if live => table.vacate(held, &self.engine),
             _ => entry.remove_sealed(),
@@ -57,9 +51,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         match &self.store {
             Store::Map(MapStore { map, .. }) => {
                 let stays = |stored: &EntryKey<K>, bucket: &Bucket| {
-                    if idle::seal(bucket, || self.removals.of(stored.tag.hash).raise()) {
-                        self.sealed(bucket);
-                    }
+                    idle::seal(bucket, || self.removals.of(stored.tag.hash).raise());
                     false
                 };
                 map.retain(stays, &map.guard());
@@ -73,7 +65,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                     idle::forget(&self.engine, held, raise);
                     false
                 };
-                table.clear(&self.engine, seal, |bucket| self.sealed(bucket));
+                table.clear(&self.engine, seal);
             }
         }
         self.made_room();
@@ -83,7 +75,6 @@ impl<K: Hash + Eq> Keyspace<K> {
         if !self.engine.starts_full() {
             return 0;
         }
-        self.demote_idle();
         let evicted = match &self.store {
             Store::Map(MapStore { map, .. }) => {
                 let mut evicted = 0;
@@ -92,14 +83,16 @@ impl<K: Hash + Eq> Keyspace<K> {
                     if bucket.state() == State::FULL {
                         return true;
                     }
-                    let sealed = self.seal_if_idle(bucket, 0);
+                    let sealed = idle::seal_if_idle(&self.engine, bucket);
                     evicted += usize::from(sealed == Ok(true));
                     sealed.is_err()
                 };
                 map.retain(stays, &map.guard());
                 evicted
             }
-            Store::Table(table) => table.evict_idle(|bucket| self.seal_if_idle(bucket, 0) == Ok(true)),
+            Store::Table(table) => {
+                table.evict_idle(|bucket| idle::seal_if_idle(&self.engine, bucket) == Ok(true))
+            }
         };
         self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
         if evicted > 0 {

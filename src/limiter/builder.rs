@@ -51,7 +51,6 @@ impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
             keys: KeySettings::default(),
             plans: Vec::new(),
             choose: None,
-            spread_hot: false,
             key: PhantomData,
         }
     }
@@ -118,7 +117,6 @@ pub struct Builder<K, S> {
     pub(crate) keys: KeySettings<S>,
     pub(crate) plans: Vec<Quota>,
     pub(crate) choose: Option<Choose<K>>,
-    pub(crate) spread_hot: bool,
     key: PhantomData<fn() -> K>,
 }
 
@@ -256,58 +254,11 @@ impl<K, S> Builder<K, S> {
         Builder { keys: KeySettings { presize: keys, ..self.keys }, ..self }
     }
 
-    /// Spreads keys over the cores while they are contended, as [`TokenBucket::spread`] does.
-    ///
-    /// This is for limiters where many threads ask for a few keys that are not known in advance.
-    ///
-    /// A key is spread when threads lose 32 races for its word within 10 ms. The key then gets one
-    /// cell a core, with tokens leased in advance. A removed key is no longer spread. A key without
-    /// a new lease for 100 ms ends its spreading at the next of three events: a decision on a key
-    /// that is not spread, an eviction for room, or [`evict_idle`](RateLimiter::evict_idle).
-    ///
-    /// There are 16 hot slots with cells, and each key belongs to one of them. Of two keys with the
-    /// same hot slot, only the first is spread. [`Stats::spread`](crate::Stats::spread) is the
-    /// number of spread keys.
-    ///
-    /// * The limit is that of any bucket, at every moment. Refusals are too, except for the
-    ///   differences listed at [`TokenBucket::spread`], which hold for a key while it is spread.
-    ///   The main one: tokens spent from a lease start to refill only when the lease ends.
-    /// * A spread key is not evicted.
-    /// * A decision on any key also reads the key's hot slot, and took 1.1 times as long. A
-    ///   decision on a spread key still looks the key up: only the wait for its word is saved. With
-    ///   two cores that asked for one key, a decision took 0.42 of its time without this option.
-    ///   More cores can save more.
-    /// * Hot slots and cells are allocated at the start: about 6 KiB, and 2 KiB for each core.
-    /// * A decision under a [plan](crate::Plan) ends the spreading of its key. A limiter with
-    ///   [`plan_for`](Builder::plan_for), with a [hook](Builder::on_decision) or in [shadow
-    ///   mode](Builder::shadow) therefore spreads no key: there this option has no effect.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Clock, Quota, RateLimiter};
-    ///
-    /// let (clock, _mock) = Clock::mock();
-    /// let limiter = RateLimiter::<String>::builder(Quota::per_second(50_000)).clock(clock).spread_hot().build();
-    /// let granted = std::thread::scope(|scope| {
-    ///     let take_all = || (0..50_000).filter(|_| limiter.try_acquire("tenant").is_ok()).count();
-    ///     let threads = [scope.spawn(take_all), scope.spawn(take_all)];
-    ///     threads.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
-    /// });
-    /// assert_eq!(granted, 50_000);
-    /// assert!(limiter.stats().spread <= 1);
-    /// ```
-    pub fn spread_hot(self) -> Self {
-        Builder { spread_hot: true, ..self }
-    }
-
     /// Returns the limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
         let (engine, hook, jitter) = self.settings.finish();
-        // Hooks and plans chosen for each key do not apply to spread keys.
-        let spread_hot = self.spread_hot && self.choose.is_none() && hook.is_none();
-        let (keyspace, hasher) = self.keys.keyspace(engine, spread_hot);
+        let (keyspace, hasher) = self.keys.keyspace(engine);
         let plans = self.choose.map(|choose| {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
@@ -321,7 +272,6 @@ impl<K, S> fmt::Debug for Builder<K, S> {
         f.debug_struct("Builder")
             .field("settings", &self.settings)
             .field("keys", &self.keys)
-            .field("spread_hot", &self.spread_hot)
             .finish_non_exhaustive()
     }
 }

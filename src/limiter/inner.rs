@@ -18,8 +18,8 @@ pub(crate) struct Inner<K, S> {
     pub(crate) jitter: Jitter,
     /// Plans chosen by a function of the key, if the limiter has such a function.
     pub(super) plans: Option<Box<Plans<K>>>,
-    /// The kind of words, if there is no function of plans, no hook and no hot slot: one test on
-    /// the fast path.
+    /// The kind of words, if there is neither a function of plans nor a hook: one test on the fast
+    /// path.
     pub(super) fast_path: Option<Counting>,
 }
 
@@ -58,7 +58,7 @@ impl<K, S> Inner<K, S> {
         jitter: Jitter,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
-        let plain = plans.is_none() && hook.is_none() && keyspace.hot.is_none();
+        let plain = plans.is_none() && hook.is_none();
         let fast_path = plain.then_some(keyspace.engine.source.counts().counting);
         Inner { keyspace, hasher, hook, jitter, plans: plans.map(Box::new), fast_path }
     }

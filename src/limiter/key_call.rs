@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::bucket::atomic::Miss;
 use crate::bucket::engine::{At, Done, Now};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Hold, Reservation, Reserved};
@@ -10,7 +9,7 @@ use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
-use crate::keyed::store::{Known, StoreGuard};
+use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -40,14 +39,14 @@ struct Taken {
 
 impl Taken {
     fn new(call: Call, done: Result<Done, Denied>) -> Taken {
-        let Done { outcome, reading, leased } = match done {
+        let Done { outcome, reading, .. } = match done {
             Ok(done) => done,
             Err(denied) => {
                 let granted = Granted::anyway(0, denied.remaining());
                 return Taken { decision: Err(denied), granted, receipt: None };
             }
         };
-        let receipt = || Receipt::new(outcome, &reading, call.plan).beside(reading.refill.units(leased));
+        let receipt = || Receipt::new(outcome, &reading, call.plan);
         let decision = call.decision(outcome, reading);
         Taken {
             receipt: outcome.granted.then(receipt),
@@ -68,19 +67,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     /// Takes `n` tokens, without an attempt.
     #[cold]
     pub(crate) fn decide(self, n: u64) -> Result<Granted, Denied> {
-        let KeyCall { inner, entry, options } = self;
-        if let CallOptions { plan: None, now: Some(now) } = options
-            && let Some(hot) = &inner.keyspace.hot
-        {
-            return inner.keyspace.try_acquire_hot(
-                hot,
-                entry,
-                At(&inner.keyspace.engine, now),
-                Miss::StaleReading,
-                n,
-            );
-        }
-        inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
+        self.inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
     }
 
     /// Takes `n` tokens, all or none, if the kept tokens stay.
@@ -95,7 +82,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     pub(crate) fn refund(self, n: u64) {
         if let (Some(found), Ok(plan)) = (self.entry.get(), self.plan()) {
-            self.inner.keyspace.settle_found(Known::of(found), plan, Settle::Refund(n));
+            self.inner.keyspace.settle_found(found, plan, Settle::Refund(n));
         }
     }
 
@@ -175,12 +162,12 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     pub(crate) fn undo(self, receipt: &Receipt) {
         let (keyspace, entry) = (&self.inner.keyspace, self.entry);
         let shard = keyspace.shard(entry.pin, entry.key);
-        let known = match receipt.origin {
-            Origin::Own => entry.get().map(|found| Known::since(found, shard, receipt)),
+        let found = match receipt.origin {
+            Origin::Own => entry.get().map(|found| shard.since(receipt.removals, found)),
             _ => keyspace.bucket_of(entry.pin, receipt),
         };
-        if let Some(known) = known {
-            keyspace.settle_found(known, receipt.plan, Settle::Undo(receipt));
+        if let Some(found) = found {
+            keyspace.settle_found(found, receipt.plan, Settle::Undo(receipt));
         }
     }
 }

@@ -103,9 +103,9 @@ impl<S> KeySettings<S> {
         KeySettings { inline: Some(keys.min(MAX_KEYS)), ..self }
     }
 
-    pub(crate) fn keyspace<K>(self, engine: Engine, spread_hot: bool) -> (Keyspace<K>, S) {
+    pub(crate) fn keyspace<K>(self, engine: Engine) -> (Keyspace<K>, S) {
         let KeySettings { hasher, max_keys, inline, when_full, presize } = self;
-        let options = KeyspaceOptions { engine, inline, presize, max_keys, when_full, spread_hot };
+        let options = KeyspaceOptions { engine, inline, presize, max_keys, when_full };
         (Keyspace::new(options), hasher)
     }
 }

@@ -6,12 +6,10 @@ use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{At, Now};
-use crate::keyed::hot::HotKeys;
-use crate::keyed::id::BucketId;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::{MapStore, Store, StoreGuard};
-use crate::keyed::table::{SlotRef, Table};
+use crate::keyed::table::Table;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
@@ -121,84 +119,19 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        self.try_acquire_by_guard(None, buckets, key, n)
-    }
-
-    /// Takes `n` tokens where there is a function of plans, a hook or a hot slot.
-    #[inline(never)]
-    fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        match (&self.keyspace.hot, &self.keyspace.store) {
-            (Some(hot), Store::Map(buckets)) => self.try_acquire_by_guard(Some(hot), buckets, key, n),
-            (Some(hot), Store::Table(table)) => self.try_acquire_in_table(hot, table, key, n),
-            (None, store) => {
-                let (pin, key) = (store.pin(), KeyQuery::new(&self.hasher, key));
-                self.try_acquire_anyhow(&pin, key, Miss::StaleReading, n)
-            }
-        }
-    }
-
-    /// Takes `n` tokens in a map. Only the guard is live on the hot path.
-    #[inline(always)]
-    fn try_acquire_by_guard<Q: ToKey<K> + ?Sized>(
-        &self,
-        hot: Option<&HotKeys>,
-        buckets: &MapStore<K>,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
+        // Only the guard is live on the hot path.
         let (key, guard) = (KeyQuery::new(&self.hasher, key), buckets.map.guard());
-        let found = buckets.map.get(&key.in_map(), &guard);
-        match self.attempt_beside(hot, found, BucketId::of, n) {
-            Ok(done) => {
-                if let Some(hot) = hot
-                    && hot.in_turn(done.1.at).is_some()
-                {
-                    self.keyspace.demote_in_turn(hot, &StoreGuard::Map(buckets, guard), done.1.at);
-                }
-                exactly(n, done)
-            }
+        match attempt(buckets.map.get(&key.in_map(), &guard), Now(&self.keyspace.engine), n) {
+            Ok(done) => exactly(n, done),
             Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
         }
     }
 
-    /// Attempts once to take `n` tokens from a known key's bucket, if it is not spread.
-    #[inline(always)]
-    fn attempt_beside<W: BucketRef>(
-        &self,
-        hot: Option<&HotKeys>,
-        found: Option<W>,
-        id: fn(W) -> BucketId,
-        n: u64,
-    ) -> Result<(TakeOutcome, Reading), Miss> {
-        let read = Now(&self.keyspace.engine);
-        match (hot, found) {
-            // A spread key takes of its lease, without a reading of the clock.
-            (Some(hot), Some(word)) if hot.is_hot(id(word)) => Err(Miss::StaleReading),
-            (Some(hot), Some(word)) => hot.whole(word, id(word)).attempt(Order::WordFirst, read, n),
-            (None, found) => attempt(found, read, n),
-            (_, None) => Err(Miss::StaleReading),
-        }
-    }
-
-    /// Takes `n` tokens in a table, beside hot keys.
-    #[inline(always)]
-    fn try_acquire_in_table<Q: ToKey<K> + ?Sized>(
-        &self,
-        hot: &HotKeys,
-        table: &Table,
-        key: &Q,
-        n: u64,
-    ) -> Result<Granted, Denied> {
-        let key = KeyQuery::new(&self.hasher, key);
-        match self.attempt_beside(Some(hot), table.find(key.full), SlotRef::id, n) {
-            Ok(done) => {
-                if hot.in_turn(done.1.at).is_some() {
-                    self.keyspace.demote_in_turn(hot, &StoreGuard::Table(table), done.1.at);
-                }
-                exactly(n, done)
-            }
-            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Table(table), key, missed, n),
-        }
+    /// Takes `n` tokens where there is a function of plans or a hook.
+    #[inline(never)]
+    fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        let (pin, key) = (self.keyspace.store.pin(), KeyQuery::new(&self.hasher, key));
+        self.try_acquire_anyhow(&pin, key, Miss::StaleReading, n)
     }
 
     #[inline]
@@ -340,9 +273,6 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let (entry, engine) = (self.keyspace.entry(pin, key), &self.keyspace.engine);
-        if let Some(hot) = &self.keyspace.hot {
-            return self.keyspace.try_acquire_hot(hot, entry, Now(engine), missed, n);
-        }
         if let Ok(decision) = self.attempt_in_window(pin, key, Now(engine), n) {
             return decision;
         }

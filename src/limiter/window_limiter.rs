@@ -22,7 +22,7 @@ use crate::word::decision::{Denied, Granted, Snapshot};
 /// its tokens are forgotten, and is then decided as an unknown key.
 ///
 /// One step of a window does not wait, and nothing in it is in the future. So a limiter of windows
-/// has no `reserve`, no waiting verb, no plan and no `spread_hot`. In place of a plan it has a
+/// has no `reserve`, no waiting verb and no plan. In place of a plan it has a
 /// [cap](WindowLimiter::cap), another limit for some of the keys.
 ///
 /// ```compile_fail,E0599
@@ -43,11 +43,6 @@ use crate::word::decision::{Denied, Granted, Snapshot};
 /// ```compile_fail,E0599
 /// # use tollgate::{Quota, Window, WindowLimiter};
 /// let _ = WindowLimiter::<u64>::new(Window::per_hour(10)).plan(Quota::per_hour(5));
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use tollgate::{Window, WindowLimiter};
-/// let _ = WindowLimiter::<u64>::builder(Window::per_hour(10)).spread_hot();
 /// ```
 ///
 /// A wall clock that is set back over an edge of a [calendar window](Window::utc) finds a key that

@@ -1,5 +1,5 @@
 // promise: one-bucket
-//! The numbers by which keys and buckets are told apart: hashes, removals, tickets, hot slots.
+//! The numbers by which keys and buckets are told apart: hashes, removals, tickets.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -7,8 +7,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::atomic::AtomicU64;
 
 use crate::bucket::atomic::{Bucket, BucketRef};
-use crate::keyed::hot::HotKeys;
-use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::key::{PrehashedHasher, mix};
 use crate::keyed::removals::Shard;
 use crate::keyed::ring::{ClockRing, Probe};
@@ -87,35 +85,6 @@ fn a_turn_of_the_hand_ends_with_the_earliest_time() {
         ring.reset_rest(due);
         assert_eq!(stays(), Some(Some(told)));
     }
-}
-
-#[test]
-fn a_hot_slot_has_one_bucket_at_a_time() {
-    let hot = HotKeys::new();
-    let id = BucketId { address: 64, fingerprint: 0 };
-    let slot = hot.slot(id);
-    let tag = EntryId { hash: 3, ticket: 4 };
-    let tenure = slot.give(id, tag, 9).expect("it is free");
-    assert_eq!((slot.tenant(tenure), slot.tenure_of(id)), (Some((id, tag)), Some(tenure)));
-    assert!(slot.is_tenure(tenure) && slot.give(id, tag, 9).is_none());
-    slot.leave(tenure);
-    assert!(!slot.is_tenure(tenure) && slot.tenure_of(id).is_none() && slot.tenant(tenure).is_none());
-    let next = slot.give(id, tag, 9).expect("it is free again");
-    assert_ne!(next, tenure);
-    slot.leave(tenure);
-    assert!(slot.is_tenure(next), "the tenure before is over");
-}
-
-#[test]
-fn a_key_is_promoted_after_32_lost_races_within_10_ms() {
-    let window = 10_000_000;
-    let id = BucketId { address: 64, fingerprint: 0 };
-    let promoted = |later: u64| {
-        let hot = HotKeys::new();
-        assert!(!hot.slot(id).note_lost(id, 0));
-        (2..=32).map(|_| hot.slot(id).note_lost(id, later)).filter(|promoted| *promoted).count()
-    };
-    assert_eq!((promoted(0), promoted(window), promoted(window + 1)), (1, 1, 0));
 }
 
 #[test]

@@ -10,8 +10,6 @@ use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::engine::{At, Engine, Now};
 use crate::bucket::lease::{Generation, LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
-use crate::keyed::hot::{Guarded, HotKeys};
-use crate::keyed::id::{BucketId, EntryId};
 use crate::keyed::removals::Shard;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
@@ -275,30 +273,4 @@ fn a_lower_burst_leaves_closed_cells_alone() {
     assert_eq!(closed(), [true; 2]);
     world.spread().recall_after_a_lower_burst();
     assert_eq!(closed(), [true; 2]);
-}
-
-/// A bucket that was promoted reads as sealed to callers that found it plain; and one that was
-/// demoted, to those that found it spread.
-#[test]
-fn a_bucket_in_another_mode_reads_as_sealed() {
-    let (world, hot) = (World::new(), HotKeys::new());
-    let id = BucketId::new(&world.bucket, 0);
-    let slot = hot.slot(id);
-    let word = &world.bucket;
-    let plain = Guarded { word, slot, id, tenure: None };
-    let state = Bucket::state(word);
-    assert!(plain.state() == state && plain.still_has(state));
-    let tenure = slot.give(id, EntryId { hash: 3, ticket: 4 }, 0).expect("it is free");
-    let spread = Guarded { word, slot, id, tenure: Some(tenure) };
-    assert!(plain.state() == State::SEALED && !plain.still_has(state));
-    assert!(spread.state() == state && spread.still_has(state));
-    assert_eq!(spread.commit(state, state), Ok(()));
-    // A bucket that was never charged is not spread.
-    word.set(State::FULL);
-    assert_eq!(spread.state(), State::SEALED);
-    word.set(state);
-    spread.leave();
-    assert!(spread.state() == State::SEALED && plain.state() == state);
-    assert_eq!(spread.commit(state, state), Err(State::SEALED));
-    assert_eq!(plain.commit(state, state), Ok(()));
 }

@@ -22,7 +22,6 @@ mod futures;
 mod hand;
 #[cfg(feature = "http")]
 mod headers;
-mod hot;
 mod in_flight_keys;
 #[cfg(feature = "tower")]
 mod inflight_layer;

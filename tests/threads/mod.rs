@@ -34,33 +34,29 @@ impl Size {
     }
 }
 
-/// The store of a limiter's buckets, and whether it spreads contended ones.
+/// The store of a limiter's buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Map,
     Table,
-    MapSpread,
-    TableSpread,
 }
 
 impl Store {
-    pub(crate) const ALL: [Store; 4] = [Store::Map, Store::Table, Store::MapSpread, Store::TableSpread];
+    pub(crate) const ALL: [Store; 2] = [Store::Map, Store::Table];
 
     /// Gives the builder room for `keys` keys. A table has room for some more.
     pub(crate) fn room<K, S>(self, builder: Builder<K, S>, keys: usize) -> Builder<K, S> {
         match self {
             Store::Map => builder.max_keys(keys),
             Store::Table => builder.inline(keys),
-            Store::MapSpread => builder.max_keys(keys).spread_hot(),
-            Store::TableSpread => builder.inline(keys).spread_hot(),
         }
     }
 
     /// Returns the most keys that are held then.
     pub(crate) fn places(self, keys: usize) -> usize {
         match self {
-            Store::Map | Store::MapSpread => keys,
-            Store::Table | Store::TableSpread => keys.div_ceil(6) * 8,
+            Store::Map => keys,
+            Store::Table => keys.div_ceil(6) * 8,
         }
     }
 }

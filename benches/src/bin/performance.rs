@@ -140,10 +140,8 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         results.latencies.extend(scenarios::one_by_one(&effort, &one_bucket));
     }
     // Single decisions are asked of a limiter and a bucket: handles and batches are ways to ask for
-    // many, and no key is hot there.
-    keyed.retain(|contender| {
-        !["pinned", "batches", "hot keys"].iter().any(|way| contender.name.contains(way))
-    });
+    // many.
+    keyed.retain(|contender| !["pinned", "batches"].iter().any(|way| contender.name.contains(way)));
     if wanted("flood") {
         results.latencies.retain(|latencies| latencies.case.what == "one bucket");
         results.latencies.extend(scenarios::flooded(&effort, &keyed));

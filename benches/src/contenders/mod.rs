@@ -23,7 +23,7 @@ use std::hash::RandomState;
 use self::dashmap::DashMapOfMutexes;
 use self::mutex::MutexBucket;
 use self::one_mutex::OneMutex;
-use self::ours::{AtReading, Batches, Coarse, HotSpread, Inline, Keyed, Map, Pinned, Plain, Spread};
+use self::ours::{AtReading, Batches, Coarse, Inline, Keyed, Map, Pinned, Plain, Spread};
 use self::parking_lot::ParkingLot;
 use self::pingora_limits::Windows;
 use self::rwlock_map::RwLockMap;
@@ -84,7 +84,6 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
         Contender::new::<Keyed<K, FoldHash, Pinned>>("tollgate, pinned"),
         Contender::new::<Keyed<K, FoldHash, Inline>>("tollgate, inline"),
         Contender::new::<Keyed<K, FoldHash, Batches>>("tollgate, inline, batches of 16"),
-        Contender::new::<Keyed<K, FoldHash, HotSpread>>("tollgate, hot keys spread"),
         Contender::new::<RwLockMap<K, FoldHash>>("rwlock map"),
         Contender::new::<DashMapOfMutexes<K, FoldHash>>("dashmap + mutex"),
         Contender::new::<OneMutex<K, FoldHash>>("one mutex"),

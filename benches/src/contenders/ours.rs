@@ -125,15 +125,6 @@ impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Inline {
     }
 }
 
-/// The map, with its contended keys spread over the cores.
-pub(crate) struct HotSpread;
-
-impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for HotSpread {
-    fn build(setup: Setup) -> RateLimiter<K, S> {
-        RateLimiter::builder(setup.quota).presize(setup.keys).max_keys(setup.keys).spread_hot().build()
-    }
-}
-
 /// The table, asked for 16 keys at a time. The time to put a batch together is timed too.
 pub(crate) struct Batches;
 

@@ -18,8 +18,7 @@ const COMPARED: &[(&str, &str, &str)] = &[
 ];
 const FAIRNESS: &str = "fairness (Jain's index)";
 
-/// The forms whose decisions have a like among the peers. A pinned handle, a batch and a hot key
-/// that is spread have none.
+/// The forms whose decisions have a like among the peers. A pinned handle and a batch have none.
 const DECIDING: &[&str] =
     &[OURS, "tollgate, inline", "tollgate, spread", "tollgate, coarse clock", "tollgate, reading at hand"];
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, fingerprint};
 use super::two_choice::{Choice, KEYS_PER_SET, Table};
-use crate::bucket::atomic::{Bucket, BucketRef, ReadClock, stop};
+use crate::bucket::atomic::{BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
 use crate::keyed::idle::IdleCheck;
@@ -47,7 +47,7 @@ impl Table {
         call: Call,
     ) -> Insertion {
         let early = stop(Fault::ClockBeforeLatch, read);
-        let claim = match self.claim(hash, engine, |bucket| entry.is_spread(bucket)) {
+        let claim = match self.claim(hash, engine) {
             Ok(claim) => claim,
             Err(due) => return Insertion::NoRoom { due },
         };
@@ -85,22 +85,14 @@ impl Table {
     }
 
     /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise
-    /// returns the clock reading at which one is due. A bucket that `stays`, asked after the load
-    /// of its word, is not evicted.
-    pub(crate) fn claim(
-        &self,
-        hash: u64,
-        engine: &Engine,
-        stays: impl Fn(&Bucket) -> bool,
-    ) -> Result<Vacancy<'_>, u64> {
+    /// returns the clock reading at which one is due.
+    pub(crate) fn claim(&self, hash: u64, engine: &Engine) -> Result<Vacancy<'_>, u64> {
         loop {
             let slots = self.choices(hash).map(Choice::slots);
             let states = slots.map(|set| set.map(|slot| slot.bucket.state()));
             // The clock is read after the words.
             let idle = IdleCheck::now(engine);
-            let room =
-                |set: usize| Occupancy::of(&states[set], &idle, |index| stays(&slots[set][index].bucket));
-            let [primary, secondary] = [room(0), room(1)];
+            let [primary, secondary] = [0, 1].map(|set: usize| Occupancy::of(&states[set], &idle));
             let (set, room) = match primary.free >= FREE_IN_PRIMARY || primary.free >= secondary.free {
                 true => (0, primary),
                 false => (1, secondary),
@@ -131,12 +123,12 @@ struct Occupancy {
 
 impl Occupancy {
     /// Returns the room of a set, from the states of its slots, those of the preferred line first.
-    fn of(states: &[State; SLOTS], idle: &IdleCheck, stays: impl Fn(usize) -> bool) -> Occupancy {
+    fn of(states: &[State; SLOTS], idle: &IdleCheck) -> Occupancy {
         let mut room = Occupancy { free: 0, first: 0, soonest: u64::MAX };
         for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_claimed()) {
             let wait = idle.wait_until_idle(*state);
             room.soonest = room.soonest.min(wait);
-            if wait == 0 && !stays(index) {
+            if wait == 0 {
                 // A slot of the first line with room, and there an empty one.
                 let same_line = index / SLOTS_PER_LINE == room.first / SLOTS_PER_LINE;
                 if room.free == 0 || same_line && !state.is_level() {

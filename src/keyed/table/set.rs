@@ -2,7 +2,6 @@
 
 use crate::bucket::atomic::{Bucket, BucketRef, rarely};
 use crate::fault::{Fault, injected};
-use crate::keyed::id::BucketId;
 use crate::keyed::key::mix;
 use crate::sync::{AtomicU64, MODEL, Ordering, plain_bytes};
 use crate::word::state::State;
@@ -64,11 +63,6 @@ impl Slot {
 }
 
 impl SlotRef<'_> {
-    /// Returns the identity of the bucket while the slot is that key's.
-    pub(crate) fn id(self) -> BucketId {
-        BucketId::new(&self.slot.bucket, self.fingerprint)
-    }
-
     pub(crate) fn hash(self) -> u32 {
         hash_of(self.fingerprint)
     }

@@ -147,17 +147,11 @@ impl Table {
         set.0[preferred].0[0].fingerprint.load(Ordering::Relaxed)
     }
 
-    /// Removes all keys that `seal` seals. Calls `sealed` for each while this thread owns the slot.
-    pub(crate) fn clear(
-        &self,
-        engine: &Engine,
-        seal: impl Fn(SlotRef<'_>) -> bool,
-        sealed: impl Fn(&Bucket),
-    ) {
+    /// Removes all keys that `seal` seals.
+    pub(crate) fn clear(&self, engine: &Engine, seal: impl Fn(SlotRef<'_>) -> bool) {
         for slot in self.slots().filter(|slot| slot.is_held()) {
             let held = SlotRef { slot, fingerprint: slot.fingerprint.load(Ordering::Acquire) & !LATCH };
             if seal(held) {
-                sealed(&slot.bucket);
                 self.vacate(held, engine);
             }
         }
@@ -168,16 +162,6 @@ impl Table {
         let sealed = |slot: &&Slot| slot.is_held() && seal(&slot.bucket);
         // A slot that another thread emptied first is not counted.
         self.slots().filter(sealed).filter(|slot| self.leave(slot, State::FULL)).count()
-    }
-
-    /// Returns the slot whose bucket has this address, with any key.
-    pub(crate) fn held_at(&self, address: u64) -> Option<SlotRef<'_>> {
-        let from = usize::try_from(address).ok()?.checked_sub(self.sets.as_ptr().addr())?;
-        let set = self.sets.get(from / size_of::<Set>())?;
-        let line = set.0.get(from % size_of::<Set>() / size_of::<Line>())?;
-        let slot = line.0.get(from % size_of::<Line>() / size_of::<Slot>())?;
-        let fingerprint = slot.fingerprint.load(Ordering::Acquire) & !LATCH;
-        Some(SlotRef { slot, fingerprint })
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {

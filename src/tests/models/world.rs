@@ -336,7 +336,7 @@ impl<'a> Entry<'a> for Seat<'a> {
             true => {
                 let bucket = self.world.insert()?;
                 let start = protocol::initial_state(self.overflow_bucket());
-                self.charge(engine, bucket, Some(start), read, call)
+                engine.charge(bucket, Some(start), read, call)
             }
             false => protocol::acquire_overflow(engine, self, read, call),
         };

@@ -41,10 +41,9 @@ fn main() {
     assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
     let limiter = Limiter::builder(plenty).presize(KEYS as usize).build();
-    let beside_hot = Limiter::builder(plenty).presize(KEYS as usize).spread_hot().build();
     let table = Limiter::builder(plenty).inline(KEYS as usize).build();
     for key in &keys {
-        assert!([&limiter, &beside_hot, &table].map(|limiter| limiter.try_acquire(key).is_ok()) == [true; 3]);
+        assert!([&limiter, &table].map(|limiter| limiter.try_acquire(key).is_ok()) == [true; 2]);
     }
     let (now, pinned) = (full.now(), limiter.pin());
     let hour = Window::per_hour(1 << 20);
@@ -80,8 +79,6 @@ fn main() {
         "refuse" => decide(&keys, |_| black_box(&empty).try_acquire().is_err()),
         "at" => decide(&keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
         "keyed" => decide(&keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
-        // These keys are plain, in a limiter that would spread contended ones.
-        "spread-hot" => decide(&keys, |key| black_box(&beside_hot).try_acquire(key).is_ok()),
         "pinned" => decide(&keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
         "inline" => decide(&keys, |key| black_box(&table).try_acquire(key).is_ok()),
         "batch" => decide_together(&table, &keys),

@@ -45,7 +45,6 @@ const LIMITERS: Looks = &[
     ("tollgate, inline", BLUE, Marker::Diamond),
     ("tollgate, inline, batches of 16", SKY, Marker::Down),
     ("tollgate, spread", BLUE, Marker::Square),
-    ("tollgate, hot keys spread", SKY, Marker::Circle),
     ("tollgate, coarse clock", SKY, Marker::Up),
     ("tollgate, reading at hand", SKY, Marker::Diamond),
     ("governor", VERMILION, Marker::Circle),

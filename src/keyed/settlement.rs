@@ -1,0 +1,65 @@
+//! Settlements: by the key, and by a receipt that is valid without the key.
+
+use std::hash::Hash;
+
+use crate::bucket::atomic::BucketRef;
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::reservation::Ledger;
+use crate::keyed::id::EntryId;
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::overflow::OverflowSet;
+use crate::keyed::removals::UnlessRemoved;
+use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::keyed::table::hash_of;
+use crate::word::plan::Plan;
+use crate::word::state::Origin;
+
+impl<K: Hash + Eq> Keyspace<K> {
+    /// Settles a take on the bucket that was found, and returns the tokens charged.
+    pub(crate) fn settle_found(&self, bucket: impl BucketRef, plan: Option<Plan>, settle: Settle<'_>) -> u64 {
+        let charged = self.engine.settle(bucket, plan, settle);
+        if !matches!(settle, Settle::Charge(_)) {
+            self.was_given();
+        }
+        charged.unwrap_or(0)
+    }
+
+    /// Returns the bucket of a receipt, if it is still there.
+    pub(crate) fn bucket_of<'a>(
+        &'a self,
+        pin: &'a StoreGuard<'_, K>,
+        receipt: &Receipt,
+    ) -> Option<UnlessRemoved<'a, FoundBucket<'a>>> {
+        let (found, hash) = match (receipt.origin, pin) {
+            (Origin::Entry(id), StoreGuard::Map(buckets, guard)) => {
+                let id = EntryId::unpack(id);
+                (FoundBucket::Map(buckets.map.get(&id, guard)?), id.hash)
+            }
+            (Origin::Inline(hash), StoreGuard::Table(table)) => {
+                (FoundBucket::Table(table.search(hash)?), hash_of(hash))
+            }
+            (Origin::Overflow(hash), _) => {
+                let set = OverflowSet::of(receipt.plan.as_ref());
+                let found = FoundBucket::Map(self.overflow.bucket(set, hash));
+                // No caller removes an overflow bucket.
+                let shard = self.removals.of(hash);
+                return Some(shard.since(shard.latest(), found));
+            }
+            _ => return None,
+        };
+        Some(self.removals.of(hash).since(receipt.removals, found))
+    }
+}
+
+impl<K: Hash + Eq> Ledger for Keyspace<K> {
+    fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
+        let shared = matches!(receipt.origin, Origin::Overflow(_));
+        let pin = self.store.pin();
+        match self.bucket_of(&pin, receipt) {
+            // Tokens refunded to a bucket that keys share would be granted to other keys.
+            Some(_) if shared && matches!(settle, Settle::Refund(_)) => 0,
+            Some(bucket) => self.settle_found(bucket, receipt.plan, settle),
+            None => 0,
+        }
+    }
+}
