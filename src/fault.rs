@@ -91,25 +91,6 @@ pub(crate) enum Fault {
     RecalledApart,
     /// After such a change the word is not reduced for a cell that a stopped thread keeps.
     Uncut,
-    /// The evictor does not check whether a key is promoted.
-    SpreadEvicted,
-    /// The reader does not check whether the key is promoted after the load of its word.
-    NotWatched,
-    /// The cells of a demoted key stay open.
-    DemoteLeavesOpen,
-    /// A key is promoted although it was sealed just before.
-    PromoteSealed,
-    /// The cells of a removed key pass to the next key.
-    LeasesInherited,
-    /// A thread that finds cells at its hot slot uses them without checking their owner.
-    ForeignCells,
-    /// All generations of a cell have the same number.
-    SameGeneration,
-    /// A committing thread does not check that the leases it counted were of its bucket.
-    ForeignLeases,
-    /// A cell is reopened whatever its state is now, not only if its generation still has it
-    /// closed.
-    ReopenedAnyway,
     /// A reading that is behind the stamp of a window sets it back.
     WindowReopened,
     /// A take moves the start of a window from the first use.

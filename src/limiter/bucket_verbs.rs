@@ -1,8 +1,8 @@
 //! How a `TokenBucket` decides and settles.
 
-use crate::bucket::atomic::{Bucket, BucketRef, Order, ReadClock};
+use crate::bucket::atomic::{BucketRef, Order, ReadClock};
 use crate::bucket::engine::{Done, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Mode, Spread, thread_index};
+use crate::bucket::lease::{LeaseCells, Mode, Spread, thread_index};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Ledger, Reservation, Reserved};
 use crate::limiter::token_bucket::TokenBucket;
@@ -26,7 +26,7 @@ impl TokenBucket {
         Ok(Reservation::new(self, receipt, granted))
     }
 
-    pub(super) fn mode(&self) -> Mode<'_, &Bucket> {
+    pub(super) fn mode(&self) -> Mode<'_> {
         match self.cells.as_deref() {
             None => Mode::Plain(&self.bucket),
             Some(cells) => Mode::Spread(self.in_cells(cells)),
@@ -34,14 +34,13 @@ impl TokenBucket {
     }
 
     /// Returns the bucket, spread over its cells.
-    fn in_cells<'a>(&'a self, cells: &'a LeaseCells) -> Spread<'a, &'a Bucket> {
-        Spread { bucket: &self.bucket, engine: &self.engine, cells, generation: Generation::ONLY }
+    fn in_cells<'a>(&'a self, cells: &'a LeaseCells) -> Spread<'a> {
+        Spread { bucket: &self.bucket, engine: &self.engine, cells }
     }
 
     /// Returns the outcome that a take would have.
     pub(super) fn look(&self, read: impl ReadClock, take: Take) -> Done {
-        let seen = self.mode().look(&self.engine, read, take.into());
-        seen.expect(NEVER_SEALED).1
+        self.mode().look(&self.engine, read, take.into()).1
     }
 
     pub(super) fn run(&self, read: impl ReadClock, take: Take) -> Done {
@@ -72,7 +71,7 @@ impl TokenBucket {
             return self.decide_drained(cells, n, read);
         }
         let own = thread_index();
-        match cells.of(own).take(Generation::ONLY, n) {
+        match cells.of(own).take(n) {
             Some(granted) => Ok(granted),
             None => self.lease(cells, own, n, read),
         }
@@ -91,7 +90,7 @@ impl TokenBucket {
     #[cold]
     #[inline(never)]
     fn lease(&self, cells: &LeaseCells, own: usize, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        self.in_cells(cells).acquire_anyhow(own, read, n).expect(NEVER_SEALED)
+        self.in_cells(cells).acquire_anyhow(own, read, n)
     }
 
     #[inline(never)]
@@ -167,7 +166,7 @@ impl Ledger for TokenBucket {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
         match receipt.origin {
             Origin::Nowhere => 0,
-            _ => self.mode().settle(&self.engine, None, settle).unwrap_or(0),
+            _ => self.mode().settle(&self.engine, None, settle),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Engine, Now};
-use crate::bucket::lease::{Generation, Lease, LeaseCells, Spread, thread_index};
+use crate::bucket::lease::{LeaseCells, Spread, thread_index};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::quota::rate::Quota;
@@ -74,54 +74,13 @@ fn a_lease_is_at_most_the_part_that_the_bucket_allows() {
 }
 
 #[test]
-fn cells_are_at_leisure_once_no_thread_leases() {
-    let cells = LeaseCells::new(2);
-    assert!(cells.is_at_leisure(0, IDLE));
-    (1..=WARM_UP as u64).for_each(|now| _ = cells.of(1).note(now, 0, 100));
-    let last = WARM_UP as u64;
-    assert!(!cells.is_at_leisure(last + IDLE, IDLE) && cells.is_at_leisure(last + IDLE + 1, IDLE));
-}
-
-#[test]
-fn cells_without_a_lease_are_closed() {
-    let cells = LeaseCells::new(2);
-    let generation = Generation::number(1);
-    assert!(cells.open(generation) && cells.close_unused(generation));
-    assert!([0, 1].iter().all(|own| cells.of(*own).lease(generation).is_over()));
-
-    let next = Generation::number(2);
-    assert!(cells.open(next));
-    cells.of(1).put(next, Lease::of(4));
-    assert!(!cells.close_unused(next), "one has a lease");
-    assert!([0, 1].iter().all(|own| !cells.of(*own).lease(next).is_over()), "all are open again");
-}
-
-#[test]
-fn cells_that_cannot_be_opened_leave_a_claim_alone() {
-    let cells = LeaseCells::new(2);
-    let [first, next, last] = [1, 2, 3].map(Generation::number);
-    assert!(cells.of(1).claim_anew(first));
-    assert!(!cells.open(next) && cells.of(0).lease(next).is_over());
-    assert!(!cells.of(1).claim_anew(last), "another thread still has it");
-}
-
-#[test]
-fn generations_differ_and_none_is_the_only_one() {
-    let last = (1 << 30) - 2;
-    let all = [0, 1, 2, last].map(Generation::number);
-    assert!(all.iter().all(|one| *one != Generation::ONLY));
-    assert!((1..4).all(|one| !all[..one].contains(&all[one])));
-    assert_eq!(Generation::number(last + 1), all[0]);
-}
-
-#[test]
 fn a_refusal_marks_a_bucket_as_drained_until_tokens_are_there() {
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_second(10);
     let engine = Engine::new(LiveTerms::new(quota, quota.layout()), clock, None);
     let (bucket, cells) = (Bucket::new(), LeaseCells::new(2));
-    let spread = Spread { bucket: &bucket, engine: &engine, cells: &cells, generation: Generation::ONLY };
-    let take = |n: u64| spread.acquire(0, Now(&engine), n).expect("it is there").is_ok();
+    let spread = Spread { bucket: &bucket, engine: &engine, cells: &cells };
+    let take = |n: u64| spread.acquire(0, Now(&engine), n).is_ok();
     assert!(take(10) && !cells.is_drained());
     assert!(!take(1) && cells.is_drained());
     mock.advance(Duration::from_millis(100));
@@ -158,29 +117,21 @@ impl Leased {
         while leased.cells.of(0).lease_size() < 16 {
             assert!(leased.take(0, 1));
         }
-        assert!(leased.cells.of(0).take(Generation::ONLY, 10).is_some());
+        assert!(leased.cells.of(0).take(10).is_some());
         leased.engine.charge(&leased.bucket, None, Now(&leased.engine), Take::UpTo(1_000).into()).unwrap();
         leased
     }
 
     fn spread(&self) -> Spread<'_> {
-        Spread {
-            bucket: &self.bucket,
-            engine: &self.engine,
-            cells: &self.cells,
-            generation: Generation::ONLY,
-        }
+        Spread { bucket: &self.bucket, engine: &self.engine, cells: &self.cells }
     }
 
     fn take(&self, own: usize, n: u64) -> bool {
-        match self.cells.of(own).take(Generation::ONLY, n) {
-            Some(_) => true,
-            None => self.spread().acquire(own, Now(&self.engine), n).expect("it is there").is_ok(),
-        }
+        self.spread().acquire(own, Now(&self.engine), n).is_ok()
     }
 
     fn remaining(&self) -> u64 {
-        let seen = self.spread().look(Now(&self.engine), Take::Exactly(0)).expect("it is there");
+        let seen = self.spread().look(Now(&self.engine), Take::Exactly(0));
         Granted::new(seen.outcome, &seen.reading).remaining()
     }
 }
@@ -219,10 +170,10 @@ fn a_lease_that_is_idle_is_ended_by_a_take_elsewhere() {
 fn a_grant_of_a_lease_tells_the_reset_of_the_word() {
     let leased = Leased::new();
     let cell = leased.cells.of(0);
-    let granted = cell.take(Generation::ONLY, 1).expect("it has tokens");
+    let granted = cell.take(1).expect("it has tokens");
     // The clock stands still. The word earns a token a millisecond.
     assert_eq!(granted.reset_after(), Duration::from_millis(1_000 - cell.rest()));
-    assert_eq!(granted.remaining(), cell.rest() + cell.lease(Generation::ONLY).left());
+    assert_eq!(granted.remaining(), cell.rest() + cell.lease().left());
 }
 
 /// The spent tokens of a lease make room for a refund once the lease has ended.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::engine::{At, Engine, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Spread};
+use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::removals::Shard;
 use crate::quota::rate::Quota;
@@ -64,12 +64,7 @@ impl World {
     }
 
     fn spread(&self) -> Spread<'_> {
-        Spread {
-            bucket: &self.bucket,
-            engine: &self.engine,
-            cells: &self.cells,
-            generation: Generation::ONLY,
-        }
+        Spread { bucket: &self.bucket, engine: &self.engine, cells: &self.cells }
     }
 
     /// Takes up to `n` tokens of the word.
@@ -81,14 +76,12 @@ impl World {
     /// Takes one token after another by the first cell, until it has a lease of 16.
     fn leases(&self) {
         while self.cells.of(0).lease_size() < 16 {
-            if self.cells.of(0).take(Generation::ONLY, 1).is_none() {
-                assert!(self.spread().acquire(0, self.now(), 1).expect("it is there").is_ok());
-            }
+            assert!(self.spread().acquire(0, self.now(), 1).is_ok());
         }
     }
 
     fn remaining(&self) -> u64 {
-        let seen = self.spread().look(self.now(), Take::Exactly(0)).expect("it is there");
+        let seen = self.spread().look(self.now(), Take::Exactly(0));
         Granted::new(seen.outcome, &seen.reading).remaining()
     }
 }
@@ -194,7 +187,7 @@ fn a_look_beside_a_lease_counts_no_token_twice() {
     let (world, readings) = (World::new(), Cell::new(0));
     assert_eq!(world.takes(399), 399);
     let beside = at_first(1, &readings, || world.leases());
-    let seen = world.spread().look(Beside(world.now(), &beside), Take::Exactly(0)).expect("it is there");
+    let seen = world.spread().look(Beside(world.now(), &beside), Take::Exactly(0));
     assert_eq!(Granted::new(seen.outcome, &seen.reading).remaining(), 600);
     let at_hand = world.spread().at_hand();
     assert!(at_hand > 0 && world.remaining() < 600);
@@ -210,7 +203,7 @@ fn a_take_beside_a_lease_that_begins_takes_of_it() {
         world.leases();
         world.takes(1_000);
     });
-    let decision = world.spread().acquire_anyhow(1, Beside(world.now(), &beside), 1).expect("it is there");
+    let decision = world.spread().acquire_anyhow(1, Beside(world.now(), &beside), 1);
     assert_eq!(decision.map(|granted| granted.tokens()), Ok(1));
     assert!(!world.cells.is_drained());
 }
@@ -223,11 +216,11 @@ fn a_step_of_a_bucket_without_leases_reads_the_clock_once() {
     let read = Beside(world.now(), &count);
     for take in [Take::UpTo(3), Take::Exactly(3), Take::Reserve { n: 3, max_wait: 0 }, Take::UpTo(2_000)] {
         readings.set(0);
-        assert!(world.spread().run(read, take).expect("it is there").outcome.granted);
+        assert!(world.spread().run(read, take).outcome.granted);
         assert_eq!(readings.get(), 1, "{take:?}");
     }
     readings.set(0);
-    assert!(!world.spread().run(read, Take::Exactly(1)).expect("it is there").outcome.granted);
+    assert!(!world.spread().run(read, Take::Exactly(1)).outcome.granted);
     assert_eq!(readings.get(), 1, "a refusal");
 }
 
@@ -237,15 +230,15 @@ fn a_take_beside_a_claimed_cell_is_refused_in_the_end() {
     let world = World::new();
     world.leases();
     world.takes(1_000);
-    let lease = world.cells.of(0).lease(Generation::ONLY);
-    assert!(lease.left() > 0 && world.cells.of(0).claim(Generation::ONLY, lease));
+    let lease = world.cells.of(0).lease();
+    assert!(lease.left() > 0 && world.cells.of(0).claim(lease));
     assert_eq!(world.spread().at_hand(), 0);
     for take in [Take::Exactly(1), Take::UpTo(1)] {
-        let done = world.spread().run(world.now(), take).expect("it is there");
+        let done = world.spread().run(world.now(), take);
         assert!(!done.outcome.granted && done.leased > 0, "{take:?}");
     }
-    world.cells.of(0).put(Generation::ONLY, lease);
-    assert!(world.spread().run(world.now(), Take::Exactly(1)).expect("it is there").outcome.granted);
+    world.cells.of(0).put(lease);
+    assert!(world.spread().run(world.now(), Take::Exactly(1)).outcome.granted);
 }
 
 /// A caller that was stopped keeps a cell claimed over a change to a lower burst.
@@ -253,24 +246,11 @@ fn a_take_beside_a_claimed_cell_is_refused_in_the_end() {
 fn a_lower_burst_holds_beside_a_claimed_cell() {
     let world = World::new();
     world.leases();
-    let lease = world.cells.of(0).lease(Generation::ONLY);
-    assert!(lease.left() > 0 && world.cells.of(0).claim(Generation::ONLY, lease));
+    let lease = world.cells.of(0).lease();
+    assert!(lease.left() > 0 && world.cells.of(0).claim(lease));
     world.engine.source.set(Quota::per_second(1_000).burst(100), &world.engine.clock).unwrap();
     world.spread().recall_after_a_lower_burst();
-    world.cells.of(0).put(Generation::ONLY, lease);
-    let granted = (0..1_000)
-        .filter(|_| world.spread().run(world.now(), Take::Exactly(1)).expect("it is there").outcome.granted);
+    world.cells.of(0).put(lease);
+    let granted = (0..1_000).filter(|_| world.spread().run(world.now(), Take::Exactly(1)).outcome.granted);
     assert_eq!(granted.count() as u64, 100 - (lease.size() - lease.left()));
-}
-
-/// Closed cells are those of a key that was demoted, or of the next key's hot slot.
-#[test]
-fn a_lower_burst_leaves_closed_cells_alone() {
-    let world = World::new();
-    world.leases();
-    assert!(world.spread().close());
-    let closed = || [0, 1].map(|cell| world.cells.of(cell).lease(Generation::ONLY).is_over());
-    assert_eq!(closed(), [true; 2]);
-    world.spread().recall_after_a_lower_burst();
-    assert_eq!(closed(), [true; 2]);
 }

@@ -8,20 +8,13 @@
 mod between;
 mod hot;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use self::between::{gaps, keeps_between, quotas, verbs};
 use self::hot::Hot;
 use super::cases;
-use crate::bucket::lease::{Generation, Lease, LeaseCells};
 use crate::bucket::receipt::Settle;
 use crate::quota::rate::Quota;
-use crate::time::clock::Clock;
 use crate::word::verb::Take;
 
 proptest! {
@@ -205,37 +198,6 @@ fn the_word_has_no_room_for_tokens_on_lease() {
     }
 }
 
-/// A demotion leaves every cell open if the clock panics, whichever lease it is ending then.
-#[test]
-fn a_demotion_by_a_clock_that_panics_leaves_every_cell_open() {
-    for closed in 0..4 {
-        let (still, mock) = Clock::mock();
-        let readings = Arc::new(AtomicU64::new(u64::MAX));
-        let rest = Arc::clone(&readings);
-        let clock = Clock::from_fn(move || {
-            assert!(rest.fetch_sub(1, Relaxed) > 0, "as it was told to");
-            Duration::from_nanos(still.nanos())
-        });
-        let hot = Hot::on((clock, mock), Quota::per_second(1).burst(10_000), 4);
-        hot.heat(4);
-        let left = hot.remaining();
-        readings.store(closed, Relaxed);
-        assert!(catch_unwind(AssertUnwindSafe(|| hot.spread().close())).is_err());
-        readings.store(u64::MAX, Relaxed);
-        assert_eq!(hot.remaining(), left, "{closed} cells were closed");
-        // A cell that stayed closed, or claimed, would get no lease.
-        (0..4).for_each(|own| while hot.refill(own) == 0 {});
-        let left = hot.remaining();
-        assert!(hot.spread().close());
-        assert_eq!((hot.spread().at_hand(), hot.remaining()), (0, left));
-        for own in 0..4 {
-            assert!(hot.cells.of(own).take(Generation::ONLY, 1).is_none());
-            assert!(hot.take(own, 1).is_ok(), "the word has the tokens");
-        }
-        assert_eq!((hot.spread().at_hand(), hot.remaining()), (0, left - 4));
-    }
-}
-
 #[test]
 fn what_is_undone_comes_back_and_mints_nothing() {
     let hot = Hot::new(Quota::per_second(1_000).burst(1_000), 2);
@@ -253,7 +215,7 @@ fn what_is_undone_comes_back_and_mints_nothing() {
     // back.
     let mut granted = hot.run(Take::Exactly(60)).unwrap().0.tokens();
     for own in 0..2 {
-        while hot.cells.of(own).take(Generation::ONLY, 1).is_some() {
+        while hot.cells.of(own).take(1).is_some() {
             granted += 1;
         }
     }
@@ -279,27 +241,4 @@ fn what_is_undone_beside_a_lease_comes_back() {
         hot.spread().settle(Settle::Undo(&receipt));
         assert_eq!(hot.remaining(), left, "of {taken} taken beside a lease of {leased}");
     }
-}
-
-/// A cell serves one generation, and one claim. Through a limiter only a race shows this, when a
-/// thread that comes late has the generation before.
-#[test]
-fn a_cell_serves_one_generation_and_one_claim() {
-    let cells = LeaseCells::new(4);
-    let [first, next, last] = [1, 2, 3].map(Generation::number);
-    assert!(cells.open(first));
-    let cell = cells.of(1);
-    cell.put(first, Lease::of(8));
-    assert!(cell.take(next, 1).is_none(), "the lease is of another generation");
-    assert_eq!(cell.lease(first).left(), 8);
-    assert!(cell.take(first, 1).is_some());
-    assert!(!cell.lease(first).is_over() && cell.lease(next).is_over());
-    cell.close(first);
-    assert!(cell.lease(first).is_over());
-    // A claim belongs to one thread until that thread ends it. Until then no thread opens the
-    // cells.
-    assert!(cell.claim_anew(next) && !cell.claim_anew(last));
-    assert!(!cells.open(last) && !cells.open(last));
-    cell.open(next);
-    assert!(cells.open(last));
 }

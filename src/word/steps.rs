@@ -127,8 +127,7 @@ impl State {
         ((outcome, size), next)
     }
 
-    /// Ends a lease of `size` units, of which `left` come back. Returns `None` if the bucket is
-    /// sealed.
+    /// Ends a lease of `size` units, of which `left` come back.
     ///
     /// The new stamp is committed even when `left` is 0, because from this tick on the bucket may
     /// refill up to its full capacity again.
@@ -136,7 +135,7 @@ impl State {
         let view = self.at(refill, now);
         // The sums are below 2^59. The capacity is already reduced by the lease.
         let level = (view.level + left).min(refill.capacity() + size).min(refill.nominal_capacity());
-        let stamped = self != State::SEALED && (left > 0 || !injected(Fault::NotStampedAnew));
+        let stamped = left > 0 || !injected(Fault::NotStampedAnew);
         stamped.then(|| State::pack(refill.terms(), level, view.stamp))
     }
 

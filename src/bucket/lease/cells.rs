@@ -1,17 +1,14 @@
 //! A cell: the lease of one core, tokens that were taken from the word of a spread bucket already.
 //!
-//! | bits    | field      | meaning                                                        |
-//! |---------|------------|----------------------------------------------------------------|
-//! | `63`    | `CLAIMED`  | one thread fills or ends the lease: no token is left for others |
-//! | `62`    | `CLOSED`   | no thread fills it any more in this generation                 |
-//! | `32..62`| generation | which of the buckets that have the cell one after another      |
-//! | `16..32`| size       | tokens that were put here when it was filled                   |
-//! | `0..16` | left       | tokens of the size that are still here                         |
+//! | bits    | field   | meaning                                                         |
+//! |---------|---------|-----------------------------------------------------------------|
+//! | `63`    | CLAIMED | one thread fills or ends the lease: no token is left for others |
+//! | `16..32`| size    | tokens that were put here when it was filled                    |
+//! | `0..16` | left    | tokens of the size that are still here                          |
 //!
-//! A claimed word is changed only by the thread that has the claim. To a caller of another
-//! generation a cell reads as claimed. The other fields of a `Cell`, beside this word, are
-//! statistics, and may be mutually inconsistent. They influence when leases begin and end, their
-//! size, and the `remaining` and `reset_after` reported to callers.
+//! A claimed word is changed only by the thread that has the claim. The other fields of a `Cell`,
+//! beside this word, are statistics, and may be mutually inconsistent. They influence when leases
+//! begin and end, their size, and the `remaining` and `reset_after` reported to callers.
 
 use std::cell;
 use std::sync::atomic::{self, AtomicUsize};
@@ -21,8 +18,6 @@ use crate::sync::{AtomicU64, MODEL, Ordering};
 use crate::word::decision::Granted;
 
 const CLAIMED: u64 = 1 << 63;
-const CLOSED: u64 = 1 << 62;
-const GENERATION: u64 = (CLOSED - 1) >> 32 << 32;
 const SIZE: u64 = LEFT << SIZE_AT;
 const SIZE_AT: u32 = 16;
 const LEFT: u64 = u16::MAX as u64;
@@ -40,23 +35,7 @@ const SLOW: u64 = 4 * QUICK;
 /// Nanoseconds between two fills, above which the cell is idle and gets no lease.
 pub(crate) const IDLE: u64 = 1_000_000;
 
-/// The number of one of the buckets that have a cell one after another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
-
-impl Generation {
-    /// Generation of a bucket that has its cells for good.
-    pub(crate) const ONLY: Generation = Generation(0);
-
-    /// Returns generation `number`, which repeats only after years.
-    pub(crate) fn number(number: u64) -> Generation {
-        const GENERATIONS: u64 = GENERATION >> 32;
-        let number = if injected(Fault::SameGeneration) { 0 } else { number };
-        Generation((number % GENERATIONS + 1) << 32)
-    }
-}
-
-/// The word of a cell as loaded for one generation: any other generation reads as a claim.
+/// The word of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease(u64);
 
@@ -66,18 +45,6 @@ impl Lease {
         Lease(size << SIZE_AT | size)
     }
 
-    /// Returns the lease in a cell's word, as a thread of this generation reads it.
-    #[inline(always)]
-    fn from_word(word: u64, generation: Generation) -> Lease {
-        Lease(word ^ generation.0)
-    }
-
-    /// Returns the word of a cell with this lease.
-    #[inline(always)]
-    fn word(self, generation: Generation) -> u64 {
-        self.0 ^ generation.0
-    }
-
     pub(crate) fn size(self) -> u64 {
         (self.0 & SIZE) >> SIZE_AT
     }
@@ -85,11 +52,6 @@ impl Lease {
     #[inline(always)]
     pub(crate) fn left(self) -> u64 {
         self.0 & LEFT
-    }
-
-    /// Returns whether the cell is closed, or of another generation than it was loaded for.
-    pub(crate) fn is_over(self) -> bool {
-        self.0 & (CLOSED | GENERATION) > 0
     }
 
     #[inline(always)]
@@ -161,22 +123,21 @@ impl Cell {
 
     /// Takes `n` tokens, above 0, of those left here, or returns `None` if there are fewer.
     #[inline(always)]
-    pub(crate) fn take(&self, generation: Generation, n: u64) -> Option<Granted> {
-        let mut lease = self.lease(generation);
+    pub(crate) fn take(&self, n: u64) -> Option<Granted> {
+        let mut lease = self.lease();
         loop {
-            // A claimed cell has `left == 0`, unless it was claimed in another generation.
-            if n.wrapping_sub(1) >= lease.left() || (generation != Generation::ONLY && lease.is_claimed()) {
+            // A claimed cell has `left == 0`.
+            if n.wrapping_sub(1) >= lease.left() {
                 return None;
             }
             let next = Lease(lease.0 - n);
             if injected(Fault::LeaseByStore) {
-                self.put(generation, next);
+                self.put(next);
                 return Some(self.granted(n, next.left()));
             }
-            let (from, to) = (lease.word(generation), next.word(generation));
-            match self.lease.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire) {
+            match self.lease.compare_exchange_weak(lease.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(self.granted(n, next.left())),
-                Err(word) => lease = Lease::from_word(word, generation),
+                Err(word) => lease = Lease(word),
             }
         }
     }
@@ -188,67 +149,32 @@ impl Cell {
     }
 
     #[inline(always)]
-    pub(crate) fn lease(&self, generation: Generation) -> Lease {
-        Lease::from_word(self.lease.load(Ordering::Acquire), generation)
+    pub(crate) fn lease(&self) -> Lease {
+        Lease(self.lease.load(Ordering::Acquire))
     }
 
     #[cfg(test)]
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn lease_size(&self) -> u64 {
-        self.lease(Generation::ONLY).size()
+        self.lease().size()
     }
 
     /// Loads the word by a read-modify-write.
     ///
     /// A thread that claims the cell later synchronizes with this one.
-    pub(crate) fn latest(&self, generation: Generation) -> Lease {
-        Lease::from_word(self.lease.fetch_add(0, Ordering::AcqRel), generation)
+    pub(crate) fn latest(&self) -> Lease {
+        Lease(self.lease.fetch_add(0, Ordering::AcqRel))
     }
 
     /// Claims the cell, if it still has `lease`. The tokens left in it are then the thread's.
-    pub(crate) fn claim(&self, generation: Generation, lease: Lease) -> bool {
-        let claimed = Lease(CLAIMED | (lease.0 & !LEFT));
-        let (from, to) = (lease.word(generation), claimed.word(generation));
-        self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub(crate) fn claim(&self, lease: Lease) -> bool {
+        let claimed = CLAIMED | (lease.0 & !LEFT);
+        self.lease.compare_exchange(lease.0, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a claim and stores `lease`.
-    pub(crate) fn put(&self, generation: Generation, lease: Lease) {
-        self.lease.store(lease.word(generation), Ordering::Release);
-    }
-
-    /// Ends the caller's claim, and closes the cell for this generation.
-    ///
-    /// The cell is empty afterwards. The caller has returned the tokens of the lease to the word
-    /// before, or dropped them with their bucket.
-    pub(crate) fn close(&self, generation: Generation) {
-        self.put(generation, Lease(CLOSED));
-    }
-
-    /// Opens a closed cell, if it is still of that generation: the next may have begun.
-    pub(crate) fn reopen(&self, generation: Generation) {
-        let (from, to) = (Lease(CLOSED).word(generation), Lease::of(0).word(generation));
-        if injected(Fault::ReopenedAnyway) {
-            self.put(generation, Lease::of(0));
-        }
-        let _ = self.lease.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Claims the cell for a new generation; returns false if another thread has it claimed.
-    ///
-    /// The tokens left are dropped: their bucket is gone.
-    pub(crate) fn claim_anew(&self, generation: Generation) -> bool {
-        let anew = |word| (word & CLAIMED == 0).then_some(Lease(CLAIMED).word(generation));
-        self.lease.fetch_update(Ordering::AcqRel, Ordering::Acquire, anew).is_ok()
-    }
-
-    /// Resets and opens the cell for a generation. The caller has claimed it.
-    pub(crate) fn open(&self, generation: Generation) {
-        for note in [&self.reset, &self.seen, &self.heat, &self.turn] {
-            note.store(0, Ordering::Relaxed);
-        }
-        self.rest.store(UNKNOWN, Ordering::Relaxed);
-        self.put(generation, Lease::of(0));
+    pub(crate) fn put(&self, lease: Lease) {
+        self.lease.store(lease.0, Ordering::Release);
     }
 
     /// Returns the tokens that the next lease is to have.

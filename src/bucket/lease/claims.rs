@@ -1,8 +1,6 @@
 //! Claimed cells: one thread has them to itself, for a moment or for good.
 
-use crossbeam_utils::CachePadded;
-
-use super::cells::{Cell, Generation, Lease};
+use super::cells::{Cell, Lease};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -11,7 +9,6 @@ use crate::sync::{AtomicU64, Ordering};
 /// A claim that is dropped before it is settled, as when a clock panics, puts the old lease back.
 pub(super) struct Claim<'a> {
     cell: &'a Cell,
-    generation: Generation,
     leased: &'a AtomicU64,
     pub(super) was: Lease,
     /// Tokens that this thread has added to `leased` for the next lease.
@@ -21,20 +18,8 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// Claims a cell, if it still has the lease `was`.
-    pub(super) fn new(
-        cell: &'a Cell,
-        generation: Generation,
-        leased: &'a AtomicU64,
-        was: Lease,
-    ) -> Option<Claim<'a>> {
-        cell.claim(generation, was).then(|| Claim {
-            cell,
-            generation,
-            leased,
-            was,
-            raised: 0,
-            settled: false,
-        })
+    pub(super) fn new(cell: &'a Cell, leased: &'a AtomicU64, was: Lease) -> Option<Claim<'a>> {
+        cell.claim(was).then(|| Claim { cell, leased, was, raised: 0, settled: false })
     }
 
     /// Adds a coming lease of `size` tokens to `leased`; the tokens of the old lease count already.
@@ -51,17 +36,7 @@ impl<'a> Claim<'a> {
         if !injected(Fault::LoweredEarly) {
             self.count_out(self.was.size() + self.raised - size);
         }
-        self.cell.put(self.generation, Lease::of(size));
-    }
-
-    /// Ends the old lease and closes the cell for this generation.
-    pub(super) fn close(mut self) {
-        if injected(Fault::DemoteLeavesOpen) {
-            return self.settle(0);
-        }
-        self.settled = true;
-        self.count_out(self.was.size());
-        self.cell.close(self.generation);
+        self.cell.put(Lease::of(size));
     }
 
     pub(super) fn count_out(&self, by: u64) {
@@ -75,34 +50,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.count_out(self.raised);
-            self.cell.put(self.generation, self.was);
+            self.cell.put(self.was);
         }
-    }
-}
-
-/// The result of ending the lease of a cell.
-pub(super) enum Ended<'a> {
-    /// A lease was ended: the claim is to be settled after the commit that ends the lease.
-    Lease(Claim<'a>),
-    /// There was no lease, or the cell is closed.
-    Nothing(Lease),
-    /// Another thread has the cell.
-    NotYet,
-}
-
-/// A guard of cells that are closed one after another: a drop opens those closed so far.
-///
-/// The first `closed` cells are closed. A drop before the last one means that a cell could not be
-/// claimed, or that a clock panicked. After the last cell `closed` is set to 0, and the drop opens
-/// none.
-pub(super) struct Closing<'a> {
-    pub(super) cells: &'a [CachePadded<Cell>],
-    pub(super) generation: Generation,
-    pub(super) closed: usize,
-}
-
-impl Drop for Closing<'_> {
-    fn drop(&mut self) {
-        self.cells[..self.closed].iter().for_each(|cell| cell.reopen(self.generation));
     }
 }

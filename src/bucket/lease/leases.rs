@@ -8,8 +8,8 @@ use std::thread::available_parallelism;
 
 use crossbeam_utils::CachePadded;
 
-use super::cells::{Cell, Generation, IDLE, Lease};
-use super::claims::{Claim, Closing, Ended};
+use super::cells::{Cell, IDLE, Lease};
+use super::claims::Claim;
 use super::leased_terms::{LeaseClock, LeasedTerms};
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::{Engine, Now};
@@ -34,8 +34,6 @@ const LEASED_SHARE: u64 = if MODEL { 1 } else { 4 };
 const FILLS_A_LOOK: u64 = 16;
 
 /// The lease cells of a bucket, about one a core, and a bound on the tokens leased in them.
-///
-/// The cells of a hot slot serve one bucket after another, one in each generation.
 #[derive(Debug)]
 pub(crate) struct LeaseCells {
     cells: Box<[CachePadded<Cell>]>,
@@ -48,7 +46,7 @@ pub(crate) struct LeaseCells {
 impl LeaseCells {
     /// Returns cells for the cores of the process, counted once and rounded up to a power of two.
     pub(crate) fn one_a_core() -> LeaseCells {
-        // The system needs some 25 us to answer, and a limiter has 16 of these.
+        // The system needs some 25 us to answer.
         static CORES: LazyLock<usize> =
             LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(MAX_CELLS));
         LeaseCells::new(if MODEL { 2 } else { CORES.next_power_of_two() })
@@ -81,76 +79,17 @@ impl LeaseCells {
     pub(crate) fn of(&self, own: usize) -> &Cell {
         &self.cells[own & (self.cells.len() - 1)]
     }
-
-    /// Opens all cells for a new generation, and returns false if a thread still has one claimed.
-    ///
-    /// The bucket that had the cells before is gone, or has no leases.
-    pub(crate) fn open(&self, generation: Generation) -> bool {
-        let mut cells = self.cells.iter();
-        let open = cells.all(|cell| cell.claim_anew(generation));
-        if open {
-            // Only a thread that has claimed a cell raises or lowers it.
-            self.leased.store(0, Ordering::Relaxed);
-            self.note_drained(false);
-            self.cells.iter().for_each(|cell| cell.open(generation));
-        } else {
-            let claimed = self.cells.len() - cells.len() - 1;
-            self.cells[..claimed].iter().for_each(|cell| cell.close(generation));
-        }
-        open
-    }
-
-    /// Closes all cells, or none: `claim` returns the claim of a cell after its lease has ended.
-    fn close_by<'a>(
-        &'a self,
-        generation: Generation,
-        mut claim: impl FnMut(&'a Cell) -> Option<Claim<'a>>,
-    ) -> bool {
-        let mut closing = Closing { cells: &self.cells, generation, closed: 0 };
-        for cell in &self.cells {
-            let Some(claim) = claim(cell) else { return false };
-            claim.close();
-            closing.closed += 1;
-        }
-        closing.closed = 0;
-        true
-    }
-
-    /// Closes all cells, if none has a lease or is claimed.
-    pub(crate) fn close_unused(&self, generation: Generation) -> bool {
-        let none = Lease::of(0);
-        let unused = |cell: &Cell| cell.lease(generation) == none;
-        self.close_by(generation, |cell| {
-            unused(cell).then(|| Claim::new(cell, generation, &self.leased, none)).flatten()
-        })
-    }
-
-    /// Returns whether no core has leased within `idle` nanoseconds, nor is about to.
-    pub(crate) fn is_at_leisure(&self, now: u64, idle: u64) -> bool {
-        self.cells.iter().all(|cell| cell.batch() == 1 || now.saturating_sub(cell.seen()) > idle)
-    }
 }
 
-/// A bucket, and the cells that it is spread over in this generation.
-///
-/// The word of a key reads as `SEALED` when the bucket is no longer that key's, or no longer spread
-/// in this generation. A step on it then changes nothing.
-pub(crate) struct Spread<'a, W = &'a Bucket> {
-    pub(crate) bucket: W,
+/// A bucket, and the cells that it is spread over.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread<'a> {
+    pub(crate) bucket: &'a Bucket,
     pub(crate) engine: &'a Engine,
     pub(crate) cells: &'a LeaseCells,
-    pub(crate) generation: Generation,
 }
 
-impl<W: Copy> Clone for Spread<'_, W> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<W: Copy> Copy for Spread<'_, W> {}
-
-impl<'a, W: BucketRef> Spread<'a, W> {
+impl<'a> Spread<'a> {
     fn all(self) -> impl Iterator<Item = &'a Cell> {
         self.cells.cells.iter().map(|cell| &**cell)
     }
@@ -179,7 +118,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
 
     /// Returns the tokens at hand in cells.
     pub(crate) fn at_hand(self) -> u64 {
-        let leases = self.all().map(|cell| cell.lease(self.generation));
+        let leases = self.all().map(|cell| cell.lease());
         leases.filter(|lease| !lease.is_claimed()).map(Lease::left).sum()
     }
 
@@ -193,9 +132,9 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     /// Returns `None` if there are fewer than `n`, or if another thread has the cell.
     pub(super) fn refill(self, own: usize, batch: u64, n: u64) -> Option<Granted> {
         let cell = self.cells.of(own);
-        let (was, seen) = (cell.lease(self.generation), cell.seen());
+        let (was, seen) = (cell.lease(), cell.seen());
         if was.is_claimed() || was.left() >= n {
-            return cell.take(self.generation, n);
+            return cell.take(n);
         }
         let mut claim = self.claim(cell, was)?;
         if !injected(Fault::LeaseCountedLate) {
@@ -213,19 +152,15 @@ impl<'a, W: BucketRef> Spread<'a, W> {
                 let size = batch.min(self.most(&terms)).min(share);
                 if idle || size < 2 { 0 } else { size }
             };
-            if state == State::SEALED {
-                return (None, None);
-            }
             // No underflow: fewer than `n` are left.
             let need = terms.units(n - was.left());
-            let (leased, next) = state.lease(&reading.refill, reading.tick, need, size);
-            (Some(leased), next)
+            state.lease(&reading.refill, reading.tick, need, size)
         };
-        let (leased, reading) = self.bucket.update(read, step);
-        let Some((outcome, size)) = leased.filter(|(outcome, _)| outcome.granted) else {
+        let ((outcome, size), reading) = self.bucket.update(read, step);
+        if !outcome.granted {
             cell.note_too_few();
             return None;
-        };
+        }
         if injected(Fault::LeaseCountedLate) {
             claim.count_in(size);
         }
@@ -243,7 +178,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     }
 
     fn claim(self, cell: &'a Cell, was: Lease) -> Option<Claim<'a>> {
-        Claim::new(cell, self.generation, self.leased(), was)
+        Claim::new(cell, self.leased(), was)
     }
 
     /// Gives the tokens left in each cell back to the word, and ends the leases.
@@ -282,9 +217,8 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         let mut kept = false;
         for cell in self.all() {
             match self.seize(cell, MAX_LOOKS_FOR_ALL) {
-                Ended::Lease(claim) => claims.push(claim),
-                Ended::Nothing(_) => {}
-                Ended::NotYet => kept = true,
+                Some(claim) => claims.push(claim),
+                None => kept = true,
             }
             if injected(Fault::RecalledApart) {
                 end(&mut claims);
@@ -296,25 +230,22 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         }
     }
 
-    /// Claims a cell, with a lease or without; returns `Nothing` if it is closed.
+    /// Claims a cell, with a lease or without; returns `None` if another thread keeps it claimed.
     ///
     /// A thread that claims the cell later sees the quota in force.
-    fn seize(self, cell: &'a Cell, looks: usize) -> Ended<'a> {
+    fn seize(self, cell: &'a Cell, looks: usize) -> Option<Claim<'a>> {
         for look in 0..looks {
             if look > 0 {
                 yield_now();
             }
-            let was = cell.latest(self.generation);
-            if was.is_over() {
-                return Ended::Nothing(was);
-            }
+            let was = cell.latest();
             if !was.is_claimed()
                 && let Some(claim) = self.claim(cell, was)
             {
-                return Ended::Lease(claim);
+                return Some(claim);
             }
         }
-        Ended::NotYet
+        None
     }
 
     /// Cuts the word to the room beside the tokens that count as leased.
@@ -328,31 +259,22 @@ impl<'a, W: BucketRef> Spread<'a, W> {
     }
 
     /// Gives the tokens left in a cell back to the word, and ends its lease.
+    ///
+    /// The lease stays if another thread keeps the cell claimed.
     pub(super) fn recall(self, cell: &'a Cell) {
-        if let Ended::Lease(claim) = self.end(cell) {
-            claim.settle(0);
-        }
-    }
-
-    /// Ends the lease of a cell, if there is one, and gives the tokens left in it back to the word.
-    fn end(self, cell: &'a Cell) -> Ended<'a> {
         for _ in 0..MAX_LOOKS {
-            let was = cell.lease(self.generation);
-            if was.is_over() {
-                break;
-            }
+            let was = cell.lease();
             if was.is_claimed() {
                 yield_now();
                 continue;
             }
             if was.size() == 0 {
-                return Ended::Nothing(was);
+                return;
             }
             let Some(claim) = self.claim(cell, was) else { continue };
             self.end_leases(slice::from_ref(&claim));
-            return Ended::Lease(claim);
+            return claim.settle(0);
         }
-        Ended::NotYet
     }
 
     /// Commits the end of the claimed leases, and gives the tokens left in them back to the word.
@@ -375,26 +297,6 @@ impl<'a, W: BucketRef> Spread<'a, W> {
         self.bucket.update(|state| self.read(Now(self.engine), state), step);
     }
 
-    /// Ends all leases and closes the cells: no token is taken from them or put there afterwards.
-    ///
-    /// Returns false, with the cells open, if another thread keeps one claimed.
-    #[cold]
-    pub(crate) fn close(self) -> bool {
-        self.cells.close_by(self.generation, |cell| {
-            for _ in 0..MAX_LOOKS {
-                let claim = match self.end(cell) {
-                    Ended::Lease(claim) => Some(claim),
-                    Ended::Nothing(none) => self.claim(cell, none),
-                    Ended::NotYet => break,
-                };
-                if claim.is_some() {
-                    return claim;
-                }
-            }
-            None
-        })
-    }
-
     /// Looks at one other cell, the next at each turn, and ends its lease if the cell is idle.
     pub(super) fn recall_idle(self, own: usize, turn: u64, now: u64) {
         let others = self.cells.cells.len() as u64 - 1;
@@ -402,7 +304,7 @@ impl<'a, W: BucketRef> Spread<'a, W> {
             return;
         }
         let cell = self.cells.of(own.wrapping_add(1 + (turn % others) as usize));
-        if cell.lease(self.generation).size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
+        if cell.lease().size() > 0 && now.saturating_sub(cell.seen()) > IDLE {
             self.recall(cell);
         }
     }

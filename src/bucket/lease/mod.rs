@@ -13,8 +13,7 @@
 //!  take, any thread       size s, left - n       -            -             (again and again)
 //!  claim, to recall       CLAIMED                -            -
 //!  commit of the end      CLAIMED                + left       -
-//!  settle, or close       size 0, or CLOSED      -            - s
-//!  open (CLOSED only)     size 0, next generation
+//!  settle                 size 0                 -            - s
 //! ```
 //!
 //! A refill of a cell that has a lease ends that lease and begins the next in one commit. A claim
@@ -59,8 +58,6 @@ mod leased_terms;
 mod leases;
 mod verbs;
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) use cells::Lease;
-pub(crate) use cells::{Generation, thread_index};
+pub(crate) use cells::thread_index;
 pub(crate) use leases::{LeaseCells, Spread};
 pub(crate) use verbs::Mode;

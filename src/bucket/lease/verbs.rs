@@ -2,7 +2,7 @@
 
 use super::leased_terms::LeasedTerms;
 use super::leases::Spread;
-use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
@@ -14,16 +14,16 @@ use crate::word::verb::{Call, Take};
 /// Recalls of all cells for one decision, at most: other threads may lease anew meanwhile.
 const MAX_ROUNDS: usize = if MODEL { 1 } else { 4 };
 
-/// A bucket in the mode in which it was found: plain, or spread over cells.
-pub(crate) enum Mode<'a, W> {
+/// A bucket, plain or spread over cells.
+pub(crate) enum Mode<'a> {
     /// The word has all tokens.
-    Plain(W),
+    Plain(&'a Bucket),
     /// Cells may hold some of the tokens. A call on it is under no plan.
-    Spread(Spread<'a, W>),
+    Spread(Spread<'a>),
 }
 
-impl<W: BucketRef> Mode<'_, W> {
-    /// Runs a call, as [`Engine::charge`]; `None` if the bucket is no longer there.
+impl Mode<'_> {
+    /// Runs a call, as [`Engine::charge`].
     #[inline]
     pub(crate) fn charge(
         self,
@@ -34,28 +34,28 @@ impl<W: BucketRef> Mode<'_, W> {
     ) -> Option<Done> {
         match self {
             Mode::Plain(word) => engine.charge(word, initial_state, read, call),
-            Mode::Spread(spread) => spread.run(read, call.take),
+            Mode::Spread(spread) => Some(spread.run(read, call.take)),
         }
     }
 
     /// Returns whether the bucket was ever charged, and the outcome that a call would have.
-    pub(crate) fn look(self, engine: &Engine, read: impl ReadClock, call: Call) -> Option<(bool, Done)> {
+    pub(crate) fn look(self, engine: &Engine, read: impl ReadClock, call: Call) -> (bool, Done) {
         match self {
-            Mode::Plain(word) => Some(engine.look(word, read, call)),
-            Mode::Spread(spread) => spread.look(read, call.take).map(|done| (true, done)),
+            Mode::Plain(word) => engine.look(word, read, call),
+            Mode::Spread(spread) => (true, spread.look(read, call.take)),
         }
     }
 
-    /// Settles a take, and returns the tokens charged; `None` if the bucket is no longer there.
-    pub(crate) fn settle(self, engine: &Engine, plan: Option<Plan>, settle: Settle<'_>) -> Option<u64> {
+    /// Settles a take, and returns the tokens charged.
+    pub(crate) fn settle(self, engine: &Engine, plan: Option<Plan>, settle: Settle<'_>) -> u64 {
         match self {
-            Mode::Plain(word) => engine.settle(word, plan, settle),
+            Mode::Plain(word) => engine.settle(word, plan, settle).unwrap_or(0),
             Mode::Spread(spread) => spread.settle(settle),
         }
     }
 }
 
-impl<W: BucketRef> Spread<'_, W> {
+impl Spread<'_> {
     /// Attempts once to take `n` tokens of a drained bucket, as of a plain one.
     #[inline(always)]
     pub(crate) fn attempt_drained(
@@ -63,9 +63,6 @@ impl<W: BucketRef> Spread<'_, W> {
         read: impl ReadClock,
         n: u64,
     ) -> Result<(TakeOutcome, Reading), Miss> {
-        if !self.cells.is_drained() {
-            return Err(Miss::StaleReading);
-        }
         let done = self.bucket.attempt(Order::ClockFirst, self.clock(read), n)?;
         let (outcome, Reading { refill: terms, .. }) = &done;
         if outcome.granted && outcome.level >= terms.empty_level + outcome.taken {
@@ -75,38 +72,38 @@ impl<W: BucketRef> Spread<'_, W> {
         Ok(done)
     }
 
-    /// Takes `n` tokens that are not at hand in the cell; `None` if the bucket is no longer there.
-    #[inline(always)]
-    pub(crate) fn acquire(self, own: usize, read: impl ReadClock, n: u64) -> Option<Result<Granted, Denied>> {
-        match self.attempt_drained(read, n) {
-            Ok(done) => Some(exactly(n, done)),
-            Err(_) => self.acquire_anyhow(own, read, n),
+    /// Takes `n` tokens as a `TokenBucket` does, but in the cell that the test names.
+    #[cfg(test)]
+    pub(crate) fn acquire(self, own: usize, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
+        if self.cells.is_drained()
+            && let Ok(done) = self.attempt_drained(read, n)
+        {
+            return exactly(n, done);
+        }
+        match self.cells.of(own).take(n) {
+            Some(granted) => Ok(granted),
+            None => self.acquire_anyhow(own, read, n),
         }
     }
 
-    /// Takes `n` tokens after an attempt that came to nothing.
+    /// Takes `n` tokens that are not at hand in the cell.
     #[cold]
     #[inline(never)]
-    pub(crate) fn acquire_anyhow(
-        self,
-        own: usize,
-        read: impl ReadClock,
-        n: u64,
-    ) -> Option<Result<Granted, Denied>> {
+    pub(crate) fn acquire_anyhow(self, own: usize, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
         let cell = self.cells.of(own);
         let batch = cell.batch();
         if batch == 1 {
             // The cell is no longer in demand.
-            if cell.lease(self.generation).size() > 0 {
+            if cell.lease().size() > 0 {
                 self.recall(cell);
             }
         } else if n > 0
             && n <= batch.min(cell.rest())
             && let Some(granted) = self.refill(own, batch, n)
         {
-            return Some(Ok(granted));
+            return Ok(granted);
         }
-        let Done { outcome, reading, leased } = self.take(read, n)?;
+        let Done { outcome, reading, leased } = self.take(read, n);
         if outcome.granted && n > 0 {
             let (terms, now) = (&reading.refill, reading.nanos());
             let turn = cell.note(now, terms.available(outcome.level), self.most(terms));
@@ -118,12 +115,12 @@ impl<W: BucketRef> Spread<'_, W> {
         } else {
             self.cells.note_drained(!outcome.granted);
         }
-        Some(exactly(n, (outcome, reading)))
+        exactly(n, (outcome, reading))
     }
 
     /// Takes `n` tokens of the word, as of a plain bucket while no token is leased.
     #[inline]
-    fn take(self, read: impl ReadClock, n: u64) -> Option<Done> {
+    fn take(self, read: impl ReadClock, n: u64) -> Done {
         let Spread { bucket, engine, .. } = self;
         if !self.is_leased() {
             let once = self.clock(read);
@@ -132,84 +129,77 @@ impl<W: BucketRef> Spread<'_, W> {
                 Err(_) => engine.attempt_again(bucket, once, n),
             };
             if let Some(done) = attempt {
-                return Some(done.into());
+                return done.into();
             }
         }
         self.step(read, Take::Exactly(n))
     }
 
     /// Takes by a step on the word alone.
-    fn step(self, read: impl ReadClock, take: Take) -> Option<Done> {
-        let step = |state: State, reading: &Reading<LeasedTerms>| {
-            if state == State::SEALED {
-                return (None, None);
-            }
-            let (outcome, next) = take.apply(state, reading);
-            (Some(outcome), next)
-        };
+    fn step(self, read: impl ReadClock, take: Take) -> Done {
+        let step = |state: State, reading: &Reading<LeasedTerms>| take.apply(state, reading);
         let (outcome, reading) = self.bucket.update(|state| self.read(read, state), step);
         done(outcome, reading)
     }
 
     /// Takes `n` tokens of another cell, or of all of them together; or is refused.
     #[cold]
-    fn acquire_anywhere(self, own: usize, read: impl ReadClock, n: u64) -> Option<Result<Granted, Denied>> {
-        if let Some(granted) = self.others(own).find_map(|cell| cell.take(self.generation, n)) {
-            return Some(Ok(granted));
+    fn acquire_anywhere(self, own: usize, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
+        if let Some(granted) = self.others(own).find_map(|cell| cell.take(n)) {
+            return Ok(granted);
         }
-        let Done { outcome, reading, .. } = self.run(read, Take::Exactly(n))?;
+        let Done { outcome, reading, .. } = self.run(read, Take::Exactly(n));
         self.cells.note_drained(!outcome.granted);
-        Some(exactly(n, (outcome, reading)))
+        exactly(n, (outcome, reading))
     }
 
     /// Takes by a step: of the word, or of the word after all cells were recalled.
-    pub(crate) fn run(self, read: impl ReadClock, take: Take) -> Option<Done> {
+    pub(crate) fn run(self, read: impl ReadClock, take: Take) -> Done {
         if self.is_leased() {
-            let seen = self.look(read, take)?;
+            let seen = self.look(read, take);
             if take.never_writes(&seen.reading.refill) {
-                return Some(seen);
+                return seen;
             }
-            let all = self.step(read, take.in_full())?;
+            let all = self.step(read, take.in_full());
             if all.outcome.granted {
-                return Some(all);
+                return all;
             }
         }
         let mut rounds = 0;
         loop {
             self.recall_all();
-            let last = self.step(read, take)?;
+            let last = self.step(read, take);
             rounds += 1;
             if last.outcome.granted || last.leased == 0 || rounds == MAX_ROUNDS {
-                return Some(last);
+                return last;
             }
         }
     }
 
     /// Returns the outcome that a step would have on the word and the cells together.
-    pub(crate) fn look(self, read: impl ReadClock, take: Take) -> Option<Done> {
+    pub(crate) fn look(self, read: impl ReadClock, take: Take) -> Done {
         let look = |state: State, reading: &Reading<LeasedTerms>| {
             let full = LeasedTerms::in_full(*reading);
             let all = match state {
-                State::SEALED => return (None, None),
                 state if reading.refill.leased == 0 => state,
                 state => {
                     let at_hand = full.refill.units(self.at_hand());
                     state.recalled(&reading.refill, reading.tick, at_hand, at_hand).unwrap_or(state)
                 }
             };
-            (Some(take.apply(all, &full).0), None)
+            (take.apply(all, &full).0, None)
         };
         let (outcome, reading) = self.bucket.update(|state| self.read(read, state), look);
         done(outcome, reading)
     }
 
-    /// Settles a take, and returns the tokens charged; `None` if the bucket is no longer there.
-    pub(crate) fn settle(self, settle: Settle<'_>) -> Option<u64> {
+    /// Settles a take, and returns the tokens charged.
+    pub(crate) fn settle(self, settle: Settle<'_>) -> u64 {
         if let Settle::Charge(_) = settle {
             self.recall_all();
         }
         let fits = |state: State, reading: &Reading<LeasedTerms>| match settle {
-            Settle::Refund(n) if state != State::SEALED && reading.refill.leased > 0 => {
+            Settle::Refund(n) if reading.refill.leased > 0 => {
                 reading.view(state).level + reading.refill.terms.units(n) <= reading.refill.capacity()
             }
             _ => true,
@@ -224,17 +214,18 @@ impl<W: BucketRef> Spread<'_, W> {
             };
             self.bucket.update(|state| self.read(Now(self.engine), state), step).0
         };
-        settled(true).unwrap_or_else(|NoRoom| {
+        let charged = settled(true).unwrap_or_else(|NoRoom| {
             self.recall_all();
             settled(false).unwrap_or(None)
-        })
+        });
+        charged.unwrap_or(0)
     }
 }
 
 /// A refund does not fit beside the leases.
 struct NoRoom;
 
-fn done(outcome: Option<TakeOutcome>, reading: Reading<LeasedTerms>) -> Option<Done> {
+fn done(outcome: TakeOutcome, reading: Reading<LeasedTerms>) -> Done {
     let leased = reading.refill.leased;
-    outcome.map(|outcome| Done { outcome, reading: LeasedTerms::in_full(reading), leased })
+    Done { outcome, reading: LeasedTerms::in_full(reading), leased }
 }

@@ -12,7 +12,7 @@ use super::world::{SECOND, fixed};
 use super::{explore, run};
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Engine, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Spread};
+use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::Settle;
 use crate::quota::rate::Quota;
@@ -50,22 +50,14 @@ impl Hot {
         })
     }
 
-    fn spread(&self) -> Spread<'_, &Bucket> {
-        Spread {
-            bucket: &self.bucket,
-            engine: &self.engine,
-            cells: &self.cells,
-            generation: Generation::ONLY,
-        }
+    fn spread(&self) -> Spread<'_> {
+        Spread { bucket: &self.bucket, engine: &self.engine, cells: &self.cells }
     }
 
     /// Takes `n` tokens as a thread of the cell `own`.
     fn take_n(&self, own: usize, n: u64) -> bool {
         let since = self.engine.clock.nanos();
-        let granted = match self.cells.of(own).take(Generation::ONLY, n) {
-            Some(_) => true,
-            None => self.spread().acquire(own, Now(&self.engine), n).is_some_and(|taken| taken.is_ok()),
-        };
+        let granted = self.spread().acquire(own, Now(&self.engine), n).is_ok();
         if granted {
             self.grants.lock().unwrap_or_else(PoisonError::into_inner).push((since, n));
         }

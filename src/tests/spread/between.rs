@@ -114,7 +114,7 @@ pub(super) fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Ve
                 }
             }
             Verb::Charge(n) => {
-                let taken = hot.spread().settle(Settle::Charge(n)).expect("it is there");
+                let taken = hot.spread().settle(Settle::Charge(n));
                 most.hold(0).unwrap().settle(taken);
                 slack.set(slack.get().max(least.hold(0).unwrap().settle(taken).min(1)));
             }

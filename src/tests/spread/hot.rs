@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::between::part;
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Done, Engine, Now};
-use crate::bucket::lease::{Generation, LeaseCells, Spread};
+use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Receipt;
 use crate::limiter::token_bucket::TokenBucket;
@@ -39,31 +39,21 @@ impl Hot {
     }
 
     pub(super) fn spread(&self) -> Spread<'_> {
-        Spread {
-            bucket: &self.bucket,
-            engine: &self.engine,
-            cells: &self.cells,
-            generation: Generation::ONLY,
-        }
+        Spread { bucket: &self.bucket, engine: &self.engine, cells: &self.cells }
     }
 
     pub(super) fn take(&self, own: usize, n: u64) -> Result<Granted, Denied> {
-        match self.cells.of(own).take(Generation::ONLY, n) {
-            Some(granted) => Ok(granted),
-            None => self.spread().acquire(own, Now(&self.engine), n).expect("it is there"),
-        }
+        self.spread().acquire(own, Now(&self.engine), n)
     }
 
     pub(super) fn run(&self, step: Take) -> Result<(Granted, Receipt), Denied> {
-        let Done { outcome, reading, leased } =
-            self.spread().run(Now(&self.engine), step).expect("it is there");
+        let Done { outcome, reading, leased } = self.spread().run(Now(&self.engine), step);
         let receipt = Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased));
         step.decision((outcome, reading)).map(|granted| (granted, receipt))
     }
 
     pub(super) fn remaining(&self) -> u64 {
-        let seen = self.spread().look(Now(&self.engine), Take::Exactly(0));
-        let Done { outcome, reading, .. } = seen.expect("it is there");
+        let Done { outcome, reading, .. } = self.spread().look(Now(&self.engine), Take::Exactly(0));
         Granted::new(outcome, &reading).remaining()
     }
 
@@ -86,7 +76,7 @@ impl Hot {
     /// Takes the tokens left in a cell, and one more. Returns the size of the lease that the cell
     /// has then.
     pub(super) fn refill(&self, own: usize) -> u64 {
-        while self.cells.of(own).take(Generation::ONLY, 1).is_some() {}
+        while self.cells.of(own).take(1).is_some() {}
         self.take(own, 1).expect("there are plenty");
         self.cells.of(own).lease_size()
     }
