@@ -105,6 +105,12 @@ pub(crate) enum Fault {
     UndoneAnywhere,
     /// A window is evicted as soon as it is over.
     EdgeWithoutMargin,
+    /// A key with a place in use is evicted.
+    PlacesForgotten,
+    /// The next key of a table slot counts its commits from 0.
+    NumberFromZero,
+    /// A commit on a word of places does not raise the number of commits.
+    CommitsUncounted,
     /// The wall clock is looked up once, and counted on from there.
     IndexFromDrift,
 }

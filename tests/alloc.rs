@@ -96,8 +96,8 @@ fn the_verbs_allocate_nothing() {
 fn a_request_in_flight_allocates_nothing() {
     let (clock, mock) = Clock::mock();
     let target = Duration::from_millis(100);
-    let adaptive = Inflight::adaptive(target, 100).start(8).clock(clock.clone()).build().unwrap();
-    let keys = InflightLimiter::<String>::builder(2).clock(clock).build().unwrap();
+    let adaptive = Inflight::adaptive(target, 100).start(8).clock(clock).build().unwrap();
+    let keys = InflightLimiter::<String>::new(2);
     let held = keys.try_enter("the key of some length").unwrap();
     for limit in [Arc::new(adaptive), Arc::new(Inflight::fixed(8))] {
         allocates_nothing("a request in flight", || {

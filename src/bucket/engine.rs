@@ -105,7 +105,12 @@ impl Engine {
 
     /// Returns whether the words count windows.
     pub(crate) fn counts_windows(&self) -> bool {
-        self.source.counts().counting != Counting::Bucket
+        !matches!(self.source.counts().counting, Counting::Bucket | Counting::Places)
+    }
+
+    /// Returns whether the words count places in use.
+    pub(crate) fn counts_places(&self) -> bool {
+        self.source.counts().counting == Counting::Places
     }
 
     /// Records a plan under which an empty bucket needs `ticks` to fill.

@@ -230,8 +230,13 @@ impl LiveTerms {
     /// Puts another limit of a window into force, if the counts can hold it.
     pub(crate) fn set_limit(&self, limit: u64, clock: &Clock) -> Result<(), WindowError> {
         self.counts().check(limit)?;
-        self.replace(|before| RawQuota { burst: limit, ..before }, clock);
+        self.put_limit(limit, clock);
         Ok(())
+    }
+
+    /// Puts another limit into force, which the counts can hold.
+    pub(crate) fn put_limit(&self, limit: u64, clock: &Clock) {
+        self.replace(|before| RawQuota { burst: limit, ..before }, clock);
     }
 
     /// Puts other numbers into force, which the layout can hold, and returns the ones before.

@@ -136,7 +136,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
             let Some(bucket) = map.get(&id, guard) else { return Probe::Gone };
             match idle::seal_if_idle(&keyspace.engine, bucket) {
                 Ok(sealed) => {
-                    keyspace.counters.evicted.fetch_add(u64::from(sealed), Ordering::Relaxed);
+                    keyspace.counters.evicted.fetch_add(u64::from(sealed.is_some()), Ordering::Relaxed);
                     let _ = map.remove_if(&id, |_, bucket| is_removable(bucket), guard);
                     Probe::Gone
                 }

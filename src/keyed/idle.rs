@@ -4,6 +4,7 @@ use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
 use crate::quota::counts::Counting;
+use crate::word::places::PlaceTerms;
 use crate::word::state::{Reading, State};
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::window::{ANY, WindowTerms};
@@ -31,19 +32,28 @@ impl IdleCheck {
     /// Flag in a wait: the wait also has to outlast `grace_left`.
     const GRACE: u64 = 1 << 63;
 
+    /// The wait for a place that is in use: no time ends it.
+    const NEVER: u64 = u64::MAX;
+
     /// Returns the wait until the bucket may be sealed, in ticks of a bucket or nanoseconds of a
     /// window; 0 if it may be sealed now. Smaller values are due earlier.
     pub(crate) fn wait_until_idle(&self, state: State) -> u64 {
-        if self.counts_windows() {
-            return self.wait_of_window(state);
+        match self.counting() {
+            Counting::Bucket => self.wait_of_bucket(state),
+            Counting::Places if PlaceTerms::of(self.reading).refill.is_idle(state) => 0,
+            Counting::Places => IdleCheck::NEVER,
+            _ => self.wait_of_window(state),
         }
+    }
+
+    fn wait_of_bucket(&self, state: State) -> u64 {
         let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
         let no_grace = self.grace_left == 0 || !state.is_level() || injected(Fault::NoGraceAfterChange);
         if no_grace { ticks } else { ticks | IdleCheck::GRACE }
     }
 
-    fn counts_windows(&self) -> bool {
-        self.reading.refill.widths.counts.counting != Counting::Bucket
+    fn counting(&self) -> Counting {
+        self.reading.refill.widths.counts.counting
     }
 
     /// Returns the wait of a window. A change of limit does not matter: nothing is earned.
@@ -59,7 +69,7 @@ impl IdleCheck {
     /// Returns the clock reading at the end of a wait.
     pub(crate) fn due_at(&self, wait: u64) -> u64 {
         let now = self.reading.nanos();
-        if self.counts_windows() {
+        if self.counting() != Counting::Bucket {
             return now.saturating_add(wait);
         }
         let nanos = self.reading.refill.ticks.nanos_until(now, wait & !IdleCheck::GRACE);
@@ -67,21 +77,30 @@ impl IdleCheck {
     }
 }
 
-/// Seals a bucket that has been full for the eviction grace. Otherwise returns the clock reading at
-/// which it may be sealed.
+/// Seals a bucket that has been full for the eviction grace, or has no place in use. Otherwise
+/// returns the clock reading at which it may be sealed.
 ///
-/// Returns true if this call sealed it, false if it was sealed already.
-pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<bool, u64> {
+/// Returns the state that this call sealed; `None` if the bucket was sealed already.
+pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<Option<State>, u64> {
     let step = |state: State, idle: &IdleCheck| {
         if state.is_claimed() {
-            return (Ok(false), None);
+            return (Ok(None), None);
         }
         match idle.wait_until_idle(state) {
-            0 => (Ok(true), (!injected(Fault::NoSeal)).then_some(State::SEALED)),
+            0 => (Ok(Some(state)), (!injected(Fault::NoSeal)).then_some(State::SEALED)),
             wait => (Err(idle.due_at(wait)), None),
         }
     };
     bucket.update(|_| IdleCheck::now(engine), step).0
+}
+
+/// Returns the word of a table slot whose key was evicted in a state: a tombstone where words count
+/// places, else that of an empty slot.
+pub(crate) fn vacated(engine: &Engine, sealed: State) -> State {
+    match engine.counts_places() {
+        true => PlaceTerms::of(engine.read()).refill.vacated(sealed),
+        false => State::FULL,
+    }
 }
 
 /// Returns whether a removed key of a table keeps its slot, with no token used, until its window is

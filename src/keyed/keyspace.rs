@@ -106,12 +106,15 @@ impl<K: Eq> Keyspace<K> {
     }
 
     /// Lets new keys look for room after the eviction grace: a bucket was given tokens, and may be
-    /// evicted then if it is full.
+    /// evicted then if it is full. A key without a place in use may be evicted at once.
     pub(crate) fn was_given(&self) {
         if let Store::Map(MapStore { ring, .. }) = &self.store
             && ring.relies_on_looks()
         {
-            ring.reset_rest(self.engine.clock.nanos().saturating_add(EVICTION_GRACE));
+            ring.reset_rest(match self.engine.counts_places() {
+                true => 0,
+                false => self.engine.clock.nanos().saturating_add(EVICTION_GRACE),
+            });
         }
     }
 

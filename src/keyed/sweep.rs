@@ -84,15 +84,16 @@ impl<K: Hash + Eq> Keyspace<K> {
                         return true;
                     }
                     let sealed = idle::seal_if_idle(&self.engine, bucket);
-                    evicted += usize::from(sealed == Ok(true));
+                    evicted += usize::from(matches!(sealed, Ok(Some(_))));
                     sealed.is_err()
                 };
                 map.retain(stays, &map.guard());
                 evicted
             }
-            Store::Table(table) => {
-                table.evict_idle(|bucket| idle::seal_if_idle(&self.engine, bucket) == Ok(true))
-            }
+            Store::Table(table) => table.evict_idle(|bucket| {
+                let sealed = idle::seal_if_idle(&self.engine, bucket).ok().flatten();
+                sealed.map(|sealed| idle::vacated(&self.engine, sealed))
+            }),
         };
         self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
         if evicted > 0 {

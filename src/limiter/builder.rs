@@ -161,12 +161,6 @@ impl<K, S> Builder<K, S> {
         Builder { choose: Some(Box::new(choose)), ..self }
     }
 
-    /// Replaces the quota of a builder that has no plan and no room for another quota.
-    pub(super) fn with_quota(self, quota: Quota) -> Self {
-        let settings = Settings { quota, layout: quota.layout(), ..self.settings };
-        Builder { settings, ..self }
-    }
-
     /// Returns the builder, if the plans still fit the layout.
     fn tried(self) -> Result<Self, InvalidQuota> {
         let quota = self.settings.quota;

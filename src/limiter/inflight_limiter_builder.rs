@@ -2,16 +2,21 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
-use crate::limiter::builder::Builder;
-use crate::limiter::inflight_limiter::{InflightLimiter, MOST, PlaceTokens};
+use crate::limiter::inflight_limiter::{InflightLimiter, check};
+use crate::limiter::inner::Inner;
+use crate::limiter::observer::DecisionHook;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::quota::rate::Quota;
+use crate::limiter::settings::KeySettings;
+use crate::limiter::window_settings::engine_of;
+use crate::quota::window_layout::WindowLayout;
 use crate::time::clock::Clock;
+use crate::time::jitter::Jitter;
 
 impl<K> InflightLimiter<K> {
     /// Returns a limiter of at most 1,048,576 keys, each with at most `limit` requests in flight.
@@ -32,8 +37,7 @@ impl<K> InflightLimiter<K> {
 impl<K, S: BuildHasher + Default> InflightLimiter<K, S> {
     /// Returns a builder of a limiter with at most `limit` requests in flight of each key.
     pub fn builder(limit: u32) -> InflightLimiterBuilder<K, S> {
-        // A placeholder: `build` sets the quota of the places.
-        InflightLimiterBuilder { limit, max_limit: None, places: RateLimiter::builder(Quota::per_second(1)) }
+        InflightLimiterBuilder { limit, keys: KeySettings::default(), key: PhantomData }
     }
 }
 
@@ -53,54 +57,46 @@ impl<K, S: BuildHasher + Default> InflightLimiter<K, S> {
 #[must_use = "a builder is no limit: `.build()` makes one"]
 pub struct InflightLimiterBuilder<K, S> {
     limit: u32,
-    max_limit: Option<u32>,
-    places: Builder<K, S>,
+    keys: KeySettings<S>,
+    key: PhantomData<fn() -> K>,
 }
 
 impl<K, S> InflightLimiterBuilder<K, S> {
-    /// Sets the largest limit that [`set_limit`](InflightLimiter::set_limit) may set, up to 2^20:
-    /// by default the limit.
-    pub fn max_limit(self, max_limit: u32) -> Self {
-        InflightLimiterBuilder { max_limit: Some(max_limit), ..self }
-    }
-
-    /// Sets the clock; by default the [processor's counter](Clock::new). It decides when a key is
-    /// forgotten.
-    pub fn clock(self, clock: Clock) -> Self {
-        InflightLimiterBuilder { places: self.places.clock(clock), ..self }
-    }
-
     /// Sets the hasher of keys; by default `S::default()`.
     pub fn hasher(self, hasher: S) -> Self {
-        InflightLimiterBuilder { places: self.places.hasher(hasher), ..self }
+        Self { keys: KeySettings { hasher, ..self.keys }, ..self }
     }
 
     /// Sets the largest number of keys; by default 1,048,576. See
     /// [`Builder::max_keys`](crate::Builder::max_keys).
     pub fn max_keys(self, max_keys: usize) -> Self {
-        InflightLimiterBuilder { places: self.places.max_keys(max_keys), ..self }
+        Self { keys: self.keys.max_keys(max_keys), ..self }
     }
 
     /// Keeps the keys in a fixed table; see [`Builder::inline`](crate::Builder::inline).
     pub fn inline(self, keys: usize) -> Self {
-        InflightLimiterBuilder { places: self.places.inline(keys), ..self }
+        Self { keys: self.keys.inline(keys), ..self }
     }
 
     /// Returns the limiter.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if a limit is 0 or above 2^20, or if the limit is above the largest.
+    /// [`InvalidLimit`] if the limit is 0 or above 2^20.
     pub fn build(self) -> Result<InflightLimiter<K, S>, InvalidLimit> {
-        let InflightLimiterBuilder { limit, max_limit, places } = self;
-        InvalidLimit::check("a limit", limit, (1, MOST.into()))?;
-        let most = max_limit.unwrap_or(limit);
-        InvalidLimit::check("a largest limit", most, (limit.into(), MOST.into()))?;
-        let place = PlaceTokens::of(most);
-        let quota = place.quota().expect("a limit up to 2^20 has a quota");
-        // A refund to a bucket that keys share would be lost.
-        let places = places.with_quota(quota).when_full(WhenFull::Deny).build();
-        Ok(InflightLimiter { places, place, limit: Arc::new(AtomicU32::new(limit)) })
+        check(self.limit)?;
+        // No decision depends on the time: the clock stands.
+        Ok(self.on(Clock::from_fn(|| Duration::ZERO)))
+    }
+
+    /// Returns the limiter, of a limit within its bounds.
+    pub(crate) fn on(self, clock: Clock) -> InflightLimiter<K, S> {
+        let engine = engine_of(WindowLayout::places(self.limit), clock);
+        // A place of a bucket that keys share would belong to another key.
+        let keys = KeySettings { when_full: WhenFull::Deny, ..self.keys };
+        let (keyspace, hasher) = keys.keyspace(engine, false);
+        let inner = Inner::new(keyspace, hasher, DecisionHook::NONE, Jitter::NONE, None);
+        InflightLimiter { places: RateLimiter { inner: Arc::new(inner) } }
     }
 }
 

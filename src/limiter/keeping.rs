@@ -15,7 +15,7 @@ use crate::limiter::window_key::{PinnedWindows, WindowKey};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::verb::{Call, Keep, Take};
+use crate::word::verb::{Call, Take};
 
 /// A request for tokens above the lower part of a bucket: [`KeyLimit::keep`],
 /// [`BucketLimit::keep`], [`Pinned::keep`] and [`WindowKey::keep`].
@@ -129,12 +129,6 @@ impl<K, S> PinnedWindows<'_, K, S> {
     }
 }
 
-impl<L> Keeping<L> {
-    fn keep(&self) -> Keep {
-        Keep::Percent(self.percent)
-    }
-}
-
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<KeyLimit<'_, K, Q, S>> {
     /// Takes the tokens, all or none.
     ///
@@ -143,7 +137,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<KeyLimit<'_, K,
     /// [`Denied`] says when the tokens and the kept ones are there.
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         let KeyLimit { inner, n, .. } = self.limit;
-        self.limit.call(&inner.keyspace.store.pin()).acquire_above(n, self.keep())
+        self.limit.call(&inner.keyspace.store.pin()).acquire_above(n, self.percent)
     }
 
     /// Takes the tokens, all or none, at an earlier reading; see
@@ -207,7 +201,7 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&Pinned<'_, K, S>> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.limit.call(key, options).acquire_above(n, self.keep())
+        self.limit.call(key, options).acquire_above(n, self.percent)
     }
 }
 
@@ -292,7 +286,7 @@ impl Keeping<BucketLimit<'_>> {
 
     fn acquire(&self, read: impl ReadClock) -> Result<Granted, Denied> {
         let BucketLimit { bucket, n } = self.limit;
-        let call = Call::from(Take::Above { n, keep: self.keep() });
+        let call = Call::from(Take::Above { n, keep: self.percent });
         let Done { outcome, reading, .. } = bucket.run(read, call.take);
         bucket.hook.observe(n, call.decision(outcome, reading))
     }
@@ -304,12 +298,12 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Limit for Keeping<KeyLi
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        self.limit.look_at(now, Take::Above { n: self.limit.n, keep: self.keep() })
+        self.limit.look_at(now, Take::Above { n: self.limit.n, keep: self.percent })
     }
 
     fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         let KeyLimit { inner, n, .. } = self.limit;
-        self.limit.call(&inner.keyspace.store.pin()).receive(Take::Above { n, keep: self.keep() })
+        self.limit.call(&inner.keyspace.store.pin()).receive(Take::Above { n, keep: self.percent })
     }
 
     fn undo(&self, receipt: &Receipt) {
@@ -341,12 +335,12 @@ impl Limit for Keeping<BucketLimit<'_>> {
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        self.limit.look_at(now, Take::Above { n: self.limit.n, keep: self.keep() })
+        self.limit.look_at(now, Take::Above { n: self.limit.n, keep: self.percent })
     }
 
     fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
         let BucketLimit { bucket, n } = self.limit;
-        bucket.receive(n, Take::Above { n, keep: self.keep() })
+        bucket.receive(n, Take::Above { n, keep: self.percent })
     }
 
     fn undo(&self, receipt: &Receipt) {

@@ -15,7 +15,7 @@ use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::Origin;
-use crate::word::verb::{Call, Keep, Take};
+use crate::word::verb::{Call, Take};
 
 /// The options of a call, beside its key and its tokens.
 #[derive(Clone, Copy, Default)]
@@ -71,7 +71,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     }
 
     /// Takes `n` tokens, all or none, if the kept tokens stay.
-    pub(crate) fn acquire_above(self, n: u64, keep: Keep) -> Result<Granted, Denied> {
+    pub(crate) fn acquire_above(self, n: u64, keep: u8) -> Result<Granted, Denied> {
         self.inner.hook.observe(n, self.take(Take::Above { n, keep }).decision)
     }
 
@@ -145,7 +145,30 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     /// Like [`receive`](KeyCall::receive), with a receipt that is valid without the key.
     pub(crate) fn receive_by_entry(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
-        let (granted, mut receipt) = self.receive(take)?;
+        let (granted, receipt) = self.receive(take)?;
+        Ok((granted, self.by_entry(receipt)))
+    }
+
+    /// Takes a place of the key, and returns a receipt that is valid without the key.
+    ///
+    /// A refusal has the limit and the count, or nothing if the key is new and has no room.
+    pub(crate) fn enter(&self) -> Result<Receipt, Option<(u64, u64)>> {
+        let engine = &self.inner.keyspace.engine;
+        let done = protocol::acquire(engine, self.entry, Now(engine), Take::Exactly(1).into());
+        let Done { outcome, reading, .. } = done.map_err(|_| None)?;
+        match outcome.granted {
+            true => Ok(self.by_entry(Receipt::new(outcome, &reading, None))),
+            false => Err(Some((reading.refill.capacity, outcome.level))),
+        }
+    }
+
+    /// Returns the number of the key's places in use.
+    pub(crate) fn in_use(self) -> u64 {
+        self.entry.peek(Now(&self.inner.keyspace.engine), Take::Exactly(0).into()).outcome.level
+    }
+
+    /// Returns the receipt of a take that was just made, valid without the key.
+    fn by_entry(&self, mut receipt: Receipt) -> Receipt {
         if receipt.origin == Origin::Own {
             receipt.origin = match self.entry.pin {
                 StoreGuard::Map(buckets, guard) => {
@@ -155,7 +178,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
                 StoreGuard::Table(_) => Origin::Inline(self.entry.key.full),
             };
         }
-        Ok((granted, receipt))
+        receipt
     }
 
     /// Undoes the take of a receipt of this key.

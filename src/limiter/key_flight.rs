@@ -17,13 +17,11 @@ use crate::limiter::rate_limiter::RateLimiter;
 pub struct KeyFlight<'a> {
     pub(super) ledger: &'a (dyn Ledger + Send + Sync),
     pub(super) receipt: Receipt,
-    /// Tokens of a place.
-    pub(super) tokens: u64,
 }
 
 impl Drop for KeyFlight<'_> {
     fn drop(&mut self) {
-        self.ledger.settle(&self.receipt, Settle::Refund(self.tokens));
+        self.ledger.settle(&self.receipt, Settle::Refund(1));
     }
 }
 
@@ -39,13 +37,11 @@ impl fmt::Debug for KeyFlight<'_> {
 pub struct OwnedKeyFlight<K: Hash + Eq, S> {
     pub(super) places: RateLimiter<K, S>,
     pub(super) receipt: Receipt,
-    /// Tokens of a place.
-    pub(super) tokens: u64,
 }
 
 impl<K: Hash + Eq, S> Drop for OwnedKeyFlight<K, S> {
     fn drop(&mut self) {
-        self.places.inner.keyspace.settle(&self.receipt, Settle::Refund(self.tokens));
+        self.places.inner.keyspace.settle(&self.receipt, Settle::Refund(1));
     }
 }
 
@@ -78,8 +74,8 @@ impl KeyOverloaded {
         self.in_flight.unwrap_or(0)
     }
 
-    /// Returns whether the key is new and the limiter has no room for it. Each key in the limiter
-    /// has requests in flight, or had some within the last seconds.
+    /// Returns whether the key is new and the limiter has no room for it: the call found only keys
+    /// with requests in flight.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.in_flight.is_none()

@@ -64,7 +64,7 @@ impl WindowCounter {
                 Some(anchor) => Clock::unix(anchor),
                 None => Clock::new(),
             };
-            WindowCounter::of(window, engine_of(window, clock), DecisionHook::NONE)
+            WindowCounter::of(window, engine_of(window.held_layout(), clock), DecisionHook::NONE)
         }
     }
 

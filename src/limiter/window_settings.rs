@@ -1,4 +1,4 @@
-//! Settings shared by the builders of windows.
+//! Settings shared by the builders of windows, and the engine of a word that counts.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ use crate::sync::const_fn;
 use crate::time::clock::Clock;
 
 const_fn! {
-    /// Returns the engine of a word that counts a window.
-    pub(crate) const fn engine_of(window: Window, clock: Clock) -> Engine {
-        let WindowLayout { widths, numbers } = window.held_layout();
+    /// Returns the engine of a word that counts a window, or places.
+    pub(crate) const fn engine_of(layout: WindowLayout, clock: Clock) -> Engine {
+        let WindowLayout { widths, numbers } = layout;
         Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None)
     }
 }
@@ -43,7 +43,7 @@ impl WindowSettings {
             None => self.clock,
         };
         clock.calibrate();
-        (self.window, engine_of(self.window, clock), DecisionHook::new(self.shadow, self.hook))
+        (self.window, engine_of(self.window.held_layout(), clock), DecisionHook::new(self.shadow, self.hook))
     }
 }
 

@@ -1,10 +1,10 @@
-//! The counts in the word of a window.
+//! The counts in the word of a window, and of a limit on requests in flight.
 
-/// The way in which a word counts the tokens of windows.
+/// The way in which a word counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Counting {
-    /// The word is a bucket: it counts no windows.
+    /// The word is a bucket: it counts tokens that refill.
     Bucket,
     /// Counts of sub-windows. A fixed window is its only sub-window.
     SubWindows,
@@ -14,9 +14,11 @@ pub(crate) enum Counting {
     FirstUse,
     /// Two counts, of which the earlier one fades.
     Weighted,
+    /// One count, of places in use. It does not depend on time.
+    Places,
 }
 
-/// The fields of a word that counts windows.
+/// The fields of a word that counts windows or places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CountWidths {
     pub(crate) counting: Counting,

@@ -6,6 +6,7 @@
 //! | from first use | tokens used                                | start         | `P / 2^16`   |
 //! | sliding, `b`   | `b + 1` counts, the current one lowest     | index         | `P / b`      |
 //! | weighted       | tokens of the window before, and of this   | index         | `P`          |
+//! | places         | places in use                              | commits       | none         |
 //!
 //! Invariants of every layout, for every limit up to its `top`:
 //!
@@ -23,6 +24,8 @@ pub(crate) const MIN_PERIOD: u64 = 1_000_000;
 pub(crate) const FIRST_USE_TICKS: u64 = 1 << 16;
 /// A sliding window has at least this number of sub-windows, unless a granularity is named.
 pub(crate) const MIN_SUB_WINDOWS: u64 = 4;
+/// Most places of a key. The count has 21 bits, which leaves 43 for the number of commits.
+pub(crate) const MAX_PLACES: u32 = 1 << 20;
 /// The longest month.
 pub(crate) const MONTH: u64 = 31 * 86_400_000_000_000;
 
@@ -97,6 +100,16 @@ impl WindowLayout {
     pub(super) const fn fixed(counting: Counting, limit: u64, nanos: u64, top: u64) -> Option<WindowLayout> {
         let ticks = if matches!(counting, Counting::FirstUse) { FIRST_USE_TICKS } else { 1 };
         WindowLayout::fits(CountWidths::alone(counting, top), ticks, ticks, limit, nanos)
+    }
+
+    /// Returns the layout of a word that counts up to `limit` places in use, at most [`MAX_PLACES`].
+    pub(crate) const fn places(limit: u32) -> WindowLayout {
+        let counts = CountWidths::alone(Counting::Places, MAX_PLACES as u64);
+        WindowLayout {
+            widths: Widths { fraction: 0, scale: 0, stamp: counts.stamp() as u8, fixed_debt: true, counts },
+            // No decision depends on a tick.
+            numbers: RawQuota { tokens: 1, nanos: 1_000_000_000, burst: limit as u64 },
+        }
     }
 
     pub(crate) const fn sub_windows(&self) -> u64 {

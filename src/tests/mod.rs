@@ -22,6 +22,8 @@ mod inflight;
 #[cfg(not(any(loom, shuttle)))]
 mod inflight_adapt;
 #[cfg(not(any(loom, shuttle)))]
+mod inflight_keys;
+#[cfg(not(any(loom, shuttle)))]
 mod law;
 #[cfg(not(any(loom, shuttle)))]
 mod leases;

@@ -20,7 +20,7 @@ use super::verbs::{room_of, rooms};
 use crate::quota::layout::MAX_NANOS;
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
-use crate::word::verb::{Give, Keep, Take};
+use crate::word::verb::{Give, Take};
 
 type Came = (TakeOutcome, Option<State>);
 
@@ -70,7 +70,7 @@ impl Scene {
 
     /// Returns a take that leaves a part of the burst, of any percent.
     fn above(&self) -> Take {
-        Take::Above { n: self.n, keep: Keep::Percent(self.max_wait as u8) }
+        Take::Above { n: self.n, keep: self.max_wait as u8 }
     }
 
     fn kept(&self) -> u64 {
@@ -261,7 +261,6 @@ proptest! {
         durations(Take::Exactly(n), &scene);
         durations(Take::UpTo(n), &scene);
         durations(scene.above(), &scene);
-        durations(Take::Above { n, keep: Keep::Tokens(max_wait) }, &scene);
         durations(Take::Reserve { n, max_wait }, &scene);
         durations(Take::Touch, &scene);
         black_box(Take::OnCredit(n).apply(state, &reading));
@@ -281,8 +280,9 @@ fn retry_after_is_exact() {
         cases.set(cases.get() + 1);
         let Scene { n, max_wait, .. } = scene;
         let n = 1 + n % scene.burst();
-        let kept = Keep::Tokens(max_wait % (scene.burst() - n + 1));
-        let above = Take::Above { n, keep: kept };
+        // It leaves room for `n` tokens.
+        let keep = max_wait % (100 * (scene.burst() - n) / scene.burst() + 1);
+        let above = Take::Above { n, keep: keep as u8 };
         let takes = [Take::Exactly(n), Take::UpTo(n), above, Take::Reserve { n, max_wait }];
         for (take, waits) in takes.into_iter().zip(&waits) {
             waits.set(waits.get() + u32::from(is_exact(scene, take)?));

@@ -23,7 +23,7 @@ use crate::time::clock::Moment;
 use crate::word::decision::Granted;
 use crate::word::plan::Plan;
 use crate::word::state::State;
-use crate::word::verb::{Call, Keep, Take};
+use crate::word::verb::{Call, Take};
 
 /// One bucket and its engine. The tests see the word of the bucket.
 pub(super) struct Bench {
@@ -132,7 +132,7 @@ impl Subject for Bench {
     }
 
     fn above(&self, n: u64, percent: u8, plan: Option<Plan>) -> (Decision, Option<Receipt>) {
-        self.run_now(Take::Above { n, keep: Keep::Percent(percent) }, plan)
+        self.run_now(Take::Above { n, keep: percent }, plan)
     }
 
     fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<Plan>) -> Reserved<Receipt> {

@@ -9,8 +9,8 @@ use crate::word::state::{Balance, Left, Reading, Refill, State, TakeOutcome};
 pub(crate) enum Take {
     /// All of `n` tokens, now.
     Exactly(u64),
-    /// All of `n` tokens, now, if the kept tokens stay.
-    Above { n: u64, keep: Keep },
+    /// All of `n` tokens, now, if `keep` hundredths of the burst stay.
+    Above { n: u64, keep: u8 },
     /// Up to `n` tokens: those that are there.
     UpTo(u64),
     /// All of `n` tokens, if they are earned within `max_wait` nanoseconds.
@@ -22,30 +22,15 @@ pub(crate) enum Take {
     Touch,
 }
 
-/// The lower part of a bucket: a take that would leave fewer tokens is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
-    /// A number of tokens.
-    Tokens(u64),
-    /// Hundredths of the burst in force, of the plan's burst, or of a window's limit.
-    ///
-    /// Rounded up to whole tokens. From 100 on, only a take of 0 tokens is granted.
-    Percent(u8),
-}
-
-impl Keep {
-    /// Returns the kept tokens.
-    fn of(self, refill: &impl Refill) -> u64 {
-        match self {
-            Keep::Tokens(n) => n,
-            Keep::Percent(percent) => {
-                let terms = refill.terms();
-                // A burst is at most 2^40.
-                let burst = terms.tokens(refill.nominal_capacity() - terms.empty_level);
-                (burst * u64::from(percent)).div_ceil(100)
-            }
-        }
-    }
+/// Returns the tokens that `percent` hundredths of the burst in force are, of the plan's burst, or of
+/// a window's limit: rounded up to whole tokens.
+///
+/// From 100 on, only a take of 0 tokens is granted.
+fn kept(percent: u8, refill: &impl Refill) -> u64 {
+    let terms = refill.terms();
+    // A burst is at most 2^40.
+    let burst = terms.tokens(refill.nominal_capacity() - terms.empty_level);
+    (burst * u64::from(percent)).div_ceil(100)
 }
 
 impl Take {
@@ -60,7 +45,7 @@ impl Take {
                 (reading.view(state).untouched(), None)
             }
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
-            Take::Above { n, keep } => state.take_above(refill, *tick, units(n), units(keep.of(refill))),
+            Take::Above { n, keep } => state.take_above(refill, *tick, units(n), units(kept(keep, refill))),
             Take::UpTo(n) => state.take_up_to(refill, *tick, units(n)),
             // A take of more than the burst is refused as a plain take is.
             Take::Reserve { n, .. } if refill.is_over_the_burst(n) => state.take(refill, *tick, units(n)),
@@ -101,7 +86,9 @@ impl Take {
     pub(crate) fn never_writes(self, refill: &impl Refill) -> bool {
         match self {
             Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || refill.is_over_the_burst(n),
-            Take::Above { n, keep } => n == 0 || refill.is_over_the_burst(n.saturating_add(keep.of(refill))),
+            Take::Above { n, keep } => {
+                n == 0 || refill.is_over_the_burst(n.saturating_add(kept(keep, refill)))
+            }
             Take::UpTo(n) | Take::OnCredit(n) => n == 0,
             Take::Touch => false,
         }
@@ -112,7 +99,7 @@ impl Take {
     pub(crate) fn denied<P: Refill>(self, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
         match self {
             Take::Exactly(n) => Denied::exactly(n, outcome, reading),
-            Take::Above { n, keep } => Denied::above(n, keep.of(&reading.refill), outcome, reading),
+            Take::Above { n, keep } => Denied::above(n, kept(keep, &reading.refill), outcome, reading),
             Take::Reserve { n, .. } if reading.refill.is_over_the_burst(n) => {
                 Denied::too_many(n, outcome, reading)
             }
@@ -144,8 +131,8 @@ impl From<Take> for Call {
     }
 }
 
-/// Runs an expression on a reading with the refill of its word: that of the terms, of a plan, or of
-/// counts.
+/// Runs an expression on a reading with the refill of its word: that of the terms, of a plan, of
+/// places, or of windows.
 macro_rules! by_refill {
     ($reading:expr, $plan:expr, |$by:ident| $run:expr) => {
         match ($reading.refill.widths.counts.counting, $plan) {
@@ -155,6 +142,10 @@ macro_rules! by_refill {
             }
             ($crate::quota::counts::Counting::Bucket, Some(plan)) => {
                 let $by = $reading.under(plan);
+                $run
+            }
+            ($crate::quota::counts::Counting::Places, _) => {
+                let $by = $crate::word::places::PlaceTerms::of($reading);
                 $run
             }
             (_, cap) => {

@@ -3,15 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use tollgate::{Clock, InflightLimiter, InflightLimiterBuilder, MockClock};
+use tollgate::{InflightLimiter, InflightLimiterBuilder};
 
 use crate::random::Random;
 use crate::store::Store;
-
-/// The seconds after which a key without requests is forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(7);
 
 type Builder = InflightLimiterBuilder<u64, std::hash::RandomState>;
 
@@ -22,10 +18,8 @@ fn on(store: Store, builder: Builder) -> Builder {
     }
 }
 
-fn limiter(store: Store, limit: u32, most: u32) -> (InflightLimiter<u64>, MockClock) {
-    let (clock, mock) = Clock::mock();
-    let builder = InflightLimiter::builder(limit).max_limit(most).clock(clock);
-    (on(store, builder).build().expect("in bounds"), mock)
+fn limiter(store: Store, limit: u32) -> InflightLimiter<u64> {
+    on(store, InflightLimiter::builder(limit)).build().expect("in bounds")
 }
 
 /// A request is admitted exactly if the key has fewer than the limit in flight, in 100,000 random
@@ -34,7 +28,7 @@ fn limiter(store: Store, limit: u32, most: u32) -> (InflightLimiter<u64>, MockCl
 fn a_key_has_at_most_its_limit_in_flight_and_is_admitted_below_it() {
     const MOST: u32 = 9;
     for store in [Store::Map, Store::Table] {
-        let (limiter, mock) = limiter(store, 3, MOST);
+        let limiter = limiter(store, 3);
         let mut random = Random(7);
         let mut flights: Vec<(u64, _)> = Vec::new();
         let (mut admitted, mut refused, mut forgotten) = (0, 0, 0);
@@ -61,7 +55,6 @@ fn a_key_has_at_most_its_limit_in_flight_and_is_admitted_below_it() {
                 }
                 90..95 => limiter.set_limit(1 + random.below(MOST.into()) as u32).unwrap(),
                 95..97 => flights.clear(),
-                97..99 => mock.advance(Duration::from_millis(random.below(10_000))),
                 _ => forgotten += limiter.evict_idle(),
             }
         }
@@ -69,66 +62,114 @@ fn a_key_has_at_most_its_limit_in_flight_and_is_admitted_below_it() {
     }
 }
 
+/// No time has to pass.
 #[test]
-fn a_key_is_forgotten_some_seconds_after_its_last_request_and_not_before() {
-    for limit in [1, 2, 3, 7, 100, 1_000, 65_534, 65_535, 65_536, 1 << 20] {
+fn a_key_is_forgotten_once_it_has_no_request_in_flight_and_not_before() {
+    for limit in [1, 2, 3, 1_000, 65_536, 1 << 20] {
         for store in [Store::Map, Store::Table] {
-            let (limiter, mock) = limiter(store, limit, limit);
+            let limiter = limiter(store, limit);
             let mut flights: Vec<_> = (0..100).map(|key| limiter.try_enter(&key).unwrap()).collect();
-            mock.advance(Duration::from_secs(3_600));
             assert_eq!((limiter.evict_idle(), limiter.len()), (0, 100), "limit {limit}");
             flights.truncate(40);
-            mock.advance(Duration::from_secs(2) - Duration::from_nanos(1));
-            assert_eq!(limiter.evict_idle(), 0, "limit {limit}");
-            mock.advance(FORGOTTEN);
             assert_eq!((limiter.evict_idle(), limiter.len()), (60, 40), "limit {limit}");
             assert!((0..100).all(|key| limiter.in_flight(&key) == u32::from(key < 40)), "limit {limit}");
             flights.clear();
-            mock.advance(FORGOTTEN);
             assert_eq!((limiter.evict_idle(), limiter.len()), (40, 0), "limit {limit}");
         }
     }
 }
 
-/// The exact growth of the limit of a key that never rests, and its end.
 #[test]
-fn the_limit_of_a_key_that_never_rests_grows_by_one_in_146_years_over_the_limit() {
-    let (limiter, mock) = limiter(Store::Map, 1_000, 1_000);
-    let mut flights: Vec<_> = (0..1_000).map(|_| limiter.try_enter(&1).unwrap()).collect();
-    let place = Duration::from_nanos((1 << 62) / 1_000);
-    mock.advance(place - Duration::from_secs(60));
-    assert!(limiter.try_enter(&1).is_err());
-    mock.advance(Duration::from_secs(120));
-    flights.push(limiter.try_enter(&1).expect("one more"));
-    assert!(limiter.try_enter(&1).is_err());
-    flights.clear();
-    flights.extend((0..1_000).map(|_| limiter.try_enter(&1).unwrap()));
-    assert!(limiter.try_enter(&1).is_err(), "the growth has ended");
+fn a_key_has_the_largest_limit_in_flight_and_no_more() {
+    for store in [Store::Map, Store::Table] {
+        let limiter = limiter(store, 1 << 20);
+        let mut flights: Vec<_> = (0..1 << 20).map(|_| limiter.try_enter(&1).unwrap()).collect();
+        assert_eq!(limiter.try_enter(&1).unwrap_err().in_flight(), 1 << 20);
+        flights.truncate(3);
+        assert_eq!(limiter.in_flight(&1), 3);
+    }
+}
+
+/// A limit that falls below the requests in flight admits none until they are fewer.
+#[test]
+fn a_limit_below_the_requests_in_flight_keeps_them_and_their_count() {
+    for store in [Store::Map, Store::Table] {
+        let limiter = limiter(store, 8);
+        let mut flights: Vec<_> = (0..8).map(|_| limiter.try_enter(&1).unwrap()).collect();
+        limiter.set_limit(2).unwrap();
+        for count in (2..=8).rev() {
+            flights.truncate(count as usize);
+            let refused = limiter.try_enter(&1).unwrap_err();
+            assert_eq!((refused.limit(), refused.in_flight(), limiter.in_flight(&1)), (2, count, count));
+        }
+        flights.truncate(1);
+        assert!(limiter.try_enter(&1).is_ok());
+        limiter.set_limit(1 << 20).unwrap();
+        assert_eq!((limiter.limit(), limiter.try_enter(&1).is_ok()), (1 << 20, true));
+    }
 }
 
 #[test]
 fn a_flood_of_keys_is_bounded_and_shuts_out_no_key_that_is_held() {
-    let (clock, mock) = Clock::mock();
-    let limiter = InflightLimiter::<u64>::builder(2).max_keys(100).clock(clock).build().unwrap();
+    let limiter = InflightLimiter::<u64>::builder(2).max_keys(100).build().unwrap();
     let held: Vec<_> = (0..50).map(|key| limiter.try_enter(&key).unwrap()).collect();
     for round in 1..50_u64 {
-        let full = (0..1_000).filter(|key| match limiter.try_enter(&(round * 10_000 + key)) {
-            Ok(_) => false,
-            Err(refused) => refused.is_full(),
-        });
-        // Fifty keys find room; those stay for some seconds.
+        let flights: Vec<_> = (0..1_000).map(|key| limiter.try_enter(&(round * 10_000 + key))).collect();
+        let full = flights.iter().filter(|entered| entered.as_ref().is_err_and(|refused| refused.is_full()));
+        // Fifty keys find room, and have it until their requests leave.
         assert_eq!((full.count(), limiter.len()), (950, 100), "round {round}");
         assert!((0..50).all(|key| limiter.try_enter(&key).is_ok()));
-        mock.advance(FORGOTTEN);
     }
     assert_eq!(held.len(), 50);
     assert!((0..50).all(|key| limiter.in_flight(&key) == 1));
 }
 
+/// A key whose requests have left makes room for a new one at once, however long the limiter was
+/// full, and however many keys were refused then.
+#[test]
+fn a_new_key_has_room_as_soon_as_a_request_leaves() {
+    let limiter = InflightLimiter::<u64>::builder(1).max_keys(60).build().unwrap();
+    let mut held: Vec<_> = (0..60).map(|key| limiter.try_enter(&key).unwrap()).collect();
+    for round in 1..100_u64 {
+        for key in 0..round * 7 {
+            assert!(limiter.try_enter(&(round * 10_000 + key)).unwrap_err().is_full());
+        }
+        drop(held.swap_remove(round as usize % 60));
+        held.push(limiter.try_enter(&(round * 10_000)).expect("a key has left"));
+    }
+}
+
+#[test]
+fn a_flight_that_is_dropped_in_another_thread_leaves() {
+    for store in [Store::Map, Store::Table] {
+        let limiter = limiter(store, 2);
+        let (flight, owned) = (limiter.try_enter(&1).unwrap(), limiter.try_enter_owned(&1).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(flight));
+        });
+        assert_eq!(limiter.in_flight(&1), 1);
+        std::thread::spawn(move || drop(owned)).join().unwrap();
+        assert_eq!((limiter.in_flight(&1), limiter.evict_idle()), (0, 1));
+    }
+}
+
+#[test]
+fn the_place_of_a_flight_that_is_forgotten_is_never_free_again() {
+    for store in [Store::Map, Store::Table] {
+        let limiter = limiter(store, 2);
+        std::mem::forget(limiter.try_enter(&1).unwrap());
+        assert_eq!((limiter.evict_idle(), limiter.in_flight(&1)), (0, 1));
+        let flight = limiter.try_enter(&1).unwrap();
+        assert!(limiter.try_enter(&1).is_err());
+        drop(flight);
+        assert_eq!((limiter.evict_idle(), limiter.in_flight(&1)), (0, 1));
+    }
+}
+
 #[test]
 fn a_panic_gives_the_place_back() {
     for store in [Store::Map, Store::Table] {
-        let (limiter, _mock) = limiter(store, 1, 1);
+        let limiter = limiter(store, 1);
         let work = || {
             let _flight = limiter.try_enter(&1).unwrap();
             assert!(limiter.try_enter(&1).is_err());
@@ -189,7 +230,7 @@ fn four_threads_never_have_more_than_the_limit_of_a_key_in_flight() {
 /// A refusal says the requests of the key and its limit, or that a new key has no room.
 #[test]
 fn a_refusal_of_a_key_says_why() {
-    let builder = InflightLimiter::<u64>::builder(2).max_keys(1).clock(Clock::mock().0);
+    let builder = InflightLimiter::<u64>::builder(2).max_keys(1);
     let limiter = builder.hasher(std::hash::RandomState::new()).build().unwrap();
     assert!(limiter.is_empty());
     let flights = [limiter.try_enter(&1).unwrap(), limiter.try_enter(&1).unwrap()];
@@ -210,20 +251,19 @@ fn a_limit_out_of_bounds_is_named() {
     let new = |limit| catch_unwind(|| InflightLimiter::<u64>::new(limit).limit());
     assert_eq!(new(1 << 20).unwrap(), 1 << 20);
     assert!([0, (1 << 20) + 1].into_iter().all(|limit| new(limit).is_err()));
-    let built = |limit, most| InflightLimiter::<u64>::builder(limit).max_limit(most).build();
-    let error = |limit, most| built(limit, most).unwrap_err().to_string();
-    assert_eq!(error(0, 5), "a limit of 0 is out of bounds: 1 to 1048576");
-    assert_eq!(error(5, 4), "a largest limit of 4 is out of bounds: 5 to 1048576");
-    let limiter = built(2, 4).unwrap();
-    assert_eq!(limiter.set_limit(5).unwrap_err().to_string(), "a limit of 5 is out of bounds: 1 to 4");
-    assert_eq!(limiter.limit(), 2);
+    let error = InflightLimiter::<u64>::builder(0).build().unwrap_err().to_string();
+    assert_eq!(error, "a limit of 0 is out of bounds: 1 to 1048576");
+    let limiter = InflightLimiter::<u64>::new(2);
+    let error = limiter.set_limit((1 << 20) + 1).unwrap_err().to_string();
+    assert_eq!(error, "a limit of 1048577 is out of bounds: 1 to 1048576");
+    assert_eq!((limiter.set_limit(0).is_err(), limiter.limit()), (true, 2));
 }
 
 /// A clone has the same counts, and the same limit.
 #[test]
 fn a_clone_is_the_same_limiter() {
     for store in [Store::Map, Store::Table] {
-        let (limiter, _mock) = limiter(store, 1, 2);
+        let limiter = limiter(store, 1);
         let clone = limiter.clone();
         let flight = limiter.try_enter(&7).unwrap();
         assert!(clone.try_enter(&7).is_err());

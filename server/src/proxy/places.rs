@@ -34,12 +34,10 @@ pub(crate) fn limiter<K>(most: usize) -> InflightLimiter<K> {
     InflightLimiter::new(count(most))
 }
 
-/// Changes the places of each key. Held places count on, unless there were never as many places as
-/// now: then the count of each key begins at 0.
-pub(crate) fn set_most<K>(limiter: &mut InflightLimiter<K>, most: usize) {
-    if limiter.set_limit(count(most)).is_err() {
-        *limiter = self::limiter(most);
-    }
+/// Changes the places of each key. Held places count on.
+pub(crate) fn set_most<K>(limiter: &InflightLimiter<K>, most: usize) {
+    // It is within the bounds of a limit.
+    let _ = limiter.set_limit(count(most));
 }
 
 fn count(most: usize) -> u32 {
@@ -74,7 +72,7 @@ impl Places {
     /// Changes the places of each key, as [`set_most`] does.
     pub(crate) fn set_most(self: &Arc<Self>, most: usize) {
         let mut state = self.state();
-        set_most(&mut state.limiter, most);
+        set_most(&state.limiter, most);
         let keys: Vec<Key> = state.lines.keys().copied().collect();
         keys.iter().for_each(|key| self.serve(&mut state, key));
     }
@@ -244,9 +242,11 @@ mod tests {
         let Poll::Ready(Some(second)) = poll(waits[1].as_mut()) else { panic!("a place is free") };
         assert!(poll(waits[2].as_mut()).is_pending());
         places.set_most(4);
-        // There were never four places, so the count begins at 0.
-        assert!(matches!(poll(waits[2].as_mut()), Poll::Ready(Some(_))));
-        drop((first, second));
+        let Poll::Ready(Some(third)) = poll(waits[2].as_mut()) else { panic!("a place is free") };
+        let fourth = take(&places, 1);
+        assert!(fourth.is_some() && take(&places, 1).is_none(), "the held places count on");
+        drop(fourth);
+        drop((first, second, third));
         assert!(is_empty(&places));
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Proxy {
     /// The places of connections.
     pub(crate) clients: Arc<Semaphore>,
     /// The connections of each address.
-    addresses: RwLock<InflightLimiter<IpAddr>>,
+    addresses: InflightLimiter<IpAddr>,
     /// The most connections of one address for which the limit on open files leaves room.
     share_of_address: usize,
     /// Whether each response is the last of its connection.
@@ -75,7 +75,7 @@ impl Proxy {
     ) -> Proxy {
         let share_of_address = share_of_address(clients);
         let most = settings.bounds.connections_per_address.min(share_of_address);
-        let (settings, addresses) = (RwLock::new(Arc::new(settings)), RwLock::new(places::limiter(most)));
+        let (settings, addresses) = (RwLock::new(Arc::new(settings)), places::limiter(most));
         let clients = Arc::new(Semaphore::new(clients));
         let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
         Proxy {
@@ -95,7 +95,7 @@ impl Proxy {
     /// Replaces the settings that are read for each connection and each request.
     pub(crate) fn set(&self, settings: Settings) {
         let most = settings.bounds.connections_per_address.min(self.share_of_address);
-        places::set_most(&mut self.addresses.write().unwrap_or_else(PoisonError::into_inner), most);
+        places::set_most(&self.addresses, most);
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
@@ -166,8 +166,7 @@ impl Proxy {
             IpAddr::V4(_) => address,
             IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
         };
-        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
-        Some(addresses.try_enter_owned(&network))
+        Some(self.addresses.try_enter_owned(&network))
     }
 }
 

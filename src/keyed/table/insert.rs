@@ -8,7 +8,7 @@ use super::two_choice::{Choice, KEYS_PER_SET, Table};
 use crate::bucket::atomic::{BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
-use crate::keyed::idle::IdleCheck;
+use crate::keyed::idle::{self, IdleCheck};
 use crate::keyed::protocol::Entry;
 use crate::sync::{AtomicU64, MODEL, Ordering, fence, yield_now};
 use crate::word::state::State;
@@ -62,7 +62,10 @@ impl Table {
         let initial_state =
             if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_bucket().state() };
         let reading = early.read(State::FULL);
-        let from = engine.initialized(initial_state, &reading, call.plan);
+        let from = match engine.initialized(initial_state, &reading, call.plan) {
+            State::FULL => claim.vacant,
+            from => from,
+        };
         let (outcome, next) = call.apply(from, &reading);
         claim.open(next.unwrap_or_else(|| call.view(from, &reading).initialized(&reading.refill)));
         Insertion::Decided((outcome, reading).into())
@@ -104,7 +107,8 @@ impl Table {
             if (&slot.bucket).commit(state, State::SEALED).is_ok() {
                 let evicts = slot.has_key();
                 self.counts.evicted.fetch_add(u64::from(evicts), Relaxed);
-                return Ok(Vacancy { table: self, slot, evicts });
+                let vacant = idle::vacated(engine, state);
+                return Ok(Vacancy { table: self, slot, evicts, vacant });
             }
         }
     }
@@ -158,6 +162,8 @@ pub(crate) struct Vacancy<'a> {
     slot: &'a Slot,
     /// Whether the slot held another key before.
     evicts: bool,
+    /// The word of the slot while it is empty.
+    vacant: State,
 }
 
 impl Vacancy<'_> {
@@ -180,6 +186,6 @@ impl Vacancy<'_> {
 
 impl Drop for Vacancy<'_> {
     fn drop(&mut self) {
-        self.table.leave(self.slot, State::FULL);
+        self.table.leave(self.slot, self.vacant);
     }
 }

@@ -157,11 +157,14 @@ impl Table {
         }
     }
 
-    /// Evicts each key whose bucket `seal` seals, and returns their number.
-    pub(crate) fn evict_idle(&self, seal: impl Fn(&Bucket) -> bool) -> usize {
-        let sealed = |slot: &&Slot| slot.is_held() && seal(&slot.bucket);
-        // A slot that another thread emptied first is not counted.
-        self.slots().filter(sealed).filter(|slot| self.leave(slot, State::FULL)).count()
+    /// Evicts each key whose bucket `seal` seals, and returns their number. `seal` returns the word
+    /// of the empty slot.
+    pub(crate) fn evict_idle(&self, seal: impl Fn(&Bucket) -> Option<State>) -> usize {
+        let evicted = |slot: &&Slot| {
+            // A slot that another thread emptied first is not counted.
+            slot.is_held() && seal(&slot.bucket).is_some_and(|vacant| self.leave(slot, vacant))
+        };
+        self.slots().filter(evicted).count()
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {

@@ -11,7 +11,7 @@ use crate::bucket::live_terms::Change;
 use crate::bucket::receipt::Settle;
 use crate::quota::rate::Quota;
 use crate::word::decision::Reason;
-use crate::word::verb::{Keep, Take};
+use crate::word::verb::Take;
 
 /// Returns `parts` quarters of `burst`, rounded up.
 pub(super) fn part(burst: u64, parts: u64) -> u64 {
@@ -92,7 +92,7 @@ pub(super) fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Ve
             Verb::Above(n, percent) => {
                 // The tokens on lease count as kept ones.
                 let kept = (hot.engine.source.quota().capacity() * u64::from(percent)).div_ceil(100);
-                match hot.run(Take::Above { n, keep: Keep::Percent(percent) }) {
+                match hot.run(Take::Above { n, keep: percent }) {
                     Ok(_) => {
                         assert!(most.peek().remaining() >= n + kept, "a kept token was taken");
                         granted(n, false);

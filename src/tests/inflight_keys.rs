@@ -1,0 +1,148 @@
+// promise: inflight
+//! The requests in flight of each key: on clocks that stand, leap and go back, and the steps on
+//! every kind of word.
+
+use std::time::Duration;
+
+use super::random::Random;
+use crate::InflightLimiter;
+use crate::quota::layout::Layout;
+use crate::quota::window_layout::{MAX_PLACES, WindowLayout};
+use crate::time::clock::{Clock, MockClock};
+use crate::word::places::PlaceTerms;
+use crate::word::state::{Reading, State};
+use crate::word::terms::Terms;
+use crate::word::verb::{Give, Take};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const YEARS: Duration = Duration::from_secs(150 * 365 * 86_400);
+
+/// Returns limiters on a map and on a table, on one clock.
+fn stores(limit: u32) -> ([InflightLimiter<u64>; 2], MockClock) {
+    let (clock, mock) = Clock::mock();
+    let builder = || InflightLimiter::<u64>::builder(limit);
+    ([builder().on(clock.clone()), builder().inline(64).on(clock)], mock)
+}
+
+/// Ways in which a clock moves from one call to the next.
+const MOVES: [fn(&MockClock); 6] = [
+    |_| {},
+    |mock| mock.advance(Duration::from_nanos(1)),
+    |mock| mock.advance(24 * HOUR),
+    |mock| mock.advance(YEARS),
+    |mock| mock.rewind(2 * HOUR),
+    |mock| mock.rewind(YEARS),
+];
+
+/// A key that has its limit in flight is full after any move of the clock, and is not forgotten.
+#[test]
+fn no_move_of_a_clock_frees_a_place_or_forgets_a_key() {
+    for (which, moves) in MOVES.iter().enumerate() {
+        let (limiters, mock) = stores(8);
+        mock.advance(10 * HOUR);
+        for limiter in &limiters {
+            let mut held: Vec<_> = (0..8).map(|_| limiter.try_enter(&1).unwrap()).collect();
+            let one = limiter.try_enter(&2).unwrap();
+            for _ in 0..3 {
+                moves(&mock);
+                assert_eq!([1, 2].map(|key| limiter.in_flight(&key)), [8, 1], "move {which}");
+                assert_eq!(limiter.try_enter(&1).unwrap_err().in_flight(), 8, "move {which}");
+                assert_eq!((limiter.evict_idle(), limiter.len()), (0, 2), "move {which}");
+                drop(held.pop());
+                held.push(limiter.try_enter(&1).expect("a place is free"));
+            }
+            drop((held, one));
+            assert_eq!((limiter.evict_idle(), limiter.len()), (2, 0), "move {which}");
+        }
+    }
+}
+
+/// Beside exact counts, on a clock that moves at random, where 20 keys come and go in a limiter
+/// that has room for 4.
+#[test]
+fn the_count_is_exact_on_any_clock() {
+    const LIMIT: u32 = 3;
+    let (clock, mock) = Clock::mock();
+    let builder = || InflightLimiter::<u64>::builder(LIMIT);
+    for (limiter, keys) in
+        [(builder().max_keys(4).on(clock.clone()), 20), (builder().inline(16).on(clock), 400)]
+    {
+        let mut random = Random(3);
+        let mut flights: Vec<(u64, _)> = Vec::new();
+        let [mut admitted, mut refused, mut full] = [0; 3];
+        for step in 0..60_000 {
+            MOVES[random.below(6) as usize](&mock);
+            let key = random.below(keys);
+            let count = flights.iter().filter(|(of, _)| *of == key).count() as u32;
+            assert_eq!(limiter.in_flight(&key), count, "{step}");
+            if random.below(2) == 0 {
+                match limiter.try_enter(&key) {
+                    Ok(flight) => {
+                        assert!(count < LIMIT, "{step}");
+                        flights.push((key, flight));
+                        admitted += 1;
+                    }
+                    Err(by) if by.is_full() => {
+                        assert_eq!(count, 0, "{step}");
+                        full += 1;
+                    }
+                    Err(by) => {
+                        assert_eq!((by.in_flight(), count), (LIMIT, LIMIT), "{step}");
+                        refused += 1;
+                    }
+                }
+            } else if !flights.is_empty() {
+                flights.swap_remove(random.below(flights.len() as u64) as usize);
+            }
+            if random.below(100) == 0 {
+                limiter.evict_idle();
+            }
+            if random.below(300) == 0 {
+                flights.clear();
+            }
+        }
+        assert!(admitted > 10_000 && full > 50 && (refused > 10 || keys > 20), "{admitted} {full} {refused}");
+    }
+}
+
+/// Each commit raises the number of commits, also over its end, and over a slot that changes hands.
+/// So no word comes twice.
+#[test]
+fn each_step_counts_and_raises_the_number_of_commits() {
+    let limit = 5;
+    let WindowLayout { widths, numbers } = WindowLayout::places(limit);
+    let terms = Terms::in_layout(numbers, Layout { widths, debt: 0 });
+    let number = |state: State| state.word() & terms.mask;
+    for tick in [0, 1, terms.mask, u64::MAX] {
+        let reading = Reading { refill: terms, at: 0, tick };
+        let by = PlaceTerms::of(reading);
+        let counts = [0, 1, 4, 5, 6, u64::from(MAX_PLACES)];
+        let stamps = (0..4).chain(terms.mask - 4..=terms.mask);
+        for (count, stamp) in counts.into_iter().flat_map(|count| stamps.clone().map(move |at| (count, at))) {
+            let state = State::pack(&terms, count, stamp);
+            let raised = |next: State, to: u64| {
+                assert_eq!((next.stored(&terms), number(next)), (to, (stamp + 1) & terms.mask));
+            };
+            let (outcome, next) = Take::Exactly(1).apply(state, &by);
+            assert_eq!((outcome.granted, next.is_some()), (count < 5, count < 5));
+            next.into_iter().for_each(|next| raised(next, count + 1));
+            let left = Give::Refund(1).apply(&by.refill, state, tick);
+            assert_eq!(left.is_some(), count > 0);
+            left.into_iter().for_each(|next| raised(next, count - 1));
+            assert_eq!(by.refill.is_idle(state), count == 0);
+            // The next key of the slot goes on from the number, or behind the reserved words.
+            let vacant = by.refill.vacated(state);
+            assert!(vacant.is_level() && by.refill.is_idle(vacant) && by.refill.vacated(vacant) == vacant);
+            let (_, first) = Take::Exactly(1).apply(vacant, &by);
+            let later = number(first.expect("a place is free")).wrapping_sub(stamp) & terms.mask;
+            assert!((1..=4).contains(&later), "{later}");
+        }
+        for unused in [State::FULL, State::SEALED, State::INSERTING] {
+            assert!(by.refill.is_idle(unused));
+            assert_eq!(Give::Refund(1).apply(&by.refill, unused, tick), None);
+        }
+        let (_, first) = Take::Exactly(1).apply(State::FULL, &by);
+        assert_eq!(first.map(|first| (first.stored(&terms), number(first))), Some((1, 0)));
+        assert_eq!(by.refill.vacated(State::FULL), State::FULL);
+    }
+}
