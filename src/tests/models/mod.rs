@@ -12,6 +12,7 @@ mod bucket;
 mod checker;
 mod inflight;
 mod map;
+mod places;
 mod regime;
 mod ring;
 mod spread;

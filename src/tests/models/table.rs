@@ -5,14 +5,13 @@
 //! A key earns a tenth of a token a second. Seven models are left out of the runs in which each
 //! load may return older values as well: there most of them did not end within minutes.
 
-mod scene;
+pub(super) mod scene;
 
 use std::time::Duration;
 
 use self::scene::{ADA, ADA_TAKES, BOB, BOB_TAKES, World};
 use super::explore;
 use crate::bucket::receipt::Settle;
-use crate::keyed::idle;
 
 #[test]
 fn a_key_has_one_slot() {
@@ -92,7 +91,7 @@ fn a_newcomer_that_was_stopped_reads_the_clock_anew() {
         world.run(&[ADA_TAKES, |world| {
             world.take(ADA);
             world.pass();
-            world.table.evict_idle(|bucket| idle::seal_if_idle(&world.engine, bucket) == Ok(true));
+            world.evict_idle();
         }]);
         world.drain(ADA);
         world.assert_law(1);
@@ -202,7 +201,7 @@ fn a_table_counts_what_it_holds() {
             },
             |world| {
                 world.pass();
-                world.table.evict_idle(|bucket| idle::seal_if_idle(&world.engine, bucket) == Ok(true));
+                world.evict_idle();
             },
         ]);
         let held = [ADA, BOB].map(|key| usize::from(world.table.search(world.hashes[key]).is_some()));

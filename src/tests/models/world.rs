@@ -89,7 +89,11 @@ pub(super) fn fixed(nanos: u64, burst: u64) -> LiveTerms {
 
 /// Returns terms that never change, of a word that counts a window.
 pub(super) fn fixed_window(window: Window) -> LiveTerms {
-    let WindowLayout { numbers, widths } = window.layout().unwrap();
+    fixed_counts(window.layout().unwrap())
+}
+
+/// Returns terms that never change, of a word that counts a window or places.
+pub(super) fn fixed_counts(WindowLayout { numbers, widths }: WindowLayout) -> LiveTerms {
     let layout = Layout { widths, debt: 0 };
     let mut live = LiveTerms::of(numbers, layout);
     live.fixed = Some(Terms::in_layout(numbers, layout));

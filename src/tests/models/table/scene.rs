@@ -19,41 +19,41 @@ use crate::word::decision::Denied;
 use crate::word::verb::{Call, Take};
 
 /// The time to earn a token, the eviction grace, and 0.1 s more.
-pub(super) const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
+pub(in crate::tests::models) const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
 
 /// Indexes of two keys. The home of both is set 0, and their other set is set 1, if there is one.
-pub(super) const ADA: usize = 0;
-pub(super) const BOB: usize = 1;
+pub(in crate::tests::models) const ADA: usize = 0;
+pub(in crate::tests::models) const BOB: usize = 1;
 
-pub(super) const ADA_TAKES: fn(&World) = |world| {
+pub(in crate::tests::models) const ADA_TAKES: fn(&World) = |world| {
     world.take(ADA);
 };
-pub(super) const BOB_TAKES: fn(&World) = |world| {
+pub(in crate::tests::models) const BOB_TAKES: fn(&World) = |world| {
     world.take(BOB);
 };
 
-pub(super) struct World {
-    pub(super) engine: Engine,
-    pub(super) mock: MockClock,
-    pub(super) table: Table,
-    pub(super) hashes: [u64; 2],
+pub(in crate::tests::models) struct World {
+    pub(in crate::tests::models) engine: Engine,
+    pub(in crate::tests::models) mock: MockClock,
+    pub(in crate::tests::models) table: Table,
+    pub(in crate::tests::models) hashes: [u64; 2],
     /// The overflow buckets, which keys without room share. Here each key has its own.
-    pub(super) overflows: [Bucket; 2],
+    pub(in crate::tests::models) overflows: [Bucket; 2],
     /// The time at which each grant is earned, and its tokens.
-    pub(super) grants: [Mutex<Vec<(u64, u64)>>; 2],
+    pub(in crate::tests::models) grants: [Mutex<Vec<(u64, u64)>>; 2],
 }
 
 impl World {
-    pub(super) fn new(slots: usize, burst: u64) -> Arc<World> {
+    pub(in crate::tests::models) fn new(slots: usize, burst: u64) -> Arc<World> {
         World::of(slots, fixed(10 * SECOND, burst))
     }
 
     /// Creates a world of windows of this many tokens each 12 s, by the calendar.
-    pub(super) fn of_windows(slots: usize, limit: u64) -> Arc<World> {
+    pub(in crate::tests::models) fn of_windows(slots: usize, limit: u64) -> Arc<World> {
         World::of(slots, fixed_window(Window::per(limit, Duration::from_secs(12)).utc()))
     }
 
-    pub(super) fn of(slots: usize, live: LiveTerms) -> Arc<World> {
+    pub(in crate::tests::models) fn of(slots: usize, live: LiveTerms) -> Arc<World> {
         let (clock, mock) = Clock::mock();
         let table = Table::new(slots);
         let mut hashes = (1..).map(|n: u64| n << 1).filter(|hash| table.has_sets(*hash, [0, slots - 1]));
@@ -70,7 +70,7 @@ impl World {
 
     /// Takes a token, like a limiter in which keys without room share a bucket. Returns whether one
     /// was granted.
-    pub(super) fn take(&self, key: usize) -> bool {
+    pub(in crate::tests::models) fn take(&self, key: usize) -> bool {
         let (hash, engine) = (self.hashes[key], &self.engine);
         let found = self.table.find(hash).ok_or(Miss::StaleReading);
         let first = found.and_then(|held| attempt(engine, Order::WordFirst, held, 1));
@@ -84,14 +84,14 @@ impl World {
 
     /// Takes a token by the loop, as the verbs do that make no attempt. Returns whether one was
     /// granted.
-    pub(super) fn take_by_the_loop(&self, key: usize) -> bool {
+    pub(in crate::tests::models) fn take_by_the_loop(&self, key: usize) -> bool {
         let call = Take::Exactly(1).into();
         let seat = Seat { world: self, key };
         protocol::acquire(&self.engine, seat, Now(&self.engine), call).is_ok_and(|done| self.note(key, done))
     }
 
     /// Notes a grant. Returns whether the outcome is one.
-    pub(super) fn note(&self, key: usize, Done { outcome, reading, .. }: Done) -> bool {
+    pub(in crate::tests::models) fn note(&self, key: usize, Done { outcome, reading, .. }: Done) -> bool {
         if outcome.granted {
             let mut grants = self.grants[key].lock().unwrap_or_else(PoisonError::into_inner);
             grants.push((reading.nanos(), 1));
@@ -99,7 +99,7 @@ impl World {
         outcome.granted
     }
 
-    pub(super) fn drain(&self, key: usize) {
+    pub(in crate::tests::models) fn drain(&self, key: usize) {
         for _ in 0..20 {
             if !self.take(key) {
                 return;
@@ -108,21 +108,28 @@ impl World {
         panic!("no end of grants");
     }
 
-    pub(super) fn granted(&self, key: usize) -> usize {
+    pub(in crate::tests::models) fn granted(&self, key: usize) -> usize {
         self.grants[key].lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    pub(super) fn assert_law(&self, burst: u64) {
+    pub(in crate::tests::models) fn assert_law(&self, burst: u64) {
         for grants in &self.grants {
             assert_law(&grants.lock().unwrap_or_else(PoisonError::into_inner), 10 * SECOND, burst);
         }
     }
 
-    pub(super) fn pass(&self) {
+    pub(in crate::tests::models) fn pass(&self) {
         self.mock.advance(FULL_FOR_THE_MARGIN);
     }
 
-    pub(super) fn remove(&self, key: usize) {
+    pub(in crate::tests::models) fn evict_idle(&self) {
+        self.table.evict_idle(|bucket| {
+            let sealed = idle::seal_if_idle(&self.engine, bucket).ok().flatten();
+            sealed.map(|sealed| idle::vacated(&self.engine, sealed))
+        });
+    }
+
+    pub(in crate::tests::models) fn remove(&self, key: usize) {
         let Some(held) = self.table.search(self.hashes[key]) else { return };
         if idle::forgets_in_place(&self.engine) {
             idle::forget(&self.engine, held, || ());
@@ -131,13 +138,13 @@ impl World {
         }
     }
 
-    pub(super) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
+    pub(in crate::tests::models) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
         run(self, threads);
     }
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Seat<'a> {
+pub(in crate::tests::models) struct Seat<'a> {
     world: &'a World,
     key: usize,
 }
@@ -158,6 +165,8 @@ impl<'a> Entry<'a> for Seat<'a> {
         match table.insert(engine, self, hashes[self.key], read, call) {
             Insertion::Decided(done) => Some(Ok(done)),
             Insertion::Already => None,
+            // As a limiter of places decides.
+            Insertion::NoRoom { .. } if engine.counts_places() => Some(Err(Denied::full(1, 0, None))),
             Insertion::NoRoom { .. } => protocol::acquire_overflow(engine, self, read, call).map(Ok),
         }
     }
