@@ -149,6 +149,10 @@ impl Adapt {
 
     #[cold]
     fn run(&self, word: &AtomicFlightWord, now: u64) {
+        // A panic of the controller beside another one would end the process.
+        if std::thread::panicking() {
+            return;
+        }
         let due = self.next.load(Ordering::Relaxed);
         if injected(Fault::TwoControllers) {
             self.decide(word, &mut self.control(), now);
@@ -222,11 +226,22 @@ impl Adapt {
         control.since = self.signals.begin(now, word.load().count());
     }
 
+    /// Puts a limit in force that was chosen by hand, from which the controller goes on.
     pub(crate) fn set(&self, word: &AtomicFlightWord, limit: u32) -> Result<(), InvalidLimit> {
         let Bounds { floor, ceiling } = self.bounds;
         InvalidLimit::check("a limit", limit, ((floor / PLACE).into(), (ceiling / PLACE).into()))?;
-        self.put(word, &mut self.control(), u64::from(limit) * PLACE, false);
+        self.set_near(word, limit);
         Ok(())
+    }
+
+    /// Like [`set`](Adapt::set), within the floor and the ceiling. Returns the limit.
+    pub(crate) fn set_near(&self, word: &AtomicFlightWord, limit: u32) -> u32 {
+        let limit = (u64::from(limit) * PLACE).clamp(self.bounds.floor, self.bounds.ceiling);
+        let mut control = self.control();
+        control.controller.forget();
+        self.put(word, &mut control, limit, false);
+        // At most the ceiling, a `u32`.
+        (limit / PLACE) as u32
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {

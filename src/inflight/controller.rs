@@ -44,15 +44,22 @@ pub enum Verdict {
     Stay,
     /// The limit changes.
     Set(Share),
-    /// The limit returns to its value before the latest falls, as they did not help.
+    /// The limit returns to its value before the latest falls, as they did not help. Falls from
+    /// before a limit that was set by hand do not count.
     Return,
 }
 
 /// A rule that decides on a limit once an interval.
 ///
 /// After [`Verdict::Wait`] it is asked again in an eighth of the interval. Whatever it decides, the
-/// limit stays within its floor and its ceiling. In an interval the limit falls by half at most,
-/// and rises by an eighth and one at most, but for [`Verdict::Return`].
+/// limit stays within its floor and its ceiling. The limit is kept in sixteenths, and its whole
+/// part is in force. In an interval it falls by half at most, and rises by an eighth and one at
+/// most, but for [`Verdict::Return`]. So a limit of 3 may fall to 1, and one of 1 may rise to 3.
+///
+/// A controller runs in a call that takes or leaves a place. A panic of it goes on in that call,
+/// and no place is lost by it. The limit stays, and the controller runs again an interval later.
+/// No controller runs in a thread that panics already. A controller must not set the limit that it
+/// decides on: that call would wait for the controller to end.
 ///
 /// # Examples
 ///
@@ -157,6 +164,12 @@ const MAX_HOLD: u64 = 240 * SECOND;
 impl TargetController {
     pub(crate) fn new(rule: TargetRule) -> TargetController {
         TargetController { rule, target: rule.target, hold: MIN_HOLD, until: u64::MAX, fall: None }
+    }
+
+    /// Forgets the falls so far: the limit was set by hand. A longer target stays, as it tells the
+    /// latency of the server.
+    fn forget(&mut self) {
+        self.fall = None;
     }
 
     /// Returns the decision on a limit in sixteenths.
@@ -265,6 +278,14 @@ pub(crate) enum AnyController {
 }
 
 impl AnyController {
+    /// Forgets the limits before one that was set by hand.
+    pub(crate) fn forget(&mut self) {
+        match self {
+            AnyController::Target(target) => target.forget(),
+            AnyController::Custom { before, .. } => *before = 0,
+        }
+    }
+
     pub(crate) fn next(&mut self, seen: &Seen, limit: u64, bounds: Bounds) -> Move {
         match self {
             AnyController::Target(target) => target.next(seen, limit, bounds),

@@ -143,7 +143,8 @@ impl Inflight {
 
     /// Sets the limit. Requests in flight stay.
     ///
-    /// A limit that adapts goes on from the new one.
+    /// A limit that adapts goes on from the new one: falls from before do not count. A longer
+    /// [target](Inflight::target) stays in force.
     ///
     /// # Errors
     ///

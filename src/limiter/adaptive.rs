@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use crate::inflight::adapt::Adapt;
@@ -29,6 +29,10 @@ pub(super) const PARTS: u32 = 1 << 24;
 /// falls by half at most and rises by an eighth at most, whatever the controller decides. (A custom
 /// controller may go back at once to the share before the latest falls:
 /// [`Verdict::Return`](crate::Verdict::Return).)
+///
+/// A quota that is set by hand, by `set_quota` of the limiter, stays until the controller decides
+/// for another share. That decision is dropped, and the controller goes on from the share that the
+/// rate by hand has, within the floor and the ceiling.
 ///
 /// The default controller keeps nine tenths of the answers within the target:
 ///
@@ -73,7 +77,8 @@ pub struct Adaptive {
     pub(super) ceiling: Quota,
     /// The share that the limiter was set to. Relaxed: it orders no other memory.
     pub(super) applied: AtomicU32,
-    pub(super) setting: Mutex<()>,
+    /// The quota that the limiter had then.
+    pub(super) setting: Mutex<Quota>,
     /// Answers so far, samples or not.
     pub(super) answers: Arc<AtomicU64>,
 }
@@ -113,7 +118,8 @@ impl Adaptive {
         self.apply();
     }
 
-    /// Sets the quota of the limiter if the share has changed. No thread waits.
+    /// Sets the quota of the limiter if the share has changed. A thread waits only if the quota was
+    /// set by hand, for the controller that another thread runs.
     #[inline]
     fn apply(&self) {
         if self.word.load().limit() != self.applied.load(Ordering::Relaxed) {
@@ -123,13 +129,25 @@ impl Adaptive {
 
     #[cold]
     fn put(&self) {
-        let Ok(_setting) = self.setting.try_lock() else { return };
+        let mut setting = match self.setting.try_lock() {
+            Ok(setting) => setting,
+            // A clock that panicked is read again.
+            Err(TryLockError::Poisoned(setting)) => setting.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let by_hand = self.limiter.quota();
+        if by_hand != *setting {
+            let parts = self.adapt.set_near(&self.word, parts_of(by_hand, self.ceiling));
+            (*setting, _) = (by_hand, self.applied.store(parts, Ordering::Relaxed));
+            return;
+        }
         let parts = self.word.load().limit();
-        self.applied.store(parts, Ordering::Relaxed);
         // The floor and the ceiling fit into the limiter, so every quota between them does.
         if let Ok(quota) = part(self.ceiling, share(parts)) {
             let _ = self.limiter.set(quota);
+            *setting = self.limiter.quota();
         }
+        self.applied.store(parts, Ordering::Relaxed);
     }
 
     /// Returns the share of the ceiling that is in force.
@@ -171,6 +189,18 @@ pub(super) fn part(ceiling: Quota, share: Share) -> Result<Quota, InvalidQuota> 
     Quota::try_per(tokens, Duration::from_nanos(nanos), burst as u64)
 }
 
+/// Returns the rate of a quota in parts of the ceiling's rate, rounded down, at most all of them.
+fn parts_of(quota: Quota, ceiling: Quota) -> u32 {
+    // Each product is below 2^126.
+    let rate = u128::from(quota.tokens()) * u128::from(ceiling.numbers().nanos);
+    let whole = u128::from(ceiling.tokens()) * u128::from(quota.numbers().nanos);
+    let parts = match rate.checked_mul(PARTS.into()) {
+        Some(rate) => rate / whole,
+        None => rate / (whole / u128::from(PARTS)).max(1),
+    };
+    parts.min(PARTS.into()) as u32
+}
+
 type SetQuota = Box<dyn Fn(Quota) -> Result<(), InvalidQuota> + Send + Sync>;
 
 /// A limiter whose quota an [`Adaptive`] sets: a [`RateLimiter`], or a [`TokenBucket`] in an `Arc`
@@ -179,6 +209,8 @@ pub struct AdaptedLimiter {
     /// Checks that the words have room for a quota.
     fits: SetQuota,
     set: SetQuota,
+    /// Returns the quota in force.
+    quota: Box<dyn Fn() -> Quota + Send + Sync>,
 }
 
 impl AdaptedLimiter {
@@ -188,6 +220,10 @@ impl AdaptedLimiter {
 
     pub(super) fn set(&self, quota: Quota) -> Result<(), InvalidQuota> {
         (self.set)(quota)
+    }
+
+    pub(super) fn quota(&self) -> Quota {
+        (self.quota)()
     }
 }
 
@@ -203,9 +239,10 @@ where
     S: Send + Sync + 'static,
 {
     fn from(limiter: RateLimiter<K, S>) -> AdaptedLimiter {
-        let same = limiter.clone();
+        let (same, seen) = (limiter.clone(), limiter.clone());
         let layout = move || same.inner.keyspace.engine.source.layout();
         AdaptedLimiter {
+            quota: Box::new(move || seen.quota()),
             fits: Box::new(move |quota| Ok(layout().check(quota.numbers())?)),
             set: Box::new(move |quota| limiter.set_quota(quota)),
         }
@@ -224,8 +261,9 @@ where
 
 impl From<Arc<TokenBucket>> for AdaptedLimiter {
     fn from(bucket: Arc<TokenBucket>) -> AdaptedLimiter {
-        let same = Arc::clone(&bucket);
+        let (same, seen) = (Arc::clone(&bucket), Arc::clone(&bucket));
         AdaptedLimiter {
+            quota: Box::new(move || seen.quota()),
             fits: Box::new(move |quota| Ok(same.engine().source.layout().check(quota.numbers())?)),
             set: Box::new(move |quota| bucket.set_quota(quota)),
         }
@@ -235,6 +273,7 @@ impl From<Arc<TokenBucket>> for AdaptedLimiter {
 impl From<&'static TokenBucket> for AdaptedLimiter {
     fn from(bucket: &'static TokenBucket) -> AdaptedLimiter {
         AdaptedLimiter {
+            quota: Box::new(move || bucket.quota()),
             fits: Box::new(move |quota| Ok(bucket.engine().source.layout().check(quota.numbers())?)),
             set: Box::new(move |quota| bucket.set_quota(quota)),
         }

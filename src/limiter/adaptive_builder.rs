@@ -124,10 +124,10 @@ impl AdaptiveBuilder {
         Ok(Adaptive {
             adapt,
             word: AtomicFlightWord::new(PARTS),
+            setting: Mutex::new(limiter.quota()),
             limiter,
             ceiling,
             applied: AtomicU32::new(PARTS),
-            setting: Mutex::new(()),
             answers,
         })
     }

@@ -10,6 +10,7 @@ use crate::bucket::receipt::Receipt;
 use crate::keyed::key::ToKey;
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
+use crate::limiter::observer::OnDrop;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
@@ -58,6 +59,8 @@ pub trait Limits {
 /// * Between a take and its undo, another caller may be refused for the lack of these tokens.
 /// * The look misses the refusal of a new key that finds no room, or starts with too few tokens.
 ///   The other limits are then taken and undone.
+/// * A panic of the user's code (a hook, a function of plans, a key's `Hash`, `Eq` or `ToKey`)
+///   leaves no limit taken: the takes before it are undone, and the panic goes on in the caller.
 /// * A limit that is named twice is taken twice. Name it once with the sum for a right
 ///   `retry_after`.
 ///
@@ -142,14 +145,11 @@ fn take_from<L: Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, u
         return Ok((Granted::anyway(0, u64::MAX), which));
     };
     let (granted, receipt) = limit.take(Internal).map_err(|denied| AllDenied { which, denied })?;
-    match take_from(limits, which + 1) {
-        Ok(others) if others.0.remaining() < granted.remaining() => Ok(others),
-        Ok(_) => Ok((granted, which)),
-        Err(denied) => {
-            limit.undo(&receipt);
-            Err(denied)
-        }
-    }
+    // A refusal of another limit undoes the take, and so does a panic of the user's code.
+    let undo = OnDrop(|| limit.undo(&receipt));
+    let others = take_from(limits, which + 1)?;
+    undo.disarm();
+    Ok(if others.0.remaining() < granted.remaining() { others } else { (granted, which) })
 }
 
 impl<L> fmt::Debug for AllOf<L> {

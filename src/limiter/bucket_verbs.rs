@@ -150,14 +150,16 @@ impl TokenBucket {
         self.hook.observe(n, call.decision(outcome, reading))
     }
 
-    /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal.
+    /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal. A panic of
+    /// the hook undoes the take.
     pub(super) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
         let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
-        let granted = self.hook.observe(n, Call::from(step).decision(outcome, reading))?;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
             false => Receipt::void(Moment(reading.nanos())),
         };
+        let decision = Call::from(step).decision(outcome, reading);
+        let granted = self.hook.observe_or(n, decision, || self.undo(&receipt))?;
         Ok((granted, receipt))
     }
 }

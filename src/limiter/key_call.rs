@@ -132,15 +132,17 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     }
 
     /// Takes tokens of the key, shows the decision to the hook, and returns a receipt for the take.
+    /// A panic of the hook undoes the take.
     ///
     /// Where shadow mode overruled a refusal the receipt is void: nothing can be given back.
     pub(crate) fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
         let KeyCall { inner, entry, .. } = self;
         let removals = inner.keyspace.shard(entry.pin, entry.key).latest();
         let taken = self.take(take);
-        let granted = inner.hook.observe(take.tokens(), taken.decision)?;
-        let receipt = taken.receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.now()));
-        Ok((granted, receipt.counted_from(removals)))
+        let receipt = taken.receipt.map(|receipt| receipt.counted_from(removals));
+        let undo = || receipt.iter().for_each(|receipt| self.undo(receipt));
+        let granted = inner.hook.observe_or(take.tokens(), taken.decision, undo)?;
+        Ok((granted, receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.now()))))
     }
 
     /// Like [`receive`](KeyCall::receive), with a receipt that is valid without the key.
@@ -182,7 +184,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     }
 
     /// Undoes the take of a receipt of this key.
-    pub(crate) fn undo(self, receipt: &Receipt) {
+    pub(crate) fn undo(&self, receipt: &Receipt) {
         let (keyspace, entry) = (&self.inner.keyspace, self.entry);
         let shard = keyspace.shard(entry.pin, entry.key);
         let found = match receipt.origin {

@@ -69,8 +69,10 @@ impl<'a, K, S> NoKey<'a, K, S> {
         let (engine, call) = (self.engine(), Call::from(take));
         let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
         let Done { outcome, reading, .. } = done.expect("an overflow bucket is never sealed");
-        let granted = self.inner.hook.observe(take.tokens(), call.decision(outcome, reading))?;
-        Ok((granted, Receipt::new(outcome, &reading, None)))
+        let receipt = Receipt::new(outcome, &reading, None);
+        let (hook, decision) = (&self.inner.hook, call.decision(outcome, reading));
+        let granted = hook.observe_or(take.tokens(), decision, || self.undo(&receipt))?;
+        Ok((granted, receipt))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Decision hook and shadow mode.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,6 +48,21 @@ impl Observer {
     }
 }
 
+/// Calls a function when it is dropped, also by a panic, unless it is disarmed.
+pub(crate) struct OnDrop<F: Fn()>(pub(crate) F);
+
+impl<F: Fn()> OnDrop<F> {
+    pub(crate) fn disarm(self) {
+        mem::forget(self);
+    }
+}
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl DecisionHook {
     pub(crate) const NONE: DecisionHook = DecisionHook(None);
 
@@ -65,6 +81,19 @@ impl DecisionHook {
             None => decision,
             Some(observer) => observer.see(n, decision),
         }
+    }
+
+    /// Like [`observe`](Self::observe). Calls `undo` if the function panics.
+    pub(crate) fn observe_or(
+        &self,
+        n: u64,
+        decision: Result<Granted, Denied>,
+        undo: impl Fn(),
+    ) -> Result<Granted, Denied> {
+        let undo = OnDrop(undo);
+        let decision = self.observe(n, decision);
+        undo.disarm();
+        decision
     }
 
     /// Like [`observe`](Self::observe), for a take of up to `n` tokens.

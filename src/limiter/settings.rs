@@ -225,6 +225,10 @@ macro_rules! common_setters {
         /// takes and refusals, but not the undone takes. Of an `acquire_up_to` that takes some of
         /// the tokens, it sees the tokens taken.
         ///
+        /// The caller waits for the function, so it should be short. It may use other limiters. A
+        /// panic of it goes on in the caller. A reservation, a hold and the takes of an `all_of`
+        /// are then undone. The tokens of any other take stay taken.
+        ///
         /// # Examples
         ///
         /// ```

@@ -3,6 +3,7 @@
 //! its decisions become.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -203,6 +204,72 @@ fn a_return_is_to_the_limit_before_the_latest_falls() {
     let same = Verdict::Set(Share::HALF);
     let scene = Scene::new(1_000, &[same, same, Verdict::Return], |builder| builder);
     assert_eq!([(); 3].map(|()| scene.decide()), [500, 500, 1_000]);
+}
+
+/// The default controller has fallen, and would return after a second fall in vain: to the limit
+/// that was set since, not to the one before.
+#[test]
+fn a_fall_from_before_a_limit_that_was_set_is_forgotten() {
+    let scene @ (limit, _) = &ruled(400, |builder| builder);
+    assert_eq!(answers(scene, &[(400, 900)]), 200);
+    limit.set_limit(40).unwrap();
+    assert_eq!([40, 20].map(|count| answers(scene, &[(count, 900)])), [20, 10]);
+    assert_eq!(limit.stats().in_vain, 0);
+    // A quarter of the one that was set.
+    assert_eq!((answers(scene, &[(10, 900)]), limit.stats().in_vain), (40, 1));
+}
+
+#[test]
+fn a_return_is_to_no_limit_from_before_one_that_was_set() {
+    let scene = Scene::new(1_000, &[LEAST, Verdict::Return, LEAST, Verdict::Return], |builder| builder);
+    assert_eq!(scene.decide(), 500);
+    scene.limit.set_limit(20).unwrap();
+    assert_eq!([(); 3].map(|()| scene.decide()), [20, 10, 20]);
+}
+
+#[test]
+fn a_limit_of_one_may_rise_to_three_and_one_of_three_fall_to_one() {
+    let to = |sixteenths: u32| Verdict::Set(Share::new(4 * sixteenths + 1, 64_000));
+    let scene = Scene::new(1, &[to(31), to(50), to(48), to(24), to(16)], |builder| builder);
+    assert_eq!([(); 5].map(|()| scene.decide()), [1, 3, 3, 1, 1]);
+}
+
+struct Panics;
+
+impl Controller for Panics {
+    fn next(&mut self, _: &Seen, _: Share) -> Verdict {
+        panic!("the controller fails");
+    }
+}
+
+/// A controller that panics loses no place. It does not run in a thread that panics already: a
+/// second panic would end the process.
+#[test]
+fn a_controller_that_panics_loses_no_place_and_never_ends_the_process() {
+    let (clock, mock) = Clock::mock();
+    let builder = Inflight::adaptive(TARGET, 10).start(10).clock(clock).controller(Panics);
+    let limit = builder.build().unwrap();
+    let text = |work: &dyn Fn()| {
+        let panicked = catch_unwind(AssertUnwindSafe(work)).unwrap_err();
+        *panicked.downcast::<&str>().unwrap()
+    };
+    let fails = || {
+        let _flight = limit.try_enter().unwrap();
+        mock.advance(INTERVAL);
+        panic!("the request fails");
+    };
+    assert_eq!(text(&fails), "the request fails");
+    assert_eq!(limit.in_flight(), 0);
+    // The next call that is due runs it.
+    assert_eq!(text(&|| drop(limit.try_enter())), "the controller fails");
+    let leaves = || {
+        let flight = limit.try_enter().unwrap();
+        mock.advance(INTERVAL);
+        flight.answered();
+    };
+    assert_eq!(text(&leaves), "the controller fails");
+    assert_eq!((limit.in_flight(), limit.limit()), (0, 10));
+    assert!(limit.try_enter().is_ok());
 }
 
 /// The controller runs between the look at the limit and the entry, and lowers the limit.

@@ -288,3 +288,41 @@ fn a_half_of_a_short_period_is_half_of_the_rate() {
     let rate = quota.tokens() as f64 / quota.period().as_secs_f64();
     assert!((rate / 5e6 - 1.0).abs() < 1e-4 && quota.capacity() == 25_000, "{quota}");
 }
+
+/// A quota that is set by hand stays until the share changes. The controller goes on from it, and
+/// returns to no share from before it.
+#[test]
+fn a_quota_that_is_set_by_hand_is_gone_on_from() {
+    let to = |of| Verdict::Set(Share::new(of, 1_000));
+    let list = vec![to(500), to(250), Verdict::Return, Verdict::Return, to(1_000)];
+    let said = Arc::default();
+    let (builder, limiter, mock) = begin();
+    let adaptive = builder.by(Hostile { verdicts: list, at: 0, said }).build().unwrap();
+    let decide = || {
+        mock.advance(INTERVAL);
+        adaptive.refused();
+    };
+    decide();
+    assert_eq!(permille(&adaptive), 500);
+    let by_hand = Quota::per_second(125).burst(8);
+    limiter.set_quota(by_hand).unwrap();
+    // The decision for 250 is dropped.
+    decide();
+    assert_eq!((permille(&adaptive), limiter.quota()), (125, by_hand));
+    // The falls from before do not count, twice.
+    for _ in 0..2 {
+        decide();
+        assert_eq!((permille(&adaptive), limiter.quota()), (125, by_hand));
+    }
+    decide();
+    assert_eq!(permille(&adaptive), 140);
+    assert_eq!(limiter.quota().capacity(), 141, "a share of the ceiling's burst again");
+    // Out of the bounds, the nearest share is gone on from.
+    for (by_hand, permille_then) in [(Quota::per_hour(3), 31), (CEILING, 1_000)] {
+        limiter.set_quota(by_hand).unwrap();
+        while limiter.quota() == by_hand && permille(&adaptive) != permille_then {
+            decide();
+        }
+        assert_eq!(limiter.quota(), by_hand);
+    }
+}
