@@ -150,8 +150,9 @@ impl TokenBucket {
         self.hook.observe(n, call.decision(outcome, reading))
     }
 
-    /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal. A panic of
-    /// the hook undoes the take.
+    /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal.
+    ///
+    /// A panic of the hook undoes the take.
     pub(super) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
         let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
         let receipt = match outcome.granted {

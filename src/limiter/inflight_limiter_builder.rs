@@ -94,7 +94,7 @@ impl<K, S> InflightLimiterBuilder<K, S> {
         let engine = engine_of(WindowLayout::places(self.limit), clock);
         // A place of a bucket that keys share would belong to another key.
         let keys = KeySettings { when_full: WhenFull::Deny, ..self.keys };
-        let (keyspace, hasher) = keys.keyspace(engine, false);
+        let (keyspace, hasher) = keys.keyspace(engine);
         let inner = Inner::new(keyspace, hasher, DecisionHook::NONE, Jitter::NONE, None);
         InflightLimiter { places: RateLimiter { inner: Arc::new(inner) } }
     }

@@ -102,7 +102,7 @@ impl WindowLayout {
         WindowLayout::fits(CountWidths::alone(counting, top), ticks, ticks, limit, nanos)
     }
 
-    /// Returns the layout of a word that counts up to `limit` places in use, at most [`MAX_PLACES`].
+    /// Returns the layout of a word that counts places in use, up to a limit of [`MAX_PLACES`].
     pub(crate) const fn places(limit: u32) -> WindowLayout {
         let counts = CountWidths::alone(Counting::Places, MAX_PLACES as u64);
         WindowLayout {

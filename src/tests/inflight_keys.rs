@@ -92,7 +92,8 @@ fn the_count_is_exact_on_any_clock() {
                     }
                 }
             } else if !flights.is_empty() {
-                flights.swap_remove(random.below(flights.len() as u64) as usize);
+                let which = random.below(flights.len() as u64) as usize;
+                drop(flights.swap_remove(which));
             }
             if random.below(100) == 0 {
                 limiter.evict_idle();

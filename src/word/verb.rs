@@ -22,10 +22,10 @@ pub(crate) enum Take {
     Touch,
 }
 
-/// Returns the tokens that `percent` hundredths of the burst in force are, of the plan's burst, or of
-/// a window's limit: rounded up to whole tokens.
+/// Returns the tokens of `percent` hundredths of the burst in force, of the plan's burst, or of a
+/// window's limit.
 ///
-/// From 100 on, only a take of 0 tokens is granted.
+/// Rounded up to whole tokens. From 100 on, only a take of 0 tokens is granted.
 fn kept(percent: u8, refill: &impl Refill) -> u64 {
     let terms = refill.terms();
     // A burst is at most 2^40.

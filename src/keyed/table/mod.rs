@@ -32,12 +32,13 @@
 //! # Invariants
 //!
 //! * *Invariant:* a slot changes hands only by a compare-and-swap of its word to `SEALED`, from
-//!   empty or from a level that has been full for the eviction grace. The thread of that
+//!   empty or from a level that [is idle](crate::keyed::idle). The thread of that
 //!   compare-and-swap owns the slot: only that thread writes its fingerprint, then its word.
 //! * *Invariant:* a loaded word is the key's if the fingerprint, loaded after the word, is the
 //!   key's and the word is then unchanged, because a level never comes back in a slot: the stamp of
-//!   the next key's level is later by the eviction grace. So a commit on a slot that has changed
-//!   hands fails, and a refusal is [checked again](crate::bucket::atomic::BucketRef::still_has).
+//!   the next key's level is later by the eviction grace, and that of [places](crate::word::places)
+//!   goes on from the number of the last. So a commit on a slot that has changed hands fails, and a
+//!   refusal is [checked again](crate::bucket::atomic::BucketRef::still_has).
 //! * *Invariant:* a key is in one slot, because an inserting thread holds the latch of the key's
 //!   home from before its second search until the word is stored. A thread that finds its key never
 //!   waits for a latch; an inserting thread [waits for a bounded time](two_choice::Table::latch).
