@@ -19,7 +19,8 @@
 //! ```
 //!
 //! A charged bucket is idle after it has been full for the eviction grace, or with no place in use:
-//! no function makes that step. A key without room has no entry, and shares an [overflow bucket](overflow).
+//! no function makes that step. A key without room has no entry, and shares an [overflow
+//! bucket](overflow).
 
 pub(crate) mod entry;
 pub(crate) mod id;
