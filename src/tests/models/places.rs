@@ -1,7 +1,8 @@
 // promise: inflight, one-bucket
 //! The places of a key: takers and leavers beside an evictor, and the next key of a table slot.
 //!
-//! The clock stands. No step depends on it.
+//! The clock stands. No step depends on it. One model is left out of the runs in which each load may
+//! return older values as well: it has 934,000 interleavings there.
 
 use std::sync::Arc;
 
@@ -113,6 +114,7 @@ fn a_slot_of_places_that_changes_hands_is_charged_for_its_own_key() {
     });
 }
 
+#[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_slot_that_was_evicted_is_charged_for_its_own_key() {
     explore("a taker of a place, an evictor and a newcomer", || {
