@@ -1,14 +1,22 @@
-//! A refusal as a gRPC client reads it: trailers only, `RESOURCE_EXHAUSTED` with the wait.
+//! A refusal as a gRPC client reads it: `RESOURCE_EXHAUSTED` with the wait.
+//!
+//! A client of gRPC gets trailers only, in the head. One of grpc-web gets them in the body: a script
+//! of another origin reads few headers.
 //!
 //! A limit on the requests in flight refuses by `UNAVAILABLE`, and so does a limit whose store does
 //! not answer.
 //! The code for a request without a key says whether the request or the server is at fault.
-//! Formats: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, and for the pushback
+//! Formats: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
+//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md>, and for the pushback
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>.
 
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, Version};
+
+use super::key::Head;
 
 /// A code of <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,39 +56,99 @@ const TEXT: HeaderName = HeaderName::from_static("grpc-message");
 pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Returns the response's content type for a request of gRPC: the request's own for grpc-web.
-pub(crate) fn content_type(headers: &HeaderMap) -> Option<HeaderValue> {
-    const GRPC: &[u8] = b"application/grpc";
-    let value = headers.get(CONTENT_TYPE)?;
-    let (kind, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
-    if !kind.eq_ignore_ascii_case(GRPC) {
-        return None;
+/// The form of a response to a request of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Trailers only: they are in the head, and the body is empty.
+    Grpc,
+    /// The trailers are in a frame of the body.
+    Web,
+    /// The same, in base64.
+    WebText,
+}
+
+impl Form {
+    /// Returns the form for a request. `None` if the request is not gRPC.
+    ///
+    /// Any client can write the content type. So the method has to be POST, since caches store
+    /// responses to GET, and gRPC itself needs HTTP/2.
+    pub(crate) fn of(head: Head<'_>) -> Option<Form> {
+        if *head.method != Method::POST {
+            return None;
+        }
+        let value = head.headers.get(CONTENT_TYPE)?.as_bytes();
+        // Parameters do not count, nor does the form of the messages, such as `+proto`.
+        let end = value.iter().position(|byte| b"+; \t".contains(byte)).unwrap_or(value.len());
+        let kind = &value[..end];
+        let form = [Form::Grpc, Form::Web, Form::WebText]
+            .into_iter()
+            .find(|form| form.content_type().as_bytes().eq_ignore_ascii_case(kind))?;
+        (form != Form::Grpc || head.version >= Version::HTTP_2).then_some(form)
     }
-    match rest.first() {
-        None | Some(b'+' | b';' | b' ' | b'\t') => Some(HeaderValue::from_static("application/grpc")),
-        Some(b'-') => Some(value.clone()),
-        Some(_) => None,
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Form::Grpc => "application/grpc",
+            Form::Web => "application/grpc-web",
+            Form::WebText => "application/grpc-web-text",
+        }
     }
 }
 
-/// Returns the headers of the response. `None` as a wait tells the client never to try again.
-pub(crate) fn headers(content_type: HeaderValue, code: Code, wait: Option<Duration>) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(5);
-    headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(STATUS, code.number().into());
-    headers.insert(TEXT, HeaderValue::from_static(code.message()));
+/// The value of `Cache-Control` in each answer of a limit: no cache may store it.
+///
+/// The status is no protection: caches store a 200, and a server may send any status.
+pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Returns the response in a form. `None` as a wait tells the client never to try again.
+pub(crate) fn response(form: Form, code: Code, wait: Option<Duration>) -> Response<Bytes> {
+    let trailers = trailers(code, wait);
+    let mut response = match form {
+        Form::Grpc => {
+            let mut response = Response::new(Bytes::new());
+            *response.headers_mut() = trailers;
+            response
+        }
+        Form::Web => Response::new(frame(&trailers).into()),
+        Form::WebText => Response::new(padded(base64(&frame(&trailers))).into()),
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    response
+}
+
+/// Returns the trailers of the response.
+pub(crate) fn trailers(code: Code, wait: Option<Duration>) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(6);
+    trailers.insert(STATUS, code.number().into());
+    trailers.insert(TEXT, HeaderValue::from_static(code.message()));
     match wait {
         Some(wait) => {
-            headers.insert(PUSHBACK, millis(wait).into());
+            trailers.insert(PUSHBACK, millis(wait).into());
             let details =
                 HeaderValue::try_from(base64(&status(code, wait))).expect("base64 is visible ASCII");
-            headers.insert(DETAILS, details);
+            trailers.insert(DETAILS, details);
         }
         None => {
-            headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
+            trailers.insert(PUSHBACK, HeaderValue::from_static("-1"));
         }
     }
-    headers
+    trailers
+}
+
+/// Returns the frame of trailers of grpc-web: its kind, its length, and a block of header lines.
+fn frame(trailers: &HeaderMap) -> Vec<u8> {
+    const TRAILERS: u8 = 0x80;
+    let mut block = Vec::new();
+    for (name, value) in trailers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            block.extend_from_slice(part);
+        }
+    }
+    // The block has some hundred bytes.
+    let length = (block.len() as u32).to_be_bytes();
+    [&[TRAILERS][..], &length, &block].concat()
 }
 
 /// Returns the milliseconds of a wait, rounded up so that no client is early. They fit into an
@@ -141,6 +209,14 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         for digit in 0..=three.len() {
             text.push(char::from(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]));
         }
+    }
+    text
+}
+
+/// Pads a text of base64 to whole groups of four digits (RFC 4648, 4).
+fn padded(mut text: String) -> String {
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
     }
     text
 }

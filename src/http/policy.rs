@@ -27,7 +27,7 @@ pub(crate) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Headers {
-    /// No headers, not even `Retry-After`.
+    /// No headers that report the limit, not even `Retry-After`.
     None,
     /// `Retry-After` in refusals.
     RetryAfterOnly,

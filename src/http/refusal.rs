@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
 use super::check::Check;
-use super::grpc::{self, Code};
+use super::grpc::{self, Code, Form, NO_STORE};
 use super::key::Head;
 use super::policy::Policy;
 use crate::word::decision::{Denied, Reason};
@@ -20,7 +20,7 @@ pub struct Refusal<'a> {
     pub(crate) check: Option<Check>,
     pub(crate) ban: bool,
     pub(crate) policy: &'a Policy,
-    pub(crate) grpc: Option<HeaderValue>,
+    pub(crate) grpc: Option<Form>,
     /// The gRPC code for a request without a key.
     pub(crate) keyless: Code,
 }
@@ -31,6 +31,7 @@ impl<'a> Refusal<'a> {
     /// # Examples
     ///
     /// ```
+    /// use bytes::Bytes;
     /// use http::Request;
     /// use tollgate::http::{Bare, Policy, Refusal, Reject};
     /// use tollgate::{Quota, TokenBucket};
@@ -38,7 +39,7 @@ impl<'a> Refusal<'a> {
     /// let quota = Quota::per_second(1);
     /// let (bucket, policy) = (TokenBucket::new(quota), Policy::new("default", quota)?);
     /// let request = Request::new(());
-    /// let response = |denied| -> http::Response<String> {
+    /// let response = |denied| -> http::Response<Bytes> {
     ///     Bare.reject(&Refusal::new(&request, Some(denied), &policy))
     /// };
     /// assert!(bucket.try_acquire().is_ok());
@@ -47,7 +48,7 @@ impl<'a> Refusal<'a> {
     /// ```
     pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
         let head = head.into();
-        let grpc = grpc::content_type(head.headers);
+        let grpc = Form::of(head);
         Refusal { head, why, check: None, ban: false, policy, grpc, keyless: Code::InvalidArgument }
     }
 
@@ -61,18 +62,19 @@ impl<'a> Refusal<'a> {
     /// # Examples
     ///
     /// ```
-    /// use http::{Request, Response};
+    /// use bytes::Bytes;
+    /// use http::{Request, Response, Version};
     /// use tollgate::Quota;
     /// use tollgate::http::{Bare, Policy, Refusal, Reject};
     ///
     /// // To be given to `reject_with` of a layer.
-    /// let reject = |refusal: &Refusal<'_>| -> Response<String> {
+    /// let reject = |refusal: &Refusal<'_>| -> Response<Bytes> {
     ///     Bare.reject(&refusal.unauthenticated())
     /// };
     ///
     /// let policy = Policy::new("default", Quota::per_second(1))?;
-    /// let mut request = Request::new(());
-    /// request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    /// let request = Request::post("/").version(Version::HTTP_2).header("content-type", "application/grpc");
+    /// let request = request.body(()).unwrap();
     /// let refusal = Refusal::new(&request, None, &policy);
     /// assert_eq!(reject(&refusal).headers()["grpc-status"], "16");
     /// # Ok::<(), tollgate::http::InvalidName>(())
@@ -176,7 +178,15 @@ impl<'a> Refusal<'a> {
     }
 
     /// Returns whether the request is one of gRPC: the response is HTTP 200, the refusal in
-    /// headers.
+    /// trailers.
+    ///
+    /// | request | `Content-Type` |
+    /// |---|---|
+    /// | gRPC: POST over HTTP/2 | `application/grpc` |
+    /// | grpc-web: POST | `application/grpc-web`, `application/grpc-web-text` |
+    ///
+    /// A suffix such as `+proto` and parameters may follow. Any other request is refused by its
+    /// status: a client can write any content type, and caches store the 200 of a GET.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         self.grpc.is_some()
@@ -185,36 +195,38 @@ impl<'a> Refusal<'a> {
     /// Returns a response of 429 Too Many Requests, or of 503 Service Unavailable if the store of
     /// the limit [did not answer](Refusal::is_unavailable).
     ///
-    /// Without a key it is 400 Bad Request, or 500 Internal Server Error for [`Check::NoPeer`]. A
-    /// gRPC request needs [`grpc_response`](Refusal::grpc_response) instead.
+    /// Without a key it is 400 Bad Request, or 500 Internal Server Error for [`Check::NoPeer`]. It
+    /// has `Cache-Control: no-store`. A gRPC request needs
+    /// [`grpc_response`](Refusal::grpc_response) instead.
     pub fn response<B>(&self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         *response.status_mut() = self.codes().0;
+        response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         response
     }
 
     /// Returns a gRPC response of `RESOURCE_EXHAUSTED` with the wait; `None` if the request is not
-    /// gRPC.
+    /// [gRPC](Refusal::is_grpc).
     ///
-    /// It has trailers only, so the body has to be empty. If the store of the limit did not answer,
-    /// the code is `UNAVAILABLE`. Without a key the code is `INVALID_ARGUMENT` or
-    /// [`UNAUTHENTICATED`](Refusal::unauthenticated), or `INTERNAL` for [`Check::NoPeer`].
+    /// To gRPC it has trailers only, and no body; to grpc-web it has the trailers as its body. If
+    /// the store of the limit did not answer, the code is `UNAVAILABLE`. Without a key the code is
+    /// `INVALID_ARGUMENT` or [`UNAUTHENTICATED`](Refusal::unauthenticated), or `INTERNAL` for
+    /// [`Check::NoPeer`].
     ///
     /// The wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`, without which
     /// some clients never try again.
-    pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
-        let content_type = self.grpc.clone()?;
-        let mut response = Response::new(empty());
+    #[must_use]
+    pub fn grpc_response<B: From<Bytes>>(&self) -> Option<Response<B>> {
         let wait = self.why.and_then(Denied::retry_after);
-        *response.headers_mut() = grpc::headers(content_type, self.codes().1, wait);
-        Some(response)
+        Some(grpc::response(self.grpc?, self.codes().1, wait).map(B::from))
     }
 }
 
 /// A maker of responses to refused requests, such as a closure.
 ///
-/// The headers that report the limit are added to the response. A server of gRPC begins with
-/// [`grpc_response`](Refusal::grpc_response), as [`Bare`] and [`Problem`] do.
+/// The headers that report the limit are added to the response, and `Cache-Control: no-store` if it
+/// has no `Cache-Control`. A server of gRPC begins with [`grpc_response`](Refusal::grpc_response), as
+/// [`Bare`] and [`Problem`] do.
 ///
 /// # Examples
 ///
@@ -254,9 +266,9 @@ impl<B, F: Fn(&Refusal<'_>) -> Response<B> + Send + Sync> Reject<B> for F {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bare;
 
-impl<B: Default> Reject<B> for Bare {
+impl<B: From<Bytes>> Reject<B> for Bare {
     fn reject(&self, refusal: &Refusal<'_>) -> Response<B> {
-        refusal.grpc_response(B::default).unwrap_or_else(|| refusal.response(B::default()))
+        refusal.grpc_response().unwrap_or_else(|| refusal.response(Bytes::new().into()))
     }
 }
 
@@ -322,7 +334,9 @@ impl Problem {
         let body = format!(r#"{{"type":{kind},"title":{title},"status":{status}}}"#);
         let mut response = Response::new(body.into());
         *response.status_mut() = self.status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, NO_STORE);
         response
     }
 
@@ -347,7 +361,7 @@ impl Default for Problem {
 
 impl<B: From<Bytes>> Reject<B> for Problem {
     fn reject(&self, refusal: &Refusal<'_>) -> Response<B> {
-        refusal.grpc_response(|| B::from(Bytes::new())).unwrap_or_else(|| {
+        refusal.grpc_response().unwrap_or_else(|| {
             if refusal.is_unavailable() {
                 return Problem::TEMPORARY_REDUCED_CAPACITY.response().map(B::from);
             }

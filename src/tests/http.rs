@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::CONTENT_TYPE;
+use http::{Request, Version};
 
-use crate::http::grpc::{Code, DETAILS, PUSHBACK, STATUS, base64, content_type, headers, millis, status};
+use crate::http::Head;
+use crate::http::grpc::{Code, DETAILS, Form, PUSHBACK, STATUS, base64, millis, response, status, trailers};
 
 #[test]
 fn the_vectors_of_rfc_4648() {
@@ -19,11 +21,7 @@ fn the_vectors_of_rfc_4648() {
 
 #[test]
 fn a_wait_is_what_googles_decoder_reads() {
-    let told = headers(
-        HeaderValue::from_static("application/grpc"),
-        Code::ResourceExhausted,
-        Some(Duration::from_millis(1_250)),
-    );
+    let told = trailers(Code::ResourceExhausted, Some(Duration::from_millis(1_250)));
     // Decoded by googleapis-common-protos as RetryInfo of 1.25 s.
     let bytes = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIJCgcIARCA5Zp3";
     assert_eq!(
@@ -38,28 +36,52 @@ fn a_wait_is_rounded_up_and_never_wraps() {
     assert_eq!(millis(Duration::from_nanos(1_000_001)), 2);
     assert_eq!(millis(Duration::MAX), i32::MAX as u32);
     status(Code::ResourceExhausted, Duration::MAX);
-    let never = headers(HeaderValue::from_static("application/grpc"), Code::ResourceExhausted, None);
+    let never = trailers(Code::ResourceExhausted, None);
     assert_eq!(never[PUSHBACK], "-1");
     assert!(!never.contains_key(DETAILS));
 }
 
 #[test]
-fn the_kinds_of_grpc() {
-    for (asked, answered) in [
-        ("application/grpc", Some("application/grpc")),
-        ("application/grpc+proto", Some("application/grpc")),
-        ("application/grpc;charset=x", Some("application/grpc")),
-        ("application/grpc-web", Some("application/grpc-web")),
-        ("application/grpc-web-text", Some("application/grpc-web-text")),
-        ("Application/GRPC", Some("application/grpc")),
-        ("application/GRPC\t;charset=x", Some("application/grpc")),
-        ("APPLICATION/grpc-Web", Some("APPLICATION/grpc-Web")),
-        ("application/grpcx", None),
-        ("application/grp", None),
-        ("application/json", None),
+fn a_frame_of_trailers_is_byte_for_byte_that_of_grpc_web() {
+    let block = "grpc-status: 8\r\ngrpc-message: rate limit exceeded\r\ngrpc-retry-pushback-ms: -1\r\n";
+    let frame = [&[0x80, 0, 0, 0, block.len() as u8], block.as_bytes()].concat();
+    let body = |form| response(form, Code::ResourceExhausted, None).into_body();
+    assert_eq!(body(Form::Web), frame);
+    // Encoded by `base64` of coreutils.
+    let text = "gAAAAE9ncnBjLXN0YXR1czogOA0KZ3JwYy1tZXNzYWdlOiByYXRlIGxpbWl0IGV4Y2VlZGVkDQpncnBjLXJldHJ5LXB1c2hiYWNrLW1zOiAtMQ0K";
+    assert_eq!(body(Form::WebText), text);
+    assert!(body(Form::Grpc).is_empty());
+}
+
+#[test]
+fn the_forms_of_grpc() {
+    use Form::{Grpc, Web, WebText};
+    for (kind, of_2, of_1) in [
+        ("application/grpc", Some(Grpc), None),
+        ("application/grpc+proto", Some(Grpc), None),
+        ("application/grpc;charset=x", Some(Grpc), None),
+        ("Application/GRPC", Some(Grpc), None),
+        ("application/GRPC\t;charset=x", Some(Grpc), None),
+        ("application/grpc-web", Some(Web), Some(Web)),
+        ("APPLICATION/grpc-Web+json", Some(Web), Some(Web)),
+        ("application/grpc-web-text", Some(WebText), Some(WebText)),
+        ("application/grpc-web-text+proto", Some(WebText), Some(WebText)),
+        ("application/grpc-web-text-base64", None, None),
+        ("application/grpc-anything", None, None),
+        ("application/grpcx", None, None),
+        ("application/grp", None, None),
+        ("application/json", None, None),
+        ("", None, None),
     ] {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(asked));
-        assert_eq!(content_type(&headers).as_ref().map(|value| value.to_str().unwrap()), answered);
+        let form = |method, version| {
+            let request = Request::builder().method(method).version(version).header(CONTENT_TYPE, kind);
+            Form::of(Head::from(&request.body(()).unwrap()))
+        };
+        let versions = [Version::HTTP_2, Version::HTTP_3, Version::HTTP_11, Version::HTTP_10];
+        assert_eq!(versions.map(|version| form("POST", version)), [of_2, of_2, of_1, of_1], "{kind}");
+        for method in ["GET", "HEAD", "PUT", "post"] {
+            assert_eq!(versions.map(|version| form(method, version)), [None; 4], "{method} {kind}");
+        }
     }
+    assert_eq!(Form::of(Head::from(&Request::post("/").body(()).unwrap())), None);
 }

@@ -310,7 +310,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Makes the responses to refused requests by a closure. By default they are empty.
     ///
     /// The body is anything that becomes [`Bytes`], such as a `&'static str` or a `String`. The
-    /// headers that report the limit are added. For gRPC the closure begins with
+    /// headers that report the limit are added, and `Cache-Control: no-store` to a response without
+    /// a `Cache-Control`. For gRPC the closure begins with
     /// [`grpc_response`](Refusal::grpc_response).
     ///
     /// # Examples

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::Response;
-use http::header::ORIGIN;
+use http::header::{CACHE_CONTROL, ORIGIN};
 
 use super::after::{After, Later, Notice, RefundOn};
 use super::chain::{Ban, Decider, DynLimit, LayerRequest, LimitOutcome, Pass, Places, next};
@@ -18,6 +18,7 @@ use super::line::{Turn, WaitingLine};
 use super::said::Said;
 use super::settle::{Charged, SettleOn};
 use super::stats::{LimitCounters, count};
+use crate::http::grpc::NO_STORE;
 use crate::http::{Exempt, Head, Headers, Policy, Refusal, Reject};
 use crate::limiter::place::Place;
 use crate::time::clock::nanos_of;
@@ -197,7 +198,7 @@ impl LayerState {
             LimitOutcome::NoKey { check } if enforced => {
                 self.suspect(&counters.rejected, head);
                 let refusal = Refusal::new(head, None, &policy).with_check(check);
-                return Action::Refuse(self.reject.reject(&refusal));
+                return Action::Refuse(self.reject(&refusal));
             }
             _ => return self.skipped(),
         };
@@ -320,9 +321,17 @@ impl LayerState {
         LayerState::pass(&self.counters.skipped)
     }
 
+    /// Makes the response. No cache may store it, unless the response has a rule for caches.
+    #[inline]
+    fn reject(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
+        let mut response = self.reject.reject(refusal);
+        response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
+        response
+    }
+
     #[inline(always)]
     fn refuse(&self, refusal: &Refusal<'_>, notice: &Notice, denied: Denied) -> Response<Bytes> {
-        let mut response = self.reject.reject(refusal);
+        let mut response = self.reject(refusal);
         if !refusal.is_grpc() && notice.policy.form != Headers::None {
             notice.add(response.headers_mut(), denied.headers(&notice.policy));
             if self.is_exposed_to(refusal.head()) {

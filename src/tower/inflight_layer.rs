@@ -267,7 +267,8 @@ impl InflightLayerBuilder {
     /// `UNAVAILABLE` for gRPC.
     ///
     /// The body is any type that converts into [`Bytes`]. A `Retry-After: 1` is added to a response
-    /// without one, unless the request is gRPC. For gRPC, use
+    /// without one, unless the request is gRPC, and `Cache-Control: no-store` to one without a
+    /// `Cache-Control`. For gRPC, use
     /// [`grpc_response`](Unavailable::grpc_response), as [`problem`](Unavailable::problem) does.
     ///
     /// # Examples

@@ -83,7 +83,7 @@ impl InflightState {
     #[cold]
     fn refuse(&self, refusal: &Unavailable<'_>) -> Response<Bytes> {
         let mut response = self.reject.as_ref().map_or_else(|| refusal.bare(), |reject| reject(refusal));
-        refusal.tell_wait(&mut response);
+        refusal.complete(&mut response);
         response
     }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use crate::http::grpc::{self, Code};
+use crate::http::grpc::{self, Code, Form, NO_STORE};
 use crate::http::{Head, Problem};
 use crate::inflight::gate::Overloaded;
 use crate::inflight::priority::Priority;
@@ -22,12 +22,12 @@ pub struct Unavailable<'a> {
     head: Head<'a>,
     priority: Priority,
     overloaded: Overloaded,
-    grpc: Option<HeaderValue>,
+    grpc: Option<Form>,
 }
 
 impl<'a> Unavailable<'a> {
     pub(super) fn new(head: Head<'a>, priority: Priority, overloaded: Overloaded) -> Unavailable<'a> {
-        Unavailable { head, priority, overloaded, grpc: grpc::content_type(head.headers) }
+        Unavailable { head, priority, overloaded, grpc: Form::of(head) }
     }
 
     /// Returns the head of the request.
@@ -54,29 +54,29 @@ impl<'a> Unavailable<'a> {
     }
 
     /// Returns whether the request is one of gRPC: the response is HTTP 200, the refusal in
-    /// headers.
+    /// trailers. [`Refusal::is_grpc`](crate::http::Refusal::is_grpc) has the rule.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         self.grpc.is_some()
     }
 
-    /// Returns a response of 503 Service Unavailable.
+    /// Returns a response of 503 Service Unavailable, with `Cache-Control: no-store`.
     ///
     /// A gRPC request needs [`grpc_response`](Unavailable::grpc_response) instead.
     pub fn response<B>(&self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         response
     }
 
     /// Returns a gRPC response of `UNAVAILABLE` with the wait; `None` if the request is not gRPC.
     ///
-    /// It has trailers only, so the body has to be empty. The wait is in `grpc-retry-pushback-ms`,
-    /// and in the details as `RetryInfo`.
-    pub fn grpc_response<B>(&self, empty: impl FnOnce() -> B) -> Option<Response<B>> {
-        let mut response = Response::new(empty());
-        *response.headers_mut() = grpc::headers(self.grpc.clone()?, Code::Unavailable, Some(WAIT));
-        Some(response)
+    /// To gRPC it has trailers only, and no body; to grpc-web it has the trailers as its body. The
+    /// wait is in `grpc-retry-pushback-ms`, and in the details as `RetryInfo`.
+    #[must_use]
+    pub fn grpc_response<B: From<Bytes>>(&self) -> Option<Response<B>> {
+        Some(grpc::response(self.grpc?, Code::Unavailable, Some(WAIT)).map(B::from))
     }
 
     /// Returns a response with a [`Problem`], or that of gRPC.
@@ -95,18 +95,21 @@ impl<'a> Unavailable<'a> {
     /// ```
     #[must_use]
     pub fn problem(&self, problem: Problem) -> Response<Bytes> {
-        self.grpc_response(Bytes::new).unwrap_or_else(|| problem.response())
+        self.grpc_response().unwrap_or_else(|| problem.response())
     }
 
     /// Returns the response of a layer without options.
     pub(super) fn bare(&self) -> Response<Bytes> {
-        self.grpc_response(Bytes::new).unwrap_or_else(|| self.response(Bytes::new()))
+        self.grpc_response().unwrap_or_else(|| self.response(Bytes::new()))
     }
 
-    /// Adds the wait to a response that does not tell one.
-    pub(super) fn tell_wait<B>(&self, response: &mut Response<B>) {
+    /// Completes a response: the wait, unless it tells one, and `no-store`, unless it has a rule
+    /// for caches.
+    pub(super) fn complete<B>(&self, response: &mut Response<B>) {
+        let headers = response.headers_mut();
+        headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
         if !self.is_grpc() {
-            response.headers_mut().entry(RETRY_AFTER).or_insert(WAIT.as_secs().into());
+            headers.entry(RETRY_AFTER).or_insert(WAIT.as_secs().into());
         }
     }
 }

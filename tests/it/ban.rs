@@ -798,9 +798,7 @@ fn a_response_can_tell_a_ban_from_another_refusal() {
     };
     let layer = builder.ban_after(2, MINUTE).for_(HOUR).unwrap().reject_with(reject).build();
     let mut service = layer.layer(Echo::default());
-    let mut told = |content_type: &'static str| {
-        let mut request = from(A, "/");
-        request.headers_mut().insert("content-type", content_type.parse().unwrap());
+    let mut told = |request: Request<()>| {
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut context) else {
             panic!("it is ready")
@@ -811,15 +809,16 @@ fn a_response_can_tell_a_ban_from_another_refusal() {
         response.into_body().into_inner_or_else(|bytes| body = bytes);
         (String::from_utf8(body.to_vec()).unwrap(), pushback)
     };
-    assert_eq!(told("text/plain"), (String::new(), None));
+    let plain = || from(A, "/");
+    assert_eq!(told(plain()), (String::new(), None));
     let problem =
         |(body, pushback): (String, Option<String>), kind: &str| body.contains(kind) && pushback.is_none();
-    assert!(problem(told("text/plain"), "#quota-exceeded"));
+    assert!(problem(told(plain()), "#quota-exceeded"));
     for _ in 0..3 {
-        assert!(problem(told("text/plain"), "#abnormal-usage-detected"));
+        assert!(problem(told(plain()), "#abnormal-usage-detected"));
     }
     // To a client of gRPC a ban is a longer wait.
-    assert_eq!(told("application/grpc"), (String::new(), Some("3600000".to_owned())));
+    assert_eq!(told(crate::serving::grpc(plain())), (String::new(), Some("3600000".to_owned())));
 }
 
 /// A timer of the mock clock: ready once the clock has passed its time.

@@ -348,6 +348,8 @@ fn grpc_without_a_key_is_not_told_of_a_limit() {
     };
     let http: Response<Bytes> = Bare.reject(&Refusal::new(&request, None, &policy));
     assert_eq!((http.status(), says(&http, "grpc-status")), (StatusCode::BAD_REQUEST, None));
+    *request.method_mut() = http::Method::POST;
+    *request.version_mut() = http::Version::HTTP_2;
     // Media types have no case (RFC 9110, 8.3.1).
     request.headers_mut().insert("content-type", "Application/GRPC+proto".parse().unwrap());
     let refusal = Refusal::new(&request, None, &policy);

@@ -425,7 +425,8 @@ fn a_refusal_touches_no_inner_service_and_tells_the_wait() {
     let mut refused = call(&mut service, root());
     let response = done(poll(&mut refused)).unwrap();
     assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &1.into()));
-    assert_eq!((response.headers().len(), response.body().is_end_stream()), (1, true));
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    assert_eq!((response.headers().len(), response.body().is_end_stream()), (2, true));
     assert_eq!((upstream.state.polls.load(Relaxed), upstream.calls()), before);
     assert_eq!((limit.in_flight(), layer.stats().refused), (1, 1));
     drop((first, refused));
@@ -482,10 +483,8 @@ fn a_refusal_of_grpc_is_unavailable_with_the_wait() {
         .reject_with(|refusal| refusal.problem(Problem::TEMPORARY_REDUCED_CAPACITY))
         .build();
     for layer in [bare, problem] {
-        let mut request = root();
-        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc+proto"));
         let mut service = layer.layer(Upstream::default());
-        let response = done(poll(&mut call(&mut service, request))).unwrap();
+        let response = done(poll(&mut call(&mut service, crate::serving::grpc(root())))).unwrap();
         assert_eq!((response.status().as_u16(), response.body().is_end_stream()), (200, true));
         let says = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
         assert_eq!(says("content-type"), Some("application/grpc"));
@@ -495,8 +494,8 @@ fn a_refusal_of_grpc_is_unavailable_with_the_wait() {
         // Protobuf: the code is `08 0e`, and `RetryInfo` of one second is `0a 02 08 01` at the end.
         let details = says("grpc-status-details-bin").unwrap();
         assert!(details.starts_with("CA4") && details.ends_with("EgQKAggB"), "{details}");
-        assert_eq!(says("retry-after"), None);
-        assert_eq!(response.headers().len(), 5);
+        assert_eq!((says("retry-after"), says("cache-control")), (None, Some("no-store")));
+        assert_eq!(response.headers().len(), 6);
     }
     drop(full);
 }

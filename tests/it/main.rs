@@ -37,6 +37,8 @@ mod random;
 mod ready;
 #[path = "../reference/mod.rs"]
 mod reference;
+#[cfg(feature = "tower")]
+mod refusals;
 mod scene;
 #[cfg(feature = "serde")]
 mod serde;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use http::{Request, Response};
+use http::{Method, Request, Response, Version};
 use tollgate::tower::Decision;
 use tower_service::Service;
 
@@ -102,5 +102,13 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 pub(crate) fn from(peer: &str, path: &str) -> Request<()> {
     let mut request = Request::get(path).body(()).unwrap();
     request.extensions_mut().insert(ip(peer));
+    request
+}
+
+/// Makes a request one of gRPC: by its method, its version and its content type.
+pub(crate) fn grpc(mut request: Request<()>) -> Request<()> {
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
     request
 }

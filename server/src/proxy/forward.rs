@@ -649,11 +649,15 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
+/// Returns an answer of the proxy itself: one line. No cache may store it: a client chooses some of
+/// these by its headers, and caches may store a 501 that does not forbid it (RFC 9110, 15.1).
 pub(crate) fn text(status: StatusCode, line: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(line.into());
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, plain);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

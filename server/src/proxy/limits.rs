@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
@@ -100,8 +101,8 @@ impl Limit {
 }
 
 /// One line; the headers that tell of the limit are added to it.
-fn refuse(refusal: &Refusal<'_>) -> Response<String> {
-    refusal.grpc_response(String::new).unwrap_or_else(|| {
+fn refuse(refusal: &Refusal<'_>) -> Response<Bytes> {
+    refusal.grpc_response().unwrap_or_else(|| {
         let rule = refusal.policy().rule();
         let line = match refusal.retry_after() {
             Some(wait) if refusal.is_unavailable() => {
@@ -112,7 +113,7 @@ fn refuse(refusal: &Refusal<'_>) -> Response<String> {
             }
             None => format!("Too many requests: the limit is {rule}, and this one is over its burst.\n"),
         };
-        let mut response = refusal.response(line);
+        let mut response = refusal.response(line.into());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response
     })

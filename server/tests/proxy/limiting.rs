@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 
 use super::PATIENCE;
-use super::process::{Client, Proxy, recording_upstream, url};
+use super::process::{Client, Proxy, recording_upstream, refusing, url};
 
 #[test]
 fn a_client_gets_its_burst_and_then_429_with_the_wait() {
@@ -130,4 +130,30 @@ fn in_shadow_mode_nobody_is_refused_and_all_is_counted() {
         assert!(metrics.contains(&line), "{line:?} in {metrics}");
     }
     proxy.line_with("would be refused");
+}
+
+#[test]
+fn no_header_of_a_client_makes_a_refusal_a_success_or_an_answer_that_a_cache_may_store() {
+    let proxy = Proxy::start(&["--limit", "1/h burst 1", "--upstream", &url(refusing())]);
+    assert_eq!(proxy.connect().get("/").status, 502);
+    for (expected, headers) in [
+        (429, ""),
+        (429, "Content-Type: application/grpc\r\n"),
+        (429, "Content-Type: application/grpc-web\r\n"),
+        (429, "Content-Type: application/grpc-ANYTHING\r\n"),
+    ] {
+        let refused = proxy.connect().get_with("/logo.png", headers);
+        assert_eq!(refused.status, expected, "{headers:?}: {refused:?}");
+        assert_eq!(refused.all("cache-control"), ["no-store"], "{headers:?}: {refused:?}");
+        assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"), "{headers:?}");
+    }
+    let proxy = Proxy::start(&["--limit", "none", "--upstream", &url(refusing())]);
+    for (expected, request) in [
+        (502, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"),
+        (400, "GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n"),
+        (501, "GET / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+    ] {
+        let answer = proxy.connect().send(request);
+        assert_eq!((answer.status, answer.all("cache-control")), (expected, vec!["no-store"]), "{answer:?}");
+    }
 }

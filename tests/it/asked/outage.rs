@@ -42,7 +42,7 @@ fn a_refusal_for_want_of_the_store_is_503_with_the_wait() {
 
 #[test]
 fn a_problem_tells_that_the_server_has_less_capacity() {
-    let response = refused_by(Problem::ABNORMAL_USAGE_DETECTED, None);
+    let response = refused_by(Problem::ABNORMAL_USAGE_DETECTED, false);
     assert_eq!(
         (response.status(), &response.headers()["content-type"]),
         (503.try_into().unwrap(), &"application/problem+json".parse().unwrap())
@@ -53,9 +53,7 @@ fn a_problem_tells_that_the_server_has_less_capacity() {
 
 #[test]
 fn grpc_is_told_that_the_limit_is_not_available() {
-    for response in
-        [refused_by(Bare, Some("application/grpc")), refused_by(Problem::default(), Some("application/grpc"))]
-    {
+    for response in [refused_by(Bare, true), refused_by(Problem::default(), true)] {
         let says = |name| response.headers()[name].to_str().unwrap();
         assert_eq!((response.status().as_u16(), says("grpc-status")), (200, "14"));
         assert_eq!(
@@ -67,12 +65,12 @@ fn grpc_is_told_that_the_limit_is_not_available() {
 }
 
 /// Returns the response that is made of a refusal for want of the store.
-fn refused_by(reject: impl Reject<Bytes>, content_type: Option<&str>) -> Response<Bytes> {
+fn refused_by(reject: impl Reject<Bytes>, is_grpc: bool) -> Response<Bytes> {
     let denied =
         tollgate::Denied::from_parts(tollgate::Reason::Unavailable, 1, 0, Some(Duration::from_millis(300)));
     let policy = tollgate::http::Policy::new("a", Quota::per_second(1)).unwrap();
-    let headers: Vec<_> = content_type.map(|kind| ("content-type", kind)).into_iter().collect();
-    let request = asks("/", &headers);
+    let request = asks("/", &[]);
+    let request = if is_grpc { crate::serving::grpc(request) } else { request };
     let refusal = Refusal::new(&request, Some(&denied), &policy);
     assert!(refusal.is_unavailable() && !refusal.is_over_capacity());
     reject.reject(&refusal)
