@@ -2,6 +2,7 @@
 
 #[cfg(feature = "ipnet")]
 mod networks;
+mod transition;
 
 use std::error::Error;
 use std::fmt;
@@ -37,7 +38,16 @@ use super::key::{Head, KeyFrom, only};
 ///
 /// The key is canonical: `::ffff:192.0.2.1` is `192.0.2.1`. An IPv6 key is the /64 of the address,
 /// which belongs to one subscriber: see [`ipv6_prefix`](ClientIp::ipv6_prefix). So `::1` is `::`.
-/// All users of a NAT64 share one key: see [`unwrap_nat64`](ClientIp::unwrap_nat64).
+///
+/// An IPv6 address that stands for a client of IPv4 has the client's key:
+///
+/// | address | key |
+/// |---|---|
+/// | 64:ff9b::/96 (NAT64), 2002::/16 (6to4), 2001::/32 (Teredo), ::/96, ::ffff:0:0:0/96 | the IPv4 address inside |
+/// | 64:ff9b:1::/48 (NAT64 of one network) | the whole address, since the place of the IPv4 address is not known |
+///
+/// No client chooses one of these but its own, as the answers go to the IPv4 address. A NAT64 with
+/// a prefix of its own is not known: its clients share the /64 keys of that prefix.
 ///
 /// # Where the peer's address is
 ///
@@ -77,7 +87,6 @@ pub struct ClientIp {
     peer: Peer,
     source: AddressSource,
     prefix: u8,
-    nat64: bool,
     /// Requests that showed a fault, by [`Check`].
     counters: Arc<[AtomicU64; Check::ALL.len()]>,
 }
@@ -136,7 +145,7 @@ impl ClientIp {
     }
 
     fn by(peer: Peer) -> ClientIp {
-        ClientIp { peer, source: AddressSource::Peer, prefix: 64, nat64: false, counters: Arc::default() }
+        ClientIp { peer, source: AddressSource::Peer, prefix: 64, counters: Arc::default() }
     }
 
     /// Takes the address from one header, such as `cf-connecting-ip`, which a proxy always sets.
@@ -211,12 +220,6 @@ impl ClientIp {
         } else {
             Err(InvalidPrefix(bits))
         }
-    }
-
-    /// Replaces an address of 64:ff9b::/96 by the IPv4 address inside (RFC 6052).
-    #[must_use]
-    pub fn unwrap_nat64(self, unwrap: bool) -> ClientIp {
-        ClientIp { nat64: unwrap, ..self }
     }
 
     /// Returns the counts of requests with unusable addresses so far, which all clones share.
@@ -295,20 +298,28 @@ impl ClientIp {
         (client, if client.is_none() { Some(Check::NoPeer) } else { odd })
     }
 
-    /// Returns the address that stands for all addresses of a client.
-    fn group(&self, address: IpAddr) -> IpAddr {
-        let address = match address {
-            IpAddr::V6(address) => address,
-            four => return four,
-        };
-        if let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments()
-            && self.nat64
-        {
-            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-            return IpAddr::from([a, b, c, d]);
+    /// Returns the address that stands for all addresses of a client: the key of this address.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tollgate::http::ClientIp;
+    ///
+    /// let key = |address: &str| ClientIp::peer().group(address.parse().unwrap()).to_string();
+    /// assert_eq!(key("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    /// // 6to4: the client is 192.0.2.1.
+    /// assert_eq!(key("2002:c000:201:7::8"), "192.0.2.1");
+    /// ```
+    #[must_use]
+    pub fn group(&self, address: IpAddr) -> IpAddr {
+        match address.to_canonical() {
+            IpAddr::V6(address) => transition::key_of(address).unwrap_or_else(|| {
+                let mask = u128::MAX << (128 - u32::from(self.prefix));
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+            }),
+            four => four,
         }
-        let mask = u128::MAX << (128 - u32::from(self.prefix));
-        IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
     }
 }
 

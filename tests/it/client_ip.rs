@@ -368,11 +368,72 @@ fn keys_are_canonical_and_those_of_version_6_are_networks() {
     let wide = by_peer().ipv6_prefix(56).unwrap();
     assert_eq!(key(&wide, "2001:db8:1:2ff:3:4:5:6"), "2001:db8:1:200::");
     assert_eq!(key(&wide, "1.2.3.4"), "1.2.3.4");
-    assert_eq!(key(&by, "64:ff9b::102:304"), "64:ff9b::");
-    assert_eq!(key(&by_peer().unwrap_nat64(true), "64:ff9b::102:304"), "1.2.3.4");
     for bits in [0, 31, 65, 128, 255] {
         let error = by_peer().ipv6_prefix(bits).unwrap_err().to_string();
         assert_eq!(error, format!("a prefix of {bits} bits is out of the bounds of 32 and 64"));
+    }
+}
+
+#[test]
+fn a_client_behind_a_transition_has_one_key_of_its_own() {
+    let key = |by: &ClientIp, peer: &str| by.key_from(Head::from(&request(peer, &[]))).unwrap().to_string();
+    for by in [by_peer(), by_peer().ipv6_prefix(32).unwrap(), by_peer().xff_hops(1)] {
+        for (address, expected) in [
+            // NAT64, by the well-known prefix.
+            ("64:ff9b::102:304", "1.2.3.4"),
+            ("64:ff9b::c633:6407", "198.51.100.7"),
+            // NAT64, by a prefix of one network: its length, and so the place of the address inside,
+            // is not known.
+            ("64:ff9b:1::102:304", "64:ff9b:1::102:304"),
+            ("64:ff9b:1::102:305", "64:ff9b:1::102:305"),
+            ("64:ff9b:1:fffe::102:304", "64:ff9b:1:fffe::102:304"),
+            ("64:ff9b:1:102:3:400::", "64:ff9b:1:102:3:400::"),
+            ("64:ff9b:1:102:3:500::", "64:ff9b:1:102:3:500::"),
+            // 6to4: one client has 65,536 networks.
+            ("2002:102:304::1", "1.2.3.4"),
+            ("2002:102:304:ffff::1", "1.2.3.4"),
+            ("2002:102:304:1:2:3:4:5", "1.2.3.4"),
+            ("2002:102:305::1", "1.2.3.5"),
+            // Teredo: the clients of one server share a /64. Port and server are the client's choice.
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "192.0.2.45"),
+            ("2001:0:4136:e378:0:1:3fff:fdd2", "192.0.2.45"),
+            ("2001:0:53aa:64c:8000:63bf:3fff:fdd2", "192.0.2.45"),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd3", "192.0.2.44"),
+            // IPv4-compatible, IPv4-translated and IPv4-mapped.
+            ("::1.2.3.4", "1.2.3.4"),
+            ("::1.2.3.5", "1.2.3.5"),
+            ("::ffff:0:1.2.3.4", "1.2.3.4"),
+            ("::ffff:1.2.3.4", "1.2.3.4"),
+        ] {
+            assert_eq!(key(&by, address), expected, "{address}");
+            assert_eq!(by.group(address.parse().unwrap()).to_string(), expected, "{address}");
+        }
+    }
+    // These are no transition: one client has the /64.
+    for (address, expected) in [
+        ("64:ff9a::102:304", "64:ff9a::"),
+        ("64:ff9b:2::102:304", "64:ff9b:2::"),
+        ("64:ff9b:0:1::102:304", "64:ff9b:0:1::"),
+        ("2001:1:4136:e378:8000:63bf:3fff:fdd2", "2001:1:4136:e378::"),
+        ("2003:102:304::1", "2003:102:304::"),
+        ("::", "::"),
+        ("::1", "::"),
+        ("::ff:ffff", "::"),
+        ("::fffe:0:1.2.3.4", "::"),
+        ("0:0:0:1::1.2.3.4", "0:0:0:1::"),
+    ] {
+        assert_eq!(key(&by_peer(), address), expected, "{address}");
+    }
+}
+
+#[test]
+fn an_address_of_a_transition_is_no_trusted_one_for_the_address_inside() {
+    let by = by_peer().xff_trusted_by(|address| matches!(address, IpAddr::V4(four) if four.is_private()));
+    for peer in ["2002:a00:1::1", "64:ff9b::a00:1", "2001:0:4136:e378:8000:63bf:f5ff:fffe", "::10.0.0.1"] {
+        let head = request(peer, &[(XFF, b"203.0.113.9")]);
+        // It is the client, by the address inside: the list is ignored.
+        assert_eq!(by.key_from(Head::from(&head)), Some(IpAddr::from([10, 0, 0, 1])), "{peer}");
+        assert_eq!(by.address(Head::from(&head)), Some(peer.parse().unwrap()), "{peer}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::Ipv4Net;
 use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom};
 use tollgate_distributed::{SharedDigest, SharedHeaderKey, StoreKey};
 
@@ -72,12 +72,12 @@ pub(crate) struct Keys {
     client: ClientIp,
     header: Option<Header>,
     ipv4_prefix: u8,
-    ipv6_prefix: u8,
 }
 
 impl Keys {
     pub(crate) fn new(settings: &Settings) -> Keys {
-        let client = ClientIp::peer();
+        // The setting has the same bounds.
+        let client = ClientIp::peer().ipv6_prefix(settings.ipv6_prefix).unwrap_or_else(|_| ClientIp::peer());
         let client = if settings.trust_proxy.is_empty() {
             client
         } else {
@@ -87,7 +87,7 @@ impl Keys {
             Some(_) => Header::Shared(name.into()),
             None => Header::Own(name.into()),
         });
-        Keys { client, header, ipv4_prefix: settings.ipv4_prefix, ipv6_prefix: settings.ipv6_prefix }
+        Keys { client, header, ipv4_prefix: settings.ipv4_prefix }
     }
 
     /// The key is the header's value if the header is there just once, else the client's network.
@@ -103,11 +103,10 @@ impl Keys {
     }
 
     fn network(&self, address: IpAddr) -> IpAddr {
-        let bits = match address {
-            IpAddr::V4(_) => self.ipv4_prefix,
-            IpAddr::V6(_) => self.ipv6_prefix,
-        };
-        // More bits than an address has are no network.
-        IpNet::new(address, bits).map_or(address, |network| network.network())
+        match self.client.group(address) {
+            // More bits than an address has are no network.
+            IpAddr::V4(four) => Ipv4Net::new(four, self.ipv4_prefix).map_or(four, |net| net.network()).into(),
+            six => six,
+        }
     }
 }

@@ -16,6 +16,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, interval, sleep, timeout};
+use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, KeyOverloaded, OwnedKeyFlight};
 
 use super::bodies::{Delivery, Download, End};
@@ -162,11 +163,7 @@ impl Proxy {
         if self.settings().trusts(address) {
             return None;
         }
-        let network = match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
-        };
-        Some(self.addresses.try_enter_owned(&network))
+        Some(self.addresses.try_enter_owned(&ClientIp::peer().group(address)))
     }
 }
 
