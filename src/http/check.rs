@@ -20,20 +20,12 @@ pub enum Check {
     TooFewHops,
     /// A hop, or the header of the address, is not an address.
     UnreadableHop,
-    /// All networks are trusted.
-    TrustsAll,
 }
 
 impl Check {
     /// All checks, in the order of the table above.
-    pub const ALL: [Check; 6] = [
-        Check::NoPeer,
-        Check::PeerIsProxy,
-        Check::UntrustedPeer,
-        Check::TooFewHops,
-        Check::UnreadableHop,
-        Check::TrustsAll,
-    ];
+    pub const ALL: [Check; 5] =
+        [Check::NoPeer, Check::PeerIsProxy, Check::UntrustedPeer, Check::TooFewHops, Check::UnreadableHop];
 
     /// Returns the code, such as `no-peer`.
     #[must_use]
@@ -44,7 +36,6 @@ impl Check {
             Check::UntrustedPeer => "untrusted-peer",
             Check::TooFewHops => "too-few-hops",
             Check::UnreadableHop => "unreadable-hop",
-            Check::TrustsAll => "trusts-all",
         }
     }
 
@@ -71,10 +62,6 @@ impl Check {
             Check::UnreadableHop => {
                 "a request was refused whose header has an entry that is not an address; have the proxy \
                  write addresses"
-            }
-            Check::TrustsAll => {
-                "a network of prefix length 0 is trusted, so each client chooses its own key; list the \
-                 networks of the proxies alone, or count hops"
             }
         }
     }

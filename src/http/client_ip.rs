@@ -1,7 +1,7 @@
 //! The client of a request by address: its peer, or a hop that trusted proxies noted.
 
 #[cfg(feature = "ipnet")]
-mod networks;
+pub(super) mod networks;
 mod transition;
 
 use std::error::Error;
@@ -99,12 +99,7 @@ enum AddressSource {
     Peer,
     Header(HeaderName),
     Hops(List, usize),
-    Trusted {
-        list: List,
-        /// Whether one of the trusted networks contains all addresses.
-        all: bool,
-        is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    },
+    Trusted(List, Arc<dyn Fn(IpAddr) -> bool + Send + Sync>),
 }
 
 /// Counts of requests with unusable addresses, from [`ClientIp::stats`].
@@ -163,7 +158,7 @@ impl ClientIp {
     /// itself. If there are fewer addresses, or `n` is 0, the client is the peer.
     #[must_use]
     pub fn xff_hops(self, n: usize) -> ClientIp {
-        self.from(AddressSource::Hops(List::Xff, n))
+        self.hops(List::Xff, n)
     }
 
     /// Takes the `n`-th address of `Forwarded` from the right.
@@ -171,7 +166,11 @@ impl ClientIp {
     /// See [`xff_hops`](ClientIp::xff_hops).
     #[must_use]
     pub fn forwarded_hops(self, n: usize) -> ClientIp {
-        self.from(AddressSource::Hops(List::Forwarded, n))
+        self.hops(List::Forwarded, n)
+    }
+
+    fn hops(self, list: List, n: usize) -> ClientIp {
+        self.from(if n == 0 { AddressSource::Peer } else { AddressSource::Hops(list, n) })
     }
 
     /// Takes the first untrusted address from the peer leftwards, by `X-Forwarded-For`.
@@ -180,7 +179,7 @@ impl ClientIp {
     /// networks.
     #[must_use]
     pub fn xff_trusted_by(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
-        self.trusted(List::Xff, false, is_trusted)
+        self.trusted(List::Xff, is_trusted)
     }
 
     /// Takes the first untrusted address from the peer leftwards, by `Forwarded`. See
@@ -190,16 +189,11 @@ impl ClientIp {
         self,
         is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
     ) -> ClientIp {
-        self.trusted(List::Forwarded, false, is_trusted)
+        self.trusted(List::Forwarded, is_trusted)
     }
 
-    fn trusted(
-        self,
-        list: List,
-        all: bool,
-        is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-    ) -> ClientIp {
-        self.from(AddressSource::Trusted { list, all, is_trusted: Arc::new(is_trusted) })
+    fn trusted(self, list: List, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
+        self.from(AddressSource::Trusted(list, Arc::new(is_trusted)))
     }
 
     fn from(self, source: AddressSource) -> ClientIp {
@@ -291,7 +285,7 @@ impl ClientIp {
                 let (client, odd) = nth(*list, *n, headers);
                 (client.or_else(peer), odd)
             }
-            AddressSource::Trusted { list, is_trusted, .. } => {
+            AddressSource::Trusted(list, is_trusted) => {
                 peer().map_or((None, None), |peer| leftwards(*list, &**is_trusted, peer, headers))
             }
         };
@@ -330,11 +324,7 @@ impl KeyFrom for ClientIp {
         self.address(head).map(|address| self.group(address))
     }
 
-    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
-        let Some(head) = head else {
-            let all = matches!(self.source, AddressSource::Trusted { all: true, .. });
-            return all.then_some(Check::TrustsAll);
-        };
+    fn check(&self, head: Head<'_>) -> Option<Check> {
         let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);
         let forwarded = || List::Xff.is_in(head.headers) || List::Forwarded.is_in(head.headers);
         let is_proxy =

@@ -5,6 +5,7 @@ use std::fmt;
 
 use http::Method;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::uri::PathAndQuery;
 
 use super::key::Head;
 
@@ -58,18 +59,25 @@ impl Exempt {
     ///
     /// # Errors
     ///
-    /// [`InvalidPath`] if a path does not begin with `/`, or has a `*` that is not its last
-    /// segment.
+    /// [`InvalidPath`] if a path does not begin with `/`, has a `*` that is not its last segment, is
+    /// in no request, or is `/*`, which exempts all.
     pub fn paths<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Result<Exempt, InvalidPath> {
         let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
         for path in paths {
             let path = path.into();
-            match path.strip_suffix('*') {
-                Some(prefix) if prefix.starts_with('/') && prefix.ends_with('/') && !prefix.contains('*') => {
-                    prefixes.push(prefix.to_owned());
-                }
-                None if path.starts_with('/') && !path.contains('*') => exact.push(path),
-                _ => return Err(InvalidPath(path)),
+            let prefix = path.strip_suffix('*').filter(|prefix| prefix.ends_with('/'));
+            let literal = prefix.unwrap_or(&path);
+            if !literal.starts_with('/') || literal.contains('*') {
+                return Err(InvalidPath(path, PathFault::Form));
+            }
+            // The parser cuts a query and a fragment off.
+            if PathAndQuery::try_from(literal).map_or(true, |parsed| parsed.path() != literal) {
+                return Err(InvalidPath(path, PathFault::NoRequest));
+            }
+            match prefix {
+                Some("/") => return Err(InvalidPath(path, PathFault::All)),
+                Some(prefix) => prefixes.push(prefix.to_owned()),
+                None => exact.push(path),
             }
         }
         Ok(Exempt::when(move |head| {
@@ -116,12 +124,30 @@ impl fmt::Debug for Exempt {
 
 /// A path that [`Exempt::paths`] cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidPath(String);
+pub struct InvalidPath(String, PathFault);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PathFault {
+    Form,
+    NoRequest,
+    All,
+}
 
 impl Error for InvalidPath {}
 
 impl fmt::Display for InvalidPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no exempt path: a path begins with `/`, and a `*` is its last segment", self.0)
+        let InvalidPath(path, fault) = self;
+        match fault {
+            PathFault::Form => {
+                write!(f, "{path:?} is no exempt path: a path begins with `/`, and a `*` is its last segment")
+            }
+            PathFault::NoRequest => write!(
+                f,
+                "{path:?} is no exempt path: no request has it, since a path ends before `?` and `#`, and has no \
+                 spaces and control characters"
+            ),
+            PathFault::All => write!(f, "{path:?} exempts all requests: to limit none, use no layer"),
+        }
     }
 }

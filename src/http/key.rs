@@ -96,10 +96,9 @@ pub trait KeyFrom: Send + Sync {
 
     /// Returns a fault of the server's setup that `head` shows; `None` if it shows none.
     ///
-    /// A layer asks about requests without a key and about refused ones, never about granted ones.
-    /// It asks once without a request when it is built. A request without a key is answered with
-    /// 500 for [`Check::NoPeer`], and with 400 otherwise.
-    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+    /// A layer asks about requests without a key and about refused ones, never about granted ones. A
+    /// request without a key is answered with 500 for [`Check::NoPeer`], and with 400 otherwise.
+    fn check(&self, head: Head<'_>) -> Option<Check> {
         let _ = head;
         None
     }
@@ -139,7 +138,7 @@ impl<A: KeyFrom, B: KeyFrom> KeyFrom for (A, B) {
         Some((self.0.key_from(head)?, self.1.key_from(head)?))
     }
 
-    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+    fn check(&self, head: Head<'_>) -> Option<Check> {
         self.0.check(head).or_else(|| self.1.check(head))
     }
 }
@@ -151,7 +150,7 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
         Some((self.0.key_from(head)?, self.1.key_from(head)?, self.2.key_from(head)?))
     }
 
-    fn check(&self, head: Option<Head<'_>>) -> Option<Check> {
+    fn check(&self, head: Head<'_>) -> Option<Check> {
         self.0.check(head).or_else(|| self.1.check(head)).or_else(|| self.2.check(head))
     }
 }

@@ -12,6 +12,8 @@ mod policy;
 mod refusal;
 
 pub use check::Check;
+#[cfg(feature = "ipnet")]
+pub use client_ip::networks::InvalidNetwork;
 pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
 pub use digest::Digest;
 pub use exempt::{Exempt, InvalidPath};

@@ -141,8 +141,8 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     fn asks(&self) -> bool;
     /// Returns the search for the key of a request, and the question of its cost.
     fn search(self: Arc<Self>, head: Head<'_>, cost: u64, counted: &[u64]) -> Option<SearchFuture>;
-    /// Reports a fault that `head` shows or, without `head`, a fault of the key source.
-    fn examine(&self, head: Option<Head<'_>>, said: &Said);
+    /// Reports a fault that a request shows.
+    fn examine(&self, head: Head<'_>, said: &Said);
     fn stats(&self) -> LimitStats;
 }
 

@@ -93,13 +93,13 @@ impl LayerState {
     /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.
     fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
         if count(counter).is_power_of_two() {
-            self.examine(Some(head));
+            self.examine(head);
         }
     }
 
     /// Reports each fault that a request shows, unless it was reported before.
     #[cold]
-    pub(crate) fn examine(&self, head: Option<Head<'_>>) {
+    pub(crate) fn examine(&self, head: Head<'_>) {
         for limit in &self.limits {
             limit.examine(head, &self.said);
         }

@@ -102,7 +102,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         }
     }
 
-    fn examine(&self, head: Option<Head<'_>>, said: &Said) {
+    fn examine(&self, head: Head<'_>, said: &Said) {
         if let Some(check) = self.key.check(head) {
             said.say(self.policy.name(), check);
         }
@@ -164,7 +164,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     #[cold]
     fn no_key<'a>(&'a self, asked: &mut LayerRequest<'a>) -> LimitOutcome {
         asked.decider = Some(self.decider(self.policy.clone()));
-        LimitOutcome::NoKey { check: self.key.check(Some(asked.head)) }
+        LimitOutcome::NoKey { check: self.key.check(asked.head) }
     }
 
     /// Counts a request without a key. The 1st, 2nd, 4th, 8th and so on are examined for faults.
@@ -172,7 +172,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     fn count_keyless(&self, asked: &LayerRequest<'_>) {
         let again = matches!(asked.pass, Pass::InLine(_));
         if !again && count(&self.counters.keyless).is_power_of_two() {
-            self.examine(Some(asked.head), asked.said);
+            self.examine(asked.head, asked.said);
         }
     }
 

@@ -84,7 +84,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         if shadow {
             state.enforced = 0;
         }
-        state.examine(None);
         RateLimitLayer { state: Arc::new(state), first }
     }
 }

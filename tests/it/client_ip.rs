@@ -59,7 +59,7 @@ fn without_more_headers_are_ignored() {
 #[cfg(feature = "ipnet")]
 #[test]
 fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
-    let by = by_peer().xff_trusted(nets());
+    let by = by_peer().xff_trusted(nets()).unwrap();
     for (peer, lines, expected) in [
         // No list: the peer.
         ("10.0.0.1", &[][..], "10.0.0.1"),
@@ -328,7 +328,7 @@ proptest! {
 #[cfg(feature = "ipnet")]
 #[test]
 fn trusted_proxies_by_forwarded() {
-    let by = by_peer().forwarded_trusted(nets());
+    let by = by_peer().forwarded_trusted(nets()).unwrap();
     let lines = [("forwarded", "for=1.1.1.1, for=203.0.113.9"), ("forwarded", "for=\"[2001:db8:aa::7]:1\"")];
     assert_eq!(client(&by, "10.0.0.1", &lines), "203.0.113.9");
     assert_eq!(client(&by, "192.0.2.1", &lines), "192.0.2.1");

@@ -831,6 +831,8 @@ mod said {
             (ClientIp::peer(), "fd00::1", Some(("forwarded", "for=_a")), refused(&["peer-is-proxy"])),
             (ClientIp::peer(), "fe80::1", Some((XFF, B)), refused(&["peer-is-proxy"])),
             (ClientIp::peer(), "::1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+            // No hop is the peer.
+            (ClientIp::peer().xff_hops(0), "10.0.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
             // No proxy, as far as can be told.
             (ClientIp::peer(), A, Some((XFF, B)), NONE),
             (ClientIp::peer(), "100.128.0.1", Some((XFF, B)), NONE),
@@ -852,22 +854,6 @@ mod said {
             assert_eq!(codes(key.clone(), peer, header, |layer| layer), expected, "{about}");
             assert_eq!(codes(key, peer, header, |layer| layer.shadow(true)), expected, "shadow {about}");
         }
-    }
-
-    #[cfg(feature = "ipnet")]
-    #[test]
-    fn to_trust_all_networks_is_said_when_the_layer_is_built() {
-        let by =
-            |net: &str| ClientIp::peer().xff_trusted(["10.0.0.0/8", net].map(|net| net.parse().unwrap()));
-        for (net, expected) in
-            [("0.0.0.0/0", &["trusts-all"][..]), ("::/0", &["trusts-all"]), ("fd00::/8", &[])]
-        {
-            assert_eq!(codes(by(net), A, None, |layer| layer)[0], expected, "{net}");
-        }
-        let replaced = by("0.0.0.0/0").xff_hops(1);
-        assert_eq!(codes(replaced, A, None, |layer| layer)[0], [] as [&str; 0]);
-        let silent = codes(by("::/0"), A, None, |layer| layer.silence(Check::TrustsAll));
-        assert_eq!(silent, NONE);
     }
 
     #[test]

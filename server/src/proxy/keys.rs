@@ -78,10 +78,10 @@ impl Keys {
     pub(crate) fn new(settings: &Settings) -> Keys {
         // The setting has the same bounds.
         let client = ClientIp::peer().ipv6_prefix(settings.ipv6_prefix).unwrap_or_else(|_| ClientIp::peer());
-        let client = if settings.trust_proxy.is_empty() {
-            client
-        } else {
-            client.xff_trusted(settings.trust_proxy.iter().copied())
+        let client = match settings.trust_proxy.as_slice() {
+            [] => client,
+            // The settings have valid networks only, so no proxy is forgotten.
+            proxies => client.clone().xff_trusted(proxies.iter().copied()).unwrap_or(client),
         };
         let header = settings.key.clone().map(|name| match settings.store {
             Some(_) => Header::Shared(name.into()),

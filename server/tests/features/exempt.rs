@@ -426,10 +426,15 @@ fn an_exempt_request_is_counted_once_and_adds_no_series() {
 }
 
 #[test]
-fn check_tells_of_a_list_that_takes_every_client() {
-    let output = tollgate(&["check", "--exempt-network", "0.0.0.0/0", "--exempt-preflights"]);
+fn a_list_that_takes_every_client_is_an_error() {
+    for network in ["0.0.0.0/0", "::/0"] {
+        let output = tollgate(&["check", "--exempt-network", network]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(&format!("the network {network} has every address")), "{stderr}");
+        assert_ne!(output.status.code(), Some(0));
+    }
+    let output = tollgate(&["check", "--exempt-network", "10.0.0.0/8", "--exempt-preflights"]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
-    assert!(stdout.contains("warning: exempt.networks 0.0.0.0/0 is every client"), "{stdout}");
     assert!(stdout.lines().any(|line| line.starts_with("exempt.preflights ") && line.contains("  on ")));
 }

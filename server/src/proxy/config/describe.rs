@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::{Priority, Rule};
 
 use super::values::timeouts;
-use crate::proxy::settings::{ExemptPath, LogFormat, Outage, Settings};
+use crate::proxy::settings::{LogFormat, Outage, Settings};
 
 const LEADING_BITS: &str = "leading bits of an address that are one client";
 
@@ -219,17 +219,7 @@ fn list<T: Display>(items: &[T]) -> String {
 /// The settings that may not be meant as they are.
 fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
-    for network in settings.trust_proxy.iter().filter(|network| network.prefix_len() == 0) {
-        warnings.push(format!("trust_proxy {network} is every peer: a client chooses its own address"));
-    }
-    for network in settings.exempt.networks.iter().filter(|network| network.prefix_len() == 0) {
-        warnings.push(format!("exempt.networks {network} is every client: none is limited"));
-    }
     for path in &settings.exempt.paths {
-        if *path == ExemptPath::Under("/".to_owned()) {
-            warnings.push(format!("exempt.paths {path} is every path that is spelled plainly"));
-            continue;
-        }
         for route in settings.routes.iter().filter(|route| path.takes(&route.prefix)) {
             let (name, prefix) = (&route.name, &route.prefix);
             warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));

@@ -314,7 +314,13 @@ impl RouteTable {
     fn apply(&self, routes: &mut Vec<Route>) -> Result<(), Fault> {
         let ((name, at), rule) = (self.name(), self.limit.value);
         if let Err(why) = Policy::new(name, rule) {
-            return Err(fault(at, format!("the name {name:?}: {why}")));
+            let what = match &self.name {
+                Some(_) => format!("the name {name:?}: {why}"),
+                None => {
+                    format!("the prefix {name:?} is no name of a limit, so the route needs a `name`: {why}")
+                }
+            };
+            return Err(fault(at, what));
         }
         let before = routes.iter_mut().find(|route| route.name == name);
         let kept = before.as_ref().map_or(Priority::Critical, |route| route.priority);

@@ -12,6 +12,7 @@ use hyper::http::uri::{Authority, Scheme};
 use hyper::{Method, Uri};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use tollgate::http::ClientIp;
 use tollgate::{InvalidRule, Priority, Rule};
 use toml::Spanned;
 
@@ -286,12 +287,15 @@ impl FromStr for Key {
 pub(super) struct Network(pub(super) IpNet);
 
 impl FromStr for Network {
-    type Err = &'static str;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Network, &'static str> {
-        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
-        let network = text.parse().ok().or_else(address).map(Network);
-        network.ok_or("expected a network such as 10.0.0.0/8, or an address")
+    fn from_str(text: &str) -> Result<Network, String> {
+        let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
+        let network = text.parse().ok().or_else(address);
+        let network = network.ok_or("expected a network such as 10.0.0.0/8, or an address")?;
+        // The layer has the rule of the networks that it can match.
+        ClientIp::peer().xff_trusted([network]).map_err(|why| why.to_string())?;
+        Ok(Network(network))
     }
 }
 
@@ -341,6 +345,9 @@ impl FromStr for Prefix {
         if text.contains(|c: char| c == '?' || c == '#' || c.is_control()) {
             return Err("a prefix is a path, without `?`, `#` and control characters");
         }
+        if text.contains('*') {
+            return Err("a prefix is no pattern, and has no `*`: /a is the prefix of all paths under /a/");
+        }
         Ok(Prefix(text.to_owned()))
     }
 }
@@ -355,6 +362,9 @@ impl FromStr for ExemptPath {
         };
         if !path.starts_with('/') {
             return Err("an exempt path begins with `/`");
+        }
+        if text == "/*" {
+            return Err("this exempts all requests: `limit = \"none\"` without routes limits none");
         }
         if path.contains('*') {
             return Err("the `*` of an exempt path is its last segment, as in /static/*");
