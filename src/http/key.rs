@@ -102,6 +102,14 @@ pub trait KeyFrom: Send + Sync {
         let _ = head;
         None
     }
+
+    /// Returns whether no client can choose the key of another one, as its address.
+    ///
+    /// A layer bans only such keys: see [`ban_after`](crate::tower::LimitBy::ban_after). Nothing is
+    /// known of a closure, and so it is trusted. A pair is proved if one part is.
+    fn is_proved(&self) -> bool {
+        true
+    }
 }
 
 /// Returns a closure as a [`KeyFrom`], and infers the type of its argument: `key_fn(|head| ..)`.
@@ -141,6 +149,10 @@ impl<A: KeyFrom, B: KeyFrom> KeyFrom for (A, B) {
     fn check(&self, head: Head<'_>) -> Option<Check> {
         self.0.check(head).or_else(|| self.1.check(head))
     }
+
+    fn is_proved(&self) -> bool {
+        self.0.is_proved() || self.1.is_proved()
+    }
 }
 
 impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
@@ -153,13 +165,18 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
     fn check(&self, head: Head<'_>) -> Option<Check> {
         self.0.check(head).or_else(|| self.1.check(head)).or_else(|| self.2.check(head))
     }
+
+    fn is_proved(&self) -> bool {
+        self.0.is_proved() || self.1.is_proved() || self.2.is_proved()
+    }
 }
 
 /// A source of keys that are [`Digest`]s of a header's value: no secret is kept.
 ///
 /// A request with two such headers has no key. Each new value is a new bucket, and a client can
-/// send any value. Combine this limit with one by address, or limit after authentication, by an
-/// [`Extension`].
+/// send any value, also that of another client: it spends the other's tokens. Combine this limit with
+/// one by address, or limit after authentication, by an [`Extension`]. A limit bans these keys only
+/// if they are [proved](HeaderKey::proved).
 ///
 /// # Examples
 ///
@@ -173,7 +190,10 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
 /// # Ok::<(), http::header::InvalidHeaderName>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct HeaderKey(HeaderName);
+pub struct HeaderKey {
+    name: HeaderName,
+    proved: bool,
+}
 
 impl HeaderKey {
     /// Takes the key from the header of this name.
@@ -182,13 +202,21 @@ impl HeaderKey {
     ///
     /// `name` is no valid header name.
     pub fn new(name: &str) -> Result<HeaderKey, http::header::InvalidHeaderName> {
-        HeaderName::from_bytes(name.as_bytes()).map(HeaderKey)
+        HeaderName::from_bytes(name.as_bytes()).map(HeaderKey::from)
+    }
+
+    /// Says that a server in front of the layer has checked the value, or has written it.
+    ///
+    /// So no client can send the value of another one, and a limit may [ban](KeyFrom::is_proved) it.
+    #[must_use]
+    pub fn proved(self) -> HeaderKey {
+        HeaderKey { proved: true, ..self }
     }
 }
 
 impl From<HeaderName> for HeaderKey {
     fn from(name: HeaderName) -> HeaderKey {
-        HeaderKey(name)
+        HeaderKey { name, proved: false }
     }
 }
 
@@ -196,7 +224,11 @@ impl KeyFrom for HeaderKey {
     type Key = Digest;
 
     fn key_from(&self, head: Head<'_>) -> Option<Digest> {
-        only(head.headers, &self.0).map(Digest::of)
+        only(head.headers, &self.name).map(Digest::of)
+    }
+
+    fn is_proved(&self) -> bool {
+        self.proved
     }
 }
 

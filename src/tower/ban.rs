@@ -54,7 +54,8 @@ impl<T> BanAfter<T> {
     ///
     /// # Errors
     ///
-    /// [`InvalidBan`] names the number that is out of its bounds.
+    /// [`InvalidBan`] names the number that is out of its bounds, or says that any client can write
+    /// the [key](super::LimitBy::ban_after) of another one.
     pub fn for_(self, duration: Duration) -> Result<T, InvalidBan> {
         let BanAfter { refusals, window, max_keys, apply, to } = self;
         apply(to, BanRule { refusals, window, duration, max_keys })
@@ -83,6 +84,9 @@ pub(crate) struct Bans<K> {
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
     pub(crate) fn new(rule: &BanRule, clock: Clock) -> Result<Bans<K>, InvalidBan> {
         let BanRule { refusals, window, duration, max_keys } = *rule;
+        if max_keys == 0 {
+            return Err(InvalidBan(BanFlaw::NoRoom));
+        }
         let before = refusals.checked_sub(1).ok_or(InvalidBan(BanFlaw::NoRefusals))?;
         let builder = |quota| RateLimiter::builder(quota).clock(clock.clone());
         let quota = Quota::try_per(1, duration, 1).map_err(|why| InvalidBan(BanFlaw::Duration(why)))?;
@@ -151,13 +155,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
     }
 }
 
-/// The numbers of a ban that are out of their bounds.
+/// The numbers of a ban that are out of their bounds, or a key that any client can write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidBan(BanFlaw);
+pub struct InvalidBan(pub(super) BanFlaw);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum BanFlaw {
+pub(super) enum BanFlaw {
     NoRefusals,
+    NoRoom,
+    Unproved,
     Window(InvalidWindow),
     Duration(InvalidQuota),
 }
@@ -168,6 +174,12 @@ impl fmt::Display for InvalidBan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             BanFlaw::NoRefusals => f.write_str("a ban after 0 refusals bans every key: the least is 1"),
+            BanFlaw::NoRoom => f.write_str("a ban with room for 0 keys bans none: the least is 1"),
+            BanFlaw::Unproved => f.write_str(
+                "a ban by the values of a header bans clients whose values others write: take the key of a \
+                 client that was authenticated, by `Extension`, or a pair with an address, or say `proved()` \
+                 if a server in front has checked the value",
+            ),
             BanFlaw::Window(why) => write!(f, "the window of a ban: {why}"),
             BanFlaw::Duration(why) => write!(f, "the duration of a ban: {why}"),
         }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ban::{BanAfter, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
+use super::ban::{BanAfter, BanFlaw, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
 use super::chain::Ban;
 use super::key_future::{FindKey, halves};
 use super::limiter::{AnyLimiter, DynLimiter};
@@ -249,6 +249,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// begins a ban, the key is refused until the ban's duration has passed, and no refusal by a
     /// ban counts. `Retry-After` is the rest of the ban.
     ///
+    /// **Bans are for keys that a client cannot choose:** its address, an
+    /// [`Extension`](crate::http::Extension) of a layer that authenticates, or a pair with one of
+    /// these. By a header that any client can write, three refused requests with the name of another
+    /// client would ban the other. So a [`HeaderKey`](crate::http::HeaderKey) alone is an error, unless
+    /// it is [proved](crate::http::HeaderKey::proved). Of a closure nothing is known.
+    ///
     /// * A refusal counts for `window` and for up to one of its sub-windows longer, by
     ///   [`Window::sliding`](crate::Window::sliding).
     /// * A refusal that begins a ban does not count for the next ban.
@@ -288,6 +294,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     pub(super) fn with_bans(self, rule: &BanRule) -> Result<Self, InvalidBan> {
+        if !self.key.is_proved() {
+            return Err(InvalidBan(BanFlaw::Unproved));
+        }
         let bans = Some(Bans::new(rule, self.limiter.clock())?);
         Ok(LimitBy { bans, plain: false, ..self })
     }
@@ -305,14 +314,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Enforces refusals for `percent` hundredths of this limit's keys, always the same ones.
     ///
     /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all
-    /// keys.
+    /// keys. A client that chooses its key can try until it has one that is not enforced.
     #[must_use]
     pub fn enforce_percent(self, percent: u8) -> Self {
         LimitBy { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, plain: false, ..self }
     }
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
-    /// quota. The plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
+    /// quota. Take the tier from a layer that authenticates: a client can write any header. The plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
     #[must_use]
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LimitBy { plan: Some(Box::new(choose)), ..self }

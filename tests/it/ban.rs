@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use tollgate::http::{ClientIp, Digest, HeaderKey, Problem, Refusal, Reject};
+use tollgate::http::{ClientIp, Digest, Extension, HeaderKey, KeyFrom, Problem, Refusal, Reject, key_fn};
 use tollgate::tower::{
     Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer, prometheus,
 };
@@ -418,7 +418,7 @@ fn the_limits_of_a_layer_ban_by_themselves() {
     let addresses =
         Arc::new(RateLimiter::<IpAddr>::builder(Quota::per_hour(10)).clock(clock.clone()).build());
     let keys = Arc::new(RateLimiter::<Digest>::builder(Quota::per_hour(2)).clock(clock).build());
-    let header = HeaderKey::new("x-api-key").unwrap();
+    let header = HeaderKey::new("x-api-key").unwrap().proved();
     let by_key = LimitBy::new(keys.clone())
         .key(header)
         .on_missing_key(OnMissingKey::Allow)
@@ -491,6 +491,46 @@ fn the_limits_of_a_layer_ban_by_themselves() {
     ] {
         assert!(text.lines().any(|said| said == line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn a_key_that_any_client_can_write_is_banned_only_if_it_is_said_to_be_proved() {
+    let text = "a ban by the values of a header bans clients whose values others write: take the key of a client \
+                that was authenticated, by `Extension`, or a pair with an address, or say `proved()` if a server in \
+                front has checked the value";
+    let header = || HeaderKey::new("x-tenant").unwrap();
+    fn bans<K: KeyFrom>(key: impl Fn() -> K + 'static) -> Result<(), String>
+    where
+        K: 'static,
+    {
+        let limiter = || limiter::<K::Key>(Quota::per_hour(1)).0;
+        let of_limit = LimitBy::new(limiter()).key(key()).ban_after(2, MINUTE).for_(HOUR).map(drop);
+        let of_layer =
+            RateLimitLayer::builder(limiter()).key(key()).ban_after(2, MINUTE).for_(HOUR).map(drop);
+        assert_eq!(of_limit, of_layer);
+        of_layer.map_err(|error| error.to_string())
+    }
+    assert_eq!(bans(header), Err(text.to_owned()));
+    assert_eq!(bans(move || HeaderKey::from(http::header::AUTHORIZATION)), Err(text.to_owned()));
+    assert_eq!(bans(move || (header(), HeaderKey::new("x-user").unwrap())), Err(text.to_owned()));
+    assert_eq!(bans(move || (header(), header(), header())), Err(text.to_owned()));
+    // The client cannot write the other part, or none.
+    assert_eq!(bans(move || header().proved()), Ok(()));
+    assert_eq!(bans(move || (ClientIp::peer(), header())), Ok(()));
+    assert_eq!(bans(move || (header(), Extension::<u64>::new())), Ok(()));
+    assert_eq!(bans(move || (header(), header(), ClientIp::peer())), Ok(()));
+    assert_eq!(bans(ClientIp::peer), Ok(()));
+    assert_eq!(bans(Extension::<u64>::new), Ok(()));
+    // Of a closure nothing is known.
+    assert_eq!(bans(|| key_fn(|head| Some(head.uri.path().to_owned()))), Ok(()));
+    // A limit without bans may have any key.
+    let _ = LimitBy::new(limiter::<Digest>(Quota::per_hour(1)).0).key(header());
+}
+
+#[test]
+fn a_ban_without_room_for_a_key_is_an_error() {
+    let error = one_an_hour().0.ban_after(2, MINUTE).max_keys(0).for_(HOUR).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "a ban with room for 0 keys bans none: the least is 1");
 }
 
 #[test]
@@ -906,7 +946,7 @@ fn every_request_counts_once_beside_bans() {
     let keys = RateLimiter::<Digest>::builder(Quota::per_second(4).burst(6)).clock(clock.clone()).build();
     let spied = RateLimiter::<IpAddr>::builder(Quota::per_second(1)).clock(clock).build();
     let by_key = LimitBy::new(keys)
-        .key(HeaderKey::new("x-api-key").unwrap())
+        .key(HeaderKey::new("x-api-key").unwrap().proved())
         .on_missing_key(OnMissingKey::Reject)
         .name("key")
         .unwrap()

@@ -55,8 +55,8 @@ impl StoreKey for SharedDigest {
 /// A source of keys that are digests of a header's value, for a limiter that a fleet shares.
 ///
 /// [`HeaderKey`](tollgate::http::HeaderKey) is for a limiter of one process: its digests differ
-/// from process to process. As there, a request with two such headers has no key, and each new
-/// value is a new bucket.
+/// from process to process. As there, a request with two such headers has no key, each new value is
+/// a new bucket, and a limit bans these keys only if they are [proved](SharedHeaderKey::proved).
 ///
 /// # Examples
 ///
@@ -71,7 +71,10 @@ impl StoreKey for SharedDigest {
 /// # Ok::<(), http::header::InvalidHeaderName>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct SharedHeaderKey(HeaderName);
+pub struct SharedHeaderKey {
+    name: HeaderName,
+    proved: bool,
+}
 
 impl SharedHeaderKey {
     /// Takes the key from the header of this name.
@@ -80,13 +83,21 @@ impl SharedHeaderKey {
     ///
     /// [`InvalidHeaderName`] if `name` is no valid name of a header.
     pub fn new(name: &str) -> Result<SharedHeaderKey, InvalidHeaderName> {
-        HeaderName::from_bytes(name.as_bytes()).map(SharedHeaderKey)
+        HeaderName::from_bytes(name.as_bytes()).map(SharedHeaderKey::from)
+    }
+
+    /// Says that a server in front of the layer has checked the value, or has written it.
+    ///
+    /// So no client can send the value of another one, and a limit may ban it.
+    #[must_use]
+    pub fn proved(self) -> SharedHeaderKey {
+        SharedHeaderKey { proved: true, ..self }
     }
 }
 
 impl From<HeaderName> for SharedHeaderKey {
     fn from(name: HeaderName) -> SharedHeaderKey {
-        SharedHeaderKey(name)
+        SharedHeaderKey { name, proved: false }
     }
 }
 
@@ -94,8 +105,12 @@ impl KeyFrom for SharedHeaderKey {
     type Key = SharedDigest;
 
     fn key_from(&self, head: Head<'_>) -> Option<SharedDigest> {
-        let mut values = head.headers.get_all(&self.0).iter();
+        let mut values = head.headers.get_all(&self.name).iter();
         let only = values.next()?;
         values.next().is_none().then(|| SharedDigest::of(only.as_bytes()))
+    }
+
+    fn is_proved(&self) -> bool {
+        self.proved
     }
 }
