@@ -6,6 +6,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::own_quota::OwnQuotas;
 use super::stats::{LimitStats, count};
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::all_of::Limit;
@@ -13,6 +14,7 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::window_limiter::WindowLimiter;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
+use crate::quota::rule::Rule;
 use crate::quota::window::Window;
 use crate::quota::window_error::InvalidWindow;
 use crate::time::clock::Clock;
@@ -37,12 +39,12 @@ pub(crate) struct BanRule {
     max_keys: usize,
 }
 
-/// The most keys that each of a ban's two stores holds, unless it is set.
+/// The most keys that each of a ban's stores holds, unless it is set.
 pub(super) const MAX_BAN_KEYS: usize = 1 << 20;
 
 impl<T> BanAfter<T> {
-    /// Sets the most keys whose refusals are counted, and the most that are banned at a time:
-    /// 1,048,576 of each by default.
+    /// Sets the most keys whose refusals are counted, the most that are banned at a time, and the
+    /// most that are measured while the limiter has no room for them: 1,048,576 of each by default.
     ///
     /// Without room a refusal is not counted, and a key is not banned: see
     /// [`LimitStats::unbanned_full`](super::LimitStats::unbanned_full). No other key loses its ban.
@@ -71,13 +73,15 @@ impl<T> fmt::Debug for BanAfter<T> {
 
 /// The bans of a limit.
 ///
-/// Both stores are those of limiters, so memory is bounded, and a flood of keys cannot evict a key
+/// All stores are those of limiters, so memory is bounded, and a flood of keys cannot evict a key
 /// that counts: a sliding window holds the refusals that precede the last one, and a bucket of one
-/// token, which fills in the duration, is empty while its key is banned.
+/// token, which fills in the duration, is empty while its key is banned. A key for which the limiter
+/// has no room is measured by a quota of its own.
 pub(crate) struct Bans<K> {
     /// `None` if the first refusal bans.
     strikes: Option<WindowLimiter<K>>,
     banned: RateLimiter<K>,
+    own: OwnQuotas<K>,
     begun: AtomicU64,
 }
 
@@ -104,7 +108,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
             }
         };
         let banned = builder(quota).max_keys(max_keys).when_full(WhenFull::Deny).build();
-        Ok(Bans { strikes, banned, begun: AtomicU64::new(0) })
+        Ok(Bans { strikes, banned, own: OwnQuotas::new(clock, max_keys), begun: AtomicU64::new(0) })
     }
 
     /// Returns the refusal of a banned key, with the rest of its ban as the wait.
@@ -119,6 +123,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
     fn look(&self, key: &K) -> Option<Denied> {
         let denied = Limit::look(&self.banned.key(key), self.banned.now()).err()?;
         (denied.reason() == Reason::Empty).then_some(denied)
+    }
+
+    /// Returns whether a key without a bucket of its own is refused for its own requests: it has
+    /// asked for more than a bucket of its own would have granted.
+    pub(crate) fn is_over_own(&self, key: &K, rule: Rule, n: u64) -> bool {
+        self.own.refuses(key, rule, n)
     }
 
     /// Counts a refusal of a key. Returns the refusal by its ban if that makes one.
@@ -143,6 +153,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
         if let Some(strikes) = &self.strikes {
             strikes.remove(key);
         }
+        self.own.forget(key);
         was
     }
 
@@ -150,8 +161,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
         let banned = self.banned.stats();
         let strikes = self.strikes.as_ref().map(WindowLimiter::stats).unwrap_or_default();
         stats.bans = self.begun.load(Ordering::Relaxed);
-        stats.ban_keys = banned.keys + strikes.keys;
-        stats.unbanned_full = banned.refused_full + strikes.refused_full;
+        stats.ban_keys = banned.keys + strikes.keys + self.own.keys();
+        stats.unbanned_full = banned.refused_full + strikes.refused_full + self.own.uncounted();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use super::ban::Bans;
 use super::chain::{Adjust, Ban, Decider, DynLimit, LayerRequest, LimitChain, LimitOutcome, Pass, next};
 use super::key_future::{Found, FoundKey, SearchFuture};
 use super::limit_by::{LimitBy, OnMissingKey};
@@ -234,7 +235,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             if asked.pass.is_final() {
                 self.top.note(key);
                 if self.bans.is_some() || self.see_refusal.is_some() {
-                    ban = self.strike(key, &policy, denied);
+                    ban = self.strike(key, request.n, &policy, denied);
                 }
             }
         } else if self.see_refusal.is_some() && asked.pass.is_final() {
@@ -251,14 +252,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Counts a refused key for a ban, which makes its wait longer, and shows it.
     #[cold]
-    fn strike(&self, key: &K, policy: &Policy, denied: &mut Denied) -> Ban {
-        let counts = match denied.reason() {
+    fn strike(&self, key: &K, n: u64, policy: &Policy, denied: &mut Denied) -> Ban {
+        let counts = |bans: &&Bans<K>| match denied.reason() {
             Reason::TooMany => true,
-            Reason::Full | Reason::Unavailable => false,
+            Reason::Unavailable => false,
+            Reason::Full => bans.is_over_own(key, policy.rule(), n),
             // A key without an entry was refused by a bucket that other keys emptied.
-            _ => self.limiter.holds(key),
+            _ => self.limiter.holds(key) || bans.is_over_own(key, policy.rule(), n),
         };
-        let banned = self.bans.as_ref().filter(|_| counts).and_then(|bans| bans.strike(key));
+        let banned = self.bans.as_ref().filter(counts).and_then(|bans| bans.strike(key));
         let ban = if banned.is_some() { Ban::Begins } else { Ban::None };
         *denied = banned.unwrap_or(*denied);
         self.show_refused(Some(key), policy, denied, ban);
@@ -329,7 +331,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
                         self.show_refused(key.as_ref(), &decider.policy, denied, Ban::Refuses);
                         Ban::Refuses
                     }
-                    (Some(key), None) => self.strike(key, &decider.policy, denied),
+                    (Some(key), None) => self.strike(key, request.n, &decider.policy, denied),
                     (None, None) => {
                         self.show_refused(None, &decider.policy, denied, Ban::None);
                         Ban::None

@@ -258,14 +258,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// * A refusal counts for `window` and for up to one of its sub-windows longer, by
     ///   [`Window::sliding`](crate::Window::sliding).
     /// * A refusal that begins a ban does not count for the next ban.
-    /// * A refusal for want of room, by [`WhenFull`](crate::WhenFull), does not count: other keys
-    ///   took the tokens.
+    /// * A refusal for want of room, by [`WhenFull`](crate::WhenFull), counts only if a bucket of the
+    ///   key's own would have refused the request, too: else other keys took the tokens. That bucket
+    ///   has the requests that were refused for want of room, under the rule in force.
     /// * A ban ends up to 2^-16 of its duration early, by the tick in which it began, and never
     ///   late. `Retry-After` is the rest of the ban to that end.
     /// * Exempt requests, and those without a key, are neither refused nor counted.
-    /// * The refusals and the bans are in two limiters of this limit, each with a bound on its
-    ///   keys: see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a ban, and no key
-    ///   is banned for the refusals of another one.
+    /// * The refusals, the bans and the keys without room are in limiters of this limit, each with a
+    ///   bound on its keys: see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a ban,
+    ///   and no key is banned for the refusals of another one.
     ///
     /// # Examples
     ///

@@ -118,6 +118,7 @@ mod limiter;
 mod line;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod own_quota;
 mod policies;
 mod said;
 mod service;
