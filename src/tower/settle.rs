@@ -34,8 +34,15 @@ pub struct Answer<'a> {
 /// | [`Cost::bytes`], [`Cost::bytes_each`] | by the bytes of the body, as they pass |
 /// | [`Cost::trailer`] | the number in a trailer |
 /// | [`Cost::of_body`] | a number that a closure finds in the last bytes of the body |
+///
+/// A cost by bytes is at least one token, and any cost is at least that of
+/// [`at_least`](Cost::at_least): else requests whose responses have no bytes would have no limit.
 #[derive(Clone)]
-pub struct Cost(CostSource);
+pub struct Cost {
+    source: CostSource,
+    /// The least tokens that a request costs.
+    least: u64,
+}
 
 type Parse = Arc<dyn Fn(&[u8]) -> Option<u64> + Send + Sync>;
 
@@ -50,27 +57,53 @@ enum CostSource {
 
 impl Cost {
     /// The estimate: the tokens that the request took.
-    pub const ESTIMATE: Cost = Cost(CostSource::Estimate);
+    pub const ESTIMATE: Cost = Cost { source: CostSource::Estimate, least: 0 };
+
+    const fn by(source: CostSource) -> Cost {
+        Cost { source, least: 0 }
+    }
+
+    /// Sets the least tokens that a request costs, whatever its response has.
+    ///
+    /// The default is 1 for a cost by bytes, and 0 for the others.
+    ///
+    /// # Examples
+    ///
+    /// A request costs the work for it, also as a HEAD:
+    ///
+    /// ```
+    /// use tollgate::tower::Cost;
+    ///
+    /// let cost = Cost::bytes().at_least(1_000);
+    /// # let _ = cost;
+    /// ```
+    #[must_use]
+    pub fn at_least(self, tokens: u64) -> Cost {
+        Cost { least: tokens, ..self }
+    }
 
     /// Costs `n` tokens.
     #[must_use]
     pub fn tokens(n: u64) -> Cost {
-        Cost(CostSource::Tokens(n))
+        Cost::by(CostSource::Tokens(n))
     }
 
-    /// Costs one token for each byte of the body.
+    /// Costs one token for each byte of the body, and at least one.
     ///
     /// The bytes are charged as they pass. A body that is cut, because the client goes away or the
-    /// inner service fails, costs the bytes that passed.
+    /// inner service fails, costs the bytes that passed. The rest of the estimate is refunded: all
+    /// but one token after a HEAD, a 304, or a body that is empty or unread. So set the least cost by
+    /// [`at_least`](Cost::at_least) if such a request has its price.
     #[must_use]
     pub fn bytes() -> Cost {
         Cost::bytes_each(NonZeroU64::MIN)
     }
 
-    /// Costs one token for each `bytes` bytes of the body that are begun, as they pass.
+    /// Costs one token for each `bytes` bytes of the body that are begun, as they pass, and at least
+    /// one.
     #[must_use]
     pub fn bytes_each(bytes: NonZeroU64) -> Cost {
-        Cost(CostSource::Bytes(bytes))
+        Cost { source: CostSource::Bytes(bytes), least: 1 }
     }
 
     /// Costs the number in a trailer of this name, as of a stream of gRPC.
@@ -78,7 +111,7 @@ impl Cost {
     /// Without one trailer of this name that is a number, it costs the estimate.
     #[must_use]
     pub fn trailer(name: HeaderName) -> Cost {
-        Cost(CostSource::Trailer(name))
+        Cost::by(CostSource::Trailer(name))
     }
 
     /// Costs the number that a closure finds in the last `keep` bytes of the body.
@@ -102,19 +135,20 @@ impl Cost {
     /// ```
     #[must_use]
     pub fn of_body(keep: usize, parse: impl Fn(&[u8]) -> Option<u64> + Send + Sync + 'static) -> Cost {
-        Cost(CostSource::Body(keep, Arc::new(parse)))
+        Cost::by(CostSource::Body(keep, Arc::new(parse)))
     }
 }
 
 impl fmt::Debug for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.source {
             CostSource::Estimate => f.write_str("ESTIMATE"),
             CostSource::Tokens(n) => write!(f, "tokens({n})"),
             CostSource::Bytes(each) => write!(f, "bytes_each({each})"),
             CostSource::Trailer(name) => write!(f, "trailer({name})"),
             CostSource::Body(keep, _) => write!(f, "of_body({keep}, ..)"),
-        }
+        }?;
+        write!(f, ".at_least({})", self.least)
     }
 }
 
@@ -146,14 +180,15 @@ impl Charged {
 
     /// Settles by a cost that is known, or returns a meter for the body.
     pub(super) fn settle_by(mut self, cost: Cost) -> (Option<Granted>, Option<Box<Meter>>) {
-        let kind = match cost.0 {
-            CostSource::Estimate => return (None, None),
-            CostSource::Tokens(n) => return (self.settle(n), None),
+        let Cost { source, least } = cost;
+        let kind = match source {
+            CostSource::Estimate => return (self.settle(self.tokens.max(least)), None),
+            CostSource::Tokens(n) => return (self.settle(n.max(least)), None),
             CostSource::Bytes(each) => MeterKind::Bytes { each, passed: 0 },
             CostSource::Trailer(name) => MeterKind::Trailer { name, found: None },
             CostSource::Body(keep, parse) => MeterKind::Body { keep, last: Vec::new(), parse },
         };
-        (None, Some(Box::new(Meter { charged: self, kind })))
+        (None, Some(Box::new(Meter { charged: self, kind, least })))
     }
 }
 
@@ -162,6 +197,8 @@ impl Charged {
 pub(super) struct Meter {
     charged: Charged,
     kind: MeterKind,
+    /// The least tokens that the request costs.
+    least: u64,
 }
 
 enum MeterKind {
@@ -232,11 +269,9 @@ impl Drop for Meter {
             // A panic of the closure beside another one would end the process.
             MeterKind::Body { .. } if std::thread::panicking() => None,
             MeterKind::Body { keep, last, parse } => parse(tail(&last, keep)),
-            MeterKind::Settled => None,
+            MeterKind::Settled => return,
         };
-        if let Some(tokens) = tokens {
-            self.charged.settle(tokens);
-        }
+        self.charged.settle(tokens.unwrap_or(self.charged.tokens).max(self.least));
     }
 }
 

@@ -312,10 +312,63 @@ fn bytes_below_the_estimate_are_refunded_when_the_body_ends() {
 }
 
 #[test]
+fn a_response_without_bytes_costs_a_token_or_the_floor_that_is_set() {
+    const UNIT: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
+    let status = |status: u16| {
+        let mut response = brings([]);
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        response
+    };
+    for (cost, floor) in [
+        (Cost::bytes(), 1),
+        (Cost::bytes_each(UNIT), 1),
+        (Cost::bytes().at_least(40), 40),
+        (Cost::bytes_each(UNIT).at_least(700), 700),
+        // Without one, these cost nothing, as before.
+        (Cost::bytes().at_least(0), 0),
+        (Cost::bytes_each(UNIT).at_least(0), 0),
+    ] {
+        for estimate in [0, 1, 100] {
+            // To HEAD, a 304, a body of no bytes, and one that the client does not read.
+            for response in [status(200), status(304), brings([data(0), data(0)]), brings([data(500)])] {
+                let is_unread = !response.body().0.is_empty();
+                let cost = cost.clone();
+                let mut scene = Scene::new(BYTES, move |_| cost.clone());
+                scene.estimate = Estimate(estimate);
+                let mut body = scene.ask(response).into_body();
+                while !is_unread && pull(&mut body).is_some() {}
+                drop(body);
+                assert_eq!(scene.left(), 1_000 - floor, "{floor} {estimate}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_floor_is_the_least_of_any_cost() {
+    let of = |estimate, cost: Cost, brought: Response<Frames>| {
+        let mut scene = Scene::new(BYTES, move |_| cost.clone());
+        scene.estimate = Estimate(estimate);
+        drop(scene.ask(brought).into_body());
+        1_000 - scene.left()
+    };
+    for (estimate, floor, expected) in [(100, 30, 100), (100, 300, 300), (0, 1, 1)] {
+        assert_eq!(of(estimate, Cost::ESTIMATE.at_least(floor), brings([])), expected);
+        assert_eq!(of(estimate, Cost::trailer(COST).at_least(floor), brings([])), expected);
+        assert_eq!(of(estimate, Cost::of_body(9, |_| None).at_least(floor), brings([])), expected);
+        assert_eq!(of(estimate, Cost::tokens(5).at_least(floor), brings([])), floor.max(5));
+        assert_eq!(of(estimate, Cost::of_body(9, |_| Some(5)).at_least(floor), brings([])), floor.max(5));
+    }
+    // These have no floor unless it is set: the inner service tells the number.
+    assert_eq!(of(100, Cost::tokens(0), brings([])), 0);
+    assert_eq!(of(100, Cost::of_body(9, |_| Some(0)), brings([])), 0);
+}
+
+#[test]
 fn a_begun_unit_of_bytes_costs_a_token() {
     for (frames, tokens) in [
-        (&[][..], 0),
-        (&[0], 0),
+        (&[][..], 1),
+        (&[0], 1),
         (&[1], 1),
         (&[999], 1),
         (&[1_000], 1),
@@ -347,7 +400,7 @@ fn a_begun_unit_of_bytes_costs_a_token() {
 fn a_cut_body_costs_the_bytes_that_passed() {
     let steps = || [data(300), data(5), Step::Fail, data(600)];
     // Dropped after each number of frames.
-    for (frames, cost) in [(0, 0), (1, 300), (2, 305)] {
+    for (frames, cost) in [(0, 1), (1, 300), (2, 305)] {
         let mut scene = Scene::new(BYTES, |_| Cost::bytes());
         let mut body = scene.body(steps());
         (0..frames).for_each(|_| assert!(pull(&mut body).unwrap().is_ok()));
@@ -611,7 +664,8 @@ fn a_cost_is_settled_at_each_limit_or_at_none() {
     let (clock, mock) = Clock::mock();
     let (all, by_all) = shared(Quota::per_second(2_000), &clock);
     let limiter = RateLimiter::stored(BYTES).clock(clock).build();
-    let mut scene = Scene::of(limiter, mock, |layer| layer.and(by_all).settle_on(|_| Cost::bytes()));
+    let mut scene =
+        Scene::of(limiter, mock, |layer| layer.and(by_all).settle_on(|_| Cost::bytes().at_least(0)));
     let left = |scene: &Scene| (scene.left(), all.peek(&0).remaining());
     let mut body = scene.body([data(300), data(100)]);
     assert_eq!(left(&scene), (900, 1_900));
@@ -940,8 +994,8 @@ impl Sum {
         let all = bytes.len() as u64;
         let last = &bytes[bytes.len().saturating_sub(8)..];
         match self.kind {
-            "bytes" => all,
-            "units" => all / 16 + u64::from(!all.is_multiple_of(16)),
+            "bytes" => all.max(1),
+            "units" => (all / 16 + u64::from(!all.is_multiple_of(16))).max(1),
             "trailer" => {
                 self.frames.iter().find_map(|frame| frame.as_ref().err().copied()).unwrap_or(self.estimate)
             }
