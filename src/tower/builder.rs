@@ -17,7 +17,7 @@ use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
 use super::line::{Timer, WaitingLine};
 use super::said::Said;
 use super::settle::{Answer, Cost};
-use crate::http::{Bare, Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat};
+use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat};
 use crate::limiter::window_key::Cap;
 use crate::word::plan::Plan;
 
@@ -336,7 +336,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Makes the responses to refused requests by a [`Reject`], such as a
     /// [`Problem`](crate::http::Problem).
     pub fn reject_as(mut self, reject: impl Reject<Bytes> + 'static) -> Self {
-        self.state.reject = Box::new(reject);
+        self.state.reject = Some(Box::new(reject));
         self
     }
 }
@@ -359,7 +359,7 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
             tells_upstream: false,
             exposes: false,
             enforced: ALL_KEYS,
-            reject: Box::new(Bare),
+            reject: None,
             counters: Default::default(),
             said: Said::default(),
         };

@@ -19,7 +19,7 @@ use super::said::Said;
 use super::settle::{Charged, SettleOn};
 use super::stats::{LimitCounters, count};
 use crate::http::grpc::NO_STORE;
-use crate::http::{Exempt, Head, Headers, Policy, Refusal, Reject};
+use crate::http::{Bare, Exempt, Head, Headers, Policy, Refusal, Reject};
 use crate::limiter::place::Place;
 use crate::time::clock::nanos_of;
 use crate::word::decision::Denied;
@@ -52,7 +52,8 @@ pub(crate) struct LayerState {
     pub(crate) exposes: bool,
     /// Share of keys for which refusals are enforced, in units of 2^-32.
     pub(crate) enforced: u64,
-    pub(crate) reject: Box<dyn Reject<Bytes>>,
+    /// The responses of the user. `None`: those of [`Bare`].
+    pub(crate) reject: Option<Box<dyn Reject<Bytes>>>,
     pub(crate) counters: CachePadded<LayerCounters>,
     pub(crate) said: Said,
 }
@@ -324,7 +325,9 @@ impl LayerState {
     /// Makes the response. No cache may store it, unless the response has a rule for caches.
     #[inline]
     fn reject(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
-        let mut response = self.reject.reject(refusal);
+        // Its responses are `no-store`.
+        let Some(reject) = &self.reject else { return Bare.reject(refusal) };
+        let mut response = reject.reject(refusal);
         response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
         response
     }

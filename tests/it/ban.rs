@@ -499,10 +499,7 @@ fn a_key_that_any_client_can_write_is_banned_only_if_it_is_said_to_be_proved() {
                 that was authenticated, by `Extension`, or a pair with an address, or say `proved()` if a server in \
                 front has checked the value";
     let header = || HeaderKey::new("x-tenant").unwrap();
-    fn bans<K: KeyFrom>(key: impl Fn() -> K + 'static) -> Result<(), String>
-    where
-        K: 'static,
-    {
+    fn bans<K: KeyFrom + 'static>(key: impl Fn() -> K) -> Result<(), String> {
         let limiter = || limiter::<K::Key>(Quota::per_hour(1)).0;
         let of_limit = LimitBy::new(limiter()).key(key()).ban_after(2, MINUTE).for_(HOUR).map(drop);
         let of_layer =

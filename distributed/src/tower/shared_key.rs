@@ -89,6 +89,19 @@ impl SharedHeaderKey {
     /// Says that a server in front of the layer has checked the value, or has written it.
     ///
     /// So no client can send the value of another one, and a limit may ban it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::http::KeyFrom;
+    /// use tollgate_distributed::SharedHeaderKey;
+    ///
+    /// let key = SharedHeaderKey::new("x-account")?;
+    /// assert!(!key.is_proved());
+    /// // A gateway in front writes the header.
+    /// assert!(key.proved().is_proved());
+    /// # Ok::<(), http::header::InvalidHeaderName>(())
+    /// ```
     #[must_use]
     pub fn proved(self) -> SharedHeaderKey {
         SharedHeaderKey { proved: true, ..self }
