@@ -43,8 +43,9 @@ use super::key::{Head, KeyFrom, only};
 ///
 /// | address | key |
 /// |---|---|
-/// | 64:ff9b::/96 (NAT64), 2002::/16 (6to4), 2001::/32 (Teredo), ::/96, ::ffff:0:0:0/96 | the IPv4 address inside |
-/// | 64:ff9b:1::/48 (NAT64 of one network) | the whole address, since the place of the IPv4 address is not known |
+/// | 64:ff9b::/96 (NAT64), 2002::/16 (6to4), 2001::/32 (Teredo) | the IPv4 address inside |
+/// | ::/96, ::ffff:0:0:0/96 (compatible, translated) | the IPv4 address inside |
+/// | 64:ff9b:1::/48 (NAT64 of one network) | the whole: the place inside is not known |
 ///
 /// No client chooses one of these but its own, as the answers go to the IPv4 address. A NAT64 with
 /// a prefix of its own is not known: its clients share the /64 keys of that prefix.

@@ -59,8 +59,8 @@ impl Exempt {
     ///
     /// # Errors
     ///
-    /// [`InvalidPath`] if a path does not begin with `/`, has a `*` that is not its last segment, is
-    /// in no request, or is `/*`, which exempts all.
+    /// [`InvalidPath`] if a path does not begin with `/`, has a `*` that is not its last segment,
+    /// is in no request, or is `/*`, which exempts all.
     pub fn paths<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Result<Exempt, InvalidPath> {
         let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
         for path in paths {

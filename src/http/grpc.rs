@@ -1,7 +1,7 @@
 //! A refusal as a gRPC client reads it: `RESOURCE_EXHAUSTED` with the wait.
 //!
-//! A client of gRPC gets trailers only, in the head. One of grpc-web gets them in the body: a script
-//! of another origin reads few headers.
+//! A client of gRPC gets trailers only, in the head. One of grpc-web gets them in the body: a
+//! script of another origin reads few headers.
 //!
 //! A limit on the requests in flight refuses by `UNAVAILABLE`, and so does a limit whose store does
 //! not answer.

@@ -96,8 +96,8 @@ pub trait KeyFrom: Send + Sync {
 
     /// Returns a fault of the server's setup that `head` shows; `None` if it shows none.
     ///
-    /// A layer asks about requests without a key and about refused ones, never about granted ones. A
-    /// request without a key is answered with 500 for [`Check::NoPeer`], and with 400 otherwise.
+    /// A layer asks about requests without a key and about refused ones, never about granted ones.
+    /// A request without a key is answered with 500 for [`Check::NoPeer`], and with 400 otherwise.
     fn check(&self, head: Head<'_>) -> Option<Check> {
         let _ = head;
         None
@@ -174,9 +174,9 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
 /// A source of keys that are [`Digest`]s of a header's value: no secret is kept.
 ///
 /// A request with two such headers has no key. Each new value is a new bucket, and a client can
-/// send any value, also that of another client: it spends the other's tokens. Combine this limit with
-/// one by address, or limit after authentication, by an [`Extension`]. A limit bans these keys only
-/// if they are [proved](HeaderKey::proved).
+/// send any value, also that of another client: it spends the other's tokens. Combine this limit
+/// with one by address, or limit after authentication, by an [`Extension`]. A limit bans these keys
+/// only if they are [proved](HeaderKey::proved).
 ///
 /// # Examples
 ///
@@ -207,7 +207,8 @@ impl HeaderKey {
 
     /// Says that a server in front of the layer has checked the value, or has written it.
     ///
-    /// So no client can send the value of another one, and a limit may [ban](KeyFrom::is_proved) it.
+    /// So no client can send the value of another one, and a limit may [ban](KeyFrom::is_proved)
+    /// it.
     #[must_use]
     pub fn proved(self) -> HeaderKey {
         HeaderKey { proved: true, ..self }

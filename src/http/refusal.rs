@@ -73,8 +73,8 @@ impl<'a> Refusal<'a> {
     /// };
     ///
     /// let policy = Policy::new("default", Quota::per_second(1))?;
-    /// let request = Request::post("/").version(Version::HTTP_2).header("content-type", "application/grpc");
-    /// let request = request.body(()).unwrap();
+    /// let request = Request::post("/").version(Version::HTTP_2);
+    /// let request = request.header("content-type", "application/grpc").body(()).unwrap();
     /// let refusal = Refusal::new(&request, None, &policy);
     /// assert_eq!(reject(&refusal).headers()["grpc-status"], "16");
     /// # Ok::<(), tollgate::http::InvalidName>(())
@@ -225,8 +225,8 @@ impl<'a> Refusal<'a> {
 /// A maker of responses to refused requests, such as a closure.
 ///
 /// The headers that report the limit are added to the response, and `Cache-Control: no-store` if it
-/// has no `Cache-Control`. A server of gRPC begins with [`grpc_response`](Refusal::grpc_response), as
-/// [`Bare`] and [`Problem`] do.
+/// has no `Cache-Control`. A server of gRPC begins with [`grpc_response`](Refusal::grpc_response),
+/// as [`Bare`] and [`Problem`] do.
 ///
 /// # Examples
 ///

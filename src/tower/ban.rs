@@ -75,8 +75,8 @@ impl<T> fmt::Debug for BanAfter<T> {
 ///
 /// All stores are those of limiters, so memory is bounded, and a flood of keys cannot evict a key
 /// that counts: a sliding window holds the refusals that precede the last one, and a bucket of one
-/// token, which fills in the duration, is empty while its key is banned. A key for which the limiter
-/// has no room is measured by a quota of its own.
+/// token, which fills in the duration, is empty while its key is banned. A key for which the
+/// limiter has no room is measured by a quota of its own.
 pub(crate) struct Bans<K> {
     /// `None` if the first refusal bans.
     strikes: Option<WindowLimiter<K>>,

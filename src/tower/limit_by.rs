@@ -251,22 +251,22 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     ///
     /// **Bans are for keys that a client cannot choose:** its address, an
     /// [`Extension`](crate::http::Extension) of a layer that authenticates, or a pair with one of
-    /// these. By a header that any client can write, three refused requests with the name of another
-    /// client would ban the other. So a [`HeaderKey`](crate::http::HeaderKey) alone is an error, unless
-    /// it is [proved](crate::http::HeaderKey::proved). Of a closure nothing is known.
+    /// these. By a header that any client can write, three refused requests with the name of
+    /// another client would ban the other. So a [`HeaderKey`](crate::http::HeaderKey) alone is an
+    /// error, unless it is [proved](crate::http::HeaderKey::proved). Of a closure nothing is known.
     ///
     /// * A refusal counts for `window` and for up to one of its sub-windows longer, by
     ///   [`Window::sliding`](crate::Window::sliding).
     /// * A refusal that begins a ban does not count for the next ban.
-    /// * A refusal for want of room, by [`WhenFull`](crate::WhenFull), counts only if a bucket of the
-    ///   key's own would have refused the request, too: else other keys took the tokens. That bucket
-    ///   has the requests that were refused for want of room, under the rule in force.
+    /// * A refusal for want of room, by [`WhenFull`](crate::WhenFull), counts only if a bucket of
+    ///   the key's own would have refused the request, too: else other keys took the tokens. That
+    ///   bucket has the requests that were refused for want of room, under the rule in force.
     /// * A ban ends up to 2^-16 of its duration early, by the tick in which it began, and never
     ///   late. `Retry-After` is the rest of the ban to that end.
     /// * Exempt requests, and those without a key, are neither refused nor counted.
-    /// * The refusals, the bans and the keys without room are in limiters of this limit, each with a
-    ///   bound on its keys: see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a ban,
-    ///   and no key is banned for the refusals of another one.
+    /// * The refusals, the bans and the keys without room are in limiters of this limit, each with
+    ///   a bound on its keys: see [`max_keys`](BanAfter::max_keys). No flood of other keys ends a
+    ///   ban, and no key is banned for the refusals of another one.
     ///
     /// # Examples
     ///
@@ -322,7 +322,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
-    /// quota. Take the tier from a layer that authenticates: a client can write any header. The plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
+    /// quota. Take the tier from a layer that authenticates: a client can write any header. The
+    /// plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
     #[must_use]
     pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         LimitBy { plan: Some(Box::new(choose)), ..self }

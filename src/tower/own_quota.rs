@@ -34,8 +34,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
         OwnQuotas { limiters: HashMap::new(), clock, max_keys, uncounted: AtomicU64::new(0) }
     }
 
-    /// Takes `n` tokens of a key by its own measure. Returns whether it has too few, so that the key
-    /// is refused for its own requests.
+    /// Takes `n` tokens of a key by its own measure. Returns whether it has too few, so that the
+    /// key is refused for its own requests.
     pub(super) fn refuses(&self, key: &K, rule: Rule, n: u64) -> bool {
         match self.limiter(rule).key(key).n(n).try_acquire() {
             Ok(_) => false,

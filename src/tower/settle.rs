@@ -92,15 +92,15 @@ impl Cost {
     ///
     /// The bytes are charged as they pass. A body that is cut, because the client goes away or the
     /// inner service fails, costs the bytes that passed. The rest of the estimate is refunded: all
-    /// but one token after a HEAD, a 304, or a body that is empty or unread. So set the least cost by
-    /// [`at_least`](Cost::at_least) if such a request has its price.
+    /// but one token after a HEAD, a 304, or a body that is empty or unread. So set the least cost
+    /// by [`at_least`](Cost::at_least) if such a request has its price.
     #[must_use]
     pub fn bytes() -> Cost {
         Cost::bytes_each(NonZeroU64::MIN)
     }
 
-    /// Costs one token for each `bytes` bytes of the body that are begun, as they pass, and at least
-    /// one.
+    /// Costs one token for each `bytes` bytes of the body that are begun, as they pass, and at
+    /// least one.
     #[must_use]
     pub fn bytes_each(bytes: NonZeroU64) -> Cost {
         Cost { source: CostSource::Bytes(bytes), least: 1 }

@@ -58,7 +58,8 @@ pub struct LayerStats {
     pub banned: u64,
     /// Bans that were begun.
     pub bans: u64,
-    /// Keys whose refusals are counted, keys that are banned, and keys without room whose requests are.
+    /// Keys whose refusals are counted, keys that are banned, and keys without room whose requests
+    /// are.
     pub ban_keys: usize,
     /// Refusals that were not counted for a ban, or began none, for want of room.
     pub unbanned_full: u64,
@@ -92,7 +93,8 @@ pub struct LimitStats {
     pub banned: u64,
     /// Bans that were begun.
     pub bans: u64,
-    /// Keys whose refusals are counted, keys that are banned, and keys without room whose requests are.
+    /// Keys whose refusals are counted, keys that are banned, and keys without room whose requests
+    /// are.
     pub ban_keys: usize,
     /// Refusals that were not counted for a ban, or began none, for want of room.
     pub unbanned_full: u64,

@@ -770,8 +770,8 @@ fn a_new_abuser_is_banned_also_while_there_is_no_room_for_it() {
         let (layer, _limiter, mock) = without_room(when_full, |layer| layer.ban_after(2, MINUTE));
         let mut service = layer.layer(Echo::default());
         let mut asks = |peer: &str| status(&call(&mut service, from(peer, "/")));
-        // Two requests are within the quota of B: others took the tokens. The third and the fourth are
-        // not, and the fourth begins the ban.
+        // Two requests are within the quota of B: others took the tokens. The third and the fourth
+        // are not, and the fourth begins the ban.
         for (n, banned) in [(1, false), (2, false), (3, false), (4, true), (5, true)] {
             assert_eq!((asks(B), layer.banned(&ip(B)).is_some()), (429, banned), "{when_full:?} {n}");
         }

@@ -382,8 +382,8 @@ fn a_client_behind_a_transition_has_one_key_of_its_own() {
             // NAT64, by the well-known prefix.
             ("64:ff9b::102:304", "1.2.3.4"),
             ("64:ff9b::c633:6407", "198.51.100.7"),
-            // NAT64, by a prefix of one network: its length, and so the place of the address inside,
-            // is not known.
+            // NAT64, by a prefix of one network: its length, and so the place of the address
+            // inside, is not known.
             ("64:ff9b:1::102:304", "64:ff9b:1::102:304"),
             ("64:ff9b:1::102:305", "64:ff9b:1::102:305"),
             ("64:ff9b:1:fffe::102:304", "64:ff9b:1:fffe::102:304"),
@@ -394,7 +394,8 @@ fn a_client_behind_a_transition_has_one_key_of_its_own() {
             ("2002:102:304:ffff::1", "1.2.3.4"),
             ("2002:102:304:1:2:3:4:5", "1.2.3.4"),
             ("2002:102:305::1", "1.2.3.5"),
-            // Teredo: the clients of one server share a /64. Port and server are the client's choice.
+            // Teredo: the clients of one server share a /64. Port and server are the client's
+            // choice.
             ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "192.0.2.45"),
             ("2001:0:4136:e378:0:1:3fff:fdd2", "192.0.2.45"),
             ("2001:0:53aa:64c:8000:63bf:3fff:fdd2", "192.0.2.45"),

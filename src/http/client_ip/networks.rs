@@ -18,7 +18,8 @@ impl ClientIp {
     /// ```
     /// use tollgate::http::ClientIp;
     ///
-    /// let by_client = ClientIp::peer().xff_trusted(["10.0.0.0/8".parse()?, "2001:db8::/32".parse()?])?;
+    /// let proxies = ["10.0.0.0/8".parse()?, "2001:db8::/32".parse()?];
+    /// let by_client = ClientIp::peer().xff_trusted(proxies)?;
     /// # let _ = by_client;
     ///
     /// // If all were trusted, each client would choose its key.
@@ -28,8 +29,8 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] names the first network that has every address, or none, or bits after its
-    /// prefix.
+    /// [`InvalidNetwork`] names the first network that has every address, or none, or bits after
+    /// its prefix.
     pub fn xff_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> Result<ClientIp, InvalidNetwork> {
         self.trusted_networks(List::Xff, proxies)
     }

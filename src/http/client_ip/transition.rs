@@ -13,15 +13,16 @@ pub(super) fn key_of(address: Ipv6Addr) -> Option<IpAddr> {
     match address.segments() {
         // NAT64 by the well-known prefix (RFC 6052, 2.1).
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => four(high, low),
-        // NAT64 by a prefix of 48 to 96 bits of one network (RFC 8215). The place of the IPv4 address
-        // depends on the length, which is not known. The whole address stands for the same client.
+        // NAT64 by a prefix of 48 to 96 bits of one network (RFC 8215). The place of the IPv4
+        // address depends on the length, which is not known. The whole address stands for the same
+        // client.
         [0x64, 0xff9b, 1, ..] => Some(IpAddr::V6(address)),
         // 6to4 (RFC 3056, 2).
         [0x2002, high, low, ..] => four(high, low),
         // Teredo, whose bits are inverted (RFC 4380, 4).
         [0x2001, 0, .., high, low] => four(!high, !low),
-        // IPv4-compatible (RFC 4291, 2.5.5.1), and IPv4-translated (RFC 2765, 2.1). 0.0.0.0/8 has no
-        // client, and `::1` is there.
+        // IPv4-compatible (RFC 4291, 2.5.5.1), and IPv4-translated (RFC 2765, 2.1). 0.0.0.0/8 has
+        // no client, and `::1` is there.
         [0, 0, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] if high > 0xff => four(high, low),
         _ => None,
     }
