@@ -15,6 +15,7 @@
 use std::net::SocketAddr;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::ConnectInfo;
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, HeaderValue};
 use axum::http::{Method, Response};
@@ -33,7 +34,7 @@ fn cors() -> CorsLayer {
 }
 
 /// Allows the page to read a refusal, as `CorsLayer` would.
-fn readable(refusal: &Refusal<'_>) -> Response<String> {
+fn readable(refusal: &Refusal<'_>) -> Response<Bytes> {
     let mut response = Bare.reject(refusal);
     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, PAGE);
     response

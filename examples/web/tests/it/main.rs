@@ -1,6 +1,7 @@
 //! The examples as processes, and the layer within axum and tonic, over real sockets.
 
 mod axum;
+mod cache;
 mod compose;
 mod cors;
 mod examples;
