@@ -113,6 +113,18 @@ pub(crate) enum Fault {
     CommitsUncounted,
     /// The wall clock is looked up once, and counted on from there.
     IndexFromDrift,
+    /// A caller that leaves a line leaves its place as it is, however long ago that begins.
+    PlacesUnclamped,
+    /// A place in line may begin in one run and end in the next.
+    PlaceAcrossRuns,
+    /// The end of a line goes back to the word although the word has moved on.
+    MarkUnseen,
+    /// A reservation is made beside callers in line that have no place yet.
+    ReserveOvertakes,
+    /// The head of a line keeps its timer when its turn comes earlier.
+    HeadUnwoken,
+    /// A line is found without the number of removals in its key's shard.
+    LineOfAnotherKey,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

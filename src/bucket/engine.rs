@@ -4,6 +4,7 @@
 use std::convert::identity;
 
 use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
+use crate::bucket::line::Mark;
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};
@@ -227,6 +228,20 @@ impl Engine {
     /// plan was admitted.
     pub(crate) fn has_plans(&self) -> bool {
         self.slowest_fill() > 0 && !injected(Fault::PlansUnmarked)
+    }
+
+    /// Gives back the end of a line, if the word still stands at `mark`; returns the word after it.
+    pub(crate) fn give_back(
+        &self,
+        bucket: impl BucketRef,
+        plan: Option<Plan>,
+        units: u64,
+        mark: Mark,
+    ) -> Option<Mark> {
+        let step = |state: State, reading: &Reading| {
+            by_refill!(*reading, plan, |by| mark.give_back(state, &by, units, || self.has_plans()))
+        };
+        bucket.update(|_| self.read(), step).0
     }
 
     /// Settles a take on a bucket, and returns the tokens charged; `None` if the bucket is sealed.

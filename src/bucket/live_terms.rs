@@ -209,6 +209,11 @@ impl LiveTerms {
         CountWidths { counting, count, before }
     }
 
+    /// Returns the number of the version in force.
+    pub(crate) fn version(&self) -> u64 {
+        self.active_version.load(Ordering::Acquire)
+    }
+
     /// Returns the limit of a window that was set last.
     pub(crate) fn limit(&self) -> u64 {
         self.numbers.load().burst

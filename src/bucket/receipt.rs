@@ -66,18 +66,13 @@ impl Receipt {
 
     /// Returns the receipt of a take that was not counted.
     pub(crate) fn void(made: Moment) -> Receipt {
-        let delay = Duration::ZERO;
-        Receipt {
-            origin: Origin::Nowhere,
-            plan: None,
-            units: 0,
-            empty_at: 0,
-            before: 0,
-            since: 0,
-            removals: 0,
-            delay,
-            made,
-        }
+        Receipt { made, ..Receipt::of_origin(Origin::Nowhere, None) }
+    }
+
+    /// Returns the receipt of a take of 0, which finds the bucket.
+    pub(crate) fn of_origin(origin: Origin, plan: Option<Plan>) -> Receipt {
+        let (delay, made) = (Duration::ZERO, Moment(0));
+        Receipt { origin, plan, units: 0, empty_at: 0, before: 0, since: 0, removals: 0, delay, made }
     }
 }
 

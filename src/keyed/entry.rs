@@ -101,6 +101,17 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 }
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
+    /// Returns an origin that finds the bucket without the key, if the key has an entry.
+    pub(crate) fn origin(self) -> Option<Origin> {
+        match self.pin {
+            StoreGuard::Map(buckets, guard) => {
+                let (stored, _) = buckets.map.get_key_value(&self.key.in_map(), guard)?;
+                Some(Origin::Entry(stored.tag.packed()))
+            }
+            StoreGuard::Table(_) => Some(Origin::Inline(self.key.full)),
+        }
+    }
+
     /// Returns the outcome that a call would have on the key's bucket, or without an entry on its
     /// overflow bucket.
     pub(crate) fn peek(self, read: impl ReadClock, call: Call) -> Done {

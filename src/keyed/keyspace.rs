@@ -6,6 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::bucket::engine::Engine;
 use crate::keyed::key::{KeyQuery, Map, PrehashedHasher};
+use crate::keyed::lines::Lines;
 use crate::keyed::overflow::{OverflowBuckets, WhenFull};
 use crate::keyed::removals::{Removals, Shard};
 use crate::keyed::ring::ClockRing;
@@ -24,6 +25,8 @@ pub(crate) struct Keyspace<K> {
     pub(crate) id: u64,
     pub(crate) overflow: OverflowBuckets,
     pub(crate) removals: Removals,
+    /// Callers that wait for tokens.
+    pub(crate) lines: Lines,
     pub(crate) counters: CachePadded<KeyspaceCounters>,
 }
 
@@ -82,6 +85,7 @@ impl<K> Keyspace<K> {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             overflow: OverflowBuckets::new(),
             removals: Removals::new(),
+            lines: Lines::new(),
             counters: CachePadded::default(),
         }
     }

@@ -27,6 +27,7 @@ pub(crate) mod id;
 pub(crate) mod idle;
 pub(crate) mod key;
 pub(crate) mod keyspace;
+pub(crate) mod lines;
 pub(crate) mod overflow;
 pub(crate) mod protocol;
 pub(crate) mod removals;

@@ -19,6 +19,7 @@ impl<K: Eq> Keyspace<K> {
     pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
         self.engine.source.set(quota, &self.engine.clock)?;
         self.made_room();
+        self.unset_timers();
         Ok(())
     }
 
@@ -32,6 +33,15 @@ impl<K: Eq> Keyspace<K> {
 
 impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
+        let origin = self.lines.are_made().then(|| self.entry(pin, key).origin()).flatten();
+        let live = self.remove_bucket(pin, key);
+        if let Some(origin) = origin {
+            self.serve_lines(pin, Some(origin));
+        }
+        live
+    }
+
+    fn remove_bucket<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
         let entry = self.entry(pin, key);
         let Some(found) = entry.get() else { return false };
         if let (StoreGuard::Table(_), true) = (pin, idle::forgets_in_place(&self.engine)) {
@@ -69,6 +79,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             }
         }
         self.made_room();
+        self.serve_lines(&self.store.pin(), None);
     }
 
     pub(crate) fn evict_idle(&self) -> usize {

@@ -1,56 +1,17 @@
-//! Waiting for tokens: reserve, sleep, commit.
-//!
-//! There is no queue. A reservation is a slot of time, and each thread wakes from its own sleep.
-//! Threads are therefore served first come, first served, and each wake-up gets its tokens.
+//! Waiting for tokens in threads.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::thread;
 use std::time::Duration;
 
-use crate::bucket::reservation::Reservation;
 use crate::keyed::key::ToKey;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::waiting::{AnyRequest, MIN_POLL, NO_LIMIT, block};
 use crate::time::clock::nanos_of;
-use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
-
-/// Longest wait of a caller that set none, in nanoseconds.
-pub(crate) const NO_LIMIT: u64 = u64::MAX;
-
-/// Shortest time between two tries for a reservation, when the debt is at its bound.
-pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
-
-/// A reservation, and the time to sleep before its commit.
-pub(crate) struct Due<'a> {
-    pub(crate) reservation: Reservation<'a>,
-    pub(crate) sleep: Duration,
-}
-
-/// A function that makes reservations with at most a given wait, in nanoseconds.
-pub(crate) type Waiter<'a> = Box<dyn Fn(u64) -> Result<Due<'a>, Denied> + Send + Sync + 'a>;
-
-impl<'a> Due<'a> {
-    /// Returns the reservation with its sleep: the delay, and a random time if there is a delay.
-    ///
-    /// Jitter never makes the sleep longer than the caller's `max_wait`, in nanoseconds.
-    fn new(reservation: Reservation<'a>, jitter: Jitter, max_wait: u64) -> Due<'a> {
-        let delay = reservation.delay();
-        let sleep = match delay.is_zero() {
-            true => delay,
-            false => jitter.added_to(delay).min(Duration::from_nanos(max_wait).max(delay)),
-        };
-        Due { reservation, sleep }
-    }
-
-    /// Sleeps in this thread, and commits.
-    pub(crate) fn block(self) -> Granted {
-        thread::sleep(self.sleep);
-        self.reservation.commit()
-    }
-}
 
 impl TokenBucket {
     /// Waits for a token, and takes it.
@@ -85,7 +46,7 @@ impl TokenBucket {
 
     /// Waits for `n` tokens, and takes them; see [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.due(n, NO_LIMIT).map(Due::block)
+        block(&self.n(n), NO_LIMIT)
     }
 
     /// Waits for a token, and takes it, if it comes within `max_wait`.
@@ -113,7 +74,7 @@ impl TokenBucket {
     /// A longer wait is refused at once, without a sleep. See
     /// [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
-        self.due(n, nanos_of(max_wait)).map(Due::block)
+        block(&self.n(n), nanos_of(max_wait))
     }
 
     /// Returns an iterator that waits for a token in each call of `next`.
@@ -131,16 +92,7 @@ impl TokenBucket {
     /// }
     /// ```
     pub fn paced(&self) -> Paced<'_> {
-        Paced(self.waiter())
-    }
-
-    /// Reserves `n` tokens, with the bucket's jitter.
-    pub(crate) fn due(&self, n: u64, max_wait: u64) -> Result<Due<'_>, Denied> {
-        Ok(Due::new(self.reserve_for(n, max_wait)?, self.jitter, max_wait))
-    }
-
-    pub(crate) fn waiter(&self) -> Waiter<'_> {
-        Box::new(|max_wait| self.due(1, max_wait))
+        Paced(Box::new(self.n(1)))
     }
 }
 
@@ -188,16 +140,11 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
 
     /// Returns an iterator of tokens of the key's bucket; see [`TokenBucket::paced`].
     pub fn paced<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Paced<'a> {
-        Paced(self.waiter(key))
-    }
-
-    pub(crate) fn waiter<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Waiter<'a> {
-        let limit = self.key(key);
-        Box::new(move |max_wait| limit.due(max_wait))
+        Paced(Box::new(self.key(key)))
     }
 }
 
-impl<'a, K, Q, S> KeyLimit<'a, K, Q, S>
+impl<K, Q, S> KeyLimit<'_, K, Q, S>
 where
     K: Hash + Eq + Send + Sync,
     Q: ToKey<K> + ?Sized,
@@ -205,34 +152,29 @@ where
 {
     /// Waits for the tokens; see [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire(&self) -> Result<Granted, Denied> {
-        self.due(NO_LIMIT).map(Due::block)
+        block(self, NO_LIMIT)
     }
 
     /// Waits for the tokens, and takes them, if they come within `max_wait`.
     ///
     /// A longer wait is refused at once, without a sleep. See [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
-        self.due(nanos_of(max_wait)).map(Due::block)
-    }
-
-    /// Reserves the tokens, with the limiter's jitter.
-    pub(crate) fn due(&self, max_wait: u64) -> Result<Due<'a>, Denied> {
-        Ok(Due::new(self.reserve_for(max_wait)?, self.inner.jitter, max_wait))
+        block(self, nanos_of(max_wait))
     }
 }
 
 /// An iterator of tokens at the bucket's rate; see [`TokenBucket::paced`].
 ///
 /// The iterator ends only if no token can ever come: at a limiter of 0 keys that denies.
-pub struct Paced<'a>(Waiter<'a>);
+pub struct Paced<'a>(AnyRequest<'a>);
 
 impl Iterator for Paced<'_> {
     type Item = Granted;
 
-    /// Waits for a token. If the debt is at its bound, waits for a reservation first.
+    /// Waits for a token. If the line is full, or the key finds no room, tries again later.
     fn next(&mut self) -> Option<Granted> {
         loop {
-            match (self.0)(NO_LIMIT).map(Due::block) {
+            match block(&self.0, NO_LIMIT) {
                 Ok(granted) => return Some(granted),
                 Err(denied) => thread::sleep(denied.retry_after()?.max(MIN_POLL)),
             }

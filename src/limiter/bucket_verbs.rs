@@ -4,7 +4,7 @@ use crate::bucket::atomic::{BucketRef, Order, ReadClock};
 use crate::bucket::engine::{Done, Now};
 use crate::bucket::lease::{LeaseCells, Mode, Spread, thread_index};
 use crate::bucket::receipt::{Receipt, Settle};
-use crate::bucket::reservation::{Ledger, Reservation, Reserved};
+use crate::bucket::reservation::Ledger;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::quota::counts::Counting;
 use crate::time::clock::Moment;
@@ -17,15 +17,6 @@ use crate::word::window::{FIRST_USE, SUB_WINDOWS, WEIGHTED, WindowTerms};
 const NEVER_SEALED: &str = "only buckets of a store are sealed";
 
 impl TokenBucket {
-    pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
-        // In shadow mode no caller waits, either.
-        let (granted, receipt) = match max_wait == 0 || self.hook.is_shadow() {
-            true => self.receive(n, Take::Exactly(n))?,
-            false => self.receive(n, Take::Reserve { n, max_wait })?,
-        };
-        Ok(Reservation::new(self, receipt, granted))
-    }
-
     pub(super) fn mode(&self) -> Mode<'_> {
         match self.cells.as_deref() {
             None => Mode::Plain(&self.bucket),

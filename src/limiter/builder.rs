@@ -89,8 +89,9 @@ impl BucketBuilder {
     /// Returns the bucket.
     #[must_use]
     pub fn build(self) -> TokenBucket {
+        let max_waiting = self.settings.max_waiting;
         let (engine, hook, jitter) = self.settings.finish();
-        let bucket = TokenBucket::from_rules(engine, hook, jitter);
+        let bucket = TokenBucket { max_waiting, ..TokenBucket::from_rules(engine, hook, jitter) };
         if self.spread { bucket.spread() } else { bucket }
     }
 }
@@ -251,13 +252,14 @@ impl<K, S> Builder<K, S> {
     /// Returns the limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<K, S> {
+        let max_waiting = self.settings.max_waiting;
         let (engine, hook, jitter) = self.settings.finish();
         let (keyspace, hasher) = self.keys.keyspace(engine);
         let plans = self.choose.map(|choose| {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter { inner: Arc::new(Inner::new(keyspace, hasher, hook, jitter, plans)) }
+        RateLimiter { inner: Arc::new(Inner::new(keyspace, hasher, hook, jitter, max_waiting, plans)) }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Inner<K, S> {
     pub(crate) hasher: S,
     pub(crate) hook: DecisionHook,
     pub(crate) jitter: Jitter,
+    /// Most callers that wait in the line of a key.
+    pub(crate) max_waiting: usize,
     /// Plans chosen by a function of the key, if the limiter has such a function.
     pub(super) plans: Option<Box<Plans<K>>>,
     /// The kind of words, if there is neither a function of plans nor a hook: one test on the fast
@@ -56,11 +58,12 @@ impl<K, S> Inner<K, S> {
         hasher: S,
         hook: DecisionHook,
         jitter: Jitter,
+        max_waiting: usize,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
         let plain = plans.is_none() && hook.is_none();
         let fast_path = plain.then_some(keyspace.engine.source.counts().counting);
-        Inner { keyspace, hasher, hook, jitter, plans: plans.map(Box::new), fast_path }
+        Inner { keyspace, hasher, hook, jitter, max_waiting, plans: plans.map(Box::new), fast_path }
     }
 }
 

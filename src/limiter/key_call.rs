@@ -118,17 +118,23 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     }
 
     fn take(&self, take: Take) -> Taken {
+        let (call, done) = self.run(take);
+        Taken::new(call, done)
+    }
+
+    /// Runs a take under the plan of the call.
+    pub(super) fn run(&self, take: Take) -> (Call, Result<Done, Denied>) {
         let engine = &self.inner.keyspace.engine;
         let plan = match self.plan() {
             Ok(plan) => plan,
-            Err(denied) => return Taken::new(take.into(), Err(denied)),
+            Err(denied) => return (take.into(), Err(denied)),
         };
         let (entry, call) = (self.entry.under(plan.as_ref()), Call { take, plan });
         let done = match self.options.now {
             None => protocol::acquire(engine, entry, Now(engine), call),
             Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
         };
-        Taken::new(call, done)
+        (call, done)
     }
 
     /// Takes tokens of the key, shows the decision to the hook, and returns a receipt for the take.
@@ -136,13 +142,37 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     ///
     /// Where shadow mode overruled a refusal the receipt is void: nothing can be given back.
     pub(crate) fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
-        let KeyCall { inner, entry, .. } = self;
-        let removals = inner.keyspace.shard(entry.pin, entry.key).latest();
-        let taken = self.take(take);
+        let removals = self.removals();
+        let (call, done) = self.run(take);
+        self.received(call, done, removals)
+    }
+
+    /// Shows the decision on a take to the hook, and returns a receipt for the take.
+    pub(super) fn received(
+        &self,
+        call: Call,
+        done: Result<Done, Denied>,
+        removals: u64,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let hook = &self.inner.hook;
+        let taken = Taken::new(call, done);
         let receipt = taken.receipt.map(|receipt| receipt.counted_from(removals));
         let undo = || receipt.iter().for_each(|receipt| self.undo(receipt));
-        let granted = inner.hook.observe_or(take.tokens(), taken.decision, undo)?;
-        Ok((granted, receipt.unwrap_or_else(|| Receipt::void(inner.keyspace.engine.clock.now()))))
+        let granted = hook.observe_or(call.take.tokens(), taken.decision, undo)?;
+        Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.inner.keyspace.engine.clock.now()))))
+    }
+
+    /// Returns the number of removals in the shard of the key.
+    pub(super) fn removals(&self) -> u64 {
+        self.inner.keyspace.shard(self.entry.pin, self.entry.key).latest()
+    }
+
+    /// Returns an origin that finds the bucket without the key.
+    pub(super) fn entry_of(&self, origin: Origin) -> Origin {
+        match origin {
+            Origin::Own => self.entry.origin().unwrap_or(Origin::Nowhere),
+            other => other,
+        }
     }
 
     /// Like [`receive`](KeyCall::receive), with a receipt that is valid without the key.
@@ -171,15 +201,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     /// Returns the receipt of a take that was just made, valid without the key.
     fn by_entry(&self, mut receipt: Receipt) -> Receipt {
-        if receipt.origin == Origin::Own {
-            receipt.origin = match self.entry.pin {
-                StoreGuard::Map(buckets, guard) => {
-                    let found = buckets.map.get_key_value(&self.entry.key.in_map(), guard);
-                    found.map_or(Origin::Nowhere, |(stored, _)| Origin::Entry(stored.tag.packed()))
-                }
-                StoreGuard::Table(_) => Origin::Inline(self.entry.key.full),
-            };
-        }
+        receipt.origin = self.entry_of(receipt.origin);
         receipt
     }
 
@@ -230,12 +252,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
         n: u64,
         max_wait: u64,
     ) -> Result<(Granted, Receipt), Denied> {
-        // In shadow mode no caller waits, either.
-        let take = match max_wait == 0 || self.hook.is_shadow() {
-            true => Take::Exactly(n),
-            false => Take::Reserve { n, max_wait },
-        };
-        self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)
+        self.call(&self.keyspace.store.pin(), key, options).reserve(n, max_wait)
     }
 
     pub(crate) fn hold<Q>(&self, key: &Q, options: CallOptions<'_>, n: u64) -> Result<Hold<'_>, Denied>

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::task::Waker;
 
 use crate::keyed::key::ToKey;
-use crate::limiter::blocking::{NO_LIMIT, Waiter};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::waiting::{AnyRequest, NO_LIMIT, WaitsInLine, block};
 use crate::word::decision::Denied;
 
 /// A function that is called at a limited rate; see [`TokenBucket::limited`].
@@ -14,7 +15,7 @@ use crate::word::decision::Denied;
 /// Each call takes one token. [`try_call`](Limited::try_call) is refused if there is none;
 /// [`blocking_call`](Limited::blocking_call) and (feature `tokio`) `call` wait for it.
 pub struct Limited<'a, F> {
-    pub(crate) waiter: Waiter<'a>,
+    pub(crate) request: AnyRequest<'a>,
     pub(crate) action: F,
 }
 
@@ -34,7 +35,7 @@ impl TokenBucket {
     /// assert!(ask.try_call("when?").is_err());
     /// ```
     pub fn limited<F>(&self, action: F) -> Limited<'_, F> {
-        Limited { waiter: self.waiter(), action }
+        Limited { request: Box::new(self.n(1)), action }
     }
 }
 
@@ -52,7 +53,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     /// assert!(fetch.try_call("/again").is_err());
     /// ```
     pub fn limited<'a, Q: ToKey<K> + Sync + ?Sized, F>(&'a self, key: &'a Q, action: F) -> Limited<'a, F> {
-        Limited { waiter: self.waiter(key), action }
+        Limited { request: Box::new(self.key(key)), action }
     }
 }
 
@@ -66,7 +67,7 @@ impl<F> Limited<'_, F> {
     where
         F: Fn(A) -> T,
     {
-        let _ = (self.waiter)(0)?.reservation.commit();
+        self.request.join(0, Waker::noop())?;
         Ok((self.action)(argument))
     }
 
@@ -74,14 +75,14 @@ impl<F> Limited<'_, F> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait or a call, if the debt would pass
-    /// [its bound](crate::BucketBuilder::max_debt), one burst by default. A limiter may also refuse
-    /// a new key, with [`Reason::Full`](crate::Reason::Full).
+    /// [`Denied`] at once, without a wait or a call, if the line is
+    /// [full](crate::BucketBuilder::max_waiting). A limiter may also refuse a new key, with
+    /// [`Reason::Full`](crate::Reason::Full).
     pub fn blocking_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
         F: Fn(A) -> T,
     {
-        let _ = (self.waiter)(NO_LIMIT)?.block();
+        let _ = block(&self.request, NO_LIMIT)?;
         Ok((self.action)(argument))
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod adaptive_builder;
 pub(crate) mod all_of;
 pub(crate) mod batch;
 pub(crate) mod blocking;
+mod bucket_line;
 mod bucket_verbs;
 pub(crate) mod builder;
 pub(crate) mod inflight_limiter;
@@ -15,6 +16,7 @@ pub(crate) mod keeping;
 pub(crate) mod key_call;
 pub(crate) mod key_flight;
 pub(crate) mod key_limit;
+mod key_line;
 #[cfg(feature = "tower")]
 pub(crate) mod keyless;
 pub(crate) mod limited;
@@ -31,6 +33,7 @@ pub(crate) mod token_bucket;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod try_acquire;
+pub(crate) mod waiting;
 pub(crate) mod window_builder;
 pub(crate) mod window_counter;
 pub(crate) mod window_key;

@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) shadow: bool,
     pub(crate) hook: Option<HookFn>,
     pub(crate) jitter: Jitter,
+    /// Most callers that wait in a line.
+    pub(crate) max_waiting: usize,
 }
 
 impl Settings {
@@ -36,6 +38,7 @@ impl Settings {
             shadow: false,
             hook: None,
             jitter: Jitter::NONE,
+            max_waiting: usize::MAX,
         }
     }
 
@@ -62,6 +65,7 @@ impl fmt::Debug for Settings {
             .field("shadow", &self.shadow)
             .field("hook", &self.hook.is_some())
             .field("jitter", &self.jitter)
+            .field("max_waiting", &self.max_waiting)
             .finish_non_exhaustive()
     }
 }
@@ -248,6 +252,27 @@ macro_rules! common_setters {
         /// ```
         pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
             Self { settings: Settings { hook: Some(Arc::new(hook)), ..self.settings }, ..self }
+        }
+
+        /// Sets the most callers that wait in the line of a bucket, each with its tokens to come; by
+        /// default there is no bound.
+        ///
+        /// A further caller is refused at once, with [`Reason::Line`](crate::Reason::Line): its
+        /// `retry_after` is the time until the first in line is served. A waiting caller takes
+        /// about 64 bytes beside its task or thread. With 0 no caller waits.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use tollgate::{Quota, Reason, TokenBucket};
+        ///
+        /// let bucket = TokenBucket::builder(Quota::per_hour(1)).max_waiting(0).build();
+        /// assert!(bucket.blocking_acquire().is_ok());
+        /// let denied = bucket.blocking_acquire().unwrap_err();
+        /// assert_eq!(denied.reason(), Reason::Line);
+        /// ```
+        pub fn max_waiting(self, callers: usize) -> Self {
+            Self { settings: Settings { max_waiting: callers, ..self.settings }, ..self }
         }
 
         /// Sets a random time that the waiting verbs add to each wait; by default none.

@@ -8,13 +8,14 @@ use crossbeam_utils::CachePadded;
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Mode};
+use crate::bucket::line::Line;
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::{Hold, Reservation};
 use crate::limiter::observer::DecisionHook;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
-use crate::sync::const_fn;
+use crate::sync::{Mutex, const_fn};
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Snapshot};
@@ -46,6 +47,10 @@ pub struct TokenBucket {
     pub(super) cells: Option<Box<LeaseCells>>,
     /// Whether the bucket is neither spread nor observed: one test on the hot path.
     pub(super) fast_path: bool,
+    /// Most callers that wait in line.
+    pub(super) max_waiting: usize,
+    /// The callers that wait, from the first wait on.
+    pub(super) line: Mutex<Option<Box<Line>>>,
 }
 
 impl TokenBucket {
@@ -70,7 +75,16 @@ impl TokenBucket {
         /// Returns an unused bucket.
         pub(crate) const fn of(engine: Engine, hook: DecisionHook, jitter: Jitter) -> TokenBucket {
             let fast_path = hook.is_none();
-            TokenBucket { bucket: CachePadded::new(Bucket::new()), engine, hook, jitter, cells: None, fast_path }
+            TokenBucket {
+                bucket: CachePadded::new(Bucket::new()),
+                engine,
+                hook,
+                jitter,
+                cells: None,
+                fast_path,
+                max_waiting: usize::MAX,
+                line: Mutex::new(None),
+            }
         }
     }
 
@@ -366,6 +380,7 @@ impl TokenBucket {
         {
             spread.recall_after_a_lower_burst();
         }
+        self.unset_timers();
         Ok(())
     }
 

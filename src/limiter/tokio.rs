@@ -1,35 +1,53 @@
-//! Feature `tokio`: waiting in tasks. Reserve, sleep on tokio's timer, commit.
+//! Feature `tokio`: waiting for tokens in tasks, by tokio's timer.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::tokio::time::{Sleep, sleep};
+use ::tokio::time::{Instant, Sleep, sleep};
 use futures_core::Stream;
 
-use crate::bucket::reservation::Reservation;
 use crate::keyed::key::ToKey;
-use crate::limiter::blocking::{Due, MIN_POLL, NO_LIMIT, Waiter};
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::limited::Limited;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::waiting::{MIN_POLL, NO_LIMIT, Step, Waiter, WaitsInLine};
 use crate::time::clock::nanos_of;
 use crate::word::decision::{Denied, Granted};
 
-impl Due<'_> {
-    /// Sleeps on tokio's timer, and commits.
-    ///
-    /// A future that is dropped during the sleep drops the reservation, which gives back its tokens
-    /// as far as it may.
-    async fn wait(self) -> Granted {
-        if !self.sleep.is_zero() {
-            sleep(self.sleep).await;
+/// Longer than any wait of a timer.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+
+/// Waits for the tokens of a request in a task. A dropped future leaves the line.
+async fn wait(request: impl WaitsInLine, max_wait: u64) -> Result<Granted, Denied> {
+    let mut waiter = Waiter::new(request, max_wait);
+    let first = match poll_fn(|cx| Poll::Ready(waiter.poll(false, cx.waker()))).await {
+        Step::Done(decision) => return decision,
+        Step::Sets(wait) => wait,
+        Step::Waits => FAR,
+    };
+    let mut timer = pin!(sleep(first));
+    let mut over = false;
+    poll_fn(|cx| {
+        loop {
+            // A timer that is over is not polled again.
+            over = over || timer.as_mut().poll(cx).is_ready();
+            match waiter.poll(over, cx.waker()) {
+                Step::Done(decision) => return Poll::Ready(decision),
+                Step::Sets(wait) => {
+                    timer.as_mut().reset(Instant::now() + wait.min(FAR));
+                    over = false;
+                }
+                Step::Waits => return Poll::Pending,
+            }
         }
-        self.reservation.commit()
-    }
+    })
+    .await
 }
 
 impl TokenBucket {
@@ -75,7 +93,7 @@ impl TokenBucket {
 
     /// Waits for `n` tokens, and takes them; see [`acquire`](Self::acquire).
     pub async fn acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        Ok(self.due(n, NO_LIMIT)?.wait().await)
+        wait(self.n(n), NO_LIMIT).await
     }
 
     /// Waits for a token, and takes it, if it comes within `max_wait`.
@@ -104,7 +122,7 @@ impl TokenBucket {
     ///
     /// A longer wait is refused at once, without a sleep. See [`acquire`](Self::acquire).
     pub async fn acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
-        Ok(self.due(n, nanos_of(max_wait))?.wait().await)
+        wait(self.n(n), nanos_of(max_wait)).await
     }
 
     /// Returns a stream of tokens at the bucket's rate: [`paced`](TokenBucket::paced) for tasks.
@@ -125,7 +143,7 @@ impl TokenBucket {
     /// # }
     /// ```
     pub fn paced_stream(&self) -> PacedStream<'_> {
-        PacedStream { waiter: self.waiter(), next: None }
+        PacedStream::new(self.n(1))
     }
 }
 
@@ -176,7 +194,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
 
     /// Returns a stream of tokens of the key's bucket; see [`TokenBucket::paced_stream`].
     pub fn paced_stream<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> PacedStream<'a> {
-        PacedStream { waiter: self.waiter(key), next: None }
+        PacedStream::new(self.key(key))
     }
 }
 
@@ -188,14 +206,14 @@ where
 {
     /// Waits for the tokens; see [`TokenBucket::acquire`].
     pub async fn acquire(&self) -> Result<Granted, Denied> {
-        Ok(self.due(NO_LIMIT)?.wait().await)
+        wait(self, NO_LIMIT).await
     }
 
     /// Waits for the tokens, and takes them, if they come within `max_wait`.
     ///
     /// A longer wait is refused at once, without a sleep. See [`TokenBucket::acquire`].
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
-        Ok(self.due(nanos_of(max_wait))?.wait().await)
+        wait(self, nanos_of(max_wait)).await
     }
 }
 
@@ -205,11 +223,17 @@ where
 ///
 /// A stream that is dropped while it waits gives its token back, as a dropped [`Reservation`] does.
 pub struct PacedStream<'a> {
-    waiter: Waiter<'a>,
-    /// The reservation and the sleep in progress.
-    ///
-    /// `None` in place of the reservation: the sleep precedes the next try for one.
-    next: Option<(Option<Reservation<'a>>, Pin<Box<Sleep>>)>,
+    request: Arc<dyn WaitsInLine + Send + Sync + 'a>,
+    /// The wait for the next token, if one has begun.
+    waiter: Option<Waiter<Arc<dyn WaitsInLine + Send + Sync + 'a>>>,
+    /// The timer of the wait; without a wait, of the next try after a refusal.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<'a> PacedStream<'a> {
+    fn new(request: impl WaitsInLine + Send + Sync + 'a) -> PacedStream<'a> {
+        PacedStream { request: Arc::new(request), waiter: None, timer: None }
+    }
 }
 
 impl Stream for PacedStream<'_> {
@@ -218,28 +242,32 @@ impl Stream for PacedStream<'_> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Granted>> {
         let this = self.get_mut();
         loop {
-            if let Some((_, sleep)) = &mut this.next {
-                ready!(sleep.as_mut().poll(cx));
-                if let Some((Some(reservation), _)) = this.next.take() {
-                    return Poll::Ready(Some(reservation.commit()));
-                }
+            let over = this.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready());
+            if over {
+                this.timer = None;
+            } else if this.timer.is_some() && this.waiter.is_none() {
+                return Poll::Pending;
             }
-            let (reservation, wait) = match (this.waiter)(NO_LIMIT) {
-                Ok(due) if due.sleep.is_zero() => return Poll::Ready(Some(due.reservation.commit())),
-                Ok(due) => (Some(due.reservation), due.sleep),
-                Err(denied) => match denied.retry_after() {
-                    Some(wait) => (None, wait.max(MIN_POLL)),
-                    None => return Poll::Ready(None),
-                },
+            let waiter = this.waiter.get_or_insert_with(|| Waiter::new(this.request.clone(), NO_LIMIT));
+            let wait = match waiter.poll(over, cx.waker()) {
+                Step::Waits => return Poll::Pending,
+                Step::Sets(wait) => wait,
+                Step::Done(decision) => {
+                    (this.waiter, this.timer) = (None, None);
+                    match decision.map_err(|denied| denied.retry_after()) {
+                        Ok(granted) => return Poll::Ready(Some(granted)),
+                        Err(Some(wait)) => wait.max(MIN_POLL),
+                        Err(None) => return Poll::Ready(None),
+                    }
+                }
             };
-            this.next = Some((reservation, Box::pin(sleep(wait))));
+            this.timer = Some(Box::pin(sleep(wait)));
         }
     }
 }
-
 impl fmt::Debug for PacedStream<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacedStream").field("waits", &self.next.is_some()).finish_non_exhaustive()
+        f.debug_struct("PacedStream").field("waits", &self.timer.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -252,9 +280,9 @@ impl<F> Limited<'_, F> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a wait or a call, if the debt would pass
-    /// [its bound](crate::BucketBuilder::max_debt), one burst by default. A limiter may also refuse
-    /// a new key, with [`Reason::Full`](crate::Reason::Full).
+    /// [`Denied`] at once, without a wait or a call, if the line is
+    /// [full](crate::BucketBuilder::max_waiting). A limiter may also refuse a new key, with
+    /// [`Reason::Full`](crate::Reason::Full).
     ///
     /// # Examples
     ///
@@ -274,7 +302,7 @@ impl<F> Limited<'_, F> {
     where
         F: Fn(A) -> T,
     {
-        let _ = (self.waiter)(NO_LIMIT)?.wait().await;
+        let _ = wait(&self.request, NO_LIMIT).await?;
         Ok((self.action)(argument).await)
     }
 }

@@ -27,6 +27,8 @@ mod inflight_keys;
 mod law;
 #[cfg(not(any(loom, shuttle)))]
 mod leases;
+#[cfg(not(any(loom, shuttle)))]
+mod line;
 #[cfg(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
 mod memory;
 #[cfg(any(loom, shuttle))]

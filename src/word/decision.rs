@@ -38,6 +38,12 @@ impl Wait {
         Wait { units: nanos, from, clock: TickScale::NANOS }
     }
 
+    /// Returns a wait in nanoseconds, with a number for the message beside it.
+    fn beside(nanos: u64, number: u64) -> Wait {
+        // A wait in nanoseconds does not depend on the reading.
+        Wait::of_nanos(nanos, number)
+    }
+
     /// Returns the wait until the bucket has `goal` units, from the level after an outcome.
     #[inline]
     pub(crate) fn until<P: Refill>(goal: u64, level: u64, lag: u64, reading: &Reading<P>) -> Wait {
@@ -82,6 +88,11 @@ impl Granted {
     /// tokens.
     pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
         Granted { tokens, remaining, reset: Wait::of_nanos(0, 0) }
+    }
+
+    /// Returns this state of the bucket as the grant of `n` tokens.
+    pub(crate) fn of_tokens(self, n: u64) -> Granted {
+        Granted { tokens: n, ..self }
     }
 
     /// Returns a grant from a lease, when `remaining` tokens were known to be left. The bucket is
@@ -211,8 +222,11 @@ pub enum Reason {
     /// buckets. Under any policy it denies a key whose entry other threads insert and evict again
     /// and again during the call.
     Full,
-    /// The debt to waiting callers has no room for these tokens under its bound.
+    /// The debt to waiting callers has no room for these tokens under its bound,
+    /// [`max_debt`](crate::Builder::max_debt).
     Debt,
+    /// As many callers wait as [`max_waiting`](crate::Builder::max_waiting) allows.
+    Line,
     /// The tokens would come later than the caller is ready to wait.
     Deadline,
     /// The plan was made for another limiter.
@@ -287,9 +301,36 @@ impl Denied {
         let wait = |above| Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading).nanos();
         let (debt, deadline) =
             (wait(reading.refill.min_level()), wait(terms.empty_level).saturating_sub(max_wait));
-        let reason = if debt > 0 { Reason::Debt } else { Reason::Deadline };
-        let retry = Some(Wait::of_nanos(debt.max(deadline), 0));
-        Denied { reason, remaining: reading.refill.available(outcome.level, outcome.lag), asked: n, retry }
+        let remaining = reading.refill.available(outcome.level, outcome.lag);
+        let denied = match debt > 0 {
+            true => {
+                let bound = terms.tokens(terms.empty_level - reading.refill.min_level());
+                Denied::over_debt(n, bound, debt.max(deadline))
+            }
+            false => Denied::late(n, deadline),
+        };
+        Denied { remaining, ..denied }
+    }
+
+    /// Returns the refusal of a promise of `n` tokens over the bound on debt, for `wait`
+    /// nanoseconds.
+    #[cold]
+    pub(crate) fn over_debt(n: u64, bound: u64, wait: u64) -> Denied {
+        Denied { reason: Reason::Debt, remaining: 0, asked: n, retry: Some(Wait::beside(wait, bound)) }
+    }
+
+    /// Returns the refusal of `n` tokens that come too late, by `wait` nanoseconds.
+    #[cold]
+    pub(crate) fn late(n: u64, wait: u64) -> Denied {
+        Denied { reason: Reason::Deadline, remaining: 0, asked: n, retry: Some(Wait::of_nanos(wait, 0)) }
+    }
+
+    /// Returns the refusal of a caller beside `waiting` others, the first of which is served after
+    /// `wait` nanoseconds.
+    #[cold]
+    pub(crate) fn in_full_line(n: u64, waiting: usize, wait: u64) -> Denied {
+        let retry = Some(Wait::beside(wait, waiting as u64));
+        Denied { reason: Reason::Line, remaining: 0, asked: n, retry }
     }
 
     /// Returns the refusal of a new key. Room may come at the clock reading `due`, if ever.
@@ -364,7 +405,19 @@ impl fmt::Display for Denied {
             Reason::Empty => write!(f, "not enough tokens: {} left", self.remaining)?,
             Reason::TooMany => f.write_str("more tokens than the bucket ever holds")?,
             Reason::Full => f.write_str("no room for a new key")?,
-            Reason::Debt => f.write_str("too many tokens are promised already")?,
+            // The debt of a limiter of another crate has no bound here.
+            Reason::Debt => match self.retry.map_or(0, |wait| wait.from) {
+                0 => f.write_str("too many tokens are promised already (max_debt)")?,
+                bound => write!(
+                    f,
+                    "{} more tokens do not fit under the bound of {bound} promised tokens (max_debt)",
+                    self.asked
+                )?,
+            },
+            Reason::Line => match self.retry.map_or(0, |wait| wait.from) {
+                0 => f.write_str("the line is full (max_waiting)")?,
+                waiting => write!(f, "the line is full: {waiting} callers wait (max_waiting)")?,
+            },
             Reason::Deadline => f.write_str("the tokens come too late")?,
             Reason::ForeignPlan => f.write_str("the plan was made for another limiter")?,
             Reason::TooManyLimits => f.write_str("more than 64 limits at once")?,

@@ -73,7 +73,7 @@ pub(crate) struct TakeOutcome {
 }
 
 /// The origin of an outcome: the bucket that it was taken on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// A `TokenBucket`, or the key's own bucket.
     Own,

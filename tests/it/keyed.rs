@@ -29,6 +29,8 @@ mod settle;
 mod shadow;
 mod small;
 #[cfg(feature = "tokio")]
+mod timeouts;
+#[cfg(feature = "tokio")]
 mod waiting;
 mod walk;
 

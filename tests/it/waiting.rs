@@ -88,8 +88,8 @@ fn a_thousand_waiters_are_served_in_order_of_arrival() {
     });
 }
 
-/// A third of the tasks leave at random. The token of a task is lost unless the task is the last in
-/// line.
+/// A third of the tasks leave at random. All behind one that leaves move up, and the tokens at the
+/// end go back to the bucket.
 #[test]
 fn a_third_of_the_waiters_leave() {
     for seed in 0..20 {
@@ -103,32 +103,20 @@ fn a_third_of_the_waiters_leave() {
             let run = wait_in_line(bucket.clone(), |task| leaves[task as usize]).await;
             assert_eq!(run.granted.len() + run.dropped.len(), TASKS as usize);
             assert!(run.dropped.len() > 100, "{} left", run.dropped.len());
-            assert!(run.granted.is_sorted(), "the order of grants is that of arrival");
-
-            // The last task in line gives its token back when it leaves. The task before it is then
-            // the last.
-            let mut last = TASKS;
-            let mut returned = 0;
-            for task in &run.dropped {
-                if *task + 1 == last {
-                    last -= 1;
-                    returned += 1;
-                }
+            // The scheduler orders the tasks that wake at one instant.
+            for pair in run.granted.windows(2) {
+                assert!(pair[0].0 < pair[1].0 || pair[0].1 == pair[1].1, "{pair:?} of {run:?}");
             }
-            let (survivor, at) = *run.granted.last().unwrap();
-            let due = promised(survivor);
-            assert!(at >= due && at.as_secs_f64() <= due.as_secs_f64() * 1.01, "{at:?}, promised {due:?}");
 
-            // The content at the end: the burst and the earned tokens, less the committed and the
-            // lost ones.
-            let (committed, lost) = (run.granted.len() as u64, run.dropped.len() as u64 - returned);
+            // A token for each that was served, and none for the others. A timer may wake a
+            // millisecond late.
+            let served = run.granted.len() as u64;
+            let (_, at) = *run.granted.last().unwrap();
+            let (due, late) = (promised(served - 1), Duration::from_millis(1));
+            assert!((due..=due + late).contains(&at), "{at:?}, due {due:?}");
             let earned = bucket.now().since(start).as_micros() as u64 / 100;
-            let content = (BURST + earned) as i64 - (committed + lost) as i64;
-            let content = content.min(BURST as i64);
-            assert_eq!(bucket.peek().remaining() as i64, content.max(0));
-            let missing = u64::try_from(1 - content).unwrap_or(0);
-            let next = bucket.reserve(1).unwrap();
-            assert_eq!(next.delay(), Duration::from_micros(100 * missing), "seed {seed}: content {content}");
+            let content = (BURST + earned).checked_sub(served).expect("a token for each");
+            assert_eq!(bucket.peek().remaining(), content.min(BURST));
         });
     }
 }

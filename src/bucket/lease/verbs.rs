@@ -4,6 +4,7 @@ use super::leased_terms::LeasedTerms;
 use super::leases::Spread;
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
+use crate::bucket::line::Mark;
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
 use crate::word::decision::{Denied, Granted, exactly};
@@ -15,14 +16,22 @@ use crate::word::verb::{Call, Take};
 const MAX_ROUNDS: usize = if MODEL { 1 } else { 4 };
 
 /// A bucket, plain or spread over cells.
-pub(crate) enum Mode<'a> {
+pub(crate) enum Mode<'a, W = &'a Bucket> {
     /// The word has all tokens.
-    Plain(&'a Bucket),
+    Plain(W),
     /// Cells may hold some of the tokens. A call on it is under no plan.
     Spread(Spread<'a>),
 }
 
-impl Mode<'_> {
+impl<W: Copy> Clone for Mode<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: Copy> Copy for Mode<'_, W> {}
+
+impl<W: BucketRef> Mode<'_, W> {
     /// Runs a call, as [`Engine::charge`].
     #[inline]
     pub(crate) fn charge(
@@ -51,6 +60,25 @@ impl Mode<'_> {
         match self {
             Mode::Plain(word) => engine.settle(word, plan, settle).unwrap_or(0),
             Mode::Spread(spread) => spread.settle(settle),
+        }
+    }
+
+    /// Gives back the end of a line, if the word still stands at `mark`; returns the word after it.
+    pub(crate) fn give_back(
+        self,
+        engine: &Engine,
+        plan: Option<Plan>,
+        units: u64,
+        mark: Mark,
+    ) -> Option<Mark> {
+        match self {
+            Mode::Plain(word) => engine.give_back(word, plan, units, mark),
+            Mode::Spread(spread) => {
+                let step = |state: State, reading: &Reading<LeasedTerms>| {
+                    mark.give_back(state, reading, units, || engine.has_plans())
+                };
+                spread.bucket.update(|state| spread.read(Now(engine), state), step).0
+            }
         }
     }
 }

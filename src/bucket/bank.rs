@@ -1,0 +1,233 @@
+//! The bucket of a line: its word, by the engine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use crate::bucket::atomic::BucketRef;
+use crate::bucket::engine::{Done, Engine, Now};
+use crate::bucket::lease::Mode;
+use crate::bucket::line::{Bank, Caller, Event, Joined, Line, Mark, Sight, Taken, Turn};
+use crate::fault::{Fault, injected};
+use crate::word::decision::{Denied, Granted, Reason, Wait};
+use crate::word::plan::Plan;
+use crate::word::state::{Reading, Refill, State};
+use crate::word::verb::{Call, Take, by_refill};
+
+/// A bucket as a line uses it, and the latest reading.
+pub(crate) struct WordBank<'a, W> {
+    pub(crate) engine: &'a Engine,
+    /// The bucket; `None` if it is lost.
+    pub(crate) mode: Option<Mode<'a, W>>,
+    pub(crate) plan: Option<Plan>,
+    /// State from which a bucket starts that was never charged.
+    pub(crate) initial: Option<State>,
+    reading: Reading,
+}
+
+impl<'a, W: BucketRef> WordBank<'a, W> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        mode: Option<Mode<'a, W>>,
+        plan: Option<Plan>,
+        initial: Option<State>,
+    ) -> WordBank<'a, W> {
+        WordBank { engine, mode, plan, initial, reading: engine.read() }
+    }
+
+    /// Returns the outcome of a take of 0 tokens.
+    fn look(&self) -> Option<Done> {
+        let call = Call { take: Take::Exactly(0), plan: self.plan };
+        let (charged, done) = self.mode?.look(self.engine, Now(self.engine), call);
+        (charged || self.initial.is_some()).then_some(done)
+    }
+
+    /// Returns the units of `n` tokens.
+    pub(crate) fn units(&self, n: u64) -> u64 {
+        self.reading.refill.units(n)
+    }
+
+    /// Returns the grant of `n` tokens to a caller that has waited for them.
+    pub(crate) fn granted(&self, n: u64) -> Granted {
+        let seen = self.look().map(|Done { outcome, reading, .. }| {
+            by_refill!(reading, self.plan, |by| Granted::new(outcome, &by))
+        });
+        seen.unwrap_or_else(|| Granted::anyway(0, 0)).of_tokens(n)
+    }
+
+    /// Takes `n` tokens of a bucket whose line is empty; `None` if the bucket is lost.
+    fn take_now(&self, n: u64) -> Option<Result<Granted, Denied>> {
+        let call = Call { take: Take::Exactly(n), plan: self.plan };
+        let done = self.mode?.charge(self.engine, self.initial, Now(self.engine), call)?;
+        Some(call.decision(done.outcome, done.reading))
+    }
+
+    /// Adds a caller for `n` tokens to the line, unless they are there.
+    pub(crate) fn join(
+        &mut self,
+        line: &mut Line,
+        wish: &Wish<'_>,
+        wakes: &mut Vec<Waker>,
+    ) -> Result<Entered, Denied> {
+        let Wish { n, max_wait, max_waiting, waker } = *wish;
+        if line.waiting() == 0 {
+            match self.take_now(n) {
+                None => return Ok(Entered::Lost),
+                Some(Err(denied)) if denied.reason() == Reason::Empty => {}
+                Some(decision) => return decision.map(Entered::Granted),
+            }
+        }
+        // Before the reading: a change in between is noticed when the timer is over.
+        let version = self.engine.source.version();
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let caller = Caller { id, units: self.units(n), max_wait, max_waiting, waker };
+        match line.join(self, &caller, wakes) {
+            Joined::Served => Ok(Entered::Granted(self.granted(n))),
+            Joined::Waits { wait, told } => Ok(Entered::Waits(Waits { id, version, wait, told })),
+            Joined::Late { wait } => Err(Denied::late(n, wait - max_wait.min(wait))),
+            Joined::Full { wait } => Err(Denied::in_full_line(n, line.waiting(), wait)),
+            Joined::Lost => Ok(Entered::Lost),
+        }
+    }
+
+    /// Serves all callers of a line that are due, and returns the turn of one of them.
+    pub(crate) fn look_at_turn(
+        &mut self,
+        line: &mut Line,
+        place: &Waits,
+        fired: bool,
+        waker: &Waker,
+        wakes: &mut Vec<Waker>,
+    ) -> (Turn, u64) {
+        let version = self.engine.source.version();
+        let event = match (version == place.version, fired) {
+            (false, _) => Event::Changed,
+            (true, true) => Event::Due,
+            (true, false) => Event::Woken,
+        };
+        (line.look(self, place.id, event, waker, wakes), version)
+    }
+
+    /// Reserves tokens behind a line. It is refused while callers in line have no place.
+    pub(crate) fn reserve(
+        &mut self,
+        line: Option<&mut Line>,
+        n: u64,
+        max_wait: u64,
+        wakes: &mut Vec<Waker>,
+    ) -> Option<Result<Done, Denied>> {
+        let tail = line.map_or(0, |line| line.serve(self, wakes));
+        if tail > 0 && !injected(Fault::ReserveOvertakes) {
+            let Sight { now, mark, debt, .. } = self.sight(None);
+            let behind = mark? + (tail + self.units(n)).cast_signed() - debt - now;
+            let terms = &self.reading.refill;
+            return Some(Err(Denied::over_debt(n, terms.tokens(debt.cast_unsigned()), self.nanos(behind))));
+        }
+        let call = Call { take: Take::Reserve { n, max_wait }, plan: self.plan };
+        self.mode?.charge(self.engine, self.initial, Now(self.engine), call).map(Ok)
+    }
+}
+
+/// A number for each caller in a line, of all lines.
+///
+/// Relaxed: it is taken under the mutex of a line, so the numbers of that line are in its order.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The wish of a caller that joins a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) n: u64,
+    /// Nanoseconds that the caller is ready to wait.
+    pub(crate) max_wait: u64,
+    pub(crate) max_waiting: usize,
+    pub(crate) waker: &'a Waker,
+}
+
+/// A caller in line: its number, and its timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    pub(crate) id: u64,
+    /// The version of the terms for which the timer was set.
+    pub(crate) version: u64,
+    /// Nanoseconds until its timer is over.
+    pub(crate) wait: u64,
+    /// Nanoseconds after which its tokens come at the latest.
+    pub(crate) told: u64,
+}
+
+/// The outcome of joining a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entered {
+    Granted(Granted),
+    Waits(Waits),
+    /// The bucket is lost: the caller looks it up again.
+    Lost,
+}
+
+impl<W: BucketRef> Bank for WordBank<'_, W> {
+    fn sight(&mut self, base: Option<u64>) -> Sight {
+        let seen = self.look();
+        self.reading = seen.map_or_else(|| self.engine.read(), |done| done.reading);
+        let (reading, outcome) = (self.reading, seen.map(|done| done.outcome));
+        by_refill!(reading, self.plan, |by| {
+            let terms = by.refill.terms();
+            let base = base.unwrap_or(by.tick);
+            let burst = by.refill.nominal_capacity() - terms.empty_level;
+            Sight {
+                tick: by.tick,
+                now: position(&by, base, by.tick),
+                mark: outcome.map(|seen| mark_of(&by, base, seen.level, seen.lag)),
+                burst: burst.cast_signed(),
+                debt: (terms.empty_level - by.refill.min_level()).cast_signed(),
+                far: by.tick.wrapping_sub(base) & terms.mask > terms.mask / 8,
+            }
+        })
+    }
+
+    fn take(&mut self, base: u64, units: u64) -> Taken {
+        let Some(mode) = self.mode else { return Taken::Lost };
+        let n = self.reading.refill.tokens(units);
+        let call = Call { take: Take::Reserve { n, max_wait: u64::MAX }, plan: self.plan };
+        let Some(done) = mode.charge(self.engine, self.initial, Now(self.engine), call) else {
+            return Taken::Lost;
+        };
+        let Done { outcome, reading, .. } = done;
+        self.reading = reading;
+        by_refill!(reading, self.plan, |by| {
+            if !outcome.granted {
+                return if by.refill.is_over_the_burst(n) { Taken::TooLong } else { Taken::NoRoom };
+            }
+            let stamp = by.tick.wrapping_add(outcome.lag);
+            let end = mark_of(&by, base, outcome.level, outcome.lag);
+            Taken::Place {
+                end,
+                mark: Mark { empty_at: by.refill.terms().empty_at(stamp, outcome.level), stamp },
+            }
+        })
+    }
+
+    fn give_back(&mut self, units: u64, mark: Mark) -> Option<Mark> {
+        self.mode?.give_back(self.engine, self.plan, units, mark)
+    }
+
+    fn nanos(&self, units: i64) -> u64 {
+        let units = u64::try_from(units).unwrap_or(0);
+        by_refill!(self.reading, self.plan, |by| Wait::until(units, 0, 0, &by).nanos())
+    }
+}
+
+/// Returns the position of a tick: the units earned since the base tick, or less than 0 before it.
+fn position<P: Refill>(by: &Reading<P>, base: u64, tick: u64) -> i64 {
+    let mask = by.refill.terms().mask;
+    let passed = tick.wrapping_sub(base) & mask;
+    // Units earned are below 2^63.
+    match passed <= mask / 2 {
+        true => by.refill.earned(tick, passed).cast_signed(),
+        false => -by.refill.earned(base, base.wrapping_sub(tick) & mask).cast_signed(),
+    }
+}
+
+/// Returns the position at which the next place begins, from a level after an outcome.
+fn mark_of<P: Refill>(by: &Reading<P>, base: u64, level: u64, lag: u64) -> i64 {
+    let above = level.cast_signed() - by.refill.terms().empty_level.cast_signed();
+    position(by, base, by.tick.wrapping_add(lag)) - above
+}

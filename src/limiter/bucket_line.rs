@@ -1,0 +1,117 @@
+//! Waiting for tokens of a `TokenBucket`.
+
+use std::sync::PoisonError;
+use std::task::Waker;
+
+use crate::bucket::atomic::Bucket;
+use crate::bucket::bank::{Entered, Wish, WordBank};
+use crate::bucket::engine::{Engine, Now};
+use crate::bucket::line::{Line, Turn};
+use crate::bucket::receipt::Receipt;
+use crate::bucket::reservation::{Reservation, Reserved};
+use crate::keyed::lines::{LineId, wake_all};
+use crate::limiter::all_of::BucketLimit;
+use crate::limiter::observer::DecisionHook;
+use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::waiting::{Asked, Ticket, WaitsInLine};
+use crate::time::jitter::Jitter;
+use crate::word::decision::{Denied, Granted, Reason, exactly};
+use crate::word::state::State;
+use crate::word::verb::{Call, Take};
+
+/// The bucket of a `TokenBucket` is in no store.
+const NEVER_LOST: &str = "only buckets of a store are lost";
+
+impl TokenBucket {
+    pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
+        // In shadow mode no caller waits, either.
+        if max_wait == 0 || self.hook.is_shadow() {
+            let (granted, receipt) = self.receive(n, Take::Exactly(n))?;
+            return Ok(Reservation::new(self, receipt, granted));
+        }
+        let mut wakes = Vec::new();
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.bank().reserve(line.as_deref_mut(), n, max_wait, &mut wakes).expect(NEVER_LOST);
+        drop(line);
+        wake_all(wakes);
+        let call = Call::from(Take::Reserve { n, max_wait });
+        let decision = done.and_then(|done| call.decision(done.outcome, done.reading).map(|ok| (ok, done)));
+        let granted = self.hook.observe(n, decision.map(|(granted, _)| granted))?;
+        let receipt = decision.map(|(_, done)| {
+            Receipt::new(done.outcome, &done.reading, None).beside(done.reading.refill.units(done.leased))
+        });
+        Ok(Reservation::new(self, receipt?, granted))
+    }
+
+    fn bank(&self) -> WordBank<'_, &Bucket> {
+        WordBank::new(&self.engine, Some(self.mode()), None, Some(State::FULL))
+    }
+
+    /// Runs `run` on the line.
+    fn with_line<T>(
+        &self,
+        run: impl FnOnce(&mut Line, &mut WordBank<'_, &Bucket>, &mut Vec<Waker>) -> T,
+    ) -> T {
+        let mut wakes = Vec::new();
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = run(line.get_or_insert_default(), &mut self.bank(), &mut wakes);
+        drop(line);
+        wake_all(wakes);
+        result
+    }
+
+    /// Lets callers in line set their timers anew, after a change of quota.
+    pub(crate) fn unset_timers(&self) {
+        let mut wakes = Vec::new();
+        if let Some(line) = self.line.lock().unwrap_or_else(PoisonError::into_inner).as_deref_mut() {
+            line.unset_timers(&mut wakes);
+        }
+        wake_all(wakes);
+    }
+}
+
+impl WaitsInLine for BucketLimit<'_> {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+        let BucketLimit { bucket, n } = *self;
+        let (outcome, reading) = {
+            let done = bucket.run(Now(&bucket.engine), Take::Exactly(n));
+            (done.outcome, done.reading)
+        };
+        let decision = exactly(n, (outcome, reading));
+        let waits = decision.is_err_and(|denied| denied.reason() == Reason::Empty);
+        if !waits || max_wait == 0 || bucket.hook.is_shadow() {
+            return bucket.hook.observe(n, decision).map(Asked::Granted);
+        }
+        let wish = Wish { n, max_wait, max_waiting: bucket.max_waiting, waker };
+        match bucket.with_line(|line, bank, wakes| bank.join(line, &wish, wakes)) {
+            Ok(Entered::Waits(waits)) => Ok(Asked::Waits(Ticket { line: LineId::OWN, waits, n })),
+            Ok(Entered::Granted(granted)) => bucket.hook.observe(n, Ok(granted)).map(Asked::Granted),
+            Ok(Entered::Lost) => unreachable!("{NEVER_LOST}"),
+            Err(denied) => bucket.hook.observe(n, Err(denied)).map(Asked::Granted),
+        }
+    }
+
+    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+        self.bucket.with_line(|line, bank, wakes| bank.look_at_turn(line, &ticket.waits, fired, waker, wakes))
+    }
+
+    fn leave(&self, ticket: &Ticket) {
+        self.bucket.with_line(|line, bank, wakes| line.leave(bank, ticket.waits.id, wakes));
+    }
+
+    fn granted(&self, ticket: &Ticket) -> Granted {
+        self.bucket.bank().granted(ticket.n)
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.bucket.engine
+    }
+
+    fn hook(&self) -> &DecisionHook {
+        &self.bucket.hook
+    }
+
+    fn jitter(&self) -> Jitter {
+        self.bucket.jitter
+    }
+}

@@ -1,0 +1,257 @@
+//! Waiting for tokens: a place in line, a timer, and the caller's turn.
+//!
+//! A [`Waiter`] has no timer of its own: a task polls it beside tokio's, and a thread parks. It is
+//! served in order of arrival. If it is dropped before its turn, all callers behind it move up.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bucket::bank::Waits;
+use crate::bucket::engine::Engine;
+use crate::bucket::line::Turn;
+use crate::keyed::lines::LineId;
+use crate::limiter::observer::DecisionHook;
+use crate::time::jitter::Jitter;
+use crate::word::decision::{Denied, Granted};
+
+/// Longest wait of a caller that set none, in nanoseconds.
+pub(crate) const NO_LIMIT: u64 = u64::MAX;
+
+/// Shortest time between two tries of a caller that was refused.
+pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
+
+/// A place in a line: the line, and the caller's number there.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) line: LineId,
+    pub(crate) waits: Waits,
+    pub(crate) n: u64,
+}
+
+/// The outcome of a request that may wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked {
+    Granted(Granted),
+    Waits(Ticket),
+}
+
+/// The tokens of a request, and the line in which it waits for them.
+pub(crate) trait WaitsInLine {
+    /// Takes the tokens now, or joins the line if they come within `max_wait` nanoseconds.
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied>;
+    /// Returns the turn of a caller, and the version of the terms. `fired`: its timer is over.
+    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64);
+    fn leave(&self, ticket: &Ticket);
+    /// Returns the grant of a caller that was served.
+    fn granted(&self, ticket: &Ticket) -> Granted;
+    fn engine(&self) -> &Engine;
+    fn hook(&self) -> &DecisionHook;
+    fn jitter(&self) -> Jitter;
+}
+
+/// A request with every type erased.
+pub(crate) type AnyRequest<'a> = Box<dyn WaitsInLine + Send + Sync + 'a>;
+
+impl<T: Deref<Target: WaitsInLine>> WaitsInLine for T {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+        (**self).join(max_wait, waker)
+    }
+
+    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+        (**self).look(ticket, fired, waker)
+    }
+
+    fn leave(&self, ticket: &Ticket) {
+        (**self).leave(ticket);
+    }
+
+    fn granted(&self, ticket: &Ticket) -> Granted {
+        (**self).granted(ticket)
+    }
+
+    fn engine(&self) -> &Engine {
+        (**self).engine()
+    }
+
+    fn hook(&self) -> &DecisionHook {
+        (**self).hook()
+    }
+
+    fn jitter(&self) -> Jitter {
+        (**self).jitter()
+    }
+}
+
+/// The next step of a caller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// The wait is over.
+    Done(Result<Granted, Denied>),
+    /// Sets the timer anew, to this time from now.
+    Sets(Duration),
+    /// Waits on, for its timer or a wake-up.
+    Waits,
+}
+
+/// A caller that waits for its tokens. Dropped before its turn, it leaves the line.
+pub(crate) struct Waiter<R: WaitsInLine> {
+    request: R,
+    /// Nanoseconds that the caller is ready to wait.
+    max_wait: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    New,
+    InLine {
+        ticket: Ticket,
+        /// The clock reading up to which the caller is ready to wait.
+        until: u64,
+    },
+    /// The tokens are taken, and the jitter is slept.
+    Jitter(Granted),
+    Done,
+}
+
+impl<R: WaitsInLine> Waiter<R> {
+    pub(crate) fn new(request: R, max_wait: u64) -> Waiter<R> {
+        Waiter { request, max_wait, stage: Stage::New }
+    }
+
+    /// Returns the longest time from joining the line until the tokens are there.
+    pub(crate) fn told(&self) -> Duration {
+        match &self.stage {
+            Stage::InLine { ticket, .. } => Duration::from_nanos(ticket.waits.told),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Returns the next step. `fired`: the timer that was set last is over.
+    pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> Step {
+        loop {
+            match &mut self.stage {
+                Stage::New => match self.request.join(self.max_wait, waker) {
+                    Ok(Asked::Waits(ticket)) => {
+                        let until = match self.max_wait {
+                            NO_LIMIT => NO_LIMIT,
+                            max_wait => self.request.engine().clock.nanos().saturating_add(max_wait),
+                        };
+                        self.stage = Stage::InLine { ticket, until };
+                        return Step::Sets(Duration::from_nanos(ticket.waits.wait));
+                    }
+                    Ok(Asked::Granted(granted)) => return self.done(Ok(granted)),
+                    Err(denied) => return self.done(Err(denied)),
+                },
+                Stage::InLine { ticket, until } => {
+                    let (turn, version) = self.request.look(ticket, fired, waker);
+                    match turn {
+                        Turn::Waits => return Step::Waits,
+                        Turn::Sets { wait } => {
+                            let now = self.request.engine().clock.nanos();
+                            let due = now.saturating_add(wait);
+                            if due > *until && version != ticket.waits.version {
+                                return self.come_late(due);
+                            }
+                            (ticket.waits.version, ticket.waits.wait) = (version, wait);
+                            return Step::Sets(Duration::from_nanos(wait));
+                        }
+                        Turn::Served => {
+                            let granted = self.request.granted(ticket);
+                            return self.serve(granted);
+                        }
+                        Turn::Joins => {
+                            if *until != NO_LIMIT {
+                                self.max_wait = until.saturating_sub(self.request.engine().clock.nanos());
+                            }
+                            self.stage = Stage::New;
+                        }
+                    }
+                }
+                Stage::Jitter(granted) if fired => {
+                    let granted = *granted;
+                    self.stage = Stage::Done;
+                    return Step::Done(Ok(granted));
+                }
+                Stage::Jitter(_) => return Step::Waits,
+                Stage::Done => unreachable!("a wait that is over is not polled again"),
+            }
+        }
+    }
+
+    fn done(&mut self, decision: Result<Granted, Denied>) -> Step {
+        self.stage = Stage::Done;
+        Step::Done(decision)
+    }
+
+    /// Ends a wait that got longer than the caller is ready for, by a change of quota.
+    #[cold]
+    fn come_late(&mut self, due: u64) -> Step {
+        let Stage::InLine { ticket, until } = self.stage else { return Step::Waits };
+        self.request.leave(&ticket);
+        let denied = Denied::late(ticket.n, due - until);
+        let decision = self.request.hook().observe(ticket.n, Err(denied));
+        self.done(decision)
+    }
+
+    /// Takes the tokens, and sleeps the jitter.
+    fn serve(&mut self, granted: Granted) -> Step {
+        let granted = self.request.hook().observe(granted.tokens(), Ok(granted)).unwrap_or(granted);
+        let Stage::InLine { until, .. } = self.stage else { return self.done(Ok(granted)) };
+        let jitter = self.request.jitter().added_to(Duration::ZERO);
+        // Jitter never makes the wait longer than the caller is ready for.
+        let left =
+            until.saturating_sub(if until == NO_LIMIT { 0 } else { self.request.engine().clock.nanos() });
+        let jitter = jitter.min(Duration::from_nanos(left));
+        if jitter.is_zero() {
+            return self.done(Ok(granted));
+        }
+        self.stage = Stage::Jitter(granted);
+        Step::Sets(jitter)
+    }
+}
+
+impl<R: WaitsInLine> Drop for Waiter<R> {
+    fn drop(&mut self) {
+        if let Stage::InLine { ticket, .. } = &self.stage {
+            self.request.leave(ticket);
+        }
+    }
+}
+
+/// Unparks a thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+/// Waits in this thread.
+pub(crate) fn block<R: WaitsInLine>(request: R, max_wait: u64) -> Result<Granted, Denied> {
+    let waker = UNPARK.with(Waker::clone);
+    let mut waiter = Waiter::new(request, max_wait);
+    // `None` before the first timer, and beyond all times.
+    let mut timer: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let fired = timer.is_some_and(|timer| timer <= now);
+        match waiter.poll(fired, &waker) {
+            Step::Done(decision) => return decision,
+            Step::Sets(wait) => timer = now.checked_add(wait),
+            Step::Waits => {}
+        }
+        match timer {
+            Some(timer) => thread::park_timeout(timer.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+    }
+}
