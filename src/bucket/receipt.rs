@@ -64,6 +64,11 @@ impl Receipt {
         Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
     }
 
+    /// Returns the same receipt, for a bucket with another origin.
+    pub(crate) fn at(self, origin: Origin) -> Receipt {
+        Receipt { origin, ..self }
+    }
+
     /// Returns the receipt of a take that was not counted.
     pub(crate) fn void(made: Moment) -> Receipt {
         Receipt { made, ..Receipt::of_origin(Origin::Nowhere, None) }

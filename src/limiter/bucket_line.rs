@@ -80,14 +80,14 @@ impl WaitsInLine for BucketLimit<'_> {
         let decision = exactly(n, (outcome, reading));
         let waits = decision.is_err_and(|denied| denied.reason() == Reason::Empty);
         if !waits || max_wait == 0 || bucket.hook.is_shadow() {
-            return bucket.hook.observe(n, decision).map(Asked::Granted);
+            return bucket.hook.observe(n, decision).map(Asked::granted);
         }
         let wish = Wish { n, max_wait, max_waiting: bucket.max_waiting, waker };
         match bucket.with_line(|line, bank, wakes| bank.join(line, &wish, wakes)) {
             Ok(Entered::Waits(waits)) => Ok(Asked::Waits(Ticket { line: LineId::OWN, waits, n })),
-            Ok(Entered::Granted(granted)) => bucket.hook.observe(n, Ok(granted)).map(Asked::Granted),
+            Ok(Entered::Granted(granted)) => bucket.hook.observe(n, Ok(granted)).map(Asked::granted),
             Ok(Entered::Lost) => unreachable!("{NEVER_LOST}"),
-            Err(denied) => bucket.hook.observe(n, Err(denied)).map(Asked::Granted),
+            Err(denied) => bucket.hook.observe(n, Err(denied)).map(Asked::granted),
         }
     }
 

@@ -50,22 +50,23 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         let (hook, keyspace) = (&self.inner.hook, &self.inner.keyspace);
         let wish = Wish { n, max_wait, max_waiting: max_waiting.min(self.inner.max_waiting), waker };
         for _ in 0..MAX_ROUNDS {
+            let removals = self.removals();
             let line = match self.try_now(n) {
                 (_, Tried::InLine(line, _)) if max_wait > 0 && !hook.is_shadow() => line,
-                (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Asked::Granted),
+                (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Asked::granted),
                 (call, Tried::Decided(done)) => {
-                    let decision = done.and_then(|done| call.decision(done.outcome, done.reading));
-                    return hook.observe(n, decision).map(Asked::Granted);
+                    let (granted, receipt) = self.received_by_entry(call, done)?;
+                    return Ok(Asked::Granted(granted, receipt.counted_from(removals)));
                 }
             };
             match keyspace.join_line(self.entry.pin, line, &wish) {
                 Ok(Entered::Waits(waits)) => return Ok(Asked::Waits(Ticket { line, waits, n })),
-                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Asked::Granted),
+                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Asked::granted),
                 Ok(Entered::Lost) => {}
-                Err(denied) => return hook.observe(n, Err(denied)).map(Asked::Granted),
+                Err(denied) => return hook.observe(n, Err(denied)).map(Asked::granted),
             }
         }
-        hook.observe(n, Err(self.no_entry(n))).map(Asked::Granted)
+        hook.observe(n, Err(self.no_entry(n))).map(Asked::granted)
     }
 
     /// Reserves tokens, and returns a receipt that is valid without the key.
@@ -90,11 +91,22 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
                     }
                 }
             };
-            let (granted, mut receipt) = self.received(call, done, removals)?;
-            receipt.origin = self.entry_of(receipt.origin);
-            return Ok((granted, receipt));
+            let (granted, receipt) = self.received_by_entry(call, done)?;
+            return Ok((granted, receipt.counted_from(removals)));
         }
         self.received(Take::Reserve { n, max_wait }.into(), Err(self.no_entry(n)), 0)
+    }
+
+    /// Shows the decision on a take to the hook, and returns a receipt that is valid without the
+    /// key.
+    fn received_by_entry(
+        &self,
+        call: Call,
+        done: Result<Done, Denied>,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let (granted, mut receipt) = self.received(call, done, 0)?;
+        receipt.origin = self.entry_of(receipt.origin);
+        Ok((granted, receipt))
     }
 
     /// Returns the refusal of a key whose entry comes and goes again and again.

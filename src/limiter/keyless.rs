@@ -1,16 +1,25 @@
 //! Requests that have no key: all of them share one bucket of a limiter.
 
+use std::hash::Hash;
+use std::task::Waker;
+
 use crate::bucket::atomic::Bucket;
+use crate::bucket::bank::{Entered, Wish};
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::keyed::lines::LineId;
 use crate::keyed::overflow::OverflowSet;
 use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::waiting::{Asked, Ticket};
 use crate::time::clock::{Clock, Moment};
-use crate::word::decision::{Denied, Granted, Snapshot};
-use crate::word::state::State;
+use crate::word::decision::{Denied, Granted, Reason, Snapshot};
+use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Take};
+
+/// The shared bucket is in no store.
+const NEVER_SEALED: &str = "an overflow bucket is never sealed";
 
 /// A request for `n` tokens without a key.
 ///
@@ -57,22 +66,44 @@ impl<'a, K, S> NoKey<'a, K, S> {
         self.settle(Settle::Charge(self.n));
     }
 
-    /// Reserves the tokens if they come within `max_wait` nanoseconds.
-    pub(crate) fn reserve(&self, max_wait: u64) -> Result<(Granted, Receipt), Denied> {
-        self.receive(match max_wait == 0 || self.inner.hook.is_shadow() {
-            true => Take::Exactly(self.n),
-            false => Take::Reserve { n: self.n, max_wait },
-        })
-    }
-
     fn receive(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
         let (engine, call) = (self.engine(), Call::from(take));
         let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
-        let Done { outcome, reading, .. } = done.expect("an overflow bucket is never sealed");
+        let Done { outcome, reading, .. } = done.expect(NEVER_SEALED);
         let receipt = Receipt::new(outcome, &reading, None);
         let (hook, decision) = (&self.inner.hook, call.decision(outcome, reading));
         let granted = hook.observe_or(take.tokens(), decision, || self.undo(&receipt))?;
         Ok((granted, receipt))
+    }
+}
+
+impl<K: Hash + Eq, S> NoKey<'_, K, S> {
+    /// Takes the tokens now, or joins the line of the bucket if they come within `max_wait`
+    /// nanoseconds.
+    pub(crate) fn join(&self, max_wait: u64, max_waiting: usize, waker: &Waker) -> Result<Asked, Denied> {
+        let NoKey { inner, n } = *self;
+        let (engine, call) = (self.engine(), Call::from(Take::Exactly(n)));
+        let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
+        let Done { outcome, reading, .. } = done.expect(NEVER_SEALED);
+        let line = LineId { origin: Origin::Overflow(0), removals: 0, plan: None };
+        let decision = match call.decision(outcome, reading) {
+            Ok(granted) => {
+                let receipt = Receipt::new(outcome, &reading, None).at(line.origin);
+                let granted = inner.hook.observe_or(n, Ok(granted), || self.undo(&receipt))?;
+                return Ok(Asked::Granted(granted, receipt));
+            }
+            Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !inner.hook.is_shadow() => {
+                let wish = Wish { n, max_wait, max_waiting: max_waiting.min(inner.max_waiting), waker };
+                match inner.keyspace.join_line(&inner.keyspace.store.pin(), line, &wish) {
+                    Ok(Entered::Waits(waits)) => return Ok(Asked::Waits(Ticket { line, waits, n })),
+                    Ok(Entered::Granted(granted)) => Ok(granted),
+                    Ok(Entered::Lost) => unreachable!("{NEVER_SEALED}"),
+                    Err(denied) => Err(denied),
+                }
+            }
+            denied => denied,
+        };
+        inner.hook.observe(n, decision).map(Asked::granted)
     }
 }
 

@@ -2,48 +2,89 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Mutex;
+use std::task::Waker;
 use std::time::Duration;
 
-use crate::bucket::receipt::{Receipt, Settle};
+use crate::bucket::engine::Engine;
+use crate::bucket::line::Turn;
+use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
 use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
+use crate::limiter::observer::DecisionHook;
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::waiting::{AnyRequest, Asked, Step, Ticket, Waiter, WaitsInLine};
+use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
-/// Tokens that are earned after a delay, as in a [`Reservation`](crate::Reservation).
+/// Tokens that are there, or that are earned while their request waits in line.
 ///
-/// A dropped place gives its tokens back as a dropped reservation does.
-pub(crate) struct Place {
-    delay: Duration,
-    cancel: Option<Box<dyn FnOnce() + Send + Sync>>,
+/// A dropped place gives its tokens back: all that are not due yet, and those that were there at
+/// once as a dropped [`Reservation`](crate::Reservation) does.
+pub(crate) struct Place(Kind);
+
+enum Kind {
+    Waits {
+        /// No thread locks it: it makes a place `Sync`.
+        waiter: Mutex<Waiter<AnyRequest<'static>>>,
+        timer: Duration,
+        told: Duration,
+    },
+    Now {
+        cancel: Box<dyn FnOnce() + Send + Sync>,
+    },
+    Used,
 }
 
 impl Place {
-    fn new(receipt: Receipt, cancel: impl FnOnce(&Receipt) + Send + Sync + 'static) -> Place {
-        Place { delay: receipt.delay, cancel: Some(Box::new(move || cancel(&receipt))) }
-    }
-
     /// Returns a place whose tokens are there now.
     pub(crate) fn now(cancel: impl FnOnce() + Send + Sync + 'static) -> Place {
-        Place { delay: Duration::ZERO, cancel: Some(Box::new(cancel)) }
+        Place(Kind::Now { cancel: Box::new(cancel) })
     }
 
-    pub(crate) fn delay(&self) -> Duration {
-        self.delay
+    fn in_line(request: AnyRequest<'static>, ticket: Ticket) -> Place {
+        let [timer, told] = [ticket.waits.wait, ticket.waits.told].map(Duration::from_nanos);
+        Place(Kind::Waits { waiter: Mutex::new(Waiter::in_line(request, ticket)), timer, told })
+    }
+
+    /// Returns the longest time until the tokens are there, from the beginning.
+    pub(crate) fn told(&self) -> Duration {
+        match &self.0 {
+            Kind::Waits { told, .. } => *told,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Returns the first setting of the place's timer, if it waits.
+    pub(crate) fn first_timer(&self) -> Option<Duration> {
+        match &self.0 {
+            Kind::Waits { timer, .. } => Some(*timer),
+            _ => None,
+        }
+    }
+
+    /// Returns the next step of a place that waits. `fired`: its timer is over.
+    pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> Option<Step> {
+        let Kind::Waits { waiter, .. } = &mut self.0 else { return None };
+        let step = waiter.get_mut().ok()?.poll(fired, waker);
+        if let Step::Done(_) = step {
+            self.0 = Kind::Used;
+        }
+        Some(step)
     }
 
     /// Uses the tokens.
     pub(crate) fn commit(mut self) {
-        self.cancel = None;
+        self.0 = Kind::Used;
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(cancel) = self.cancel.take() {
+        if let Kind::Now { cancel } = std::mem::replace(&mut self.0, Kind::Used) {
             cancel();
         }
     }
@@ -51,7 +92,64 @@ impl Drop for Place {
 
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("delay", &self.delay).finish_non_exhaustive()
+        f.debug_struct("Place").field("told", &self.told()).finish_non_exhaustive()
+    }
+}
+
+/// A request that owns its limiter and its key. Without a key it is for the bucket that all such
+/// requests share.
+struct OwnedRequest<K, S> {
+    limiter: RateLimiter<K, S>,
+    key: Option<K>,
+    plan: Option<Plan>,
+    n: u64,
+    max_waiting: usize,
+}
+
+impl<K, S> OwnedRequest<K, S> {
+    fn options(&self) -> CallOptions<'_> {
+        CallOptions { plan: self.plan.as_ref(), now: None }
+    }
+}
+
+impl<K, S> WaitsInLine for OwnedRequest<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+        match &self.key {
+            None => self.limiter.no_key(self.n).join(max_wait, self.max_waiting, waker),
+            Some(key) => {
+                let wish = (self.n, max_wait, self.max_waiting);
+                self.limiter.inner.join(key, self.options(), wish, waker)
+            }
+        }
+    }
+
+    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+        self.limiter.inner.keyspace.look_at_turn(ticket.line, &ticket.waits, fired, waker)
+    }
+
+    fn leave(&self, ticket: &Ticket) {
+        self.limiter.inner.keyspace.leave_line(ticket.line, &ticket.waits);
+    }
+
+    fn granted(&self, ticket: &Ticket) -> Granted {
+        self.limiter.inner.keyspace.granted_in_line(ticket.line, ticket.n)
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.limiter.inner.keyspace.engine
+    }
+
+    fn hook(&self) -> &DecisionHook {
+        &self.limiter.inner.hook
+    }
+
+    /// The layer adds no jitter to its waits.
+    fn jitter(&self) -> Jitter {
+        Jitter::NONE
     }
 }
 
@@ -60,21 +158,30 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Reserves `n` tokens of a key that come within `max_wait` nanoseconds.
+    /// Takes `n` tokens of a key, or a place in its line beside at most `max_waiting` others, if
+    /// they come within `max_wait` nanoseconds. Without a key the bucket is the shared one.
     pub(crate) fn place(
         &self,
-        key: &K,
+        key: Option<&K>,
         plan: Option<&Plan>,
         n: u64,
-        max_wait: u64,
+        (max_wait, max_waiting): (u64, usize),
     ) -> Result<(Granted, Place), Denied> {
-        let options = CallOptions { plan, now: None };
-        let (granted, receipt) = self.inner.reserve_by_receipt(key, options, n, max_wait)?;
-        let limiter = self.clone();
-        let cancel = move |receipt: &Receipt| {
-            limiter.inner.keyspace.settle(receipt, Settle::Cancel(receipt));
-        };
-        Ok((granted, Place::new(receipt, cancel)))
+        let request =
+            OwnedRequest { limiter: self.clone(), key: key.cloned(), plan: plan.copied(), n, max_waiting };
+        match request.join(max_wait, Waker::noop())? {
+            Asked::Granted(granted, receipt) => {
+                let limiter = self.clone();
+                let cancel = move || {
+                    limiter.inner.keyspace.settle(&receipt, Settle::Cancel(&receipt));
+                };
+                Ok((granted, Place::now(cancel)))
+            }
+            Asked::Waits(ticket) => {
+                let granted = request.granted(&ticket);
+                Ok((granted, Place::in_line(Box::new(request), ticket)))
+            }
+        }
     }
 
     /// Takes `n` tokens of a key now, for a limiter without a debt.
@@ -83,18 +190,7 @@ where
         let limit = KeyLimit { inner: &self.inner, key, n, options };
         let (granted, receipt) = Limit::take(&limit, Internal)?;
         let (limiter, key) = (self.clone(), key.clone());
-        let undo = move |receipt: &Receipt| {
-            // The plan is in the receipt.
-            Limit::undo(&limiter.key(&key), receipt);
-        };
-        Ok((granted, Place::new(receipt, undo)))
-    }
-
-    /// Reserves `n` tokens of the bucket without a key.
-    pub(crate) fn place_without_key(&self, n: u64, max_wait: u64) -> Result<(Granted, Place), Denied> {
-        let (granted, receipt) = self.no_key(n).reserve(max_wait)?;
-        let limiter = self.clone();
-        let cancel = move |receipt: &Receipt| limiter.no_key(0).settle(Settle::Cancel(receipt));
-        Ok((granted, Place::new(receipt, cancel)))
+        // The plan is in the receipt.
+        Ok((granted, Place::now(move || Limit::undo(&limiter.key(&key), &receipt))))
     }
 }

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use crate::bucket::bank::Waits;
 use crate::bucket::engine::Engine;
 use crate::bucket::line::Turn;
+use crate::bucket::receipt::Receipt;
 use crate::keyed::lines::LineId;
 use crate::limiter::observer::DecisionHook;
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
+use crate::word::state::Origin;
 
 /// Longest wait of a caller that set none, in nanoseconds.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
@@ -34,8 +36,16 @@ pub(crate) struct Ticket {
 /// The outcome of a request that may wait.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
-    Granted(Granted),
+    /// The tokens were there; the receipt may be void.
+    Granted(Granted, Receipt),
     Waits(Ticket),
+}
+
+impl Asked {
+    /// Returns a grant that is not given back.
+    pub(crate) fn granted(granted: Granted) -> Asked {
+        Asked::Granted(granted, Receipt::of_origin(Origin::Nowhere, None))
+    }
 }
 
 /// The tokens of a request, and the line in which it waits for them.
@@ -122,12 +132,10 @@ impl<R: WaitsInLine> Waiter<R> {
         Waiter { request, max_wait, stage: Stage::New }
     }
 
-    /// Returns the longest time from joining the line until the tokens are there.
-    pub(crate) fn told(&self) -> Duration {
-        match &self.stage {
-            Stage::InLine { ticket, .. } => Duration::from_nanos(ticket.waits.told),
-            _ => Duration::ZERO,
-        }
+    /// Returns a caller that is in line already, and waits there for as long as it takes.
+    #[cfg(feature = "tower")]
+    pub(crate) fn in_line(request: R, ticket: Ticket) -> Waiter<R> {
+        Waiter { request, max_wait: NO_LIMIT, stage: Stage::InLine { ticket, until: NO_LIMIT } }
     }
 
     /// Returns the next step. `fired`: the timer that was set last is over.
@@ -143,7 +151,7 @@ impl<R: WaitsInLine> Waiter<R> {
                         self.stage = Stage::InLine { ticket, until };
                         return Step::Sets(Duration::from_nanos(ticket.waits.wait));
                     }
-                    Ok(Asked::Granted(granted)) => return self.done(Ok(granted)),
+                    Ok(Asked::Granted(granted, _)) => return self.done(Ok(granted)),
                     Err(denied) => return self.done(Err(denied)),
                 },
                 Stage::InLine { ticket, until } => {

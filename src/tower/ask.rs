@@ -212,7 +212,7 @@ where
         request.replied().take()
     }
 
-    fn place(&self, request: &LimiterRequest<K>, _: u64) -> Result<(Granted, Place), Denied> {
+    fn place(&self, request: &LimiterRequest<K>, _: (u64, usize)) -> Result<(Granted, Place), Denied> {
         request.replied().place()
     }
 

@@ -14,7 +14,7 @@ use super::chain::{Ban, DynLimit};
 use super::decide::LayerState;
 use super::decision::Decision;
 use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
-use super::line::{Timer, WaitingLine};
+use super::line::{Timer, WaitingBounds, WaitingLine};
 use super::said::Said;
 use super::settle::{Answer, Cost};
 use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat};
@@ -30,6 +30,7 @@ pub struct LayerBuilder<K> {
     pub(super) first: LimitBy<K>,
     pub(super) others: Vec<Finish>,
     pub(super) shadow: bool,
+    pub(super) waiting: WaitingBounds,
     /// The layer's state, still without the limits.
     pub(super) state: LayerState,
 }
@@ -134,19 +135,28 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let sleep = Box::new(move |delay| -> Timer { Box::pin(sleep(delay)) });
+        let sleep = Arc::new(move |delay| -> Timer { Box::pin(sleep(delay)) });
         self.state.line = Some(WaitingLine::new(max_delay, sleep));
         self
     }
 
     /// Sets the most requests of the layer that wait for their turn at a time: 1,024 by default.
     ///
-    /// Without [`delay_with`](LayerBuilder::delay_with) or `delay_up_to` before it, nothing
-    /// changes.
+    /// Without [`delay_with`](LayerBuilder::delay_with) or `delay_up_to` no request waits, and
+    /// nothing changes.
     pub fn max_waiting(mut self, max_waiting: usize) -> Self {
-        if let Some(line) = &mut self.state.line {
-            line.max_waiting = max_waiting;
-        }
+        self.waiting.all = Some(max_waiting);
+        self
+    }
+
+    /// Sets the most requests of one key that wait for their turn at a time: by default an eighth
+    /// of [`max_waiting`](LayerBuilder::max_waiting), at least 16.
+    ///
+    /// Without such a bound a few busy keys fill the line of the layer, and requests of all other
+    /// keys are refused that could wait. It is the `burst` of nginx's `limit_req`, which counts for
+    /// each key as well. Requests without a key have one line, to which only `max_waiting` applies.
+    pub fn max_waiting_per_key(mut self, max_waiting: usize) -> Self {
+        self.waiting.of_a_key = Some(max_waiting);
         self
     }
 
@@ -363,7 +373,7 @@ impl<K> From<LimitBy<K>> for LayerBuilder<K> {
             counters: Default::default(),
             said: Said::default(),
         };
-        LayerBuilder { first, others: Vec::new(), shadow: false, state }
+        LayerBuilder { first, others: Vec::new(), shadow: false, waiting: WaitingBounds::default(), state }
     }
 }
 

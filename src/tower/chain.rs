@@ -56,6 +56,8 @@ pub(crate) enum Pass {
 /// The places of a request at the limits so far, each at most `max_wait` nanoseconds from its turn.
 pub(crate) struct Places {
     pub(crate) max_wait: u64,
+    /// Most requests that wait for one key.
+    pub(crate) max_waiting: usize,
     pub(crate) places: Vec<Place>,
 }
 

@@ -22,7 +22,7 @@ use crate::http::grpc::NO_STORE;
 use crate::http::{Bare, Exempt, Head, Headers, Policy, Refusal, Reject};
 use crate::limiter::place::Place;
 use crate::time::clock::nanos_of;
-use crate::word::decision::Denied;
+use crate::word::decision::{Denied, Reason};
 
 pub(super) type CostOf = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 /// A function that sees each decision, the policy of the limit that decided, and its part in a ban.
@@ -290,7 +290,8 @@ impl LayerState {
         let max_wait = if in_line.is_some() { line.max_wait() } else { 0 };
         asked.decider = None;
         asked.also.clear();
-        asked.pass = Pass::InLine(Box::new(Places { max_wait, places: Vec::new() }));
+        let max_waiting = line.bounds.of_a_key();
+        asked.pass = Pass::InLine(Box::new(Places { max_wait, max_waiting, places: Vec::new() }));
         let outcome = next(asked, &self.limits, None);
         let Pass::InLine(line_of) = std::mem::replace(&mut asked.pass, Pass::Only) else {
             return (outcome, None);
@@ -298,10 +299,17 @@ impl LayerState {
         let places = line_of.places;
         if !matches!(outcome, LimitOutcome::Decided(Ok(_), _)) {
             // The places are given back.
+            let full = enforced && in_line.is_none();
+            let outcome = match outcome {
+                LimitOutcome::Decided(Err(denied), index) if full && denied.reason() == Reason::Empty => {
+                    LimitOutcome::Decided(Err(denied.of_full_line(line.bounds.all())), index)
+                }
+                outcome => outcome,
+            };
             return (outcome, None);
         }
         let turn = match in_line {
-            Some(in_line) if places.iter().any(|place| !place.delay().is_zero()) => {
+            Some(in_line) if places.iter().any(|place| place.first_timer().is_some()) => {
                 Some(Box::new(line.wait(in_line, places)))
             }
             _ => {

@@ -367,7 +367,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         index: usize,
     ) -> LimitOutcome {
         let Pass::InLine(line) = &mut asked.pass else { return LimitOutcome::Free };
-        let mut outcome = match self.limiter.place(&request, line.max_wait) {
+        let mut outcome = match self.limiter.place(&request, (line.max_wait, line.max_waiting)) {
             Err(denied) => LimitOutcome::Decided(Err(denied), index),
             Ok((granted, place)) => {
                 line.places.push(place);

@@ -72,7 +72,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Builds the layer.
     #[must_use]
     pub fn build(self) -> RateLimitLayer<K> {
-        let LayerBuilder { first, others, shadow, mut state } = self;
+        let LayerBuilder { first, others, shadow, waiting, mut state } = self;
+        if let Some(line) = &mut state.line {
+            line.bounds = waiting;
+        }
         let first = Arc::new(first);
         let others = others.into_iter().map(|finish| finish(&first.policy));
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();

@@ -54,7 +54,8 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     }
     fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
     /// Takes the tokens now, or within `max_wait` nanoseconds where the limit is of buckets.
-    fn place(&self, request: &LimiterRequest<K>, max_wait: u64) -> Result<(Granted, Place), Denied>;
+    /// At most `max_waiting` requests wait for one bucket.
+    fn place(&self, request: &LimiterRequest<K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied>;
     fn adjust(&self, request: &LimiterRequest<K>, adjustment: Adjustment);
     /// Returns the tokens that are there, and takes none.
     fn peek(&self, request: &LimiterRequest<K>) -> Granted;
@@ -155,12 +156,14 @@ where
         }
     }
 
-    fn place(&self, request: &LimiterRequest<K>, max_wait: u64) -> Result<(Granted, Place), Denied> {
+    fn place(&self, request: &LimiterRequest<K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied> {
         let LimiterRequest { key, plan, n, .. } = request;
         match key {
             Some(key) if self.window.is_some() => self.buckets.place_now(key, plan.as_ref(), *n),
-            Some(key) => self.buckets.place(key, plan.as_ref(), *n, max_wait),
-            None => self.buckets.place_without_key(*n, if self.window.is_some() { 0 } else { max_wait }),
+            // A window has no tokens to come, and all requests without a key have one line.
+            None if self.window.is_some() => self.buckets.place(None, None, *n, (0, 0)),
+            None => self.buckets.place(None, None, *n, (wait.0, usize::MAX)),
+            key => self.buckets.place(key.as_ref(), plan.as_ref(), *n, wait),
         }
     }
 

@@ -4,31 +4,54 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::limiter::place::Place;
+use crate::limiter::waiting::Step;
 use crate::time::clock::nanos_of;
+use crate::word::decision::Denied;
 
 pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A function that makes timers.
+pub(crate) type Sleep = Arc<dyn Fn(Duration) -> Timer + Send + Sync>;
 
 /// The line of a layer: its longest wait, and the most requests in it.
 pub(crate) struct WaitingLine {
     pub(crate) max_delay: Duration,
-    pub(crate) max_waiting: usize,
-    pub(crate) sleep: Box<dyn Fn(Duration) -> Timer + Send + Sync>,
+    pub(crate) bounds: WaitingBounds,
+    pub(crate) sleep: Sleep,
     /// Requests in line. Relaxed: the number alone is the bound, and it orders no other memory.
     waiting: Arc<AtomicUsize>,
 }
 
+/// The most requests in line, of all keys and of each.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WaitingBounds {
+    pub(crate) all: Option<usize>,
+    pub(crate) of_a_key: Option<usize>,
+}
+
 /// The most requests in line, unless it is set.
-pub(super) const MAX_WAITING: usize = 1_024;
+const MAX_WAITING: usize = 1_024;
+/// The part of them that one key may have, unless it is set, and its least.
+const KEYS: usize = 8;
+const LEAST_OF_A_KEY: usize = 16;
+
+impl WaitingBounds {
+    pub(crate) fn all(self) -> usize {
+        self.all.unwrap_or(MAX_WAITING)
+    }
+
+    pub(crate) fn of_a_key(self) -> usize {
+        self.of_a_key.unwrap_or_else(|| (self.all() / KEYS).max(LEAST_OF_A_KEY))
+    }
+}
 
 impl WaitingLine {
-    pub(crate) fn new(
-        max_delay: Duration,
-        sleep: Box<dyn Fn(Duration) -> Timer + Send + Sync>,
-    ) -> WaitingLine {
-        WaitingLine { max_delay, max_waiting: MAX_WAITING, sleep, waiting: Arc::default() }
+    pub(crate) fn new(max_delay: Duration, sleep: Sleep) -> WaitingLine {
+        WaitingLine { max_delay, bounds: WaitingBounds::default(), sleep, waiting: Arc::default() }
     }
 
     pub(crate) fn max_wait(&self) -> u64 {
@@ -41,15 +64,20 @@ impl WaitingLine {
 
     /// Enters the line, unless it is full.
     pub(crate) fn enter(&self) -> Option<InLine> {
-        let room = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
+        let room = |waiting: usize| (waiting < self.bounds.all()).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
         Some(InLine { waiting: self.waiting.clone() })
     }
 
     /// Begins the wait of a request that is in line.
     pub(crate) fn wait(&self, in_line: InLine, places: Vec<Place>) -> Turn {
-        let delay = places.iter().map(Place::delay).max().unwrap_or_default();
-        Turn { delay, timer: (self.sleep)(delay), places, _in_line: in_line }
+        let delay = places.iter().map(Place::told).max().unwrap_or_default();
+        let timed = |place: Place| {
+            let timer = place.first_timer().map(|wait| (self.sleep)(wait));
+            (place, timer)
+        };
+        let places = places.into_iter().map(timed).collect();
+        Turn { delay, places, sleep: self.sleep.clone(), _in_line: in_line }
     }
 }
 
@@ -67,18 +95,44 @@ impl Drop for InLine {
 /// The turn of a request. It gives its tokens back if it is dropped before it has come.
 pub(crate) struct Turn {
     delay: Duration,
-    pub(crate) timer: Timer,
-    places: Vec<Place>,
+    /// The places, each with its timer while it waits.
+    places: Vec<(Place, Option<Timer>)>,
+    sleep: Sleep,
     _in_line: InLine,
 }
 
 impl Turn {
+    /// Returns the longest time until the turn, from the beginning.
     pub(crate) fn delay(&self) -> Duration {
         self.delay
     }
 
+    /// Waits until the tokens of all places are there, or one has none to come.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Denied>> {
+        let mut turn = Poll::Ready(Ok(()));
+        for (place, timer) in &mut self.places {
+            loop {
+                let fired = timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+                if fired {
+                    *timer = None;
+                }
+                match place.poll(fired, context.waker()) {
+                    None | Some(Step::Done(Ok(_))) => *timer = None,
+                    Some(Step::Done(Err(denied))) => return Poll::Ready(Err(denied)),
+                    Some(Step::Waits) => turn = Poll::Pending,
+                    Some(Step::Sets(wait)) => {
+                        *timer = Some((self.sleep)(wait));
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+        turn
+    }
+
     /// Uses the tokens.
     pub(crate) fn commit(self) {
-        self.places.into_iter().for_each(Place::commit);
+        self.places.into_iter().for_each(|(place, _)| place.commit());
     }
 }

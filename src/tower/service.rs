@@ -17,7 +17,6 @@ use super::body::ResponseBody;
 use super::decide::{Action, Delay, LayerState};
 use super::decision::Decision;
 use super::key_future::Searches;
-use super::line::Turn;
 use crate::http::Head;
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer), with its counts.
@@ -79,7 +78,7 @@ where
         let (decision, after) = match action {
             Action::Pass(decision, after) => (decision, after),
             Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
-            Action::Delay(delay) => return self.delay(request, *delay),
+            Action::Delay(delay) => return self.delay(request, delay),
         };
         self.state.note(&mut request, decision);
         // No task waits: the future polls a service again that is not ready.
@@ -103,6 +102,20 @@ impl LayerState {
         }
         if let Some(decision) = decision {
             request.extensions_mut().insert(decision);
+        }
+    }
+}
+
+impl LayerState {
+    /// Decides on a request from the beginning.
+    #[cold]
+    fn begin(&self, head: Head<'_>) -> Stage {
+        match self.searches {
+            false => Stage::Ruled(Some(self.rule(head))),
+            true => match self.search(head) {
+                Ok(searches) => Stage::Searching(searches),
+                Err(action) => Stage::Ruled(Some(*action)),
+            },
         }
     }
 }
@@ -134,13 +147,11 @@ impl<T: Clone> RateLimit<T> {
 
     /// Waits for the turn of a request.
     #[cold]
-    fn delay<A>(&mut self, mut request: Request<A>, delay: Delay) -> ResponseFuture<T, A>
+    fn delay<A>(&mut self, request: Request<A>, delay: Box<Delay>) -> ResponseFuture<T, A>
     where
         T: Service<Request<A>>,
     {
-        let Delay { decision, after, turn } = delay;
-        self.state.note(&mut request, Some(decision));
-        self.wait(request, Stage::InLine(turn, after))
+        self.wait(request, Stage::InLine(Some(delay)))
     }
 
     /// Decides on a request whose keys and replies are found at once. Otherwise no task waits yet:
@@ -179,7 +190,7 @@ enum Stage {
     /// For nothing: the decision is there.
     Ruled(Option<Action>),
     /// For its turn.
-    InLine(Box<Turn>, After),
+    InLine(Option<Box<Delay>>),
     /// For the inner service.
     Ready(After),
 }
@@ -201,18 +212,23 @@ impl<T: Service<Request<A>>, A> Waiting<T, A> {
                         self.state.note(&mut self.request, decision);
                         *stage = Stage::Ready(after);
                     }
-                    Action::Delay(delay) => {
-                        let Delay { decision, after, turn } = *delay;
-                        self.state.note(&mut self.request, Some(decision));
-                        *stage = Stage::InLine(turn, after);
-                    }
+                    Action::Delay(delay) => *stage = Stage::InLine(Some(delay)),
                 },
-                Stage::InLine(turn, _) => {
-                    ready!(turn.timer.as_mut().poll(context));
-                    let before = std::mem::replace(stage, Stage::Ruled(None));
-                    let Stage::InLine(turn, after) = before else { unreachable!("it was in line") };
-                    turn.commit();
-                    *stage = Stage::Ready(after);
+                Stage::InLine(delay) => {
+                    let turn = ready!(delay.as_mut().expect(DONE).turn.poll(context));
+                    let Delay { decision, after, turn: ended } = *delay.take().expect(DONE);
+                    *stage = match turn {
+                        Ok(()) => {
+                            ended.commit();
+                            self.state.note(&mut self.request, Some(decision));
+                            Stage::Ready(after)
+                        }
+                        // Its key was removed, or its cost is above the burst by now.
+                        Err(_) => {
+                            drop(ended);
+                            self.state.begin(Head::from(&self.request))
+                        }
+                    };
                 }
                 Stage::Ready(_) => return self.service.poll_ready(context).map_err(Err),
             }

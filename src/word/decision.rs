@@ -333,6 +333,13 @@ impl Denied {
         Denied { reason: Reason::Line, remaining: 0, asked: n, retry }
     }
 
+    /// Returns the refusal of the same tokens beside `waiting` requests of a layer.
+    #[cfg(feature = "tower")]
+    #[cold]
+    pub(crate) fn of_full_line(self, waiting: usize) -> Denied {
+        Denied::in_full_line(self.asked, waiting, self.retry.map_or(0, Wait::nanos))
+    }
+
     /// Returns the refusal of a new key. Room may come at the clock reading `due`, if ever.
     pub(crate) fn full(asked: u64, from: u64, due: Option<u64>) -> Denied {
         let wait = |due: u64| Wait::of_nanos(due.saturating_sub(from), from);

@@ -292,21 +292,87 @@ fn the_place_of_the_last_in_line_is_given_back() {
     assert_eq!((scene.waiting(), scene.timers.alive()), (0, 0));
 }
 
+/// The delay that a request tells is the longest one, as of its arrival.
 #[test]
-fn a_place_in_the_middle_keeps_the_times_of_the_later_ones() {
+fn a_place_in_the_middle_goes_to_the_later_ones() {
     let mut scene = Scene::new(SECOND);
     let mut line: Vec<_> = (0..4).map(|_| scene.waits()).collect();
     drop(line.remove(1));
-    assert_eq!((scene.waiting(), scene.next()), (3, 5 * TOKEN));
+    assert_eq!((scene.waiting(), scene.next()), (3, 4 * TOKEN));
     for (index, number) in [(0, 1), (1, 3), (2, 4)] {
-        let before = scene.passed().last().map_or(0, |(_, delay)| *delay);
-        scene.advance(number * TOKEN - before - 1);
+        // Each is polled when its task is woken.
+        line[index..].iter_mut().for_each(|asked| assert!(poll(asked).is_none()));
+        scene.advance(TOKEN - 1);
         assert!(poll(&mut line[index]).is_none());
         scene.advance(1);
-        assert!(poll(&mut line[index]).is_some());
+        let response = poll(&mut line[index]).expect("its turn has come");
+        assert_eq!(told(&response), Some(&*format!("ratelimit;dur={}", 100 * number)));
         assert_eq!(scene.passed().last(), Some(&(number, number * TOKEN)));
     }
     assert_eq!((scene.waiting(), scene.next()), (0, TOKEN));
+}
+
+/// Each of the busy keys has an eighth of the line at most, so there is room for another one.
+#[test]
+fn no_key_fills_the_line_of_a_layer() {
+    let quota = Quota::per_second(100).burst(200);
+    let limiter: RateLimiter<u64> = RateLimiter::stored(quota).clock(Clock::mock().0).build();
+    let build = |set: fn(LayerBuilder<u64>) -> LayerBuilder<u64>| {
+        let layer = RateLimitLayer::builder(limiter.clone()).key(key_fn(key));
+        set(layer.delay_with(ns(5 * SECOND), |_| std::future::pending())).build()
+    };
+    let refused = |layer: &RateLimitLayer<u64>, key: u64, requests: usize, line: &mut Vec<Asked>| {
+        let mut refused = 0;
+        for _ in 0..requests {
+            let mut request = Request::new(0);
+            request.extensions_mut().insert(key);
+            let mut asked: Asked = Box::pin(layer.layer(Noting::default()).call(request));
+            match poll(&mut asked) {
+                Some(response) => refused += usize::from(response.status() == 429),
+                None => line.push(asked),
+            }
+        }
+        refused
+    };
+    let (layer, mut line) = (build(|layer| layer), Vec::new());
+    for busy in 1..=6 {
+        assert_eq!(refused(&layer, busy, 1_000, &mut line), 1_000 - 200 - 128);
+    }
+    assert_eq!(refused(&layer, KEY, 240, &mut line), 0, "{} wait", layer.stats().waiting);
+    drop(line);
+    // A refusal tells the bound, and when the first in line is served.
+    let denied = limiter.reserve(&1, 1).map(drop);
+    assert!(denied.is_ok(), "all places came back: {denied:?}");
+    for layer in [
+        build(|layer| layer.max_waiting(64).max_waiting_per_key(3)),
+        build(|layer| layer.max_waiting_per_key(3).max_waiting(64)),
+    ] {
+        let mut line = Vec::new();
+        assert_eq!((refused(&layer, 8, 210, &mut line), layer.stats().waiting), (7, 3));
+        drop(line);
+        assert!(limiter.remove(&8));
+    }
+}
+
+/// The calls of a builder have no order.
+#[test]
+fn the_bound_on_waiting_requests_may_be_set_before_the_delay() {
+    let (clock, _mock) = Clock::mock();
+    let limiter: RateLimiter<u64> = RateLimiter::stored(TEN).clock(clock).build();
+    assert!(limiter.try_acquire_n(&KEY, 10).is_ok());
+    let layer = RateLimitLayer::builder(limiter)
+        .key(key_fn(key))
+        .max_waiting(2)
+        .delay_with(ns(SECOND), |_| std::future::pending())
+        .build();
+    let mut line = Vec::new();
+    for waits in [true, true, false] {
+        let mut request = Request::new(0);
+        request.extensions_mut().insert(KEY);
+        let mut asked: Asked = Box::pin(layer.layer(Noting::default()).call(request));
+        assert_eq!(poll(&mut asked).is_none(), waits);
+        line.push(asked);
+    }
 }
 
 #[test]
@@ -392,6 +458,7 @@ fn max_waiting_is_exact_among_threads() {
             move |delay| timers.sleep(delay)
         })
         .max_waiting(MAX)
+        .max_waiting_per_key(MAX)
         .build();
     let call = || -> Asked {
         let mut request = Request::new(0);
@@ -412,8 +479,8 @@ fn max_waiting_is_exact_among_threads() {
         }
     };
     for _ in 0..200 {
-        // Places in the middle of the line were not given back: the bucket fills again.
-        mock.advance(ns(3 * SECOND));
+        // All places were given back.
+        mock.advance(ns(SECOND));
         assert!(limiter.try_acquire_n(&KEY, 1_000).is_ok());
         // Both threads fill the line.
         let [one, two] =
@@ -506,7 +573,7 @@ fn a_request_over_a_window_is_refused_and_takes_no_place() {
     }
     // The window gets its token back from a request that goes away.
     drop(one);
-    assert_eq!((left(), scene.next()), (1, 3 * TOKEN));
+    assert_eq!((left(), scene.next()), (1, 2 * TOKEN));
     scene.advance(2 * TOKEN);
     assert!(poll(&mut two).is_some());
     assert_eq!((left(), scene.waiting()), (1, 0));

@@ -172,6 +172,49 @@ fn limited_calls_that_are_given_up_leave_their_tokens_to_others() {
     }
 }
 
+/// Requests that a client takes back, and a layer that lets them wait.
+#[cfg(feature = "tower")]
+#[test]
+fn requests_that_go_away_leave_their_tokens_to_others() {
+    use std::convert::Infallible;
+    use std::future::ready;
+    use tollgate::http::key_fn;
+    use tollgate::tower::RateLimitLayer;
+    use tower_layer::Layer;
+    use tower_service::Service;
+
+    #[derive(Clone)]
+    struct Ok200;
+
+    impl Service<http::Request<()>> for Ok200 {
+        type Response = http::Response<()>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<http::Response<()>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: http::Request<()>) -> Self::Future {
+            ready(Ok(http::Response::new(())))
+        }
+    }
+
+    for load in LOADS {
+        on_a_paused_clock(async {
+            let layer = RateLimitLayer::builder(load.limiter())
+                .key(key_fn(|_| Some("ada".to_owned())))
+                .delay_up_to(Duration::from_secs(3_600))
+                .build();
+            let served = load.run(move || {
+                let mut service = layer.layer(Ok200);
+                async move { service.call(http::Request::new(())).await.unwrap().status() == 200 }
+            });
+            load.check("delay_up_to", served.await);
+        });
+    }
+}
+
 /// The same, where each deadline is told ahead: a caller that would come too late is refused at
 /// once.
 #[test]
