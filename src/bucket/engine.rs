@@ -4,7 +4,7 @@
 use std::convert::identity;
 
 use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
-use crate::bucket::line::Mark;
+use crate::bucket::line::bank::Mark;
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};

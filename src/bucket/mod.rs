@@ -1,7 +1,6 @@
 //! One bucket: its atomic word, the terms in force, and the steps that are run on it.
 
 pub(crate) mod atomic;
-pub(crate) mod bank;
 pub(crate) mod engine;
 pub(crate) mod lease;
 pub(crate) mod line;

@@ -12,18 +12,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::{OnceLock, PoisonError};
 use std::task::Waker;
 
-use crate::bucket::bank::{Entered, Waits, Wish, WordBank};
-use crate::bucket::engine::Done;
-use crate::bucket::lease::Mode;
-use crate::bucket::line::{Line, Turn};
+use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::receipt::Receipt;
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
-use crate::keyed::keyspace::Keyspace;
-use crate::keyed::removals::UnlessRemoved;
-use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::sync::{Mutex, MutexGuard};
-use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 use crate::word::state::Origin;
 
@@ -44,7 +37,7 @@ impl LineId {
     pub(crate) const OWN: LineId = LineId { origin: Origin::Own, removals: 0, plan: None };
 
     /// Returns a receipt that finds the bucket.
-    fn receipt(&self) -> Receipt {
+    pub(super) fn receipt(&self) -> Receipt {
         Receipt::of_origin(self.origin, self.plan).counted_from(self.removals)
     }
 }
@@ -63,10 +56,10 @@ impl Hash for LineId {
     }
 }
 
-type Shard = Mutex<HashMap<LineId, Line>>;
+type Shard = Mutex<HashMap<LineId, CallerLine>>;
 
 /// The lines of a limiter's keys, made by the first wait or reservation.
-pub(crate) struct Lines(OnceLock<Box<[Shard]>>);
+pub(crate) struct Lines(pub(super) OnceLock<Box<[Shard]>>);
 
 impl Lines {
     pub(crate) const fn new() -> Lines {
@@ -78,12 +71,12 @@ impl Lines {
         self.0.get().is_some()
     }
 
-    fn shards(&self) -> &[Shard] {
+    pub(super) fn shards(&self) -> &[Shard] {
         self.0.get_or_init(|| (0..SHARDS).map(|_| Shard::default()).collect())
     }
 
     /// Returns the shard of a line.
-    fn of(&self, origin: Origin) -> MutexGuard<'_, HashMap<LineId, Line>> {
+    pub(super) fn of(&self, origin: Origin) -> MutexGuard<'_, HashMap<LineId, CallerLine>> {
         let hash = match origin {
             Origin::Entry(id) | Origin::Inline(id) => id,
             Origin::Overflow(hash) => hash.into(),
@@ -93,7 +86,7 @@ impl Lines {
     }
 }
 
-fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<LineId, Line>> {
+pub(super) fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<LineId, CallerLine>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -101,133 +94,3 @@ fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<LineId, Line>> {
 pub(crate) fn wake_all(wakes: Vec<Waker>) {
     wakes.into_iter().for_each(Waker::wake);
 }
-
-impl<K: Hash + Eq> Keyspace<K> {
-    /// Runs `run` on the bucket of a line.
-    fn with_bank<T>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        id: &LineId,
-        run: impl FnOnce(&mut WordBank<'_, BankWord<'_>>) -> T,
-    ) -> T {
-        let receipt = id.receipt();
-        let found = self.bucket_of(pin, &receipt).map(Mode::Plain);
-        run(&mut WordBank::new(&self.engine, found, id.plan, None))
-    }
-
-    /// Joins the line of an entry.
-    pub(crate) fn join_line(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        id: LineId,
-        wish: &Wish<'_>,
-    ) -> Result<Entered, Denied> {
-        let mut wakes = Vec::new();
-        let mut shard = self.lines.of(id.origin);
-        let line = shard.entry(id).or_default();
-        let entered = self.with_bank(pin, &id, |bank| bank.join(line, wish, &mut wakes));
-        if line.is_over() {
-            shard.remove(&id);
-        }
-        drop(shard);
-        wake_all(wakes);
-        entered
-    }
-
-    /// Returns the turn of a caller in line, and the version of the terms.
-    pub(crate) fn look_at_turn(&self, id: LineId, place: &Waits, fired: bool, waker: &Waker) -> (Turn, u64) {
-        let (pin, mut wakes) = (self.store.pin(), Vec::new());
-        let mut shard = self.lines.of(id.origin);
-        let Some(line) = shard.get_mut(&id) else { return (Turn::Served, 0) };
-        let turn = self.with_bank(&pin, &id, |bank| bank.look_at_turn(line, place, fired, waker, &mut wakes));
-        if line.is_over() {
-            shard.remove(&id);
-        }
-        drop(shard);
-        wake_all(wakes);
-        turn
-    }
-
-    /// Takes a caller out of its line.
-    pub(crate) fn leave_line(&self, id: LineId, place: &Waits) {
-        let (pin, mut wakes) = (self.store.pin(), Vec::new());
-        let mut shard = self.lines.of(id.origin);
-        let Some(line) = shard.get_mut(&id) else { return };
-        self.with_bank(&pin, &id, |bank| line.leave(bank, place.id, &mut wakes));
-        if line.is_over() {
-            shard.remove(&id);
-        }
-        drop(shard);
-        wake_all(wakes);
-        self.was_given();
-    }
-
-    /// Reserves tokens behind the line of an entry; `None` if the bucket is lost.
-    pub(crate) fn reserve_behind(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        id: LineId,
-        n: u64,
-        max_wait: u64,
-    ) -> Option<Result<Done, Denied>> {
-        let mut wakes = Vec::new();
-        let mut shard = self.lines.of(id.origin);
-        let line = shard.get_mut(&id);
-        let done = self.with_bank(pin, &id, |bank| bank.reserve(line, n, max_wait, &mut wakes));
-        drop(shard);
-        wake_all(wakes);
-        done
-    }
-
-    /// Returns the grant of `n` tokens to a caller that has waited for them.
-    pub(crate) fn granted_in_line(&self, id: LineId, n: u64) -> Granted {
-        self.with_bank(&self.store.pin(), &id, |bank| bank.granted(n))
-    }
-
-    /// Serves the lines of an entry that was removed, or of all entries: callers without a place
-    /// join again.
-    pub(crate) fn serve_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
-        if !self.lines.are_made() {
-            return;
-        }
-        let mut wakes = Vec::new();
-        match origin {
-            Some(origin) => self.serve_shard(pin, &mut self.lines.of(origin), Some(origin), &mut wakes),
-            None => {
-                for shard in self.lines.shards() {
-                    self.serve_shard(pin, &mut lock(shard), None, &mut wakes);
-                }
-            }
-        }
-        wake_all(wakes);
-    }
-
-    fn serve_shard(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        shard: &mut HashMap<LineId, Line>,
-        origin: Option<Origin>,
-        wakes: &mut Vec<Waker>,
-    ) {
-        shard.retain(|id, line| {
-            if origin.is_none_or(|origin| origin == id.origin) {
-                self.with_bank(pin, id, |bank| line.serve(bank, wakes));
-            }
-            !line.is_over()
-        });
-    }
-}
-
-impl<K> Keyspace<K> {
-    /// Lets callers in line set their timers anew, after a change of quota.
-    pub(crate) fn unset_timers(&self) {
-        let mut wakes = Vec::new();
-        for shard in self.lines.0.get().into_iter().flatten() {
-            lock(shard).values_mut().for_each(|line| line.unset_timers(&mut wakes));
-        }
-        wake_all(wakes);
-    }
-}
-
-/// The word of a bucket in a store, until its key is removed.
-type BankWord<'a> = UnlessRemoved<'a, FoundBucket<'a>>;

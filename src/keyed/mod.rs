@@ -25,6 +25,7 @@
 pub(crate) mod entry;
 pub(crate) mod id;
 pub(crate) mod idle;
+pub(crate) mod in_line;
 pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod lines;

@@ -4,16 +4,16 @@ use std::sync::PoisonError;
 use std::task::Waker;
 
 use crate::bucket::atomic::Bucket;
-use crate::bucket::bank::{Entered, Wish, WordBank};
 use crate::bucket::engine::{Engine, Now};
-use crate::bucket::line::{Line, Turn};
+use crate::bucket::line::caller_line::{CallerLine, LineTurn};
+use crate::bucket::line::word_bank::{Entered, Wish, WordBank};
 use crate::bucket::receipt::Receipt;
 use crate::bucket::reservation::{Reservation, Reserved};
 use crate::keyed::lines::{LineId, wake_all};
 use crate::limiter::all_of::BucketLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
-use crate::limiter::waiting::{Asked, Ticket, WaitsInLine};
+use crate::limiter::waiting::{LineTicket, Promise, WaitsInLine};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Reason, exactly};
 use crate::word::state::State;
@@ -50,7 +50,7 @@ impl TokenBucket {
     /// Runs `run` on the line.
     fn with_line<T>(
         &self,
-        run: impl FnOnce(&mut Line, &mut WordBank<'_, &Bucket>, &mut Vec<Waker>) -> T,
+        run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Vec<Waker>) -> T,
     ) -> T {
         let mut wakes = Vec::new();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +71,7 @@ impl TokenBucket {
 }
 
 impl WaitsInLine for BucketLimit<'_> {
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         let BucketLimit { bucket, n } = *self;
         let (outcome, reading) = {
             let done = bucket.run(Now(&bucket.engine), Take::Exactly(n));
@@ -80,26 +80,26 @@ impl WaitsInLine for BucketLimit<'_> {
         let decision = exactly(n, (outcome, reading));
         let waits = decision.is_err_and(|denied| denied.reason() == Reason::Empty);
         if !waits || max_wait == 0 || bucket.hook.is_shadow() {
-            return bucket.hook.observe(n, decision).map(Asked::granted);
+            return bucket.hook.observe(n, decision).map(Promise::granted);
         }
         let wish = Wish { n, max_wait, max_waiting: bucket.max_waiting, waker };
         match bucket.with_line(|line, bank, wakes| bank.join(line, &wish, wakes)) {
-            Ok(Entered::Waits(waits)) => Ok(Asked::Waits(Ticket { line: LineId::OWN, waits, n })),
-            Ok(Entered::Granted(granted)) => bucket.hook.observe(n, Ok(granted)).map(Asked::granted),
+            Ok(Entered::Waits(waits)) => Ok(Promise::Waits(LineTicket { line: LineId::OWN, waits, n })),
+            Ok(Entered::Granted(granted)) => bucket.hook.observe(n, Ok(granted)).map(Promise::granted),
             Ok(Entered::Lost) => unreachable!("{NEVER_LOST}"),
-            Err(denied) => bucket.hook.observe(n, Err(denied)).map(Asked::granted),
+            Err(denied) => bucket.hook.observe(n, Err(denied)).map(Promise::granted),
         }
     }
 
-    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
         self.bucket.with_line(|line, bank, wakes| bank.look_at_turn(line, &ticket.waits, fired, waker, wakes))
     }
 
-    fn leave(&self, ticket: &Ticket) {
+    fn leave(&self, ticket: &LineTicket) {
         self.bucket.with_line(|line, bank, wakes| line.leave(bank, ticket.waits.id, wakes));
     }
 
-    fn granted(&self, ticket: &Ticket) -> Granted {
+    fn granted(&self, ticket: &LineTicket) -> Granted {
         self.bucket.bank().granted(ticket.n)
     }
 

@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher, Hash};
 use std::task::Waker;
 
-use crate::bucket::bank::{Entered, Wish};
 use crate::bucket::engine::{Done, Engine};
-use crate::bucket::line::Turn;
+use crate::bucket::line::caller_line::LineTurn;
+use crate::bucket::line::word_bank::{Entered, Wish};
 use crate::bucket::receipt::Receipt;
 use crate::keyed::key::ToKey;
 use crate::keyed::lines::LineId;
@@ -14,7 +14,7 @@ use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::observer::DecisionHook;
-use crate::limiter::waiting::{Asked, Ticket, WaitsInLine};
+use crate::limiter::waiting::{LineTicket, Promise, WaitsInLine};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::TakeOutcome;
@@ -46,27 +46,27 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     }
 
     /// Takes the tokens now, or joins the line of the key.
-    fn join(&self, n: u64, max_wait: u64, max_waiting: usize, waker: &Waker) -> Result<Asked, Denied> {
+    fn join(&self, n: u64, max_wait: u64, max_waiting: usize, waker: &Waker) -> Result<Promise, Denied> {
         let (hook, keyspace) = (&self.inner.hook, &self.inner.keyspace);
         let wish = Wish { n, max_wait, max_waiting: max_waiting.min(self.inner.max_waiting), waker };
         for _ in 0..MAX_ROUNDS {
             let removals = self.removals();
             let line = match self.try_now(n) {
                 (_, Tried::InLine(line, _)) if max_wait > 0 && !hook.is_shadow() => line,
-                (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Asked::granted),
+                (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Promise::granted),
                 (call, Tried::Decided(done)) => {
                     let (granted, receipt) = self.received_by_entry(call, done)?;
-                    return Ok(Asked::Granted(granted, receipt.counted_from(removals)));
+                    return Ok(Promise::Granted(granted, receipt.counted_from(removals)));
                 }
             };
             match keyspace.join_line(self.entry.pin, line, &wish) {
-                Ok(Entered::Waits(waits)) => return Ok(Asked::Waits(Ticket { line, waits, n })),
-                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Asked::granted),
+                Ok(Entered::Waits(waits)) => return Ok(Promise::Waits(LineTicket { line, waits, n })),
+                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Promise::granted),
                 Ok(Entered::Lost) => {}
-                Err(denied) => return hook.observe(n, Err(denied)).map(Asked::granted),
+                Err(denied) => return hook.observe(n, Err(denied)).map(Promise::granted),
             }
         }
-        hook.observe(n, Err(self.no_entry(n))).map(Asked::granted)
+        hook.observe(n, Err(self.no_entry(n))).map(Promise::granted)
     }
 
     /// Reserves tokens, and returns a receipt that is valid without the key.
@@ -123,19 +123,19 @@ where
     Q: ToKey<K> + ?Sized,
     S: BuildHasher,
 {
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         self.call(&self.inner.keyspace.store.pin()).join(self.n, max_wait, usize::MAX, waker)
     }
 
-    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
         self.inner.keyspace.look_at_turn(ticket.line, &ticket.waits, fired, waker)
     }
 
-    fn leave(&self, ticket: &Ticket) {
+    fn leave(&self, ticket: &LineTicket) {
         self.inner.keyspace.leave_line(ticket.line, &ticket.waits);
     }
 
-    fn granted(&self, ticket: &Ticket) -> Granted {
+    fn granted(&self, ticket: &LineTicket) -> Granted {
         self.inner.keyspace.granted_in_line(ticket.line, ticket.n)
     }
 
@@ -160,7 +160,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         options: CallOptions<'_>,
         (n, max_wait, max_waiting): (u64, u64, usize),
         waker: &Waker,
-    ) -> Result<Asked, Denied> {
+    ) -> Result<Promise, Denied> {
         self.call(&self.keyspace.store.pin(), key, options).join(n, max_wait, max_waiting, waker)
     }
 }

@@ -4,15 +4,15 @@ use std::hash::Hash;
 use std::task::Waker;
 
 use crate::bucket::atomic::Bucket;
-use crate::bucket::bank::{Entered, Wish};
 use crate::bucket::engine::{At, Done, Engine, Now};
+use crate::bucket::line::word_bank::{Entered, Wish};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::lines::LineId;
 use crate::keyed::overflow::OverflowSet;
 use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::{Asked, Ticket};
+use crate::limiter::waiting::{LineTicket, Promise};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason, Snapshot};
 use crate::word::state::{Origin, State};
@@ -80,7 +80,7 @@ impl<'a, K, S> NoKey<'a, K, S> {
 impl<K: Hash + Eq, S> NoKey<'_, K, S> {
     /// Takes the tokens now, or joins the line of the bucket if they come within `max_wait`
     /// nanoseconds.
-    pub(crate) fn join(&self, max_wait: u64, max_waiting: usize, waker: &Waker) -> Result<Asked, Denied> {
+    pub(crate) fn join(&self, max_wait: u64, max_waiting: usize, waker: &Waker) -> Result<Promise, Denied> {
         let NoKey { inner, n } = *self;
         let (engine, call) = (self.engine(), Call::from(Take::Exactly(n)));
         let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
@@ -90,12 +90,12 @@ impl<K: Hash + Eq, S> NoKey<'_, K, S> {
             Ok(granted) => {
                 let receipt = Receipt::new(outcome, &reading, None).at(line.origin);
                 let granted = inner.hook.observe_or(n, Ok(granted), || self.undo(&receipt))?;
-                return Ok(Asked::Granted(granted, receipt));
+                return Ok(Promise::Granted(granted, receipt));
             }
             Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !inner.hook.is_shadow() => {
                 let wish = Wish { n, max_wait, max_waiting: max_waiting.min(inner.max_waiting), waker };
                 match inner.keyspace.join_line(&inner.keyspace.store.pin(), line, &wish) {
-                    Ok(Entered::Waits(waits)) => return Ok(Asked::Waits(Ticket { line, waits, n })),
+                    Ok(Entered::Waits(waits)) => return Ok(Promise::Waits(LineTicket { line, waits, n })),
                     Ok(Entered::Granted(granted)) => Ok(granted),
                     Ok(Entered::Lost) => unreachable!("{NEVER_SEALED}"),
                     Err(denied) => Err(denied),
@@ -103,7 +103,7 @@ impl<K: Hash + Eq, S> NoKey<'_, K, S> {
             }
             denied => denied,
         };
-        inner.hook.observe(n, decision).map(Asked::granted)
+        inner.hook.observe(n, decision).map(Promise::granted)
     }
 }
 

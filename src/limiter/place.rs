@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::bucket::engine::Engine;
-use crate::bucket::line::Turn;
+use crate::bucket::line::caller_line::LineTurn;
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
 use crate::limiter::all_of::{Internal, Limit};
@@ -15,7 +15,7 @@ use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::{AnyRequest, Asked, Step, Ticket, Waiter, WaitsInLine};
+use crate::limiter::waiting::{AnyRequest, LineTicket, NextStep, Promise, Waiter, WaitsInLine};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -24,9 +24,9 @@ use crate::word::plan::Plan;
 ///
 /// A dropped place gives its tokens back: all that are not due yet, and those that were there at
 /// once as a dropped [`Reservation`](crate::Reservation) does.
-pub(crate) struct Place(Kind);
+pub(crate) struct Place(PlaceKind);
 
-enum Kind {
+enum PlaceKind {
     Waits {
         /// No thread locks it: it makes a place `Sync`.
         waiter: Mutex<Waiter<AnyRequest<'static>>>,
@@ -42,18 +42,18 @@ enum Kind {
 impl Place {
     /// Returns a place whose tokens are there now.
     pub(crate) fn now(cancel: impl FnOnce() + Send + Sync + 'static) -> Place {
-        Place(Kind::Now { cancel: Box::new(cancel) })
+        Place(PlaceKind::Now { cancel: Box::new(cancel) })
     }
 
-    fn in_line(request: AnyRequest<'static>, ticket: Ticket) -> Place {
+    fn in_line(request: AnyRequest<'static>, ticket: LineTicket) -> Place {
         let [timer, told] = [ticket.waits.wait, ticket.waits.told].map(Duration::from_nanos);
-        Place(Kind::Waits { waiter: Mutex::new(Waiter::in_line(request, ticket)), timer, told })
+        Place(PlaceKind::Waits { waiter: Mutex::new(Waiter::in_line(request, ticket)), timer, told })
     }
 
     /// Returns the longest time until the tokens are there, from the beginning.
     pub(crate) fn told(&self) -> Duration {
         match &self.0 {
-            Kind::Waits { told, .. } => *told,
+            PlaceKind::Waits { told, .. } => *told,
             _ => Duration::ZERO,
         }
     }
@@ -61,30 +61,30 @@ impl Place {
     /// Returns the first setting of the place's timer, if it waits.
     pub(crate) fn first_timer(&self) -> Option<Duration> {
         match &self.0 {
-            Kind::Waits { timer, .. } => Some(*timer),
+            PlaceKind::Waits { timer, .. } => Some(*timer),
             _ => None,
         }
     }
 
     /// Returns the next step of a place that waits. `fired`: its timer is over.
-    pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> Option<Step> {
-        let Kind::Waits { waiter, .. } = &mut self.0 else { return None };
+    pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> Option<NextStep> {
+        let PlaceKind::Waits { waiter, .. } = &mut self.0 else { return None };
         let step = waiter.get_mut().ok()?.poll(fired, waker);
-        if let Step::Done(_) = step {
-            self.0 = Kind::Used;
+        if let NextStep::Done(_) = step {
+            self.0 = PlaceKind::Used;
         }
         Some(step)
     }
 
     /// Uses the tokens.
     pub(crate) fn commit(mut self) {
-        self.0 = Kind::Used;
+        self.0 = PlaceKind::Used;
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Kind::Now { cancel } = std::mem::replace(&mut self.0, Kind::Used) {
+        if let PlaceKind::Now { cancel } = std::mem::replace(&mut self.0, PlaceKind::Used) {
             cancel();
         }
     }
@@ -117,7 +117,7 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         match &self.key {
             None => self.limiter.no_key(self.n).join(max_wait, self.max_waiting, waker),
             Some(key) => {
@@ -127,15 +127,15 @@ where
         }
     }
 
-    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
         self.limiter.inner.keyspace.look_at_turn(ticket.line, &ticket.waits, fired, waker)
     }
 
-    fn leave(&self, ticket: &Ticket) {
+    fn leave(&self, ticket: &LineTicket) {
         self.limiter.inner.keyspace.leave_line(ticket.line, &ticket.waits);
     }
 
-    fn granted(&self, ticket: &Ticket) -> Granted {
+    fn granted(&self, ticket: &LineTicket) -> Granted {
         self.limiter.inner.keyspace.granted_in_line(ticket.line, ticket.n)
     }
 
@@ -170,14 +170,14 @@ where
         let request =
             OwnedRequest { limiter: self.clone(), key: key.cloned(), plan: plan.copied(), n, max_waiting };
         match request.join(max_wait, Waker::noop())? {
-            Asked::Granted(granted, receipt) => {
+            Promise::Granted(granted, receipt) => {
                 let limiter = self.clone();
                 let cancel = move || {
                     limiter.inner.keyspace.settle(&receipt, Settle::Cancel(&receipt));
                 };
                 Ok((granted, Place::now(cancel)))
             }
-            Asked::Waits(ticket) => {
+            Promise::Waits(ticket) => {
                 let granted = request.granted(&ticket);
                 Ok((granted, Place::in_line(Box::new(request), ticket)))
             }

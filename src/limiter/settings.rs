@@ -254,8 +254,7 @@ macro_rules! common_setters {
             Self { settings: Settings { hook: Some(Arc::new(hook)), ..self.settings }, ..self }
         }
 
-        /// Sets the most callers that wait in the line of a bucket, each with its tokens to come; by
-        /// default there is no bound.
+        /// Sets the most callers that wait in the line of a bucket; by default there is no bound.
         ///
         /// A further caller is refused at once, with [`Reason::Line`](crate::Reason::Line): its
         /// `retry_after` is the time until the first in line is served. A waiting caller takes

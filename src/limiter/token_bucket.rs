@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Mode};
-use crate::bucket::line::Line;
+use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::{Hold, Reservation};
@@ -50,7 +50,7 @@ pub struct TokenBucket {
     /// Most callers that wait in line.
     pub(super) max_waiting: usize,
     /// The callers that wait, from the first wait on.
-    pub(super) line: Mutex<Option<Box<Line>>>,
+    pub(super) line: Mutex<Option<Box<CallerLine>>>,
 }
 
 impl TokenBucket {

@@ -16,7 +16,7 @@ use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::limited::Limited;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
-use crate::limiter::waiting::{MIN_POLL, NO_LIMIT, Step, Waiter, WaitsInLine};
+use crate::limiter::waiting::{MIN_POLL, NO_LIMIT, NextStep, Waiter, WaitsInLine};
 use crate::time::clock::nanos_of;
 use crate::word::decision::{Denied, Granted};
 
@@ -27,9 +27,9 @@ const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
 async fn wait(request: impl WaitsInLine, max_wait: u64) -> Result<Granted, Denied> {
     let mut waiter = Waiter::new(request, max_wait);
     let first = match poll_fn(|cx| Poll::Ready(waiter.poll(false, cx.waker()))).await {
-        Step::Done(decision) => return decision,
-        Step::Sets(wait) => wait,
-        Step::Waits => FAR,
+        NextStep::Done(decision) => return decision,
+        NextStep::Sets(wait) => wait,
+        NextStep::Waits => FAR,
     };
     let mut timer = pin!(sleep(first));
     let mut over = false;
@@ -38,12 +38,12 @@ async fn wait(request: impl WaitsInLine, max_wait: u64) -> Result<Granted, Denie
             // A timer that is over is not polled again.
             over = over || timer.as_mut().poll(cx).is_ready();
             match waiter.poll(over, cx.waker()) {
-                Step::Done(decision) => return Poll::Ready(decision),
-                Step::Sets(wait) => {
+                NextStep::Done(decision) => return Poll::Ready(decision),
+                NextStep::Sets(wait) => {
                     timer.as_mut().reset(Instant::now() + wait.min(FAR));
                     over = false;
                 }
-                Step::Waits => return Poll::Pending,
+                NextStep::Waits => return Poll::Pending,
             }
         }
     })
@@ -250,9 +250,9 @@ impl Stream for PacedStream<'_> {
             }
             let waiter = this.waiter.get_or_insert_with(|| Waiter::new(this.request.clone(), NO_LIMIT));
             let wait = match waiter.poll(over, cx.waker()) {
-                Step::Waits => return Poll::Pending,
-                Step::Sets(wait) => wait,
-                Step::Done(decision) => {
+                NextStep::Waits => return Poll::Pending,
+                NextStep::Sets(wait) => wait,
+                NextStep::Done(decision) => {
                     (this.waiter, this.timer) = (None, None);
                     match decision.map_err(|denied| denied.retry_after()) {
                         Ok(granted) => return Poll::Ready(Some(granted)),

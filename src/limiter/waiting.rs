@@ -9,9 +9,9 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bucket::bank::Waits;
 use crate::bucket::engine::Engine;
-use crate::bucket::line::Turn;
+use crate::bucket::line::caller_line::LineTurn;
+use crate::bucket::line::word_bank::Waits;
 use crate::bucket::receipt::Receipt;
 use crate::keyed::lines::LineId;
 use crate::limiter::observer::DecisionHook;
@@ -27,7 +27,7 @@ pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
 
 /// A place in a line: the line, and the caller's number there.
 #[derive(Clone, Copy)]
-pub(crate) struct Ticket {
+pub(crate) struct LineTicket {
     pub(crate) line: LineId,
     pub(crate) waits: Waits,
     pub(crate) n: u64,
@@ -35,28 +35,28 @@ pub(crate) struct Ticket {
 
 /// The outcome of a request that may wait.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked {
+pub(crate) enum Promise {
     /// The tokens were there; the receipt may be void.
     Granted(Granted, Receipt),
-    Waits(Ticket),
+    Waits(LineTicket),
 }
 
-impl Asked {
+impl Promise {
     /// Returns a grant that is not given back.
-    pub(crate) fn granted(granted: Granted) -> Asked {
-        Asked::Granted(granted, Receipt::of_origin(Origin::Nowhere, None))
+    pub(crate) fn granted(granted: Granted) -> Promise {
+        Promise::Granted(granted, Receipt::of_origin(Origin::Nowhere, None))
     }
 }
 
 /// The tokens of a request, and the line in which it waits for them.
 pub(crate) trait WaitsInLine {
     /// Takes the tokens now, or joins the line if they come within `max_wait` nanoseconds.
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied>;
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied>;
     /// Returns the turn of a caller, and the version of the terms. `fired`: its timer is over.
-    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64);
-    fn leave(&self, ticket: &Ticket);
+    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64);
+    fn leave(&self, ticket: &LineTicket);
     /// Returns the grant of a caller that was served.
-    fn granted(&self, ticket: &Ticket) -> Granted;
+    fn granted(&self, ticket: &LineTicket) -> Granted;
     fn engine(&self) -> &Engine;
     fn hook(&self) -> &DecisionHook;
     fn jitter(&self) -> Jitter;
@@ -66,19 +66,19 @@ pub(crate) trait WaitsInLine {
 pub(crate) type AnyRequest<'a> = Box<dyn WaitsInLine + Send + Sync + 'a>;
 
 impl<T: Deref<Target: WaitsInLine>> WaitsInLine for T {
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Asked, Denied> {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         (**self).join(max_wait, waker)
     }
 
-    fn look(&self, ticket: &Ticket, fired: bool, waker: &Waker) -> (Turn, u64) {
+    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
         (**self).look(ticket, fired, waker)
     }
 
-    fn leave(&self, ticket: &Ticket) {
+    fn leave(&self, ticket: &LineTicket) {
         (**self).leave(ticket);
     }
 
-    fn granted(&self, ticket: &Ticket) -> Granted {
+    fn granted(&self, ticket: &LineTicket) -> Granted {
         (**self).granted(ticket)
     }
 
@@ -97,7 +97,7 @@ impl<T: Deref<Target: WaitsInLine>> WaitsInLine for T {
 
 /// The next step of a caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum NextStep {
     /// The wait is over.
     Done(Result<Granted, Denied>),
     /// Sets the timer anew, to this time from now.
@@ -107,18 +107,18 @@ pub(crate) enum Step {
 }
 
 /// A caller that waits for its tokens. Dropped before its turn, it leaves the line.
-pub(crate) struct Waiter<R: WaitsInLine> {
-    request: R,
+pub(crate) struct Waiter<T: WaitsInLine> {
+    request: T,
     /// Nanoseconds that the caller is ready to wait.
     max_wait: u64,
-    stage: Stage,
+    stage: WaitStage,
 }
 
 #[derive(Clone, Copy)]
-enum Stage {
+enum WaitStage {
     New,
     InLine {
-        ticket: Ticket,
+        ticket: LineTicket,
         /// The clock reading up to which the caller is ready to wait.
         until: u64,
     },
@@ -127,78 +127,78 @@ enum Stage {
     Done,
 }
 
-impl<R: WaitsInLine> Waiter<R> {
-    pub(crate) fn new(request: R, max_wait: u64) -> Waiter<R> {
-        Waiter { request, max_wait, stage: Stage::New }
+impl<T: WaitsInLine> Waiter<T> {
+    pub(crate) fn new(request: T, max_wait: u64) -> Waiter<T> {
+        Waiter { request, max_wait, stage: WaitStage::New }
     }
 
     /// Returns a caller that is in line already, and waits there for as long as it takes.
     #[cfg(feature = "tower")]
-    pub(crate) fn in_line(request: R, ticket: Ticket) -> Waiter<R> {
-        Waiter { request, max_wait: NO_LIMIT, stage: Stage::InLine { ticket, until: NO_LIMIT } }
+    pub(crate) fn in_line(request: T, ticket: LineTicket) -> Waiter<T> {
+        Waiter { request, max_wait: NO_LIMIT, stage: WaitStage::InLine { ticket, until: NO_LIMIT } }
     }
 
     /// Returns the next step. `fired`: the timer that was set last is over.
-    pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> Step {
+    pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> NextStep {
         loop {
             match &mut self.stage {
-                Stage::New => match self.request.join(self.max_wait, waker) {
-                    Ok(Asked::Waits(ticket)) => {
+                WaitStage::New => match self.request.join(self.max_wait, waker) {
+                    Ok(Promise::Waits(ticket)) => {
                         let until = match self.max_wait {
                             NO_LIMIT => NO_LIMIT,
                             max_wait => self.request.engine().clock.nanos().saturating_add(max_wait),
                         };
-                        self.stage = Stage::InLine { ticket, until };
-                        return Step::Sets(Duration::from_nanos(ticket.waits.wait));
+                        self.stage = WaitStage::InLine { ticket, until };
+                        return NextStep::Sets(Duration::from_nanos(ticket.waits.wait));
                     }
-                    Ok(Asked::Granted(granted, _)) => return self.done(Ok(granted)),
+                    Ok(Promise::Granted(granted, _)) => return self.done(Ok(granted)),
                     Err(denied) => return self.done(Err(denied)),
                 },
-                Stage::InLine { ticket, until } => {
+                WaitStage::InLine { ticket, until } => {
                     let (turn, version) = self.request.look(ticket, fired, waker);
                     match turn {
-                        Turn::Waits => return Step::Waits,
-                        Turn::Sets { wait } => {
+                        LineTurn::Waits => return NextStep::Waits,
+                        LineTurn::Sets { wait } => {
                             let now = self.request.engine().clock.nanos();
                             let due = now.saturating_add(wait);
                             if due > *until && version != ticket.waits.version {
                                 return self.come_late(due);
                             }
                             (ticket.waits.version, ticket.waits.wait) = (version, wait);
-                            return Step::Sets(Duration::from_nanos(wait));
+                            return NextStep::Sets(Duration::from_nanos(wait));
                         }
-                        Turn::Served => {
+                        LineTurn::Served => {
                             let granted = self.request.granted(ticket);
                             return self.serve(granted);
                         }
-                        Turn::Joins => {
+                        LineTurn::Joins => {
                             if *until != NO_LIMIT {
                                 self.max_wait = until.saturating_sub(self.request.engine().clock.nanos());
                             }
-                            self.stage = Stage::New;
+                            self.stage = WaitStage::New;
                         }
                     }
                 }
-                Stage::Jitter(granted) if fired => {
+                WaitStage::Jitter(granted) if fired => {
                     let granted = *granted;
-                    self.stage = Stage::Done;
-                    return Step::Done(Ok(granted));
+                    self.stage = WaitStage::Done;
+                    return NextStep::Done(Ok(granted));
                 }
-                Stage::Jitter(_) => return Step::Waits,
-                Stage::Done => unreachable!("a wait that is over is not polled again"),
+                WaitStage::Jitter(_) => return NextStep::Waits,
+                WaitStage::Done => unreachable!("a wait that is over is not polled again"),
             }
         }
     }
 
-    fn done(&mut self, decision: Result<Granted, Denied>) -> Step {
-        self.stage = Stage::Done;
-        Step::Done(decision)
+    fn done(&mut self, decision: Result<Granted, Denied>) -> NextStep {
+        self.stage = WaitStage::Done;
+        NextStep::Done(decision)
     }
 
     /// Ends a wait that got longer than the caller is ready for, by a change of quota.
     #[cold]
-    fn come_late(&mut self, due: u64) -> Step {
-        let Stage::InLine { ticket, until } = self.stage else { return Step::Waits };
+    fn come_late(&mut self, due: u64) -> NextStep {
+        let WaitStage::InLine { ticket, until } = self.stage else { return NextStep::Waits };
         self.request.leave(&ticket);
         let denied = Denied::late(ticket.n, due - until);
         let decision = self.request.hook().observe(ticket.n, Err(denied));
@@ -206,9 +206,9 @@ impl<R: WaitsInLine> Waiter<R> {
     }
 
     /// Takes the tokens, and sleeps the jitter.
-    fn serve(&mut self, granted: Granted) -> Step {
+    fn serve(&mut self, granted: Granted) -> NextStep {
         let granted = self.request.hook().observe(granted.tokens(), Ok(granted)).unwrap_or(granted);
-        let Stage::InLine { until, .. } = self.stage else { return self.done(Ok(granted)) };
+        let WaitStage::InLine { until, .. } = self.stage else { return self.done(Ok(granted)) };
         let jitter = self.request.jitter().added_to(Duration::ZERO);
         // Jitter never makes the wait longer than the caller is ready for.
         let left =
@@ -217,14 +217,14 @@ impl<R: WaitsInLine> Waiter<R> {
         if jitter.is_zero() {
             return self.done(Ok(granted));
         }
-        self.stage = Stage::Jitter(granted);
-        Step::Sets(jitter)
+        self.stage = WaitStage::Jitter(granted);
+        NextStep::Sets(jitter)
     }
 }
 
-impl<R: WaitsInLine> Drop for Waiter<R> {
+impl<T: WaitsInLine> Drop for Waiter<T> {
     fn drop(&mut self) {
-        if let Stage::InLine { ticket, .. } = &self.stage {
+        if let WaitStage::InLine { ticket, .. } = &self.stage {
             self.request.leave(ticket);
         }
     }
@@ -244,7 +244,7 @@ thread_local! {
 }
 
 /// Waits in this thread.
-pub(crate) fn block<R: WaitsInLine>(request: R, max_wait: u64) -> Result<Granted, Denied> {
+pub(crate) fn block<T: WaitsInLine>(request: T, max_wait: u64) -> Result<Granted, Denied> {
     let waker = UNPARK.with(Waker::clone);
     let mut waiter = Waiter::new(request, max_wait);
     // `None` before the first timer, and beyond all times.
@@ -253,9 +253,9 @@ pub(crate) fn block<R: WaitsInLine>(request: R, max_wait: u64) -> Result<Granted
         let now = Instant::now();
         let fired = timer.is_some_and(|timer| timer <= now);
         match waiter.poll(fired, &waker) {
-            Step::Done(decision) => return decision,
-            Step::Sets(wait) => timer = now.checked_add(wait),
-            Step::Waits => {}
+            NextStep::Done(decision) => return decision,
+            NextStep::Sets(wait) => timer = now.checked_add(wait),
+            NextStep::Waits => {}
         }
         match timer {
             Some(timer) => thread::park_timeout(timer.saturating_duration_since(Instant::now())),

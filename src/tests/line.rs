@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use super::random::Random;
-use crate::bucket::line::{Bank, Caller, Event, Joined, Line, Mark, Sight, Taken, Turn};
+use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
+use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn};
 
 /// A bucket that earns a unit at each tick of a clock in milliseconds.
 struct Scale {
@@ -39,18 +40,18 @@ impl Bank for Scale {
         Sight { tick, now, mark: Some(mark - base), burst, debt, far: now > 500 }
     }
 
-    fn take(&mut self, base: u64, units: u64) -> Taken {
+    fn take(&mut self, base: u64, units: u64) -> Credit {
         let units = units.cast_signed();
         if units > self.burst {
-            return Taken::TooLong;
+            return Credit::TooLong;
         }
         if self.level() < units - self.debt {
-            return Taken::NoRoom;
+            return Credit::NoRoom;
         }
         self.taken.push((self.mark, self.mark + units));
         self.mark += units;
         let mark = Mark { empty_at: self.mark.cast_unsigned(), stamp: 0 };
-        Taken::Place { end: self.mark - base.cast_signed(), mark }
+        Credit::Place { end: self.mark - base.cast_signed(), mark }
     }
 
     fn give_back(&mut self, units: u64, mark: Mark) -> Option<Mark> {
@@ -91,7 +92,7 @@ struct Waiting {
 struct Run {
     random: Random,
     scale: Scale,
-    line: Line,
+    line: CallerLine,
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
     /// The due times and units of all grants.
@@ -113,7 +114,7 @@ impl Run {
         let scale = Scale::new(burst, debt);
         let (told, touched) = (debt >= 2 * burst + 4, true);
         let (next, waiting, granted) = (0, BTreeMap::new(), Vec::new());
-        Run { random, scale, line: Line::default(), next, waiting, granted, told, touched }
+        Run { random, scale, line: CallerLine::default(), next, waiting, granted, told, touched }
     }
 
     fn below(&mut self, n: i64) -> i64 {
@@ -280,7 +281,7 @@ impl Run {
     }
 
     fn look_as(&mut self, id: u64, event: Event, wakes: &mut Vec<Waker>) {
-        if let Turn::Sets { wait } = self.line.look(&mut self.scale, id, event, Waker::noop(), wakes) {
+        if let LineTurn::Sets { wait } = self.line.look(&mut self.scale, id, event, Waker::noop(), wakes) {
             let wait = (wait / MILLISECOND).cast_signed();
             self.waiting.get_mut(&id).expect("it waits").timer = self.scale.now + wait;
         }

@@ -95,3 +95,5 @@ fn config(cases: u32) -> proptest::test_runner::Config {
     }
     config
 }
+#[cfg(not(any(loom, shuttle)))]
+mod waiting;

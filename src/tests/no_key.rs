@@ -1,12 +1,15 @@
 //! The bucket of requests without a key.
 
+use std::task::Waker;
+
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::all_of::all_of;
 use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::waiting::NextStep;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, Moment};
-use crate::word::decision::Reason;
+use crate::word::decision::{Denied, Reason};
 
 /// The bucket of requests without a key never has more than its burst, even before its first use.
 #[test]
@@ -43,23 +46,28 @@ fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
         let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.no_key(1).take(Internal).unwrap_err()];
         denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis()))
     };
-    let places = || [limiter.place(&1, None, 5, second), limiter.place_without_key(5, second)];
+    let places = |max_wait| [Some(&1), None].map(|key| limiter.place(key, None, 5, (max_wait, usize::MAX)));
     for used in [false, true] {
         assert_eq!(waits(), [Some(100); 2]);
-        for (granted, place) in places().map(Result::unwrap) {
-            assert_eq!((granted.tokens(), place.delay().as_millis()), (5, 500));
-            assert!(format!("{place:?}").contains("delay: 500ms"));
-            if used { place.commit() } else { drop(place) }
+        for (granted, mut place) in places(second).map(Result::unwrap) {
+            assert_eq!((granted.tokens(), place.told().as_millis()), (5, 500));
+            assert!(format!("{place:?}").contains("told: 500ms"));
+            if used {
+                // Its timer is over.
+                let step = place.poll(true, Waker::noop());
+                assert!(matches!(step, Some(NextStep::Done(Ok(_)))), "{step:?}");
+            }
+            drop(place);
         }
     }
     assert_eq!(waits(), [Some(600); 2]);
     // Five more come in a second. A nanosecond later they come within the longest wait.
-    for refused in [limiter.place(&1, None, 5, second - 1), limiter.place_without_key(5, second - 1)] {
+    for refused in places(second - 1) {
         assert_eq!(refused.unwrap_err().retry_after().map(|wait| wait.as_nanos()), Some(1));
     }
     for (used, left) in [(false, 10), (true, 6)] {
         let (granted, place) = limiter.place_now(&2, None, 4).unwrap();
-        assert_eq!((granted.remaining(), place.delay().as_nanos()), (6, 0));
+        assert_eq!((granted.remaining(), place.told().as_nanos()), (6, 0));
         if used {
             place.commit()
         } else {
@@ -77,7 +85,12 @@ fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
         let builder = RateLimiter::<u64>::builder(Quota::per_second(10)).shadow(shadow);
         let limiter = builder.clock(Clock::mock().0).build();
         assert!(limiter.no_key(8).take(Internal).is_ok());
-        let place = |n| limiter.place_without_key(n, max_wait).map(|(_, place)| place.delay().as_nanos());
+        let place = |n| {
+            let (_, place) = limiter.place(None, None, n, (max_wait, usize::MAX))?;
+            let told = place.told().as_nanos();
+            place.commit();
+            Ok::<_, Denied>(told)
+        };
         assert_eq!(place(2), Ok(0));
         let late = place(3).map_err(|denied| denied.reason());
         assert_eq!(late, if shadow { Ok(0) } else { Err(Reason::Empty) });

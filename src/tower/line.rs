@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::limiter::place::Place;
-use crate::limiter::waiting::Step;
+use crate::limiter::waiting::NextStep;
 use crate::time::clock::nanos_of;
 use crate::word::decision::Denied;
 
@@ -117,10 +117,10 @@ impl Turn {
                     *timer = None;
                 }
                 match place.poll(fired, context.waker()) {
-                    None | Some(Step::Done(Ok(_))) => *timer = None,
-                    Some(Step::Done(Err(denied))) => return Poll::Ready(Err(denied)),
-                    Some(Step::Waits) => turn = Poll::Pending,
-                    Some(Step::Sets(wait)) => {
+                    None | Some(NextStep::Done(Ok(_))) => *timer = None,
+                    Some(NextStep::Done(Err(denied))) => return Poll::Ready(Err(denied)),
+                    Some(NextStep::Waits) => turn = Poll::Pending,
+                    Some(NextStep::Sets(wait)) => {
                         *timer = Some((self.sleep)(wait));
                         continue;
                     }

@@ -4,7 +4,7 @@ use super::leased_terms::LeasedTerms;
 use super::leases::Spread;
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
-use crate::bucket::line::Mark;
+use crate::bucket::line::bank::Mark;
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
 use crate::word::decision::{Denied, Granted, exactly};

@@ -6,7 +6,8 @@ use std::task::Waker;
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::lease::Mode;
-use crate::bucket::line::{Bank, Caller, Event, Joined, Line, Mark, Sight, Taken, Turn};
+use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
+use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn};
 use crate::fault::{Fault, injected};
 use crate::word::decision::{Denied, Granted, Reason, Wait};
 use crate::word::plan::Plan;
@@ -64,7 +65,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
     /// Adds a caller for `n` tokens to the line, unless they are there.
     pub(crate) fn join(
         &mut self,
-        line: &mut Line,
+        line: &mut CallerLine,
         wish: &Wish<'_>,
         wakes: &mut Vec<Waker>,
     ) -> Result<Entered, Denied> {
@@ -92,12 +93,12 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
     /// Serves all callers of a line that are due, and returns the turn of one of them.
     pub(crate) fn look_at_turn(
         &mut self,
-        line: &mut Line,
+        line: &mut CallerLine,
         place: &Waits,
         fired: bool,
         waker: &Waker,
         wakes: &mut Vec<Waker>,
-    ) -> (Turn, u64) {
+    ) -> (LineTurn, u64) {
         let version = self.engine.source.version();
         let event = match (version == place.version, fired) {
             (false, _) => Event::Changed,
@@ -110,7 +111,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
     /// Reserves tokens behind a line. It is refused while callers in line have no place.
     pub(crate) fn reserve(
         &mut self,
-        line: Option<&mut Line>,
+        line: Option<&mut CallerLine>,
         n: u64,
         max_wait: u64,
         wakes: &mut Vec<Waker>,
@@ -183,22 +184,22 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
         })
     }
 
-    fn take(&mut self, base: u64, units: u64) -> Taken {
-        let Some(mode) = self.mode else { return Taken::Lost };
+    fn take(&mut self, base: u64, units: u64) -> Credit {
+        let Some(mode) = self.mode else { return Credit::Lost };
         let n = self.reading.refill.tokens(units);
         let call = Call { take: Take::Reserve { n, max_wait: u64::MAX }, plan: self.plan };
         let Some(done) = mode.charge(self.engine, self.initial, Now(self.engine), call) else {
-            return Taken::Lost;
+            return Credit::Lost;
         };
         let Done { outcome, reading, .. } = done;
         self.reading = reading;
         by_refill!(reading, self.plan, |by| {
             if !outcome.granted {
-                return if by.refill.is_over_the_burst(n) { Taken::TooLong } else { Taken::NoRoom };
+                return if by.refill.is_over_the_burst(n) { Credit::TooLong } else { Credit::NoRoom };
             }
             let stamp = by.tick.wrapping_add(outcome.lag);
             let end = mark_of(&by, base, outcome.level, outcome.lag);
-            Taken::Place {
+            Credit::Place {
                 end,
                 mark: Mark { empty_at: by.refill.terms().empty_at(stamp, outcome.level), stamp },
             }

@@ -1,0 +1,41 @@
+//! The line of callers that wait for tokens of one bucket.
+//!
+//! Each caller has its place in the word's debt, in order of arrival. The line is a list of the
+//! callers beside it, under a mutex that only waiting verbs touch. When a caller leaves, all behind
+//! it move up, and the tokens at the end go back to the word.
+//!
+//! A *position* is a virtual time in units, from the line's base tick on: the bucket earns one unit
+//! at each. A caller's *place* is a stretch of positions as long as its cost, and is due at its
+//! end. The stretches of the line are its *runs*: more than one only where a reservation or a
+//! charge came in between. A caller for whom the debt has no room stands in the *tail*, without a
+//! place.
+//!
+//! ```text
+//!            now                          mark of the word
+//!             |                                  |
+//!   run 1  [==A==|==B==|=C=]   run 2     [==D==| ]      then the tail: E, F
+//!             head                             rest
+//! ```
+//!
+//! # Invariants
+//!
+//! * *Invariant:* the law holds, because places are disjoint, and each lies within one burst before
+//!   its grant. The head is not due, so its place begins less than its cost ago. Where no caller has
+//!   a place, or one leaves, the runs are clamped to one burst before now.
+//! * *Invariant:* no place moves to a later position, because with fewer callers each takes the same
+//!   stretch or an earlier one. A lower burst is the exception.
+//! * *Invariant:* a place lies in one run, because across two it could be longer than a burst.
+//! * *Invariant:* when the mutex is free, the timer of the head is at its turn or a wake-up is on
+//!   its way, because each change of the head's turn ends with `CallerLine::wake_head`.
+//! * *Invariant:* no plain take passes a caller with a place that is not due, because the word is
+//!   then in debt. So a plain take needs no look at the line.
+//!
+//! # Orderings
+//!
+//! The mutex orders the line. The word keeps its own loop and orderings: a line takes and gives
+//! back by the steps of any caller. Checked by the models in `src/tests/models/line.rs`.
+
+pub(crate) mod bank;
+pub(crate) mod caller_line;
+mod queue;
+pub(crate) mod word_bank;

@@ -1,0 +1,152 @@
+//! The touches of a line of callers that wait for tokens of a key.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::task::Waker;
+
+use crate::bucket::engine::Done;
+use crate::bucket::lease::Mode;
+use crate::bucket::line::caller_line::{CallerLine, LineTurn};
+use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::lines::{LineId, lock, wake_all};
+use crate::keyed::removals::UnlessRemoved;
+use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::word::decision::{Denied, Granted};
+use crate::word::state::Origin;
+
+impl<K: Hash + Eq> Keyspace<K> {
+    /// Runs `run` on the bucket of a line.
+    fn with_bank<T>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        id: &LineId,
+        run: impl FnOnce(&mut WordBank<'_, BankWord<'_>>) -> T,
+    ) -> T {
+        let receipt = id.receipt();
+        let found = self.bucket_of(pin, &receipt).map(Mode::Plain);
+        run(&mut WordBank::new(&self.engine, found, id.plan, None))
+    }
+
+    /// Joins the line of an entry.
+    pub(crate) fn join_line(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        id: LineId,
+        wish: &Wish<'_>,
+    ) -> Result<Entered, Denied> {
+        let mut wakes = Vec::new();
+        let mut shard = self.lines.of(id.origin);
+        let line = shard.entry(id).or_default();
+        let entered = self.with_bank(pin, &id, |bank| bank.join(line, wish, &mut wakes));
+        if line.is_over() {
+            shard.remove(&id);
+        }
+        drop(shard);
+        wake_all(wakes);
+        entered
+    }
+
+    /// Returns the turn of a caller in line, and the version of the terms.
+    pub(crate) fn look_at_turn(
+        &self,
+        id: LineId,
+        place: &Waits,
+        fired: bool,
+        waker: &Waker,
+    ) -> (LineTurn, u64) {
+        let (pin, mut wakes) = (self.store.pin(), Vec::new());
+        let mut shard = self.lines.of(id.origin);
+        let Some(line) = shard.get_mut(&id) else { return (LineTurn::Served, 0) };
+        let turn = self.with_bank(&pin, &id, |bank| bank.look_at_turn(line, place, fired, waker, &mut wakes));
+        if line.is_over() {
+            shard.remove(&id);
+        }
+        drop(shard);
+        wake_all(wakes);
+        turn
+    }
+
+    /// Takes a caller out of its line.
+    pub(crate) fn leave_line(&self, id: LineId, place: &Waits) {
+        let (pin, mut wakes) = (self.store.pin(), Vec::new());
+        let mut shard = self.lines.of(id.origin);
+        let Some(line) = shard.get_mut(&id) else { return };
+        self.with_bank(&pin, &id, |bank| line.leave(bank, place.id, &mut wakes));
+        if line.is_over() {
+            shard.remove(&id);
+        }
+        drop(shard);
+        wake_all(wakes);
+        self.was_given();
+    }
+
+    /// Reserves tokens behind the line of an entry; `None` if the bucket is lost.
+    pub(crate) fn reserve_behind(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        id: LineId,
+        n: u64,
+        max_wait: u64,
+    ) -> Option<Result<Done, Denied>> {
+        let mut wakes = Vec::new();
+        let mut shard = self.lines.of(id.origin);
+        let line = shard.get_mut(&id);
+        let done = self.with_bank(pin, &id, |bank| bank.reserve(line, n, max_wait, &mut wakes));
+        drop(shard);
+        wake_all(wakes);
+        done
+    }
+
+    /// Returns the grant of `n` tokens to a caller that has waited for them.
+    pub(crate) fn granted_in_line(&self, id: LineId, n: u64) -> Granted {
+        self.with_bank(&self.store.pin(), &id, |bank| bank.granted(n))
+    }
+
+    /// Serves the lines of an entry that was removed, or of all entries: callers without a place
+    /// join again.
+    pub(crate) fn serve_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
+        if !self.lines.are_made() {
+            return;
+        }
+        let mut wakes = Vec::new();
+        match origin {
+            Some(origin) => self.serve_shard(pin, &mut self.lines.of(origin), Some(origin), &mut wakes),
+            None => {
+                for shard in self.lines.shards() {
+                    self.serve_shard(pin, &mut lock(shard), None, &mut wakes);
+                }
+            }
+        }
+        wake_all(wakes);
+    }
+
+    fn serve_shard(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        shard: &mut HashMap<LineId, CallerLine>,
+        origin: Option<Origin>,
+        wakes: &mut Vec<Waker>,
+    ) {
+        shard.retain(|id, line| {
+            if origin.is_none_or(|origin| origin == id.origin) {
+                self.with_bank(pin, id, |bank| line.serve(bank, wakes));
+            }
+            !line.is_over()
+        });
+    }
+}
+
+impl<K> Keyspace<K> {
+    /// Lets callers in line set their timers anew, after a change of quota.
+    pub(crate) fn unset_timers(&self) {
+        let mut wakes = Vec::new();
+        for shard in self.lines.0.get().into_iter().flatten() {
+            lock(shard).values_mut().for_each(|line| line.unset_timers(&mut wakes));
+        }
+        wake_all(wakes);
+    }
+}
+
+/// The word of a bucket in a store, until its key is removed.
+type BankWord<'a> = UnlessRemoved<'a, FoundBucket<'a>>;
