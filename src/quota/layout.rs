@@ -91,6 +91,12 @@ impl RawQuota {
         Ok(())
     }
 
+    /// Returns the whole tokens of a time, at most those of a second at the fastest rate.
+    const fn tokens_in(self, nanos: u64) -> u64 {
+        // A rate is at most 1,000 tokens a nanosecond.
+        (self.tokens as u128 * nanos as u128 / self.nanos as u128) as u64
+    }
+
     const fn no_layout(self, burst: u64) -> QuotaError {
         QuotaError::NoLayout(RawQuota { burst, ..self })
     }
@@ -101,8 +107,8 @@ impl RawQuota {
 pub(crate) struct LayoutOptions {
     /// A quota that the word may be changed to.
     pub(crate) headroom: Option<RawQuota>,
-    /// Tokens that may be promised to waiting callers. The default is one burst, where the word has
-    /// room for it.
+    /// Tokens that may be promised to waiting callers. The default is one burst, or the tokens of
+    /// 10 ms if these are more, where the word has room for it.
     pub(crate) max_debt: Option<u64>,
 }
 
@@ -114,6 +120,8 @@ impl LayoutOptions {
 const YEARS: u32 = 56;
 const DAYS: u32 = 50;
 const HOURS: u32 = 46;
+/// The time whose tokens may be promised by default, if they are more than a burst: 10 ms.
+const SHORT: u64 = 10_000_000;
 /// Least number of ticks in a bucket: a tick is worth at most 1/128 of it.
 const COARSEST: u64 = 128;
 
@@ -126,7 +134,8 @@ pub(crate) struct Widths {
     pub(crate) scale: u8,
     /// Bits of the stamp; the tokens have the rest.
     pub(crate) stamp: u8,
-    /// True if the caller chose the bound on debt. Otherwise it is one burst of the present quota.
+    /// True if the bound on debt is that of the layout: the caller chose it, or it is the tokens of
+    /// 10 ms. Otherwise it is one burst of the present quota.
     pub(crate) fixed_debt: bool,
     /// The counts of a window, instead of a level.
     pub(crate) counts: CountWidths,
@@ -186,11 +195,22 @@ impl Layout {
             None => quota,
         };
         let fills = quota.fills(2 * quota.burst).is_ok() && head.fills(2 * head.burst).is_ok();
-        if fills && wide.holds(fast.tokens, fast.nanos, 2 * burst, HOURS) {
-            Ok(Layout { widths: wide, debt: burst })
-        } else {
-            Ok(Layout { widths, debt: 0 })
+        if !fills || !wide.holds(fast.tokens, fast.nanos, 2 * burst, HOURS) {
+            return Ok(Layout { widths, debt: 0 });
         }
+        // A timer may be late by milliseconds. So that callers in line have their places by then,
+        // the tokens of 10 ms may be promised, as far as the range stays of days.
+        let mut debt = quota.tokens_in(SHORT);
+        while debt > burst {
+            let stamp = Widths::stamp_bits(burst + debt) - widths.fraction;
+            let wide = Widths { stamp, fixed_debt: true, ..widths };
+            let fills = quota.fills(quota.burst + debt).is_ok() && head.fills(head.burst + debt).is_ok();
+            if fills && wide.holds(fast.tokens, fast.nanos, burst + debt, DAYS) {
+                return Ok(Layout { widths: wide, debt });
+            }
+            debt /= 2;
+        }
+        Ok(Layout { widths: wide, debt: burst })
     }
 
     /// Returns the largest burst that fits into the tokens field.

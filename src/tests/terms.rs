@@ -26,12 +26,12 @@ pub(super) const TABLE: [(Asked, Widths); 16] = [
     ((1_000, SECOND, 1_000), (11, 8, 45, 0)),
     ((7, SECOND, 10), (5, 15, 44, 0)),
     ((12_345, SECOND, 777), (11, 7, 46, 0)),
-    ((333_333, SECOND, 50), (7, 6, 51, 0)),
+    ((333_333, SECOND, 50), (12, 6, 46, 0)),
     ((1_000_000, SECOND, 1_000_000), (21, 1, 42, 0)),
-    ((1_000_000, SECOND, 10), (5, 6, 53, 0)),
+    ((1_000_000, SECOND, 10), (11, 6, 47, 0)),
     ((1_000_000_000, SECOND, 1_000_000), (21, 0, 43, 6)),
     ((12_500_000_000, SECOND, 64 << 20), (28, 0, 36, 17)),
-    ((150_000_001, SECOND, 1_000), (11, 0, 53, 0)),
+    ((150_000_001, SECOND, 1_000), (16, 0, 48, 0)),
     ((1_000, HOUR, 1_000), (11, 14, 39, 0)),
     ((999_983, HOUR, 1_000_000), (21, 4, 39, 0)),
     ((5, DAY, 5), (4, 16, 44, 0)),
@@ -71,9 +71,15 @@ fn the_units_are_those_of_the_table() {
         assert_eq!((widths.fraction, widths.stamp, widths.scale), (fraction, stamp, scale), "{quota:?}");
         assert_eq!(whole + fraction + stamp, 64);
         // All have room for a debt of one burst, except the last: its range has the least length
-        // already.
-        let debt = if quota.2 == 1_000_000_000 { 0 } else { quota.2 };
-        assert_eq!((terms.layout().debt, widths.fixed_debt), (debt, false), "{quota:?}");
+        // already. Three have room for the tokens of 10 ms, or of an eighth or a 32nd of that.
+        let (debt, fixed) = match quota {
+            (333_333, _, 50) => (3_333, true),
+            (1_000_000, _, 10) => (10_000 / 8, true),
+            (150_000_001, ..) => (1_500_000 / 32, true),
+            (_, _, 1_000_000_000) => (0, false),
+            (_, _, burst) => (burst, false),
+        };
+        assert_eq!((terms.layout().debt, widths.fixed_debt), (debt, fixed), "{quota:?}");
     }
 }
 
@@ -147,10 +153,20 @@ proptest! {
         let Ok(terms) = compile(quota) else { return Ok(()) };
         has_room(&terms)?;
         let Layout { widths, debt } = terms.layout();
-        // Room for debt takes one bit of the stamp or none, and never a bit of the unit.
+        // Room for a debt of one burst takes one bit of the stamp or none, and never a bit of the
+        // unit. More room is for the tokens of 10 ms, or a part of them.
         let (burst, stamp) = (quota.2, u32::from(widths.stamp));
         let spare = (burst + 1).leading_zeros() - u32::from(widths.fraction);
-        prop_assert!(debt == 0 && stamp == spare || debt == burst && (stamp == spare || stamp + 1 == spare));
+        let short = u128::from(quota.0) * 10_000_000 / u128::from(quota.1);
+        match debt {
+            0 => prop_assert_eq!(stamp, spare),
+            debt if debt == burst => prop_assert!(stamp == spare || stamp + 1 == spare),
+            debt => {
+                prop_assert!(debt > burst && (0..64).any(|halves| short >> halves == u128::from(debt)));
+                let wide = (burst + debt + 1).leading_zeros() - u32::from(widths.fraction);
+                prop_assert!(widths.fixed_debt && stamp == wide);
+            }
+        }
     }
 
     /// The windows are 4 s and an hour, or the part that the range can spare. Each is at least two

@@ -228,7 +228,7 @@ impl Run {
         }
         let (id, fill) = (self.next, SECOND * self.quota.capacity() / self.quota.tokens());
         self.next += 1;
-        let patience = self.random.below(3 * fill + 10 * MILLISECOND);
+        let patience = 1 + self.random.below(3 * fill + 10 * MILLISECOND);
         let within = self.random.below(3) == 0;
         let max_wait = if within { patience } else { NO_LIMIT };
         let waiter = Waiter::new(self.target.request(n), max_wait);

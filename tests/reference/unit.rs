@@ -11,7 +11,8 @@ pub(crate) struct Unit {
     pub(crate) stamp: u32,
     /// Tokens of debt that there is room for.
     pub(crate) debt: u64,
-    /// Whether the debt was asked for: then it is not bounded by the burst as well.
+    /// Whether the debt was asked for, or is the tokens of 10 ms: then it is not bounded by the burst
+    /// as well.
     pub(crate) fixed: bool,
 }
 
@@ -51,7 +52,23 @@ impl Unit {
         let indebted = Unit { stamp: rest_of_the_word(2 * largest) - unit.fraction, debt: largest, ..unit };
         let fill = asked.iter().all(|quota| fills(*quota, 2 * quota.2));
         let room = fill && indebted.holds(fastest, 2 * largest, 46);
-        Some(if room { indebted } else { unit })
+        if !room {
+            return Some(unit);
+        }
+        // The tokens of 10 ms, or a half, a quarter and so on, if a range of 2^50 ns is left.
+        let short = u64::try_from(u128::from(quota.0) * 10_000_000 / u128::from(quota.1)).unwrap_or(u64::MAX);
+        let halves = (0..64).map(|halves| short >> halves).take_while(|debt| *debt > largest);
+        let with_debt = |debt| Unit {
+            stamp: rest_of_the_word(largest + debt) - unit.fraction,
+            debt,
+            fixed: true,
+            ..unit
+        };
+        let fits = |debt: &u64| {
+            asked.iter().all(|quota| fills(*quota, quota.2 + debt))
+                && with_debt(*debt).holds(fastest, largest + debt, 50)
+        };
+        Some(halves.into_iter().find(fits).map_or(indebted, with_debt))
     }
 
     /// Returns a unit for levels up to `burst`, in which a tick is a small part of `least` tokens.

@@ -11,6 +11,7 @@ mod bucket;
 #[cfg_attr(shuttle, path = "shuttle.rs")]
 mod checker;
 mod inflight;
+mod line;
 mod map;
 mod places;
 mod regime;

@@ -1,0 +1,421 @@
+// promise: law
+//! The line of callers that wait, beside timers, callers that leave, reservations and plain takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use super::explore;
+use super::run;
+use super::world::{SECOND, World, assert_law};
+use crate::bucket::atomic::{Bucket, BucketRef};
+use crate::bucket::lease::Mode;
+use crate::bucket::line::caller_line::{CallerLine, LineTurn};
+use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
+use crate::bucket::receipt::Receipt;
+use crate::keyed::idle;
+use crate::keyed::lines::LineId;
+use crate::keyed::removals::UnlessRemoved;
+use crate::sync::{Mutex, MutexGuard};
+use crate::word::state::{Origin, State};
+use crate::word::verb::Take;
+
+/// The time that earns one token, in nanoseconds.
+const SLOT: u64 = 10 * SECOND;
+
+/// Notes that its caller was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A caller in line, as its task knows it.
+#[derive(Clone, Default)]
+struct Caller {
+    waits: Option<Waits>,
+    /// The time at which its timer is over.
+    timer: u64,
+    woken: Arc<Woken>,
+}
+
+/// A bucket with a debt of 4 tokens, and its line.
+struct LineWorld {
+    world: Arc<World>,
+    line: Mutex<CallerLine>,
+    /// Callers by number: A is 0.
+    callers: [Mutex<Caller>; 6],
+    /// Times and tokens of the grants of callers, and of reservations.
+    granted: Mutex<Vec<(u64, u64)>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+impl LineWorld {
+    /// Creates a world whose bucket has given its burst.
+    fn empty(burst: u64) -> Arc<LineWorld> {
+        let world = World::new(burst);
+        assert!(world.run_on(&world.overflow, world.now(), Take::Exactly(burst)).outcome.granted);
+        let granted = Mutex::new(vec![(0, burst)]);
+        let callers = std::array::from_fn(|_| Mutex::new(Caller::default()));
+        Arc::new(LineWorld { world, line: Mutex::new(CallerLine::default()), callers, granted })
+    }
+
+    fn now(&self) -> u64 {
+        self.world.engine.clock.nanos()
+    }
+
+    fn advance(&self, seconds: u64) {
+        self.world.mock.advance(Duration::from_secs(seconds));
+    }
+
+    fn note(&self, at: u64, n: u64) {
+        locked(&self.granted).push((at, n));
+    }
+
+    fn granted(&self) -> u64 {
+        locked(&self.granted).iter().map(|(_, n)| n).sum()
+    }
+
+    fn touch<T>(
+        &self,
+        run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Vec<Waker>) -> T,
+    ) -> T {
+        let (engine, mut wakes) = (&self.world.engine, Vec::new());
+        let mut line = locked(&self.line);
+        let mode = Some(Mode::Plain(&self.world.overflow));
+        let result = run(&mut line, &mut WordBank::new(engine, mode, None, Some(State::FULL)), &mut wakes);
+        drop(line);
+        wakes.into_iter().for_each(Waker::wake);
+        result
+    }
+
+    /// Joins the line for `n` tokens, as caller `index`.
+    fn join(&self, index: usize, n: u64) {
+        let mut caller = locked(&self.callers[index]);
+        let waker = Waker::from(caller.woken.clone());
+        let wish = Wish { n, max_wait: u64::MAX, max_waiting: usize::MAX, waker: &waker };
+        match self.touch(|line, bank, wakes| bank.join(line, &wish, wakes)) {
+            Ok(Entered::Waits(waits)) => {
+                caller.timer = self.now() + waits.wait;
+                caller.waits = Some(waits);
+            }
+            Ok(Entered::Granted(_)) => self.note(self.now(), n),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Looks at the turn of a caller that waits for `n` tokens. Returns whether it waits on.
+    fn look(&self, index: usize, n: u64) -> bool {
+        let mut caller = locked(&self.callers[index]);
+        let Some(waits) = caller.waits else { return false };
+        let (fired, waker) = (caller.timer <= self.now(), Waker::from(caller.woken.clone()));
+        let looked = self.touch(|line, bank, wakes| bank.look_at_turn(line, &waits, fired, &waker, wakes).0);
+        caller.woken.0.store(false, Ordering::Relaxed);
+        match looked {
+            LineTurn::Served => {
+                caller.waits = None;
+                self.note(self.now(), n);
+            }
+            LineTurn::Sets { wait } => caller.timer = self.now() + wait,
+            LineTurn::Waits => {}
+            LineTurn::Joins => panic!("the bucket is never lost"),
+        }
+        caller.waits.is_some()
+    }
+
+    fn leave(&self, index: usize) {
+        if let Some(waits) = locked(&self.callers[index]).waits.take() {
+            self.touch(|line, bank, wakes| line.leave(bank, waits.id, wakes));
+        }
+    }
+
+    /// Reserves `n` tokens, and returns whether they were reserved.
+    fn reserve(&self, n: u64) -> bool {
+        let done = self.touch(|line, bank, wakes| bank.reserve(Some(line), n, u64::MAX, wakes));
+        let Some(Ok(done)) = done else { return false };
+        if done.outcome.granted {
+            let receipt = Receipt::new(done.outcome, &done.reading, None);
+            self.note(done.reading.nanos() + receipt.delay.as_nanos() as u64, n);
+        }
+        done.outcome.granted
+    }
+
+    fn take(&self) -> bool {
+        let granted =
+            self.world.run_on(&self.world.overflow, self.world.now(), Take::Exactly(1)).outcome.granted;
+        if granted {
+            self.note(self.now(), 1);
+        }
+        granted
+    }
+
+    fn law(&self, burst: u64) {
+        assert_law(&locked(&self.granted), SLOT, burst);
+    }
+}
+
+/// The first caller leaves when its time comes. It is served, and its token lost, or the second
+/// caller has its place.
+#[test]
+fn a_caller_leaves_as_its_turn_comes() {
+    explore("a caller that leaves, its time comes, the next one looks", || {
+        let world = LineWorld::empty(1);
+        world.join(0, 1);
+        world.join(1, 1);
+        run(
+            &world,
+            &[
+                |world| world.leave(0),
+                |world| world.advance(10),
+                |world| {
+                    world.look(1, 1);
+                },
+            ],
+        );
+        let early = !world.look(1, 1);
+        assert!(early || world.granted() == 1);
+        // No plain take passes a caller that waits, and none is refused its token otherwise.
+        assert!(!world.take(), "at 10 s there was one token");
+        world.advance(10);
+        world.look(1, 1);
+        assert_eq!(world.take(), early, "at 20 s there is another one");
+        world.law(1);
+    });
+}
+
+/// The end of a line goes back to the word, or a reservation stands behind it: never both.
+#[test]
+fn the_rest_of_a_line_goes_back_once() {
+    explore("a caller that leaves, a reservation", || {
+        let world = LineWorld::empty(1);
+        world.join(0, 1);
+        run(&world, &[|world| world.leave(0), |world| assert!(world.reserve(1)), |world| world.advance(5)]);
+        assert!(world.reserve(1));
+        world.law(1);
+        // The times are 10 and 20 s, or 20 and 30 s.
+        assert!(world.granted() == 3);
+    });
+}
+
+/// A caller has no place yet; a smaller reservation beside it would have room.
+#[test]
+fn no_reservation_overtakes_a_caller() {
+    explore("a caller without a place, a reservation", || {
+        let world = LineWorld::empty(3);
+        world.join(0, 3);
+        run(
+            &world,
+            &[
+                |world| world.join(1, 2),
+                |world| {
+                    world.reserve(1);
+                },
+                |world| world.advance(1),
+            ],
+        );
+        let told = {
+            let caller = locked(&world.callers[1]);
+            caller.waits.expect("it waits").told
+        };
+        // It was told at 0 s or at 1 s.
+        world.advance(29);
+        while world.look(0, 3) {
+            world.advance(1);
+        }
+        while world.look(1, 2) {
+            world.advance(1);
+            assert!(world.now() <= told + SECOND, "told {told}, and it waits at {}", world.now());
+        }
+        world.law(3);
+    });
+}
+
+/// Both callers are due. Each look serves both, and each is served once.
+#[test]
+fn two_timers_at_once_serve_each_caller_once() {
+    explore("two timers at once", || {
+        let world = LineWorld::empty(1);
+        world.join(0, 1);
+        world.join(1, 1);
+        let first: fn(&LineWorld) = |world| {
+            world.look(0, 1);
+        };
+        let second: fn(&LineWorld) = |world| {
+            world.look(1, 1);
+        };
+        run(&world, &[first, second, |world| world.advance(20)]);
+        first(&world);
+        second(&world);
+        assert_eq!(world.granted(), 3);
+        assert!(!world.take());
+        world.advance(10);
+        assert!(world.take() && !world.take());
+    });
+}
+
+/// When no thread holds the mutex, the head's timer is at its turn, or the head was woken.
+#[test]
+fn the_head_has_its_timer_or_is_woken() {
+    explore("the head leaves, the next one looks, another joins", || {
+        let world = LineWorld::empty(2);
+        world.join(0, 2);
+        world.join(1, 1);
+        run(
+            &world,
+            &[
+                |world| world.leave(0),
+                |world| {
+                    world.look(1, 1);
+                },
+                |world| world.join(2, 1),
+            ],
+        );
+        let caller = locked(&world.callers[1]).clone();
+        let woken = caller.woken.0.load(Ordering::Relaxed);
+        assert!(woken || caller.timer <= SLOT, "its turn is at 10 s, its timer at {}", caller.timer);
+    });
+}
+
+/// A caller behind a reservation does not take a rest before it and more behind it.
+#[test]
+fn a_place_is_in_one_run() {
+    explore("two callers that leave around a reservation", || {
+        let world = LineWorld::empty(3);
+        world.join(0, 1);
+        assert!(world.reserve(2));
+        world.join(1, 1);
+        run(&world, &[|world| world.leave(0), |world| world.join(2, 2), |world| world.leave(1)]);
+        // Each second, the callers that are due are served.
+        for _ in 0..70 {
+            world.look(2, 2);
+            world.advance(1);
+        }
+        assert_eq!(world.granted(), 3 + 2 + 2);
+        world.law(3);
+    });
+}
+
+/// A rest that no caller has a place in is too old for the next one after a long time.
+#[test]
+fn an_old_rest_is_given_up() {
+    explore("a caller leaves a rest, a long time, another joins", || {
+        let world = LineWorld::empty(3);
+        world.join(0, 2);
+        // The debt has no room for it beside the first one.
+        world.join(1, 3);
+        run(&world, &[|world| world.leave(0), |world| world.advance(60), |world| world.join(2, 2)]);
+        world.look(1, 3);
+        world.look(2, 2);
+        while world.take() {}
+        world.law(3);
+        assert!(world.granted() <= 3 + 6, "{} grants in a minute", world.granted());
+    });
+}
+
+/// The lines of a key whose entry is removed and comes back with the same ticket.
+struct KeyLines {
+    world: Arc<World>,
+    lines: Mutex<Vec<(LineId, CallerLine)>>,
+    /// The first caller, of the bucket that is removed.
+    first: Mutex<Option<(LineId, Waits)>>,
+    /// Grants of the second bucket.
+    granted: Mutex<u64>,
+}
+
+impl KeyLines {
+    fn with_line<T>(
+        &self,
+        id: LineId,
+        run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, UnlessRemoved<'_, &Bucket>>) -> T,
+    ) -> T {
+        let found =
+            self.world.find().map(|bucket| Mode::Plain(self.world.removals().since(id.removals, bucket)));
+        let mut lines = locked(&self.lines);
+        let index = lines.iter().position(|(other, _)| *other == id).unwrap_or_else(|| {
+            lines.push((id, CallerLine::default()));
+            lines.len() - 1
+        });
+        run(&mut lines[index].1, &mut WordBank::new(&self.world.engine, found, None, None))
+    }
+
+    fn id(&self) -> LineId {
+        LineId { origin: Origin::Entry(7), removals: self.world.removals().latest(), plan: None }
+    }
+
+    fn join(&self) -> Option<(LineId, Waits)> {
+        let id = self.id();
+        let waker = Waker::noop();
+        let wish = Wish { n: 1, max_wait: u64::MAX, max_waiting: usize::MAX, waker };
+        let entered = self.with_line(id, |line, bank| bank.join(line, &wish, &mut Vec::new()));
+        match entered {
+            Ok(Entered::Waits(waits)) => Some((id, waits)),
+            Ok(Entered::Granted(_)) => {
+                *locked(&self.granted) += 1;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn remove(&self) {
+        if let Some(bucket) = self.world.find() {
+            idle::seal(bucket, || self.world.removals().raise());
+            self.world.remove_sealed();
+        }
+    }
+
+    /// Takes a token of the key's next bucket.
+    fn take(&self) {
+        if self.world.acquire(Take::Exactly(1)).is_ok_and(|done| done.outcome.granted) {
+            *locked(&self.granted) += 1;
+        }
+    }
+}
+
+/// A caller of the removed bucket leaves. Its place is not one of the next bucket.
+#[test]
+fn a_line_serves_no_later_key_of_its_entry() {
+    explore("a caller leaves, its key is removed and comes back", || {
+        let world = World::new(1);
+        assert!(world.acquire(Take::Exactly(1)).is_ok_and(|done| done.outcome.granted));
+        let lines = Arc::new(KeyLines {
+            world,
+            lines: Mutex::new(Vec::new()),
+            first: Mutex::new(None),
+            granted: Mutex::new(0),
+        });
+        *locked(&lines.first) = lines.join();
+        let leave: fn(&KeyLines) = |lines| {
+            if let Some((id, waits)) = locked(&lines.first).take() {
+                lines.with_line(id, |line, bank| line.leave(bank, waits.id, &mut Vec::new()));
+            }
+        };
+        let second = Arc::clone(&lines);
+        run(
+            &lines,
+            &[|lines| {
+                lines.remove();
+                lines.take();
+            }],
+        );
+        let joined = second.join();
+        run(&lines, &[leave, |lines| lines.world.mock.advance(Duration::from_secs(5))]);
+        lines.world.mock.advance(Duration::from_secs(5));
+        if let Some((id, waits)) = joined {
+            let (turn, _) = lines.with_line(id, |line, bank| {
+                bank.look_at_turn(line, &waits, false, Waker::noop(), &mut Vec::new())
+            });
+            *locked(&lines.granted) += u64::from(turn == LineTurn::Served);
+        }
+        lines.take();
+        assert_eq!(*locked(&lines.granted), 2, "one at once, and one after 10 s");
+        assert!(lines.world.find().is_some_and(|bucket| BucketRef::state(bucket).is_level()));
+    });
+}
