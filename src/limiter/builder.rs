@@ -259,7 +259,9 @@ impl<K, S> Builder<K, S> {
             let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter { inner: Arc::new(Inner::new(keyspace, hasher, hook, jitter, max_waiting, plans)) }
+        RateLimiter {
+            inner: Arc::new(Inner { max_waiting, ..Inner::new(keyspace, hasher, hook, jitter, plans) }),
+        }
     }
 }
 

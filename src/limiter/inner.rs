@@ -58,12 +58,19 @@ impl<K, S> Inner<K, S> {
         hasher: S,
         hook: DecisionHook,
         jitter: Jitter,
-        max_waiting: usize,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
         let plain = plans.is_none() && hook.is_none();
         let fast_path = plain.then_some(keyspace.engine.source.counts().counting);
-        Inner { keyspace, hasher, hook, jitter, max_waiting, plans: plans.map(Box::new), fast_path }
+        Inner {
+            keyspace,
+            hasher,
+            hook,
+            jitter,
+            max_waiting: usize::MAX,
+            plans: plans.map(Box::new),
+            fast_path,
+        }
     }
 }
 

@@ -200,7 +200,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     }
 
     /// Returns the receipt of a take that was just made, valid without the key.
-    fn by_entry(&self, mut receipt: Receipt) -> Receipt {
+    pub(super) fn by_entry(&self, mut receipt: Receipt) -> Receipt {
         receipt.origin = self.entry_of(receipt.origin);
         receipt
     }

@@ -55,8 +55,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
                 (_, Tried::InLine(line, _)) if max_wait > 0 && !hook.is_shadow() => line,
                 (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Promise::granted),
                 (call, Tried::Decided(done)) => {
-                    let (granted, receipt) = self.received_by_entry(call, done)?;
-                    return Ok(Promise::Granted(granted, receipt.counted_from(removals)));
+                    let (granted, receipt) = self.received_by_entry(call, done, removals)?;
+                    return Ok(Promise::Granted(granted, receipt));
                 }
             };
             match keyspace.join_line(self.entry.pin, line, &wish) {
@@ -91,8 +91,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
                     }
                 }
             };
-            let (granted, receipt) = self.received_by_entry(call, done)?;
-            return Ok((granted, receipt.counted_from(removals)));
+            return self.received_by_entry(call, done, removals);
         }
         self.received(Take::Reserve { n, max_wait }.into(), Err(self.no_entry(n)), 0)
     }
@@ -103,10 +102,10 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         &self,
         call: Call,
         done: Result<Done, Denied>,
+        removals: u64,
     ) -> Result<(Granted, Receipt), Denied> {
-        let (granted, mut receipt) = self.received(call, done, 0)?;
-        receipt.origin = self.entry_of(receipt.origin);
-        Ok((granted, receipt))
+        let (granted, receipt) = self.received(call, done, removals)?;
+        Ok((granted, self.by_entry(receipt)))
     }
 
     /// Returns the refusal of a key whose entry comes and goes again and again.

@@ -175,7 +175,7 @@ impl<K, S> WindowLimiterBuilder<K, S> {
     pub fn build(self) -> WindowLimiter<K, S> {
         let (window, engine, hook) = self.settings.finish();
         let (keyspace, hasher) = self.keys.keyspace(engine);
-        let inner = Arc::new(Inner::new(keyspace, hasher, hook, Jitter::NONE, 0, None));
+        let inner = Arc::new(Inner::new(keyspace, hasher, hook, Jitter::NONE, None));
         WindowLimiter { limiter: RateLimiter { inner }, window }
     }
 }
