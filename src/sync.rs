@@ -9,6 +9,9 @@
 //! may return the value before another `SeqCst` store; a read-modify-write returns the latest
 //! value.
 
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("tollgate needs a target with atomics of 64 bits: a bucket is one atomic word of 64 bits");
+
 /// Whether this is a model run: bounds are small there, so that all interleavings are explored.
 pub(crate) const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 

@@ -72,8 +72,9 @@ impl fmt::Debug for Settings {
 
 /// Default bound on the keys of a limiter.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
-/// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits.
-const MAX_KEYS: usize = 1 << 32;
+/// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits. So no `usize` of
+/// 32 bits is over it.
+const MAX_KEYS: usize = if usize::BITS > 32 { 1 << 32 } else { usize::MAX };
 
 /// Settings of a limiter's keys.
 #[derive(Clone)]
