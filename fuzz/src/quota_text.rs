@@ -1,12 +1,15 @@
-//! The text form of a quota.
+//! The text forms of a quota, a window and a rule.
 //!
-//! Any text is read, or refused by name. A quota is written as a text that is read as the same. For
-//! texts that the grammar makes, as users may write them, the numbers are known.
+//! Any text is read, or refused by name, as each of the three. What is read is written as a text
+//! that is read as the same. For texts that the grammar of a quota makes, as users may write them,
+//! the numbers are known.
 
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use tollgate::{InvalidQuota, Quota};
+use tollgate::{InvalidQuota, Quota, Rule, Window};
 
 use crate::bytes::Bytes;
 use crate::reference::Asked;
@@ -19,9 +22,11 @@ pub enum Case {
     Made(Text),
 }
 
-/// A text of the grammar: a count, a period and a burst, each with its spelling.
+/// A text of the grammar: a count, a period and a burst, each with its spelling. If it is strict,
+/// the count is the limit of each period, and not only of the long run.
 #[derive(Debug)]
 pub struct Text {
+    strict: bool,
     tokens: Count,
     number: Option<Count>,
     unit: (&'static str, u64),
@@ -69,7 +74,7 @@ const UNITS: [(&str, u64); 29] = [
     ("", 0),
     ("ss", 0),
     ("S", 0),
-    ("week", 0),
+    ("fortnight", 0),
 ];
 
 impl Count {
@@ -101,9 +106,10 @@ impl Count {
 }
 
 impl Text {
-    fn read(bytes: &mut Bytes<'_>) -> Text {
+    fn read(strict: bool, bytes: &mut Bytes<'_>) -> Text {
         let shape = bytes.byte();
         Text {
+            strict,
             tokens: Count::read(bytes),
             number: (shape & 1 > 0).then(|| Count::read(bytes)),
             unit: UNITS[usize::from(bytes.byte()) % UNITS.len()],
@@ -120,6 +126,7 @@ impl Text {
         let zeros = usize::from(shape & 1);
         let count = |number: u64| Count { sign: "", number: number.into(), zeros };
         Text {
+            strict: false,
             tokens: count(tokens),
             number: (nanos != unit.1).then(|| count(nanos / unit.1)),
             unit,
@@ -137,6 +144,9 @@ impl Text {
     fn write(&self) -> String {
         let mut text = String::with_capacity(128);
         self.space(0, &mut text);
+        if self.strict {
+            text.push_str("at most ");
+        }
         self.tokens.write(&mut text);
         self.space(1, &mut text);
         text.push('/');
@@ -160,8 +170,8 @@ impl Text {
         text.push_str(self.unit.0);
     }
 
-    /// Returns the numbers of the text. If a part cannot be read, returns that part and the form it
-    /// should have.
+    /// Returns the numbers of the text. If a part cannot be read, returns that part and a word of
+    /// the form it should have.
     fn says(&self) -> Result<(u64, u128, u64), (String, &'static str)> {
         let count = |count: Count| {
             count.value().ok_or_else(|| {
@@ -171,8 +181,12 @@ impl Text {
             })
         };
         let tokens = count(self.tokens)?;
-        let burst = self.burst.map_or(Ok(tokens), count)?;
-        let no_unit = "a unit: ns, us, ms, s, m, h, d or its word";
+        let burst = match self.burst {
+            Some(burst) => count(burst)?,
+            None if self.strict => return Err((String::new(), "burst")),
+            None => tokens,
+        };
+        let no_unit = "unit";
         if self.number.is_some_and(|number| !number.sign.is_empty()) {
             // The number ends with its digits, and here it has none.
             let mut period = String::new();
@@ -181,6 +195,7 @@ impl Text {
         }
         let number = self.number.map_or(Ok(1), count)?;
         match self.unit {
+            ("", 0) if self.number.is_none() => Err((String::new(), "")),
             (text, 0) => Err((text.to_owned(), no_unit)),
             (_, nanos) => Ok((tokens, u128::from(number) * u128::from(nanos), burst)),
         }
@@ -190,9 +205,10 @@ impl Text {
 impl Case {
     pub fn read(bytes: &[u8]) -> Case {
         let mut bytes = Bytes::new(bytes);
-        match bytes.byte() % 3 {
+        let kind = bytes.byte();
+        match kind % 3 {
             0 => Case::Any(String::from_utf8_lossy(bytes.rest()).into_owned()),
-            1 => Case::Made(Text::read(&mut bytes)),
+            1 => Case::Made(Text::read(kind >= 192, &mut bytes)),
             _ => {
                 let quota = asked(&mut bytes);
                 Case::Made(Text::of(quota, &mut bytes))
@@ -202,13 +218,21 @@ impl Case {
 
     pub fn run(&self) {
         match self {
-            Case::Any(text) => match text.parse() {
-                Ok(quota) => {
+            Case::Any(text) => {
+                if let Some(quota) = any::<Quota>(text) {
                     assert!(!text.contains(['+', '-']), "a sign is read in {text:?}");
-                    reads_back(quota);
+                    is_made_anew(text, quota);
                 }
-                Err(error) => is_named(text, &error),
-            },
+                let (window, rule) = (any::<Window>(text), any::<Rule>(text));
+                // A rule is one or the other.
+                match rule {
+                    Some(Rule::Bucket(quota)) => assert_eq!(text.parse(), Ok(quota), "{text:?}"),
+                    Some(Rule::Window(read)) => assert_eq!(window, Some(read), "{text:?}"),
+                    None => {
+                        assert!(window.is_none() && text.parse::<Quota>().is_err(), "{text:?} is no rule")
+                    }
+                }
+            }
             Case::Made(text) => made(text),
         }
     }
@@ -220,37 +244,68 @@ impl<'a> Arbitrary<'a> for Case {
     }
 }
 
-/// Checks that a quota's text is read as the same, and written as the same again.
-fn reads_back(quota: Quota) {
-    let text = quota.to_string();
-    assert_eq!(text.parse(), Ok(quota), "{text:?}");
-    let again: Quota = text.parse().expect("it was read");
-    assert_eq!(again.to_string(), text);
-    // The constructor makes the same quota.
+/// Reads any text. A value is written as a text that is read as the same; an error names its fault.
+fn any<T>(text: &str) -> Option<T>
+where
+    T: FromStr<Err: Debug + Display + PartialEq> + Display + Debug + PartialEq,
+{
+    match text.parse::<T>() {
+        Ok(value) => {
+            reads_back(&value);
+            Some(value)
+        }
+        Err(error) => {
+            is_named(text, &error.to_string());
+            None
+        }
+    }
+}
+
+/// Checks that the text of a value is read as the same, and written as the same again.
+fn reads_back<T>(value: &T)
+where
+    T: FromStr<Err: Debug + PartialEq> + Display + Debug + PartialEq,
+{
+    let text = value.to_string();
+    let again = text.parse::<T>();
+    assert_eq!(again.as_ref(), Ok(value), "{text:?}");
+    assert_eq!(again.expect("it was read").to_string(), text);
+}
+
+/// Checks that the constructor makes the same quota of its numbers.
+fn is_made_anew(text: &str, quota: Quota) {
     assert_eq!(Quota::try_per(quota.tokens(), quota.period(), quota.capacity()), Ok(quota), "{text:?}");
 }
 
-/// Checks that an error names an unread part of the text and its form, or a number and its bound.
-fn is_named(text: &str, error: &InvalidQuota) {
-    let message = error.to_string();
-    let unread =
-        ["\"100/s burst 200\"", "a whole number under 2^64", "a unit: ns, us, ms, s, m, h, d or its word"];
-    if let Some(wanted) = unread.iter().find(|wanted| message.ends_with(**wanted)) {
-        let quoted = message.strip_suffix(wanted).and_then(|rest| rest.strip_suffix(" is not "));
-        let quoted = quoted.expect("a part that is not what is wanted");
-        assert!(is_part(text, quoted), "{message:?} does not quote {text:?}");
-        return;
-    }
-    let bounds = ["the least is 1", "over the bound of ", "than the bound of ", "below the bound of "];
-    assert!(bounds.iter().any(|bound| message.contains(bound)), "{message:?} of {text:?} names no bound");
+/// Checks that an error quotes a part of the text, or names a bound.
+fn is_named(text: &str, message: &str) {
+    let bounds = ["the least is ", " bound of ", " bounds from ", " is not below the limit of ", ": say utc"];
+    let named = bounds.iter().any(|bound| message.contains(bound)) || quotes_a_part(text, message);
+    assert!(named, "{message:?} of {text:?} names no part and no bound");
 }
 
-/// Returns whether `quoted` is a quoted part of `text`.
-fn is_part(text: &str, quoted: &str) -> bool {
+/// Returns whether a quoted text in the message is a part of `text`.
+fn quotes_a_part(text: &str, message: &str) -> bool {
     let whole = format!("{text:?}");
-    let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    // A number and its unit may be apart in the text, and are quoted as one word.
+    let joined = format!("{:?}", text.split_whitespace().collect::<String>());
+    let mut quoted = Vec::new();
+    let mut begin = None;
+    let mut escaped = false;
+    for (at, char) in message.char_indices() {
+        match (char, begin) {
+            _ if escaped => escaped = false,
+            ('\\', Some(_)) => escaped = true,
+            ('"', None) => begin = Some(at + 1),
+            ('"', Some(from)) => {
+                quoted.push(&message[from..at]);
+                begin = None;
+            }
+            _ => {}
+        }
+    }
     // Grapheme extenders are escaped only at the start of a quoted text.
-    inner.is_some_and(|part| whole.contains(part) || part.starts_with("\\u{"))
+    quoted.iter().any(|part| whole.contains(part) || joined.contains(part) || part.starts_with("\\u{"))
 }
 
 fn made(text: &Text) {
@@ -259,16 +314,26 @@ fn made(text: &Text) {
     let (tokens, nanos, burst) = match says {
         Ok(says) => says,
         Err((part, wanted)) => {
-            let error = parsed.expect_err("a part of it cannot be read");
-            assert_eq!(error.to_string(), format!("{part:?} is not {wanted}"), "{written:?}");
+            let message = parsed.expect_err("a part of it cannot be read").to_string();
+            let part = format!("{part:?}");
+            assert!(message.contains(part.trim_matches('"')), "{message:?} of {written:?} leaves {part} out");
+            assert!(message.contains(wanted), "{message:?} of {written:?} does not say {wanted}");
             return;
         }
     };
     let Ok(period) = u64::try_from(nanos) else {
         let error = parsed.expect_err("the period is too long").to_string();
-        assert_eq!(error, format!("a period of {nanos} ns is over the bound of 2^62 ns (146 years)"));
+        let wanted = format!("a period of {nanos} ns is over the bound of 2^62 ns (146 years)");
+        assert!(error.ends_with(&wanted), "{error:?} of {written:?}");
         return;
     };
+    if text.strict && burst >= tokens {
+        let message = parsed.expect_err("nothing would be earned").to_string();
+        is_named(&written, &message);
+        assert!(message.contains(&burst.to_string()), "{message:?} of {written:?} has no burst");
+        return;
+    }
+    let tokens = if text.strict { tokens - burst } else { tokens };
     // The text is read exactly when its numbers are those of a quota.
     let wanted = quota((tokens, period, burst));
     assert_eq!(parsed.as_ref().ok(), wanted.as_ref(), "{written:?}");
@@ -276,11 +341,12 @@ fn made(text: &Text) {
         Ok(quota) => {
             let said = (quota.tokens(), quota.period(), quota.capacity());
             assert_eq!(said, (tokens, Duration::from_nanos(period), burst), "{written:?}");
-            reads_back(quota);
+            reads_back(&quota);
+            is_made_anew(&written, quota);
         }
         Err(error) => {
-            is_named(&written, &error);
             let message = error.to_string();
+            is_named(&written, &message);
             assert!(names(&message, tokens, period, burst), "{message:?} names no number of {written:?}");
         }
     }
@@ -290,11 +356,11 @@ fn made(text: &Text) {
 fn names(message: &str, tokens: u64, period: u64, burst: u64) -> bool {
     let has = |number: u64| message.contains(&number.to_string());
     match message {
-        _ if tokens == 0 => message.starts_with("a quota of 0 tokens"),
-        _ if period == 0 => message.starts_with("a period of 0 ns"),
-        _ if burst == 0 => message.starts_with("a burst of 0"),
-        _ if period > 1 << 62 => message.starts_with(&format!("a period of {period} ns")),
-        _ if burst > 1 << 40 => message.starts_with(&format!("a burst of {burst} is over")),
+        _ if tokens == 0 => message.contains("a quota of 0 tokens"),
+        _ if period == 0 => message.contains("a period of 0 ns"),
+        _ if burst == 0 => message.contains("a burst of 0"),
+        _ if period > 1 << 62 => message.contains(&format!("a period of {period} ns")),
+        _ if burst > 1 << 40 => message.contains(&format!("a burst of {burst} is over")),
         _ => has(tokens) && has(period),
     }
 }

@@ -7,6 +7,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod proxy;
 
+#[cfg(not(unix))]
+compile_error!("tollgate-server runs on Unix only: it listens on Unix sockets and obeys signals of Unix");
+
 /// Servers on the rate limiter tollgate.
 #[derive(Parser)]
 #[command(version)]

@@ -43,7 +43,6 @@ impl Sockets {
 }
 
 /// Raises the soft limit on open files to the hard one. The soft one is low only for `select`.
-#[cfg(unix)]
 fn open_files_limit() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -51,11 +50,6 @@ fn open_files_limit() -> usize {
     limit.current = limit.maximum;
     let limit = if setrlimit(Resource::Nofile, limit).is_ok() { limit.current } else { soft };
     limit.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
-}
-
-#[cfg(not(unix))]
-fn open_files_limit() -> usize {
-    usize::MAX
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 //! decides. An upstream in the test holds back each response that has to come later. Every read
 //! gives up after [`PATIENCE`].
 
-#![cfg(unix)]
-
 mod exempt;
 mod forwarding;
 mod http2;

@@ -8,7 +8,6 @@ use std::thread;
 use super::process::{Client, Message, Proxy, upstream, url, write};
 use super::{NO_LIMIT, PATIENCE};
 
-#[cfg(unix)]
 #[test]
 fn a_signal_drains() {
     for signal in ["-TERM", "-INT"] {

@@ -5,7 +5,6 @@
 //! gives up after [`PATIENCE`].
 
 mod admin;
-#[cfg(unix)]
 mod draining;
 mod forwarding;
 mod limiting;

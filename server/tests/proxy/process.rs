@@ -71,7 +71,6 @@ impl Proxy {
         self.errors.recv_timeout(PATIENCE).expect("the proxy complains")
     }
 
-    #[cfg(unix)]
     pub(super) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
@@ -96,7 +95,6 @@ impl Proxy {
     }
 
     /// Makes the proxy read its file again, and returns the lines that it prints.
-    #[cfg(unix)]
     pub(super) fn reload(&self) -> Vec<String> {
         self.signal("-HUP");
         let mut lines = Vec::new();
@@ -125,7 +123,6 @@ impl Proxy {
         lines
     }
 
-    #[cfg(unix)]
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         // The process closes its stdout at its end. This wait has a bound, and `wait` has none.
         loop {

@@ -52,7 +52,6 @@ fn the_longest_prefix_has_the_limit() {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn a_hangup_reads_the_file_again_and_tokens_are_kept() {
     let login = |limit| format!("[[route]]\nprefix = \"/login\"\nlimit = \"{limit}\"\n");
@@ -95,7 +94,6 @@ fn a_hangup_reads_the_file_again_and_tokens_are_kept() {
     assert_eq!(granted(&mut client, "/login", 4), 3);
 }
 
-#[cfg(unix)]
 #[test]
 fn a_file_with_a_mistake_changes_nothing() {
     let before = "[[route]]\nprefix = \"/a\"\nlimit = \"2/h burst 2\"\n";

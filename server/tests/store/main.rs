@@ -3,8 +3,6 @@
 //! Under a quota of a few requests an hour, the burst alone decides. A server that is not installed
 //! is left out. Every read gives up after [`PATIENCE`].
 
-#![cfg(unix)]
-
 mod acceptance;
 mod engines;
 mod fleet;
