@@ -54,6 +54,8 @@ pub struct About {
     pub kernel: String,
     /// The compiler's version.
     pub rustc: String,
+    /// The commit of the code, with `-dirty` if there are changes.
+    pub commit: String,
     /// Versions of the contenders and of their dependencies, by name.
     pub versions: Vec<(String, String)>,
     /// Day of the run.

@@ -1,6 +1,6 @@
 //! `examples/basic.rs` from the outside: its process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 #[test]
@@ -17,16 +17,28 @@ fn the_basic_example_grants_two_of_three_and_tells_the_wait() {
 }
 
 /// Runs an example of the crate to its end. `target/<profile>/deps/it-<hash>` is this process, and
-/// `target/<profile>/examples` has the examples.
+/// `target/<profile>/examples` has the examples. `cargo test --test it` does not build them.
 pub(crate) fn run_example(name: &str, args: &[&str]) -> Output {
-    let mut path: PathBuf = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    path.extend(["examples", &format!("{name}{}", std::env::consts::EXE_SUFFIX)]);
-    assert!(
-        path.exists(),
-        "{path:?} is missing: `cargo test --all-features` builds it, and so does \
-         `cargo build --features tokio --example {name}`"
-    );
+    let this: PathBuf = std::env::current_exe().expect("a path");
+    let profile = this.ancestors().nth(2).expect("a folder of the profile");
+    let path = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    if !path.exists() {
+        build_example(name, profile);
+    }
     Command::new(path).args(args).stdin(Stdio::null()).output().expect("it starts")
+}
+
+fn build_example(name: &str, profile: &Path) {
+    let folder = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
+        "build",
+        "--quiet",
+        "--all-features",
+        "--example",
+        name,
+    ]);
+    cargo.args(["--profile", if folder == "debug" { "test" } else { folder }]);
+    cargo.arg("--target-dir").arg(profile.parent().expect("a folder of all profiles"));
+    assert!(cargo.status().expect("cargo starts").success(), "{cargo:?} fails");
 }

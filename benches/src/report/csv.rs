@@ -96,6 +96,7 @@ pub(super) fn lines(results: &Results) -> String {
         .text("processors", "", about.processors.to_string())
         .text("kernel", "", &about.kernel)
         .text("rustc", "", &about.rustc)
+        .text("commit", "", &about.commit)
         .text("date", "", &about.date)
         .text("effort", "", if about.quick { "quick" } else { "full" })
         .text("seconds", "s", about.seconds.to_string());

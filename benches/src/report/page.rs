@@ -170,8 +170,12 @@ impl Run {
     /// Returns the machine and the file, in three lines of a list.
     fn about(&self) -> String {
         let value = |name| self.machine.iter().find(|(of, _)| of == name).map_or("", |(_, value)| value);
+        let code = match value("commit") {
+            "" => "code of an unknown commit".to_owned(),
+            commit => format!("code of {commit}"),
+        };
         format!(
-            "* **{}**: {}, {}, {},\n  {}, {}, {} run:\n  [all numbers](performance/{})",
+            "* **{}**: {}, {}, {},\n  {}, {}, {code}, {} run:\n  [all numbers](performance/{})",
             self.name,
             value("processor"),
             count(value("processors").parse().unwrap_or(0), "processor"),

@@ -24,6 +24,7 @@ pub fn about(quick: bool) -> io::Result<About> {
         processors: thread::available_parallelism().map_or(1, NonZero::get),
         kernel: told("uname", &["-sr"])?,
         rustc: told("rustc", &["--version"])?,
+        commit: told("git", &["describe", "--always", "--dirty"])?,
         versions: versions(include_str!("../../Cargo.lock"), NAMES),
         date: told("date", &["-u", "+%Y-%m-%d"])?,
         quick,
