@@ -9,12 +9,13 @@ use crate::bucket::atomic::{Bucket, ReadClock};
 use crate::bucket::engine::Done;
 use crate::keyed::id::EntryId;
 use crate::keyed::idle;
-use crate::keyed::key::{CollisionCount, EntryKey, KeyQuery, ToKey};
+use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::{OverflowSet, WhenFull};
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::Probe;
+use crate::keyed::same_hash::SameHash;
 use crate::keyed::store::{FoundBucket, MapStore, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
@@ -138,17 +139,17 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     ) -> Option<Result<Done, Denied>> {
         let (keyspace, hash, key) = (self.keyspace, self.key.hash(), self.key.key);
         let now = reading.nanos();
-        if CollisionCount::count(map, hash, guard) >= MAX_COLLISIONS {
+        if SameHash::new(map, hash, guard).take(MAX_COLLISIONS).count() == MAX_COLLISIONS {
             // Room comes when one of them has been evicted.
             return self.without_room(read, call, reading, Some(now.saturating_add(EVICTION_GRACE)));
         }
         // Evicts the entry of an id, if it is still there and may be evicted.
         let look = |id: EntryId| {
-            let Some(bucket) = map.get(&id, guard) else { return Probe::Gone };
-            match idle::seal_if_idle(&keyspace.engine, bucket) {
+            let Some(entry) = SameHash::entry(map, id, guard) else { return Probe::Gone };
+            match idle::seal_if_idle(&keyspace.engine, entry.1) {
                 Ok(sealed) => {
                     keyspace.counters.evicted.fetch_add(u64::from(sealed.is_some()), Ordering::Relaxed);
-                    let _ = map.remove_if(&id, |_, bucket| is_removable(bucket), guard);
+                    SameHash::remove(map, entry, guard, |bucket| is_removable(bucket));
                     Probe::Gone
                 }
                 Err(due) => Probe::Stays { due },

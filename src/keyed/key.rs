@@ -1,10 +1,9 @@
 //! Keys: lookup by a borrowed form, and storage with their hash.
 
-use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use equivalent::Equivalent;
-use papaya::{HashMap, LocalGuard};
+use papaya::HashMap;
 
 use crate::bucket::atomic::Bucket;
 use crate::keyed::id::{BUSY, EntryId};
@@ -151,58 +150,10 @@ impl<Q: ?Sized> Hash for MapQuery<'_, Q> {
     }
 }
 
-impl Hash for EntryId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u32(self.hash);
-    }
-}
-
 impl<K, Q: ?Sized + Equivalent<K>> Equivalent<EntryKey<K>> for MapQuery<'_, Q> {
     #[inline]
     fn equivalent(&self, stored: &EntryKey<K>) -> bool {
         self.hash == stored.tag.hash && self.key.equivalent(&stored.key)
-    }
-}
-
-/// A lookup by identity: that very entry, without a call of the key's own `Eq`.
-impl<K> Equivalent<EntryKey<K>> for EntryId {
-    fn equivalent(&self, stored: &EntryKey<K>) -> bool {
-        *self == stored.tag
-    }
-}
-
-/// A count of the entries with one hash: a lookup that meets all of them and matches none.
-pub(crate) struct CollisionCount {
-    hash: u32,
-    met: RefCell<Vec<EntryId>>,
-}
-
-impl CollisionCount {
-    pub(crate) fn count<K: Eq>(map: &Map<K>, hash: u32, guard: &LocalGuard<'_>) -> usize {
-        let alike = CollisionCount { hash, met: RefCell::default() };
-        let _ = map.get(&alike, guard);
-        // While papaya grows its table, a lookup meets an entry in both tables, or only in the old
-        // table that the entry has left.
-        let mut met = alike.met.into_inner();
-        met.sort_unstable_by_key(|tag| tag.ticket);
-        met.dedup();
-        met.retain(|tag| map.contains_key(tag, guard));
-        met.len()
-    }
-}
-
-impl Hash for CollisionCount {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u32(self.hash);
-    }
-}
-
-impl<K> Equivalent<EntryKey<K>> for CollisionCount {
-    fn equivalent(&self, stored: &EntryKey<K>) -> bool {
-        if stored.tag.hash == self.hash {
-            self.met.borrow_mut().push(stored.tag);
-        }
-        false
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) mod overflow;
 pub(crate) mod protocol;
 pub(crate) mod removals;
 pub(crate) mod ring;
+pub(crate) mod same_hash;
 pub(crate) mod settlement;
 pub(crate) mod store;
 pub(crate) mod sweep;

@@ -9,6 +9,7 @@ use crate::keyed::id::EntryId;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::OverflowSet;
 use crate::keyed::removals::UnlessRemoved;
+use crate::keyed::same_hash::SameHash;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::hash_of;
 use crate::word::plan::Plan;
@@ -33,7 +34,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         let (found, hash) = match (receipt.origin, pin) {
             (Origin::Entry(id), StoreGuard::Map(buckets, guard)) => {
                 let id = EntryId::unpack(id);
-                (FoundBucket::Map(buckets.map.get(&id, guard)?), id.hash)
+                (FoundBucket::Map(SameHash::entry(&buckets.map, id, guard)?.1), id.hash)
             }
             (Origin::Inline(hash), StoreGuard::Table(table)) => {
                 (FoundBucket::Table(table.search(hash)?), hash_of(hash))

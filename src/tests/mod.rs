@@ -51,6 +51,8 @@ mod random;
 #[cfg(all(feature = "tower", not(any(loom, shuttle))))]
 mod replies;
 #[cfg(not(any(loom, shuttle)))]
+mod resizes;
+#[cfg(not(any(loom, shuttle)))]
 mod spread;
 #[cfg(not(any(loom, shuttle)))]
 mod state;

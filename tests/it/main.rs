@@ -39,6 +39,7 @@ mod ready;
 mod reference;
 #[cfg(feature = "tower")]
 mod refusals;
+mod resizing;
 mod scene;
 #[cfg(feature = "serde")]
 mod serde;

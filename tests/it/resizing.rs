@@ -1,0 +1,68 @@
+// promise: bounded, one-bucket
+//! Keys that are removed and come back while the map grows: the bound on keys and the receipts find
+//! their entries.
+
+use tollgate::{Quota, RateLimiter, WhenFull};
+
+use crate::support::{HOUR, Plain, SECOND, Time, Twin};
+
+type Limiter = RateLimiter<Twin, Plain>;
+
+/// Numbers of keys with which papaya is in the middle of a resize, among others.
+fn sizes() -> impl Iterator<Item = u64> {
+    (640..665).chain(1_315..1_330)
+}
+
+/// Returns a key that has its hash in common with as many others as `alike` says.
+fn key(id: u64, alike: u64) -> Twin {
+    Twin { hash: id / alike, id }
+}
+
+/// Returns a limiter that is full of `keys` keys. While they came, the first half was removed and
+/// came back for one token of each key. All tokens of the others are taken.
+fn grown(keys: u64, alike: u64) -> (Limiter, Time) {
+    let (clock, time) = Time::new();
+    let limiter = Limiter::builder(Quota::per_hour(1).burst(5)).clock(clock).max_keys(keys as usize);
+    let limiter = limiter.when_full(WhenFull::Deny).build();
+    // A call looks at 64 tickets for a free one.
+    let enters = |key: Twin, n| assert!((0..keys).any(|_| limiter.try_acquire_n(&key, n).is_ok()), "{key:?}");
+    for id in 0..keys {
+        enters(key(id, alike), 5);
+        assert!(limiter.remove(&key(id / 2, alike)));
+        enters(key(id / 2, alike), 1);
+    }
+    (limiter, time)
+}
+
+/// Each key that may be evicted makes room for one new key, and the others for none.
+#[test]
+fn a_key_that_came_back_while_the_map_grew_is_evicted() {
+    for alike in [1, 2] {
+        for keys in sizes() {
+            let (limiter, mut time) = grown(keys, alike);
+            assert_eq!(limiter.len() as u64, keys);
+            time.advance(HOUR + 3 * SECOND);
+            let calls = (keys..2 * keys + 100).map(|id| key(id, alike));
+            let came = calls.filter(|key| limiter.try_acquire_n(key, 5).is_ok()).count();
+            assert_eq!((limiter.len(), came as u64), (keys as usize, keys.div_ceil(2)), "of {keys}");
+        }
+    }
+}
+
+#[test]
+fn a_receipt_reaches_a_key_that_came_back_while_the_map_grew() {
+    for alike in [1, 2] {
+        for keys in sizes() {
+            let (limiter, _time) = grown(keys, alike);
+            for key in (0..keys / 2).map(|id| key(id, alike)) {
+                let left = || limiter.peek(&key).remaining();
+                let hold = limiter.hold(&key, 3).expect("4 tokens are left");
+                assert_eq!((hold.settle(1), left()), (0, 3), "settled for less, of {keys}");
+                let hold = limiter.hold(&key, 1).expect("3 tokens are left");
+                assert_eq!((hold.settle(2), left()), (0, 1), "settled for more, of {keys}");
+                drop(limiter.reserve(&key, 1).expect("a token is left"));
+                assert_eq!(left(), 1, "a reservation was dropped, of {keys}");
+            }
+        }
+    }
+}
