@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     PlansUnknown,
     /// A key enters the map full, without the debt of its overflow bucket.
     DebtsForgotten,
+    /// A key that enters the store looks for its overflow bucket before it is inserted.
+    OverflowFoundEarly,
     /// A grant on the overflow bucket stands even if the key has an entry.
     NoVoidGrants,
     /// A reservation is given back although later takes stand on it.
@@ -56,6 +58,8 @@ pub(crate) enum Fault {
     RemovalCountedLate,
     /// A receipt does not check whether its key was removed.
     RemovalUnseen,
+    /// A receipt from before the first removal does not look for counts that were made later.
+    RemovalsNotMadeLater,
     /// A refund is committed even to a sealed bucket.
     SealedIsGiven,
     /// Readers do not check whether the quota has changed.

@@ -1,4 +1,4 @@
-//! The atomics and the mutex of the crate: those of `std`, or of loom or shuttle in a model run.
+//! The atomics and the locks of the crate: those of `std`, or of loom or shuttle in a model run.
 //!
 //! loom 0.7 does not explore every interleaving of a load followed by a compare-and-swap on the
 //! same atomic (its issues 166 and 392). Under `--cfg rmw_loads` every load is a read-modify-write,
@@ -18,12 +18,14 @@ pub(crate) const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 #[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) use std::{
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering, fence},
     },
     thread::yield_now,
 };
 
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) use self::once::OnceLock;
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::{
     sync::{
@@ -72,6 +74,46 @@ macro_rules! plain_bytes {
     };
 }
 pub(crate) use plain_bytes;
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod once {
+    use super::{AtomicU64, Ordering, yield_now};
+
+    const UNMADE: u64 = 0;
+    const MAKING: u64 = 1;
+    const MADE: u64 = 2;
+
+    /// The part of std's `OnceLock` that the crate uses, with its orderings, for a model checker.
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        state: AtomicU64,
+        value: std::sync::OnceLock<T>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn new() -> Self {
+            OnceLock { state: AtomicU64::new(UNMADE), value: std::sync::OnceLock::new() }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            if self.state.load(Ordering::Acquire) == MADE { self.value.get() } else { None }
+        }
+
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            loop {
+                match self.state.compare_exchange(UNMADE, MAKING, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => {
+                        let value = self.value.get_or_init(make);
+                        self.state.store(MADE, Ordering::Release);
+                        return value;
+                    }
+                    Err(MADE) => return self.value.get().expect("it was made"),
+                    Err(_) => yield_now(),
+                }
+            }
+        }
+    }
+}
 
 #[cfg(all(test, loom))]
 mod model {

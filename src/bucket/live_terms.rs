@@ -102,6 +102,8 @@ pub(crate) struct LiveTerms {
     /// Number of the version published last. Version `n` is in slot `n % 2`.
     published_version: AtomicU64,
     slots: [Version; 2],
+    /// Clock reading at which the version of a slot came into force; 0 for version 0.
+    starts: [AtomicU64; 2],
     /// Quota that was set last. The burst of a window is its limit.
     numbers: AtomicCell<RawQuota>,
     /// Mutex held by a setter.
@@ -124,7 +126,6 @@ struct Version {
     multiplier_low: AtomicU64,
     packed: AtomicU64,
     backward_from: AtomicU64,
-    start: AtomicU64,
 }
 
 impl Version {
@@ -139,7 +140,6 @@ impl Version {
                 multiplier_low: AtomicU64::new(terms.ticks.multiplier_low),
                 packed: AtomicU64::new(terms.ticks.packed),
                 backward_from: AtomicU64::new(terms.backward_from),
-                start: AtomicU64::new(0),
             }
         }
     }
@@ -188,6 +188,7 @@ impl LiveTerms {
                 active_version: AtomicU64::new(0),
                 published_version: AtomicU64::new(0),
                 slots: [Version::new(&terms), Version::new(&terms)],
+                starts: [AtomicU64::new(0), AtomicU64::new(0)],
                 numbers: AtomicCell::new(numbers),
                 setting: Mutex::new(()),
                 #[cfg(all(test, any(loom, shuttle)))]
@@ -274,7 +275,7 @@ impl LiveTerms {
         slot.near.store(terms.max_skew(), Ordering::Release);
         slot.backward_from.store(terms.backward_from, Ordering::Release);
         slot.base.store(pending(next), Ordering::Release);
-        slot.start.store(pending(next), Ordering::Release);
+        self.start(next).store(pending(next), Ordering::Release);
         self.published_version.swap(next, Ordering::SeqCst);
     }
 
@@ -296,7 +297,7 @@ impl LiveTerms {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
         let terms = self.terms(number);
-        let start = self.slot(number).start.load(Ordering::Acquire);
+        let start = self.start(number).load(Ordering::Acquire);
         let since = (number > 0).then(|| PlanStart { nanos: start, tick: terms.tick(start) });
         Plan::compile(limiter, quota, self.quota(), &terms, since)
     }
@@ -315,6 +316,11 @@ impl LiveTerms {
             rarely();
             &self.slots[1]
         }
+    }
+
+    /// Returns the start of a version.
+    fn start(&self, number: u64) -> &AtomicU64 {
+        &self.starts[(number % 2) as usize]
     }
 
     #[inline(always)]
@@ -353,7 +359,7 @@ impl LiveTerms {
         if !injected(Fault::Unfenced) {
             fence(Ordering::SeqCst);
         }
-        let start = agree(&slot.start, clock.nanos());
+        let start = agree(self.start(next), clock.nanos());
         // If another thread has gone further, the slot may be of a later version. Then no swap
         // succeeds.
         let tick = old.base.load(Ordering::Acquire).wrapping_add(old.ticks().tick(start));
@@ -446,7 +452,7 @@ impl LiveTerms {
             return None;
         }
         let number = self.active_version.load(Ordering::Acquire);
-        let start = self.slot(number).start.load(Ordering::Acquire);
+        let start = self.start(number).load(Ordering::Acquire);
         // Another change is under way: the latest possible time stands for it.
         if number == 0 { None } else { Some(if start < PENDING { start } else { u64::MAX }) }
     }

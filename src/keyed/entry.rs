@@ -9,14 +9,14 @@ use crate::bucket::atomic::{Bucket, ReadClock};
 use crate::bucket::engine::Done;
 use crate::keyed::id::EntryId;
 use crate::keyed::idle;
-use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
-use crate::keyed::keyspace::Keyspace;
+use crate::keyed::key::{EntryKey, KeyQuery, Map, ToKey};
+use crate::keyed::keyspace::{Keyspace, Parts};
 use crate::keyed::overflow::{OverflowSet, WhenFull};
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::Probe;
 use crate::keyed::same_hash::SameHash;
-use crate::keyed::store::{FoundBucket, MapStore, StoreGuard};
+use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
@@ -58,9 +58,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 
     fn get(self) -> Option<FoundBucket<'a>> {
         match self.pin {
-            StoreGuard::Map(buckets, guard) => {
-                buckets.map.get(&self.key.in_map(), guard).map(FoundBucket::Map)
-            }
+            StoreGuard::Map(map, guard) => map.get(&self.key.in_map(), guard).map(FoundBucket::Map),
             StoreGuard::Table(table) => table.search(self.key.full).map(FoundBucket::Table),
         }
     }
@@ -79,7 +77,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
             return Some(Ok(self.peek(read, call)));
         }
         match self.pin {
-            StoreGuard::Map(buckets, guard) => self.enter_map(buckets, guard, read, call, reading),
+            StoreGuard::Map(map, guard) => self.enter_map(map, guard, read, call, reading),
             StoreGuard::Table(table) => self.enter_table(table, read, call, reading),
         }
     }
@@ -92,12 +90,16 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 
     fn remove_sealed(self) {
         // A slot of a table is emptied by the thread that sealed it.
-        let StoreGuard::Map(MapStore { map, .. }, guard) = self.pin else { return };
+        let StoreGuard::Map(map, guard) = self.pin else { return };
         let _ = map.remove_if(&self.key.in_map(), |_, bucket| is_removable(bucket), guard);
     }
 
     fn overflow_bucket(self) -> &'a Bucket {
-        self.keyspace.overflow.bucket(self.overflow_set, self.key.hash())
+        self.keyspace.parts().overflow.bucket(self.overflow_set, self.key.hash())
+    }
+
+    fn overflow_or_full(self) -> &'a Bucket {
+        self.keyspace.parts().overflow.bucket_or_full(self.overflow_set, self.key.hash())
     }
 }
 
@@ -105,8 +107,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     /// Returns an origin that finds the bucket without the key, if the key has an entry.
     pub(crate) fn origin(self) -> Option<Origin> {
         match self.pin {
-            StoreGuard::Map(buckets, guard) => {
-                let (stored, _) = buckets.map.get_key_value(&self.key.in_map(), guard)?;
+            StoreGuard::Map(map, guard) => {
+                let (stored, _) = map.get_key_value(&self.key.in_map(), guard)?;
                 Some(Origin::Entry(stored.tag.packed()))
             }
             StoreGuard::Table(_) => Some(Origin::Inline(self.key.full)),
@@ -117,7 +119,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     /// overflow bucket.
     pub(crate) fn peek(self, read: impl ReadClock, call: Call) -> Done {
         let seen = self.get().and_then(|found| self.look(found, read, call));
-        seen.unwrap_or_else(|| self.keyspace.engine.look(self.overflow_bucket(), read, call).1)
+        seen.unwrap_or_else(|| self.keyspace.engine.look(self.overflow_or_full(), read, call).1)
     }
 
     /// Returns the outcome that a call would have on the bucket that was found, if it was ever
@@ -131,13 +133,14 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
     #[cold]
     fn enter_map(
         self,
-        MapStore { map, ring }: &MapStore<K>,
+        map: &Map<K>,
         guard: &LocalGuard<'_>,
         read: impl ReadClock,
         call: Call,
         reading: Reading,
     ) -> Option<Result<Done, Denied>> {
         let (keyspace, hash, key) = (self.keyspace, self.key.hash(), self.key.key);
+        let Parts { ring, counters, .. } = keyspace.parts();
         let now = reading.nanos();
         if SameHash::new(map, hash, guard).take(MAX_COLLISIONS).count() == MAX_COLLISIONS {
             // Room comes when one of them has been evicted.
@@ -148,7 +151,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
             let Some(entry) = SameHash::entry(map, id, guard) else { return Probe::Gone };
             match idle::seal_if_idle(&keyspace.engine, entry.1) {
                 Ok(sealed) => {
-                    keyspace.counters.evicted.fetch_add(u64::from(sealed.is_some()), Ordering::Relaxed);
+                    counters.evicted.fetch_add(u64::from(sealed.is_some()), Ordering::Relaxed);
                     SameHash::remove(map, entry, guard, |bucket| is_removable(bucket));
                     Probe::Gone
                 }
@@ -163,9 +166,9 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         let stored = EntryKey { tag: ticket.admits(hash), key };
         // If another thread inserted the key first, the ticket keeps a stale id; the ring's hand
         // will reclaim it.
-        let bucket = map.try_insert(stored, Bucket::new(), guard).ok()?;
+        let insert = || map.try_insert(stored, Bucket::new(), guard).ok();
         // While the ticket is held, the hand passes by.
-        let start = protocol::initial_state(self.overflow_bucket());
+        let (bucket, start) = protocol::insert_uncharged(self, insert)?;
         keyspace.engine.charge(bucket, Some(start), read, call).map(Ok)
     }
 
@@ -196,7 +199,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         if self.get().is_some() {
             return None;
         }
-        let Keyspace { engine, counters, when_full, .. } = self.keyspace;
+        let (Keyspace { engine, when_full, .. }, Parts { counters, .. }) =
+            (self.keyspace, self.keyspace.parts());
         match when_full {
             WhenFull::Share if self.overflow_set != OverflowSet::None => {
                 let mut done = protocol::acquire_overflow(engine, self, read, call)?;

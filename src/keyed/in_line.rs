@@ -36,7 +36,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         wish: &Wish<'_>,
     ) -> Result<Entered, Denied> {
         let mut wakes = Vec::new();
-        let mut shard = self.lines.of(id.origin);
+        let mut shard = self.parts().lines.of(id.origin);
         let line = shard.entry(id).or_default();
         let entered = self.with_bank(pin, &id, |bank| bank.join(line, wish, &mut wakes));
         if line.is_over() {
@@ -56,7 +56,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         waker: &Waker,
     ) -> (LineTurn, u64) {
         let (pin, mut wakes) = (self.store.pin(), Vec::new());
-        let mut shard = self.lines.of(id.origin);
+        let mut shard = self.parts().lines.of(id.origin);
         let Some(line) = shard.get_mut(&id) else { return (LineTurn::Served, 0) };
         let turn = self.with_bank(&pin, &id, |bank| bank.look_at_turn(line, place, fired, waker, &mut wakes));
         if line.is_over() {
@@ -70,7 +70,7 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Takes a caller out of its line.
     pub(crate) fn leave_line(&self, id: LineId, place: &Waits) {
         let (pin, mut wakes) = (self.store.pin(), Vec::new());
-        let mut shard = self.lines.of(id.origin);
+        let mut shard = self.parts().lines.of(id.origin);
         let Some(line) = shard.get_mut(&id) else { return };
         self.with_bank(&pin, &id, |bank| line.leave(bank, place.id, &mut wakes));
         if line.is_over() {
@@ -90,7 +90,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         max_wait: u64,
     ) -> Option<Result<Done, Denied>> {
         let mut wakes = Vec::new();
-        let mut shard = self.lines.of(id.origin);
+        let mut shard = self.parts().lines.of(id.origin);
         let line = shard.get_mut(&id);
         let done = self.with_bank(pin, &id, |bank| bank.reserve(line, n, max_wait, &mut wakes));
         drop(shard);
@@ -106,14 +106,16 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Serves the lines of an entry that was removed, or of all entries: callers without a place
     /// join again.
     pub(crate) fn serve_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
-        if !self.lines.are_made() {
+        if !self.parts().lines.are_made() {
             return;
         }
         let mut wakes = Vec::new();
         match origin {
-            Some(origin) => self.serve_shard(pin, &mut self.lines.of(origin), Some(origin), &mut wakes),
+            Some(origin) => {
+                self.serve_shard(pin, &mut self.parts().lines.of(origin), Some(origin), &mut wakes)
+            }
             None => {
-                for shard in self.lines.shards() {
+                for shard in self.parts().lines.shards() {
                     self.serve_shard(pin, &mut lock(shard), None, &mut wakes);
                 }
             }
@@ -141,7 +143,7 @@ impl<K> Keyspace<K> {
     /// Lets callers in line set their timers anew, after a change of quota.
     pub(crate) fn unset_timers(&self) {
         let mut wakes = Vec::new();
-        for shard in self.lines.0.get().into_iter().flatten() {
+        for shard in self.parts().lines.0.get().into_iter().flatten() {
             lock(shard).values_mut().for_each(|line| line.unset_timers(&mut wakes));
         }
         wake_all(wakes);

@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_utils::CachePadded;
-
 use crate::bucket::engine::Engine;
-use crate::keyed::key::{KeyQuery, Map, PrehashedHasher};
+use crate::keyed::key::KeyQuery;
 use crate::keyed::lines::Lines;
 use crate::keyed::overflow::{OverflowBuckets, WhenFull};
 use crate::keyed::removals::{Removals, Shard};
@@ -15,6 +13,7 @@ use crate::keyed::table::{Table, hash_of};
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
 use crate::quota::window_error::InvalidWindow;
+use crate::sync::OnceLock;
 use crate::word::plan::Plan;
 use crate::word::terms::EVICTION_GRACE;
 
@@ -23,11 +22,19 @@ pub(crate) struct Keyspace<K> {
     pub(crate) engine: Engine,
     pub(crate) when_full: WhenFull,
     pub(crate) id: u64,
+    parts: OnceLock<Box<Parts>>,
+}
+
+/// The parts of a limiter that a decision on a known key does not need. They are made when the
+/// first of them is needed, apart from the cache lines that each decision reads.
+pub(crate) struct Parts {
+    /// The tickets of a map.
+    pub(crate) ring: ClockRing,
     pub(crate) overflow: OverflowBuckets,
     pub(crate) removals: Removals,
     /// Callers that wait for tokens.
     pub(crate) lines: Lines,
-    pub(crate) counters: CachePadded<KeyspaceCounters>,
+    pub(crate) counters: KeyspaceCounters,
 }
 
 #[derive(Default)]
@@ -73,27 +80,28 @@ impl<K> Keyspace<K> {
         let KeyspaceOptions { engine, inline, presize, max_keys, when_full } = options;
         let store = match inline {
             Some(keys) => Store::Table(Table::new(keys)),
-            None => Store::Map(MapStore {
-                map: Map::with_capacity_and_hasher(presize.min(max_keys), PrehashedHasher::default()),
-                ring: ClockRing::new(max_keys),
-            }),
+            None => Store::Map(MapStore::new(presize, max_keys)),
         };
-        Keyspace {
-            store,
-            engine,
-            when_full,
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            overflow: OverflowBuckets::new(),
-            removals: Removals::new(),
-            lines: Lines::new(),
-            counters: CachePadded::default(),
-        }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Keyspace { store, engine, when_full, id, parts: OnceLock::new() }
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        self.parts.get_or_init(|| {
+            Box::new(Parts {
+                ring: ClockRing::new(self.store.max_keys()),
+                overflow: OverflowBuckets::new(),
+                removals: Removals::new(),
+                lines: Lines::new(),
+                counters: KeyspaceCounters::default(),
+            })
+        })
     }
 
     pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
         let plan = self.engine.source.plan(self.id, quota, &self.engine.clock)?;
         self.engine.admit_plan(plan.ticks_to_fill());
-        Ok(self.overflow.admit(plan))
+        Ok(self.parts().overflow.admit(plan))
     }
 
     pub(crate) fn cap(&self, limit: u64) -> Result<Plan, InvalidWindow> {
@@ -104,18 +112,18 @@ impl<K> Keyspace<K> {
 impl<K: Eq> Keyspace<K> {
     /// Lets the next new key look for room at once, even if the hand has found none.
     pub(crate) fn made_room(&self) {
-        if let Store::Map(buckets) = &self.store {
-            buckets.ring.reset_rest(0);
+        if let Some(parts) = self.parts.get() {
+            parts.ring.reset_rest(0);
         }
     }
 
     /// Lets new keys look for room after the eviction grace: a bucket was given tokens, and may be
     /// evicted then if it is full. A key without a place in use may be evicted at once.
     pub(crate) fn was_given(&self) {
-        if let Store::Map(MapStore { ring, .. }) = &self.store
-            && ring.relies_on_looks()
+        if let Some(parts) = self.parts.get()
+            && parts.ring.relies_on_looks()
         {
-            ring.reset_rest(match self.engine.counts_places() {
+            parts.ring.reset_rest(match self.engine.counts_places() {
                 true => 0,
                 false => self.engine.clock.nanos().saturating_add(EVICTION_GRACE),
             });
@@ -124,21 +132,23 @@ impl<K: Eq> Keyspace<K> {
 
     /// Returns the counts, except that of shadow mode.
     pub(crate) fn stats(&self) -> Stats {
-        let KeyspaceCounters { evicted, shared, refused_full, allowed_full } = &*self.counters;
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        type Counter = fn(&KeyspaceCounters) -> &AtomicU64;
+        let counters = self.parts.get().map(|parts| &parts.counters);
+        let count =
+            |counter: Counter| counters.map_or(0, |counters| counter(counters).load(Ordering::Relaxed));
         Stats {
             keys: self.store.len(),
-            evicted: count(evicted) + self.store.evicted(),
-            shared: count(shared),
-            refused_full: count(refused_full),
-            allowed_full: count(allowed_full),
+            evicted: count(|counters| &counters.evicted) + self.store.evicted(),
+            shared: count(|counters| &counters.shared),
+            refused_full: count(|counters| &counters.refused_full),
+            allowed_full: count(|counters| &counters.allowed_full),
             overruled: 0,
         }
     }
 
     /// Returns the shard that counts the removals of a key.
     pub(crate) fn shard<Q: ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> Shard<'_> {
-        self.removals.of(match pin {
+        self.parts().removals.of(match pin {
             StoreGuard::Map(..) => key.hash(),
             StoreGuard::Table(_) => hash_of(key.full),
         })

@@ -3,11 +3,16 @@
 //!
 //! A bucket is under one quota only. Otherwise a key of a slow plan could take the tokens that the
 //! bucket earns for a key of a fast plan.
+//!
+//! A set is made when a key is charged to one of its buckets. *Invariant:* a set that is not made
+//! reads as full buckets, because no bucket of it was charged. A charge, and so the making of the
+//! set before it, is ordered with insertions by the fences of [`protocol`](super::protocol).
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::bucket::atomic::Bucket;
 use crate::quota::rate::Quota;
+use crate::sync::OnceLock;
 use crate::word::plan::Plan;
 
 /// Number of buckets of a set.
@@ -56,28 +61,35 @@ impl OverflowSet {
 }
 
 pub(crate) struct OverflowBuckets {
-    own: Box<[Bucket]>,
-    plans: [OnceLock<Box<[Bucket]>>; PLANS],
-    /// Quotas of the plans that have a set, in the order of the sets.
-    known: Mutex<Vec<Quota>>,
-    /// A permanently full bucket, shown to keys whose plan has no set.
+    own: Set,
+    plans: OnceLock<Box<PlanSets>>,
+    /// A permanently full bucket, shown in place of one that is not made.
     full: Bucket,
 }
 
+/// The sets of plans, made with the first plan.
+struct PlanSets {
+    sets: [Set; PLANS],
+    /// Quotas of the plans that have a set, in the order of the sets.
+    known: Mutex<Vec<Quota>>,
+}
+
+type Set = OnceLock<Box<[Bucket]>>;
+
 impl OverflowBuckets {
     pub(crate) fn new() -> OverflowBuckets {
-        OverflowBuckets {
-            own: set(),
-            plans: [const { OnceLock::new() }; PLANS],
-            known: Mutex::default(),
-            full: Bucket::new(),
-        }
+        OverflowBuckets { own: OnceLock::new(), plans: OnceLock::new(), full: Bucket::new() }
+    }
+
+    fn plans(&self) -> &PlanSets {
+        let make = || PlanSets { sets: std::array::from_fn(|_| OnceLock::new()), known: Mutex::default() };
+        self.plans.get_or_init(|| Box::new(make()))
     }
 
     /// Returns the plan with its set. Plans of one quota, compiled before and after a change of the
     /// limiter's quota, have the same set.
     pub(crate) fn admit(&self, plan: Plan) -> Plan {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.plans().known.lock().unwrap_or_else(PoisonError::into_inner);
         let index = known.iter().position(|quota| *quota == plan.quota()).unwrap_or(known.len());
         if index == PLANS {
             return plan;
@@ -89,17 +101,28 @@ impl OverflowBuckets {
         plan.with_overflow_set(index as u8)
     }
 
-    /// Returns the bucket of keys with this hash.
+    /// Returns the bucket of keys with this hash, to charge it.
     pub(crate) fn bucket(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
         let set = match overflow_set {
             OverflowSet::Own => &self.own,
-            OverflowSet::Plan(index) => self.plans[usize::from(index)].get_or_init(set),
+            OverflowSet::Plan(index) => &self.plans().sets[usize::from(index)],
             OverflowSet::None => return &self.full,
         };
-        &set[(hash >> (u32::BITS - BUCKETS.ilog2())) as usize]
+        &set.get_or_init(|| (0..BUCKETS).map(|_| Bucket::new()).collect())[index(hash)]
+    }
+
+    /// Returns the bucket of keys with this hash, to look at it: a full one if none was charged.
+    pub(crate) fn bucket_or_full(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
+        let set = match overflow_set {
+            OverflowSet::Own => self.own.get(),
+            OverflowSet::Plan(index) => self.plans().sets[usize::from(index)].get(),
+            OverflowSet::None => None,
+        };
+        set.map_or(&self.full, |set| &set[index(hash)])
     }
 }
 
-fn set() -> Box<[Bucket]> {
-    (0..BUCKETS).map(|_| Bucket::new()).collect()
+/// Returns the index of the bucket in its set.
+fn index(hash: u32) -> usize {
+    (hash >> (u32::BITS - BUCKETS.ilog2())) as usize
 }

@@ -17,7 +17,7 @@
 //! An insertion and a charge of the overflow bucket race: one thread inserts an entry, then reads
 //! the overflow bucket; another thread charges the overflow bucket, then looks for an entry. A
 //! `SeqCst` fence between the two steps of either makes at least one of them see the other.
-//! (Partner fences: in `initial_state` and `Table::insert`, and in `acquire_overflow`; checked by
+//! (Partner fences: in `initial_state` and in `acquire_overflow`; checked by
 //! `a_key_that_enters_the_map_brings_its_debts` and `a_key_that_gets_a_slot_brings_its_debts` in
 //! `src/tests/models/`.) The word itself needs no more than the orderings of `bucket/atomic.rs`.
 
@@ -49,8 +49,10 @@ pub(crate) trait Entry<'a>: Copy {
     fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
     fn remove_sealed(self);
-    /// Returns the bucket that the key shares with others while it has no entry.
+    /// Returns the bucket that the key shares with others while it has no entry, to charge it.
     fn overflow_bucket(self) -> &'a Bucket;
+    /// Returns that bucket to look at it: a full one if it was not made yet.
+    fn overflow_or_full(self) -> &'a Bucket;
 }
 
 /// Returns whether an entry may be removed: if its bucket is sealed, never by key alone.
@@ -98,7 +100,7 @@ fn acquire_slow<'a>(
             }
             continue;
         };
-        let start = initial_state(entry.overflow_bucket());
+        let start = initial_state(entry);
         if let Some(done) = engine.charge(bucket, Some(start), read, call) {
             return Ok(done);
         }
@@ -109,10 +111,24 @@ fn acquire_slow<'a>(
 }
 
 /// Returns the state from which an uncharged bucket of a store starts: that of the overflow bucket.
+///
+/// The fence comes after the insertion, and before the look for the overflow bucket: another thread
+/// may make that bucket meanwhile.
 #[cold]
-pub(crate) fn initial_state(overflow: &Bucket) -> State {
+fn initial_state<'a>(entry: impl Entry<'a>) -> State {
     fence(Ordering::SeqCst);
-    if injected(Fault::DebtsForgotten) { State::FULL } else { overflow.state() }
+    if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_or_full().state() }
+}
+
+/// Inserts an uncharged bucket by `insert`, and returns it with the state from which it starts.
+pub(crate) fn insert_uncharged<'a, T>(
+    entry: impl Entry<'a>,
+    insert: impl FnOnce() -> Option<T>,
+) -> Option<(T, State)> {
+    let early = injected(Fault::OverflowFoundEarly).then(|| entry.overflow_or_full());
+    let inserted = insert()?;
+    let start = initial_state(entry);
+    Some((inserted, early.map_or(start, |bucket| bucket.state())))
 }
 
 /// Runs a call on the overflow bucket of a key without an entry. Returns `None` if the key got one.

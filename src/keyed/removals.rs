@@ -10,6 +10,9 @@
 //! count before its commit. The removing thread has seen that commit, or its seal fails and it
 //! counts again. So the receipt's count is the lower one.
 //!
+//! The counts are made by the first removal. *Invariant:* counts that are not made read as 0,
+//! because no key was removed. Each reading of a count looks for them anew.
+//!
 //! A shard has the hash of its latest removal, so one removal of another key leaves a receipt
 //! valid. After two removals in its shard a receipt may be void without need. An invalid receipt is
 //! never accepted.
@@ -19,53 +22,64 @@
 //! *Release: the count is raised before the seal, and pairs with the Acquire load of the word and
 //! then of the count in a settlement, so that a thread that sees a word of the key's next bucket
 //! sees the raised count: that word was made by a thread that had seen the seal, or the entry
-//! gone.* Partner: `idle::seal`. Checked by `a_receipt_of_a_removed_key_is_void` in
+//! gone.* The making of the counts is ordered in the same way, before their first raise. Partner:
+//! `idle::seal`. Checked by `a_receipt_of_a_removed_key_is_void` in
 //! `src/tests/models/map.rs`.
 
 use crate::bucket::atomic::BucketRef;
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, MODEL, OnceLock, Ordering};
 use crate::word::state::State;
 
 /// Number of shards by hash, a power of two.
-const SHARDS: usize = 1024;
+const SHARDS: usize = if MODEL { 2 } else { 1024 };
 
 /// Removals by shard: their number in the upper 32 bits, the hash of the latest in the lower.
-pub(crate) struct Removals(Box<[AtomicU64]>);
+pub(crate) struct Removals(OnceLock<Box<[AtomicU64]>>);
 
 impl Removals {
     pub(crate) fn new() -> Removals {
-        Removals((0..SHARDS).map(|_| AtomicU64::new(0)).collect())
+        Removals(OnceLock::new())
     }
 
     /// Returns the shard of the keys with this hash.
     pub(crate) fn of(&self, hash: u32) -> Shard<'_> {
-        Shard { latest: &self.0[(hash >> (u32::BITS - SHARDS.ilog2())) as usize], hash }
+        Shard { removals: self, hash }
+    }
+
+    fn make() -> Box<[AtomicU64]> {
+        (0..SHARDS).map(|_| AtomicU64::new(0)).collect()
     }
 }
 
 /// The removals of a shard, as one key sees them.
 #[derive(Clone, Copy)]
 pub(crate) struct Shard<'a> {
-    pub(crate) latest: &'a AtomicU64,
-    pub(crate) hash: u32,
+    removals: &'a Removals,
+    hash: u32,
 }
 
 impl<'a> Shard<'a> {
     /// Returns the count and the latest removal, for a receipt.
     pub(crate) fn latest(self) -> u64 {
-        self.latest.load(Ordering::Acquire)
+        self.removals.0.get().map_or(0, |counts| counts[self.index()].load(Ordering::Acquire))
+    }
+
+    fn index(self) -> usize {
+        (self.hash >> (u32::BITS - SHARDS.ilog2())) as usize
     }
 
     /// Counts a removal: after each load of the word, and before its seal.
     pub(crate) fn raise(self) {
         let next = |latest: u64| Some(((latest >> 32) + 1) << 32 | u64::from(self.hash));
-        let _ = self.latest.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        let latest = &self.removals.0.get_or_init(Removals::make)[self.index()];
+        let _ = latest.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 
     /// Returns whether the key was certainly not removed since `then`.
     fn is_there_since(self, then: u64) -> bool {
-        let now = self.latest();
+        // Counts that were not made when the receipt was are looked for again.
+        let now = if then == 0 && injected(Fault::RemovalsNotMadeLater) { 0 } else { self.latest() };
         let others = now >> 32 == (then >> 32) + 1 && now as u32 != self.hash;
         now == then || others || injected(Fault::RemovalUnseen)
     }

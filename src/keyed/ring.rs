@@ -17,21 +17,19 @@
 //! stand-in for the map. The order of probes is a heuristic, so the hand's own numbers are
 //! `Relaxed`.
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-use crossbeam_utils::CachePadded;
-
 use crate::keyed::id::{BUSY, EntryId, FREE};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 
 /// Entries that one call probes to make room, at most.
 const MAX_PROBES: usize = 64;
 /// The same after a fruitless turn, until some bucket can be due.
 const MAX_PROBES_RESTING: usize = 4;
 
-/// Tickets of a segment. A segment is allocated when the hand first reaches it.
-const SEGMENT: usize = 4096;
+/// Tickets that are made with the ring. Each later segment has as many as all before it, and is
+/// made when the hand first reaches it.
+const FIRST: usize = 16;
 
 /// The result of a probe of a ticket's entry.
 pub(crate) enum Probe {
@@ -42,9 +40,10 @@ pub(crate) enum Probe {
 }
 
 pub(crate) struct ClockRing {
-    segments: Box<[OnceLock<Box<[AtomicU32]>>]>,
+    first: [AtomicU32; FIRST],
+    later: OnceLock<Box<[OnceLock<Box<[AtomicU32]>>]>>,
     len: usize,
-    hand: CachePadded<Hand>,
+    hand: Hand,
 }
 
 struct Hand {
@@ -60,23 +59,32 @@ struct Hand {
 impl ClockRing {
     pub(crate) fn new(len: usize) -> ClockRing {
         ClockRing {
-            segments: (0..len.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect(),
+            first: std::array::from_fn(|_| AtomicU32::new(FREE)),
+            later: OnceLock::new(),
             len,
-            hand: CachePadded::new(Hand {
+            hand: Hand {
                 next: AtomicUsize::new(0),
                 fruitless: AtomicUsize::new(0),
                 soonest: AtomicU64::new(u64::MAX),
                 rest_until: AtomicU64::new(0),
-            }),
+            },
         }
     }
 
     fn ticket(&self, index: usize) -> &AtomicU32 {
-        let segment = self.segments[index / SEGMENT].get_or_init(|| {
-            // The last segment may have tickets that are never used.
-            (0..SEGMENT.min(self.len)).map(|_| AtomicU32::new(FREE)).collect()
+        // The segment of an index from 16 to 31 is number 0, from 32 to 63 number 1, and so on.
+        let number = |index: usize| (index / FIRST).ilog2() as usize;
+        if index < FIRST {
+            return &self.first[index];
+        }
+        let segments =
+            self.later.get_or_init(|| (0..=number(self.len - 1)).map(|_| OnceLock::new()).collect());
+        let start = FIRST << number(index);
+        let segment = segments[number(index)].get_or_init(|| {
+            let len = start.min(self.len - start);
+            (0..len).map(|_| AtomicU32::new(FREE)).collect()
         });
-        &segment[index % SEGMENT]
+        &segment[index - start]
     }
 
     /// Returns a ticket for one more key, or the clock reading before which none is due (`None`:
@@ -121,14 +129,14 @@ impl ClockRing {
 
     /// Returns whether the hand rests, or counts fruitless probes.
     pub(crate) fn relies_on_looks(&self) -> bool {
-        let Hand { fruitless, rest_until, .. } = &*self.hand;
+        let Hand { fruitless, rest_until, .. } = &self.hand;
         rest_until.load(Ordering::Relaxed) > 0 || fruitless.load(Ordering::Relaxed) > 0
     }
 
     /// Ends the hand's rest at the clock reading `due`: an entry may be due then, earlier than when
     /// the hand probed it. Stores nothing if the hand does not rest for longer.
     pub(crate) fn reset_rest(&self, due: u64) {
-        let Hand { fruitless, soonest, rest_until, .. } = &*self.hand;
+        let Hand { fruitless, soonest, rest_until, .. } = &self.hand;
         if fruitless.load(Ordering::Relaxed) > 0 && soonest.load(Ordering::Relaxed) > due {
             // The turn under way may have passed the entry.
             soonest.fetch_min(due, Ordering::Relaxed);

@@ -31,24 +31,25 @@ impl<K: Hash + Eq> Keyspace<K> {
         pin: &'a StoreGuard<'_, K>,
         receipt: &Receipt,
     ) -> Option<UnlessRemoved<'a, FoundBucket<'a>>> {
+        let parts = self.parts();
         let (found, hash) = match (receipt.origin, pin) {
-            (Origin::Entry(id), StoreGuard::Map(buckets, guard)) => {
+            (Origin::Entry(id), StoreGuard::Map(map, guard)) => {
                 let id = EntryId::unpack(id);
-                (FoundBucket::Map(SameHash::entry(&buckets.map, id, guard)?.1), id.hash)
+                (FoundBucket::Map(SameHash::entry(map, id, guard)?.1), id.hash)
             }
             (Origin::Inline(hash), StoreGuard::Table(table)) => {
                 (FoundBucket::Table(table.search(hash)?), hash_of(hash))
             }
             (Origin::Overflow(hash), _) => {
                 let set = OverflowSet::of(receipt.plan.as_ref());
-                let found = FoundBucket::Map(self.overflow.bucket(set, hash));
+                let found = FoundBucket::Map(parts.overflow.bucket(set, hash));
                 // No caller removes an overflow bucket.
-                let shard = self.removals.of(hash);
+                let shard = parts.removals.of(hash);
                 return Some(shard.since(shard.latest(), found));
             }
             _ => return None,
         };
-        Some(self.removals.of(hash).since(receipt.removals, found))
+        Some(parts.removals.of(hash).since(receipt.removals, found))
     }
 }
 

@@ -1,10 +1,11 @@
 //! The stores of buckets: a map that grows, or a table of fixed size.
 
+use std::sync::OnceLock;
+
 use papaya::LocalGuard;
 
 use crate::bucket::atomic::{Bucket, BucketRef};
-use crate::keyed::key::Map;
-use crate::keyed::ring::ClockRing;
+use crate::keyed::key::{Map, PrehashedHasher};
 use crate::keyed::table::{SlotRef, Table};
 use crate::word::state::State;
 
@@ -14,24 +15,72 @@ pub(crate) enum Store<K> {
     Table(Table),
 }
 
-/// A map of buckets, and its bound.
+/// Keys for which the first table of a map is made, unless more are expected.
+const FIRST_KEYS: usize = 12;
+
+/// A map of buckets, made for the first call with a key, and its bound.
+///
+/// Every thread that needs the map makes it or waits for it. So a map that is not made has no
+/// entry, and the protocol of a key needs no more states.
 pub(crate) struct MapStore<K> {
-    pub(crate) map: Map<K>,
-    pub(crate) ring: ClockRing,
+    map: OnceLock<Map<K>>,
+    max_keys: usize,
 }
 
 /// A store, and the guard that a lookup needs.
 pub(crate) enum StoreGuard<'a, K> {
-    Map(&'a MapStore<K>, LocalGuard<'a>),
+    Map(&'a Map<K>, LocalGuard<'a>),
     Table(&'a Table),
+}
+
+impl<K> MapStore<K> {
+    /// Returns a map for `max_keys` keys. It is made at once if `presize` keys are expected.
+    pub(crate) fn new(presize: usize, max_keys: usize) -> Self {
+        let map = if presize == 0 { OnceLock::new() } else { Self::make(presize.min(max_keys)).into() };
+        MapStore { map, max_keys }
+    }
+
+    fn make(keys: usize) -> Map<K> {
+        Map::with_capacity_and_hasher(keys, PrehashedHasher::default())
+    }
+
+    #[inline(always)]
+    pub(crate) fn map(&self) -> &Map<K> {
+        match self.map.get() {
+            Some(map) => map,
+            None => self.made_now(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn made_now(&self) -> &Map<K> {
+        self.map.get_or_init(|| Self::make(FIRST_KEYS))
+    }
+
+    /// Returns the map, if there was a call with a key.
+    pub(crate) fn if_made(&self) -> Option<&Map<K>> {
+        self.map.get()
+    }
 }
 
 impl<K> Store<K> {
     #[inline(always)]
     pub(crate) fn pin(&self) -> StoreGuard<'_, K> {
         match self {
-            Store::Map(buckets) => StoreGuard::Map(buckets, buckets.map.guard()),
+            Store::Map(buckets) => {
+                let map = buckets.map();
+                StoreGuard::Map(map, map.guard())
+            }
             Store::Table(table) => StoreGuard::Table(table),
+        }
+    }
+
+    /// Returns the number of tickets.
+    pub(crate) fn max_keys(&self) -> usize {
+        match self {
+            Store::Map(buckets) => buckets.max_keys,
+            Store::Table(_) => 0,
         }
     }
 }
@@ -48,7 +97,7 @@ impl<K: Eq> Store<K> {
     /// Returns the number of keys held.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Store::Map(buckets) => buckets.map.len(),
+            Store::Map(buckets) => buckets.if_made().map_or(0, Map::len),
             Store::Table(table) => table.len(),
         }
     }

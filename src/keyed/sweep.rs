@@ -8,7 +8,7 @@ use crate::keyed::idle;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
-use crate::keyed::store::{FoundBucket, MapStore, Store, StoreGuard};
+use crate::keyed::store::{FoundBucket, Store, StoreGuard};
 use crate::keyed::table::SlotRef;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
@@ -33,7 +33,7 @@ impl<K: Eq> Keyspace<K> {
 
 impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn remove<Q: ToKey<K> + ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> bool {
-        let origin = self.lines.are_made().then(|| self.entry(pin, key).origin()).flatten();
+        let origin = self.parts().lines.are_made().then(|| self.entry(pin, key).origin()).flatten();
         let live = self.remove_bucket(pin, key);
         if let Some(origin) = origin {
             self.serve_lines(pin, Some(origin));
@@ -59,16 +59,17 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Removes every key.
     pub(crate) fn clear(&self) {
         match &self.store {
-            Store::Map(MapStore { map, .. }) => {
+            Store::Map(buckets) => {
+                let Some(map) = buckets.if_made() else { return };
                 let stays = |stored: &EntryKey<K>, bucket: &Bucket| {
-                    idle::seal(bucket, || self.removals.of(stored.tag.hash).raise());
+                    idle::seal(bucket, || self.parts().removals.of(stored.tag.hash).raise());
                     false
                 };
                 map.retain(stays, &map.guard());
             }
             Store::Table(table) => {
                 let seal = |held: SlotRef<'_>| {
-                    let raise = || self.removals.of(held.hash()).raise();
+                    let raise = || self.parts().removals.of(held.hash()).raise();
                     if !idle::forgets_in_place(&self.engine) {
                         return idle::seal(held, raise);
                     }
@@ -87,7 +88,8 @@ impl<K: Hash + Eq> Keyspace<K> {
             return 0;
         }
         let evicted = match &self.store {
-            Store::Map(MapStore { map, .. }) => {
+            Store::Map(buckets) => {
+                let Some(map) = buckets.if_made() else { return 0 };
                 let mut evicted = 0;
                 let stays = |_: &EntryKey<K>, bucket: &Bucket| {
                     // Never charged: another thread's first take is under way.
@@ -106,8 +108,8 @@ impl<K: Hash + Eq> Keyspace<K> {
                 sealed.map(|sealed| idle::vacated(&self.engine, sealed))
             }),
         };
-        self.counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
         if evicted > 0 {
+            self.parts().counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
             self.made_room();
         }
         evicted

@@ -191,9 +191,10 @@ impl<K, S> Builder<K, S> {
     /// takes 22 bytes. More than 2^32 `keys` count as 2^32. [`max_keys`](Builder::max_keys) and
     /// [`presize`](Builder::presize) then have no effect.
     ///
-    /// [`build`](Builder::build) allocates the whole table. A later decision allocates in two cases
-    /// only: [`plan_for`](Builder::plan_for) clones the key in each call, and the first key without
-    /// room under a plan makes the buckets that such keys [share](WhenFull::Share).
+    /// [`build`](Builder::build) allocates the whole table. A later decision allocates in three
+    /// cases only: the first key makes the counts, the first key without room, under the quota or
+    /// under a plan, makes the buckets that such keys [share](WhenFull::Share), and
+    /// [`plan_for`](Builder::plan_for) clones the key in each call.
     ///
     /// A new key takes the slot of a key whose bucket has been full for 2 s, as in the map. The
     /// table has a third more slots than `keys`, and each key may be in 16 of them. If limited keys

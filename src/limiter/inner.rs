@@ -41,7 +41,7 @@ impl<K: Hash + Eq> Plans<K> {
     #[cold]
     pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<Plan> {
         let stored = match entry.pin {
-            StoreGuard::Map(buckets, guard) => buckets.map.get_key_value(&entry.key.in_map(), guard),
+            StoreGuard::Map(map, guard) => map.get_key_value(&entry.key.in_map(), guard),
             StoreGuard::Table(_) => None,
         };
         let choice = match stored {

@@ -37,7 +37,7 @@ impl<K, S> RateLimiter<K, S> {
 
 impl<'a, K, S> NoKey<'a, K, S> {
     fn bucket(&self) -> &'a Bucket {
-        self.inner.keyspace.overflow.bucket(OverflowSet::Own, 0)
+        self.inner.keyspace.parts().overflow.bucket(OverflowSet::Own, 0)
     }
 
     fn engine(&self) -> &'a Engine {

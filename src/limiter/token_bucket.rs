@@ -1,9 +1,8 @@
 //! One bucket, its terms and its clock.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
-
-use crossbeam_utils::CachePadded;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
@@ -39,8 +38,8 @@ use crate::word::verb::{Call, Take};
 /// }
 /// ```
 pub struct TokenBucket {
-    // On its own cache line, so that commits do not evict the terms from other cores' caches.
-    pub(super) bucket: CachePadded<Bucket>,
+    // Apart, so that commits do not evict the terms from other cores' caches.
+    pub(super) bucket: PaddedBucket,
     pub(super) engine: Engine,
     pub(crate) hook: DecisionHook,
     pub(crate) jitter: Jitter,
@@ -51,6 +50,34 @@ pub struct TokenBucket {
     pub(super) max_waiting: usize,
     /// The callers that wait, from the first wait on.
     pub(super) line: Mutex<Option<Box<CallerLine>>>,
+}
+
+/// A bucket, and 120 bytes that nothing uses. The next field is not on the same line, nor on the
+/// one that a processor fetches beside it.
+///
+/// crossbeam's `CachePadded` is aligned to 128 bytes, and would round the size of all types around
+/// it.
+#[repr(C, align(64))]
+pub(super) struct PaddedBucket {
+    bucket: Bucket,
+    _unused: [u64; 15],
+}
+
+impl PaddedBucket {
+    const_fn! {
+        const fn new() -> PaddedBucket {
+            PaddedBucket { bucket: Bucket::new(), _unused: [0; 15] }
+        }
+    }
+}
+
+impl Deref for PaddedBucket {
+    type Target = Bucket;
+
+    #[inline(always)]
+    fn deref(&self) -> &Bucket {
+        &self.bucket
+    }
 }
 
 impl TokenBucket {
@@ -76,7 +103,7 @@ impl TokenBucket {
         pub(crate) const fn of(engine: Engine, hook: DecisionHook, jitter: Jitter) -> TokenBucket {
             let fast_path = hook.is_none();
             TokenBucket {
-                bucket: CachePadded::new(Bucket::new()),
+                bucket: PaddedBucket::new(),
                 engine,
                 hook,
                 jitter,

@@ -120,10 +120,11 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         // Only the guard is live on the hot path.
-        let (key, guard) = (KeyQuery::new(&self.hasher, key), buckets.map.guard());
-        match attempt(buckets.map.get(&key.in_map(), &guard), Now(&self.keyspace.engine), n) {
+        let (key, map) = (KeyQuery::new(&self.hasher, key), buckets.map());
+        let guard = map.guard();
+        match attempt(map.get(&key.in_map(), &guard), Now(&self.keyspace.engine), n) {
             Ok(done) => exactly(n, done),
-            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
+            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(map, guard), key, missed, n),
         }
     }
 
@@ -160,7 +161,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             return Err(Miss::StaleReading);
         }
         match pin {
-            StoreGuard::Map(buckets, guard) => attempt(buckets.map.get(&key.in_map(), guard), read, n),
+            StoreGuard::Map(map, guard) => attempt(map.get(&key.in_map(), guard), read, n),
             StoreGuard::Table(table) => attempt(table.find(key.full), read, n),
         }
     }
@@ -200,15 +201,16 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let by = |reading| WindowTerms::<COUNTING>::at(reading, self.keyspace.engine.source.counts());
-        let (key, guard) = (KeyQuery::new(&self.hasher, key), buckets.map.guard());
-        let found = buckets.map.get(&key.in_map(), &guard);
+        let (key, map) = (KeyQuery::new(&self.hasher, key), buckets.map());
+        let guard = map.guard();
+        let found = map.get(&key.in_map(), &guard);
         match attempt_by(found, Now(&self.keyspace.engine), n, by) {
             Ok((outcome, reading)) => {
                 // First, so that the compiler drops a wait that the caller does not ask for.
                 drop(guard);
                 exactly(n, (outcome, by(reading)))
             }
-            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(buckets, guard), key, missed, n),
+            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(map, guard), key, missed, n),
         }
     }
 
@@ -254,9 +256,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> Result<Result<Granted, Denied>, Miss> {
         let by = |reading| WindowTerms::<COUNTING>::at(reading, self.keyspace.engine.source.counts());
         let (outcome, reading) = match pin {
-            StoreGuard::Map(buckets, guard) => {
-                attempt_by(buckets.map.get(&key.in_map(), guard), read, n, by)?
-            }
+            StoreGuard::Map(map, guard) => attempt_by(map.get(&key.in_map(), guard), read, n, by)?,
             StoreGuard::Table(table) => attempt_by(table.find(key.full), read, n, by)?,
         };
         Ok(exactly(n, (outcome, by(reading))))

@@ -4,11 +4,10 @@
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
-use std::sync::atomic::AtomicU64;
 
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::keyed::key::{PrehashedHasher, mix};
-use crate::keyed::removals::Shard;
+use crate::keyed::removals::Removals;
 use crate::keyed::ring::{ClockRing, Probe};
 use crate::quota::layout::LayoutOptions;
 use crate::quota::rate::Quota;
@@ -32,8 +31,8 @@ fn a_carried_hash_is_in_both_halves() {
 
 #[test]
 fn a_receipt_outlives_one_removal_of_another_key_in_its_shard() {
-    let latest = AtomicU64::new(0);
-    let [own, other] = [7, 8].map(|hash| Shard { latest: &latest, hash });
+    let removals = Removals::new();
+    let [own, other] = [7, 8].map(|hash| removals.of(hash));
     let bucket = Bucket::from_state(State::from_word(1));
     let is_there = |then: u64| own.since(then, &bucket).state() != State::SEALED;
     assert!(is_there(own.latest()));

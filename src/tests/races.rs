@@ -3,14 +3,13 @@
 //! it is read.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::bucket::atomic::{Bucket, BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::engine::{At, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
-use crate::keyed::removals::Shard;
+use crate::keyed::removals::Removals;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Granted;
@@ -173,8 +172,8 @@ fn a_refusal_counts_only_while_the_bucket_has_the_state_that_it_saw() {
     assert_eq!(asked.get(), 3);
     // A receipt asks as well, except where its key was removed.
     asked.set(0);
-    let latest = AtomicU64::new(0);
-    let receipt = Shard { latest: &latest, hash: 7 }.since(0, moved);
+    let removals = Removals::new();
+    let receipt = removals.of(7).since(0, moved);
     let state = receipt.state();
     assert_eq!([(); 3].map(|()| receipt.still_has(state)), [false, false, true]);
     asked.set(0);

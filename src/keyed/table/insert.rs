@@ -9,8 +9,9 @@ use crate::bucket::atomic::{BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
 use crate::keyed::idle::{self, IdleCheck};
+use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
-use crate::sync::{AtomicU64, MODEL, Ordering, fence, yield_now};
+use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
 use crate::word::state::State;
 use crate::word::verb::Call;
 
@@ -57,10 +58,13 @@ impl Table {
         if self.search(hash).is_some() {
             return Insertion::Already;
         }
-        claim.enter(hash);
-        fence(Ordering::SeqCst);
-        let initial_state =
-            if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_bucket().state() };
+        let enter = || {
+            claim.enter(hash);
+            Some(())
+        };
+        let Some(((), initial_state)) = protocol::insert_uncharged(entry, enter) else {
+            return Insertion::Already;
+        };
         let reading = early.read(State::FULL);
         let from = match engine.initialized(initial_state, &reading, call.plan) {
             State::FULL => claim.vacant,
@@ -106,7 +110,7 @@ impl Table {
             let (slot, state) = (slots[set][room.first], states[set][room.first]);
             if (&slot.bucket).commit(state, State::SEALED).is_ok() {
                 let evicts = slot.has_key();
-                self.counts.evicted.fetch_add(u64::from(evicts), Relaxed);
+                self.counts().evicted.fetch_add(u64::from(evicts), Relaxed);
                 let vacant = idle::vacated(engine, state);
                 return Ok(Vacancy { table: self, slot, evicts, vacant });
             }
@@ -171,7 +175,7 @@ impl Vacancy<'_> {
     pub(crate) fn enter(&self, hash: u64) {
         self.slot.change(fingerprint(hash));
         if !self.evicts {
-            self.table.counts.held.fetch_add(1, Relaxed);
+            self.table.counts().held.fetch_add(1, Relaxed);
         }
         self.slot.bucket.set(State::INSERTING);
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::modulo_one, reason = "a model has one line of one slot")]
 
 use std::array;
+use std::sync::OnceLock;
 use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
@@ -22,7 +23,8 @@ pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };
 
 pub(crate) struct Table {
     sets: Memory,
-    pub(super) counts: CachePadded<Counts>,
+    /// Made with the first key.
+    counts: OnceLock<Box<CachePadded<Counts>>>,
 }
 
 /// A set of a key, and the line of the set that the key prefers.
@@ -54,17 +56,21 @@ impl<'a> Choice<'a> {
 impl Table {
     pub(crate) fn new(keys: usize) -> Table {
         let sets = keys.div_ceil(KEYS_PER_SET).max(1);
-        Table { sets: memory::empty(sets), counts: CachePadded::default() }
+        Table { sets: memory::empty(sets), counts: OnceLock::new() }
     }
 
     /// Returns the number of keys held.
     pub(crate) fn len(&self) -> usize {
-        self.counts.held.load(Relaxed)
+        self.counts.get().map_or(0, |counts| counts.held.load(Relaxed))
     }
 
     /// Returns the number of keys evicted so far.
     pub(crate) fn evicted(&self) -> u64 {
-        self.counts.evicted.load(Relaxed)
+        self.counts.get().map_or(0, |counts| counts.evicted.load(Relaxed))
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        self.counts.get_or_init(Box::default)
     }
 
     /// Returns the choices of a key, the primary one first.
@@ -187,7 +193,7 @@ impl Table {
     pub(super) fn leave(&self, slot: &Slot, state: State) -> bool {
         let held = slot.change(0);
         if held {
-            self.counts.held.fetch_sub(1, Relaxed);
+            self.counts().held.fetch_sub(1, Relaxed);
         }
         slot.bucket.set(state);
         held

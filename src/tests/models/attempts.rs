@@ -12,7 +12,7 @@ use crate::bucket::atomic::{BucketRef, Order};
 use crate::quota::rate::Quota;
 
 fn attempt(world: &World, first: Order) {
-    if let Ok(done) = world.overflow.attempt(first, world.now(), FAST) {
+    if let Ok(done) = world.alone.attempt(first, world.now(), FAST) {
         world.note(done);
     }
 }
@@ -58,7 +58,7 @@ fn a_first_reader_and_an_attempt() {
         let world = World::of(regimes(fast(), slow()));
         let known = World::of(regimes(fast(), slow()));
         drain(&known);
-        let state = known.overflow.state();
+        let state = known.alone.state();
         let read = move |world: &World| {
             let once = world.engine.source.admitted(state, 1, true);
             let ticks = once.reading.refill.ticks;

@@ -65,7 +65,7 @@ fn a_stale_reading_never_refills() {
         let world = World::every(SECOND, 2);
         world.mock.advance(Duration::from_secs(100));
         let stale: fn(&World) = |world| {
-            world.note(world.run_on(&world.overflow, Behind(world), Take::Exactly(1)));
+            world.note(world.run_on(&world.alone, Behind(world), Take::Exactly(1)));
         };
         world.take_alone();
         world.run(&[stale, World::take_alone, |world| world.mock.advance(Duration::from_millis(500))]);
@@ -114,7 +114,7 @@ fn an_attempt_just_after_a_later_commit_earns_nothing() {
         world.mock.advance(Duration::from_secs(100));
         (0..2).for_each(|_| world.take_alone());
         let again: fn(&World) = |world| {
-            if let Some(done) = world.engine.attempt_again(&world.overflow, world.now(), 1) {
+            if let Some(done) = world.engine.attempt_again(&world.alone, world.now(), 1) {
                 world.note(done);
             }
         };
@@ -136,7 +136,7 @@ fn on_a_clock_in_memory(name: &str, take: fn(&World), look: u64) {
         let (taker, looker) = (Arc::clone(&world), Arc::clone(&world));
         let taker = thread::spawn(move || take(&taker));
         let looker = thread::spawn(move || {
-            let Done { outcome, .. } = looker.run_on(&looker.overflow, looker.now(), Take::Exactly(look));
+            let Done { outcome, .. } = looker.run_on(&looker.alone, looker.now(), Take::Exactly(look));
             assert_eq!(outcome.lag, 0);
         });
         for thread in [ticker, taker, looker] {

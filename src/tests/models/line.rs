@@ -61,7 +61,7 @@ impl LineWorld {
     /// Creates a world whose bucket has given its burst.
     fn empty(burst: u64) -> Arc<LineWorld> {
         let world = World::new(burst);
-        assert!(world.run_on(&world.overflow, world.now(), Take::Exactly(burst)).outcome.granted);
+        assert!(world.run_on(&world.alone, world.now(), Take::Exactly(burst)).outcome.granted);
         let granted = Mutex::new(vec![(0, burst)]);
         let callers = std::array::from_fn(|_| Mutex::new(Caller::default()));
         Arc::new(LineWorld { world, line: Mutex::new(CallerLine::default()), callers, granted })
@@ -89,7 +89,7 @@ impl LineWorld {
     ) -> T {
         let (engine, mut wakes) = (&self.world.engine, Vec::new());
         let mut line = locked(&self.line);
-        let mode = Some(Mode::Plain(&self.world.overflow));
+        let mode = Some(Mode::Plain(&self.world.alone));
         let result = run(&mut line, &mut WordBank::new(engine, mode, None, Some(State::FULL)), &mut wakes);
         drop(line);
         wakes.into_iter().for_each(Waker::wake);
@@ -149,7 +149,7 @@ impl LineWorld {
 
     fn take(&self) -> bool {
         let granted =
-            self.world.run_on(&self.world.overflow, self.world.now(), Take::Exactly(1)).outcome.granted;
+            self.world.run_on(&self.world.alone, self.world.now(), Take::Exactly(1)).outcome.granted;
         if granted {
             self.note(self.now(), 1);
         }

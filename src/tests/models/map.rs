@@ -124,12 +124,14 @@ fn removing_a_key_races_with_its_takers() {
 
 /// Reserves a token of the key, and drops the reservation.
 fn reserve_and_drop(world: &World) {
-    let then = world.removals().latest();
+    // One shard before the take and after it: it finds counts that were made meanwhile.
+    let shard = world.removals();
+    let then = shard.latest();
     let step = Take::Reserve { n: 1, max_wait: u64::MAX };
     let Ok(Done { outcome, reading, .. }) = world.acquire(step) else { return };
     let receipt = Receipt::new(outcome, &reading, None);
     if let Some(bucket) = world.find().filter(|_| outcome.granted) {
-        let bucket = world.removals().since(then, bucket);
+        let bucket = shard.since(then, bucket);
         world.engine.settle(bucket, None, Settle::Cancel(&receipt));
     }
 }

@@ -52,7 +52,7 @@ fn world() -> Arc<World> {
 }
 
 pub(super) fn drain(world: &World) {
-    world.note(world.run_on(&world.overflow, world.now(), Take::UpTo(BURST)));
+    world.note(world.run_on(&world.alone, world.now(), Take::UpTo(BURST)));
 }
 
 pub(super) fn step(world: &World) {

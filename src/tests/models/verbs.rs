@@ -156,7 +156,7 @@ fn what_is_there_is_taken_once() {
     explore("two takers of up to 3 tokens, a taker", || {
         let world = World::new(4);
         let take_up_to_3: fn(&World) = |world| {
-            world.note(world.run_on(&world.overflow, world.now(), Take::UpTo(3)));
+            world.note(world.run_on(&world.alone, world.now(), Take::UpTo(3)));
         };
         world.run(&[take_up_to_3, take_up_to_3, |world| {
             world.take_alone();
@@ -177,7 +177,7 @@ fn what_is_refunded_is_granted_once() {
         world.take_alone();
         world.run(&[
             |world| {
-                world.engine.settle(&world.overflow, None, Settle::Refund(1));
+                world.engine.settle(&world.alone, None, Settle::Refund(1));
             },
             World::take_alone,
             |world| {
@@ -199,7 +199,7 @@ fn what_is_charged_later_is_earned_before_others() {
     explore("a hold that is settled for more, a reserver", || {
         let world = empty();
         let settle: fn(&World) = |world| {
-            assert_eq!(world.engine.settle(&world.overflow, None, Settle::Charge(2)), Some(2));
+            assert_eq!(world.engine.settle(&world.alone, None, Settle::Charge(2)), Some(2));
         };
         world.run(&[settle, reserve, half_a_slot]);
         let first = world.last_grant();
@@ -221,7 +221,7 @@ fn a_reading_from_before_mints_nothing() {
         at_once(&world);
         let before: fn(&World) = |world| {
             let at = At(&world.engine, Moment(99 * SECOND));
-            world.note(world.run_on(&world.overflow, at, Take::Exactly(1)));
+            world.note(world.run_on(&world.alone, at, Take::Exactly(1)));
         };
         world.run(&[before, at_once, |world| world.mock.advance(Duration::from_secs(9))]);
         before(&world);
@@ -249,17 +249,17 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
         world.run(&[
             |world| {
                 let step = Take::Reserve { n: 2, max_wait: u64::MAX };
-                let Done { outcome, reading, .. } = world.run_on(&world.overflow, world.now(), step);
+                let Done { outcome, reading, .. } = world.run_on(&world.alone, world.now(), step);
                 if outcome.granted {
                     let receipt = Receipt::new(outcome, &reading, None);
-                    world.engine.settle(&world.overflow, None, Settle::Cancel(&receipt));
+                    world.engine.settle(&world.alone, None, Settle::Cancel(&receipt));
                 }
             },
             |world| {
                 let plan = fast_plan(world);
                 world.engine.admit_plan(plan.ticks_to_fill());
                 let call = Call { take: Take::Exactly(1), plan: Some(plan) };
-                world.note(world.run_on(&world.overflow, world.now(), call));
+                world.note(world.run_on(&world.alone, world.now(), call));
             },
             |world| world.mock.advance(Duration::from_secs(10)),
         ]);

@@ -15,12 +15,12 @@ use crate::bucket::reservation::{Ledger, Reservation};
 use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
-use crate::keyed::removals::Shard;
+use crate::keyed::removals::{Removals, Shard};
 use crate::quota::layout::{Layout, LayoutOptions, RawQuota};
 use crate::quota::rate::Quota;
 use crate::quota::window::Window;
 use crate::quota::window_layout::WindowLayout;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, OnceLock, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -36,16 +36,18 @@ const TICK: u64 = SECOND / 1000;
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) mock: MockClock,
-    /// The overflow bucket, which the key shares while it has no entry. Where there is no map, it
-    /// is the only bucket.
-    pub(super) overflow: Bucket,
+    /// The only bucket, where there is no map.
+    pub(super) alone: Bucket,
+    /// The overflow bucket, which the key shares while it has no entry, and a full one in its
+    /// place.
+    overflow: OnceLock<Bucket>,
+    full: Bucket,
     /// The buckets that the key gets, another one with each entry.
     pub(super) buckets: [Bucket; 4],
     used: AtomicU64,
     /// Number of the key's bucket, from 1 on; 0 if the key has no entry.
     entry: AtomicU64,
-    /// Removals in the key's shard.
-    removed: AtomicU64,
+    removals: Removals,
     /// The time at which each grant is earned, and its tokens.
     grants: Mutex<Vec<(u64, u64)>>,
 }
@@ -150,11 +152,13 @@ impl World {
         Arc::new(World {
             engine: Engine::new(source, clock, None),
             mock,
-            overflow: Bucket::new(),
+            alone: Bucket::new(),
+            overflow: OnceLock::new(),
+            full: Bucket::new(),
             buckets: [Bucket::new(), Bucket::new(), Bucket::new(), Bucket::new()],
             used: AtomicU64::new(0),
             entry: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
+            removals: Removals::new(),
             grants: Mutex::new(Vec::new()),
         })
     }
@@ -220,7 +224,7 @@ impl World {
     }
 
     pub(super) fn removals(&self) -> Shard<'_> {
-        Shard { latest: &self.removed, hash: 1 }
+        self.removals.of(1)
     }
 
     /// Takes a token of the key by the loop, without an attempt before it. (A take that an attempt
@@ -231,7 +235,7 @@ impl World {
 
     /// Like [`take_alone`](World::take_alone), but by the loop, without an attempt before it.
     pub(super) fn take_alone_at_length(&self) {
-        self.note(self.run_on(&self.overflow, self.now(), Take::Exactly(1)));
+        self.note(self.run_on(&self.alone, self.now(), Take::Exactly(1)));
     }
 
     /// Takes a token of the key, for which there is no room in the map.
@@ -244,7 +248,7 @@ impl World {
 
     /// Takes a token where there is no map.
     pub(super) fn take_alone(&self) {
-        self.take_from(&self.overflow);
+        self.take_from(&self.alone);
     }
 
     pub(super) fn take_from(&self, bucket: &Bucket) {
@@ -293,7 +297,7 @@ impl World {
     /// committed.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
         let step = Take::Reserve { n: 1, max_wait: u64::MAX };
-        let Done { outcome, reading, .. } = self.run_on(&self.overflow, self.now(), step);
+        let Done { outcome, reading, .. } = self.run_on(&self.alone, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
     }
@@ -309,7 +313,7 @@ impl World {
 
 impl Ledger for World {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
-        self.engine.settle(&self.overflow, receipt.plan, settle).expect("it is never sealed")
+        self.engine.settle(&self.alone, receipt.plan, settle).expect("it is never sealed")
     }
 }
 
@@ -338,8 +342,7 @@ impl<'a> Entry<'a> for Seat<'a> {
         let engine = &self.world.engine;
         let done = match self.room {
             true => {
-                let bucket = self.world.insert()?;
-                let start = protocol::initial_state(self.overflow_bucket());
+                let (bucket, start) = protocol::insert_uncharged(self, || self.world.insert())?;
                 engine.charge(bucket, Some(start), read, call)
             }
             false => protocol::acquire_overflow(engine, self, read, call),
@@ -352,6 +355,10 @@ impl<'a> Entry<'a> for Seat<'a> {
     }
 
     fn overflow_bucket(self) -> &'a Bucket {
-        &self.world.overflow
+        self.world.overflow.get_or_init(Bucket::new)
+    }
+
+    fn overflow_or_full(self) -> &'a Bucket {
+        self.world.overflow.get().unwrap_or(&self.world.full)
     }
 }

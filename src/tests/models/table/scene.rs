@@ -13,7 +13,7 @@ use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::table::{Insertion, SlotRef, Table};
 use crate::quota::window::Window;
-use crate::sync::yield_now;
+use crate::sync::{OnceLock, yield_now};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Denied;
 use crate::word::verb::{Call, Take};
@@ -38,7 +38,9 @@ pub(in crate::tests::models) struct World {
     pub(in crate::tests::models) table: Table,
     pub(in crate::tests::models) hashes: [u64; 2],
     /// The overflow buckets, which keys without room share. Here each key has its own.
-    pub(in crate::tests::models) overflows: [Bucket; 2],
+    overflows: [OnceLock<Bucket>; 2],
+    /// A full one in place of an overflow bucket.
+    full: Bucket,
     /// The time at which each grant is earned, and its tokens.
     pub(in crate::tests::models) grants: [Mutex<Vec<(u64, u64)>>; 2],
 }
@@ -63,7 +65,8 @@ impl World {
             mock,
             table,
             hashes,
-            overflows: [Bucket::new(), Bucket::new()],
+            overflows: [OnceLock::new(), OnceLock::new()],
+            full: Bucket::new(),
             grants: [const { Mutex::new(Vec::new()) }; 2],
         })
     }
@@ -178,6 +181,10 @@ impl<'a> Entry<'a> for Seat<'a> {
     fn remove_sealed(self) {}
 
     fn overflow_bucket(self) -> &'a Bucket {
-        &self.world.overflows[self.key]
+        self.world.overflows[self.key].get_or_init(Bucket::new)
+    }
+
+    fn overflow_or_full(self) -> &'a Bucket {
+        self.world.overflows[self.key].get().unwrap_or(&self.world.full)
     }
 }
