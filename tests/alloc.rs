@@ -242,7 +242,7 @@ fn a_limiter_without_a_key_is_small_and_so_is_its_first_key() {
     limiter.clear();
     check("a map", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
     // A set of two lines of 64 bytes, and a line to align it.
-    let (empty, limiter) = heap(|| RateLimiter::<u64>::builder(quota).inline(1).build());
+    let (empty, limiter) = heap(|| RateLimiter::<u64>::builder(quota).inline(1).unwrap().build());
     check("a table", 192, empty, &|| limiter.try_acquire(&1).is_ok(), 0);
     let (empty, limiter) = heap(|| WindowLimiter::<u64>::new(window));
     check("windows", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
@@ -297,7 +297,7 @@ fn a_table_allocates_nothing_once_it_is_built() {
         let building = measure(|| {
             let builder =
                 RateLimiter::<String>::builder(quota).clock(clock).headroom(Quota::per_second(4)).unwrap();
-            built = Some(builder.inline(6_000).when_full(policy).build());
+            built = Some(builder.inline(6_000).unwrap().when_full(policy).build());
         });
         let limiter = built.expect("it was just built");
         // 8,000 places of 16 bytes.
@@ -355,7 +355,7 @@ fn a_key_takes_little_and_gives_it_back() {
             let mut built = None;
             let empty = measure(|| {
                 let builder = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock);
-                built = Some(builder.presize(presize).build());
+                built = Some(builder.presize(presize).unwrap().build());
             });
             let limiter = built.expect("it was just built");
             let inserting = measure(|| {

@@ -122,7 +122,7 @@ impl Case {
         }
         let face = match (self.keyed, initial) {
             (Some(Store::Map), _) => Face::key(with_room!(RateLimiter::builder(own))),
-            (Some(Store::Table), _) => Face::key(with_room!(RateLimiter::builder(own).inline(64))),
+            (Some(Store::Table), _) => Face::key(with_room!(RateLimiter::builder(own).inline(64).unwrap())),
             (None, initial) => {
                 let bucket = match initial {
                     Some(n) => with_room!(TokenBucket::builder(own).initial_tokens(n)),

@@ -26,10 +26,11 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// ```
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let limiter = RateLimiter::<String>::builder(Quota::per_hour(2)).inline(1_000).build();
+    /// let limiter = RateLimiter::<String>::builder(Quota::per_hour(2)).inline(1_000)?.build();
     /// let batch = [("ada", 2), ("bob", 1), ("ada", 1)];
     /// let granted: Vec<bool> = limiter.try_acquire_batch(&batch).map(|decision| decision.is_ok()).collect();
     /// assert_eq!(granted, [true, true, false]);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     pub fn try_acquire_batch<'a, Q: ToKey<K> + ?Sized>(
         &'a self,

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::inner::{Choose, Inner, Plans};
 use crate::limiter::rate_limiter::RateLimiter;
@@ -107,10 +108,11 @@ impl BucketBuilder {
 /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10))
 ///     .clock(clock)
 ///     .max_keys(100_000)
-///     .presize(100_000)
+///     .presize(100_000)?
 ///     .when_full(WhenFull::Deny)
 ///     .build();
 /// assert!(limiter.try_acquire(&7).is_ok());
+/// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[must_use]
 pub struct Builder<K, S> {
@@ -188,7 +190,7 @@ impl<K, S> Builder<K, S> {
     /// Keeps the buckets in a fixed table for `keys` keys, instead of a map that grows.
     ///
     /// In a table of a million keys, a decision costs one cache miss instead of three, and a key
-    /// takes 22 bytes. More than 2^32 `keys` count as 2^32. [`max_keys`](Builder::max_keys) and
+    /// takes 22 bytes. [`max_keys`](Builder::max_keys) and
     /// [`presize`](Builder::presize) then have no effect.
     ///
     /// [`build`](Builder::build) allocates the whole table. A later decision allocates in three
@@ -222,20 +224,28 @@ impl<K, S> Builder<K, S> {
     /// is advised to put it on huge pages. If the system has none, nothing else changes. A smaller
     /// table, and any table on another system, is allocated as without the feature.
     ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits: such a
+    /// table would not fit into the memory of most machines.
+    ///
     /// # Examples
     ///
     /// ```
     /// use std::net::IpAddr;
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let limiter = RateLimiter::<IpAddr>::builder(Quota::per_second(100)).inline(100_000).build();
+    /// let limiter = RateLimiter::<IpAddr>::builder(Quota::per_second(100)).inline(100_000)?.build();
     /// let peer: IpAddr = "192.0.2.7".parse()?;
     /// assert_eq!(limiter.try_acquire(&peer).map(|granted| granted.remaining()), Ok(99));
     /// assert_eq!(limiter.len(), 1);
-    /// # Ok::<(), std::net::AddrParseError>(())
+    ///
+    /// let error = RateLimiter::<IpAddr>::builder(Quota::per_second(100)).inline(usize::MAX).unwrap_err();
+    /// assert!(error.to_string().starts_with("a number of keys to allocate of 1844"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn inline(self, keys: usize) -> Self {
-        Builder { keys: self.keys.inline(keys), ..self }
+    pub fn inline(self, keys: usize) -> Result<Self, InvalidLimit> {
+        Ok(Builder { keys: self.keys.inline(keys)?, ..self })
     }
 
     /// Sets the policy for new keys that find no room; by default they [share](WhenFull::Share).
@@ -246,8 +256,12 @@ impl<K, S> Builder<K, S> {
     /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
     ///
     /// By default the map grows in steps, and decisions on other keys help with each step.
-    pub fn presize(self, keys: usize) -> Self {
-        Builder { keys: KeySettings { presize: keys, ..self.keys }, ..self }
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits.
+    pub fn presize(self, keys: usize) -> Result<Self, InvalidLimit> {
+        Ok(Builder { keys: self.keys.presize(keys)?, ..self })
     }
 
     /// Returns the limiter.

@@ -49,7 +49,7 @@ impl<K, S: BuildHasher + Default> InflightLimiter<K, S> {
 /// use std::net::IpAddr;
 /// use tollgate::InflightLimiter;
 ///
-/// let clients = InflightLimiter::<IpAddr>::builder(100).inline(50_000).build()?;
+/// let clients = InflightLimiter::<IpAddr>::builder(100).inline(50_000)?.build()?;
 /// let peer: IpAddr = "192.0.2.7".parse()?;
 /// assert!(clients.try_enter(&peer).is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,8 +74,12 @@ impl<K, S> InflightLimiterBuilder<K, S> {
     }
 
     /// Keeps the keys in a fixed table; see [`Builder::inline`](crate::Builder::inline).
-    pub fn inline(self, keys: usize) -> Self {
-        Self { keys: self.keys.inline(keys), ..self }
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] as there.
+    pub fn inline(self, keys: usize) -> Result<Self, InvalidLimit> {
+        Ok(Self { keys: self.keys.inline(keys)?, ..self })
     }
 
     /// Returns the limiter.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::LiveTerms;
+use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::observer::{DecisionHook, HookFn};
@@ -75,6 +76,9 @@ const DEFAULT_MAX_KEYS: usize = 1 << 20;
 /// Largest bound on the keys of a limiter: a ticket identifies a key by 32 bits. So no `usize` of
 /// 32 bits is over it.
 const MAX_KEYS: usize = if usize::BITS > 32 { 1 << 32 } else { usize::MAX };
+/// Largest number of keys for which memory is allocated at once: 6 GB of a table, or 0.4 GB where
+/// an address has 32 bits.
+const MAX_AT_ONCE: usize = if usize::BITS > 32 { 1 << 28 } else { 1 << 24 };
 
 /// Settings of a limiter's keys.
 #[derive(Clone)]
@@ -104,8 +108,14 @@ impl<S> KeySettings<S> {
         KeySettings { max_keys: keys.min(MAX_KEYS), ..self }
     }
 
-    pub(crate) fn inline(self, keys: usize) -> KeySettings<S> {
-        KeySettings { inline: Some(keys.min(MAX_KEYS)), ..self }
+    pub(crate) fn inline(self, keys: usize) -> Result<KeySettings<S>, InvalidLimit> {
+        check_at_once(keys)?;
+        Ok(KeySettings { inline: Some(keys), ..self })
+    }
+
+    pub(crate) fn presize(self, keys: usize) -> Result<KeySettings<S>, InvalidLimit> {
+        check_at_once(keys)?;
+        Ok(KeySettings { presize: keys, ..self })
     }
 
     pub(crate) fn keyspace<K>(self, engine: Engine) -> (Keyspace<K>, S) {
@@ -113,6 +123,10 @@ impl<S> KeySettings<S> {
         let options = KeyspaceOptions { engine, inline, presize, max_keys, when_full };
         (Keyspace::new(options), hasher)
     }
+}
+
+fn check_at_once(keys: usize) -> Result<(), InvalidLimit> {
+    InvalidLimit::check("a number of keys to allocate", keys as u64, (0, MAX_AT_ONCE as u128))
 }
 
 impl<S> fmt::Debug for KeySettings<S> {

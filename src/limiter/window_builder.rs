@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -122,12 +123,12 @@ impl WindowCounterBuilder {
 /// use tollgate::{WhenFull, Window, WindowLimiter};
 ///
 /// let limiter = WindowLimiter::<IpAddr>::builder(Window::per_minute(100).sliding())
-///     .inline(100_000)
+///     .inline(100_000)?
 ///     .when_full(WhenFull::Deny)
 ///     .build();
 /// let peer: IpAddr = "192.0.2.7".parse()?;
 /// assert_eq!(limiter.try_acquire(&peer).map(|granted| granted.remaining()), Ok(99));
-/// # Ok::<(), std::net::AddrParseError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "a builder is no limiter: `.build()` makes one"]
@@ -155,8 +156,12 @@ impl<K, S> WindowLimiterBuilder<K, S> {
     /// [`Builder::inline`](crate::Builder::inline).
     ///
     /// A [removed](WindowLimiter::remove) key keeps its slot, unused, until its window is over.
-    pub fn inline(self, keys: usize) -> Self {
-        Self { keys: self.keys.inline(keys), ..self }
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] as there.
+    pub fn inline(self, keys: usize) -> Result<Self, InvalidLimit> {
+        Ok(Self { keys: self.keys.inline(keys)?, ..self })
     }
 
     /// Sets the policy for new keys that find no room; by default they [share](WhenFull::Share).
@@ -166,8 +171,12 @@ impl<K, S> WindowLimiterBuilder<K, S> {
 
     /// Allocates the map in advance for `keys` keys. See
     /// [`Builder::presize`](crate::Builder::presize).
-    pub fn presize(self, keys: usize) -> Self {
-        Self { keys: KeySettings { presize: keys, ..self.keys }, ..self }
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] as there.
+    pub fn presize(self, keys: usize) -> Result<Self, InvalidLimit> {
+        Ok(Self { keys: self.keys.presize(keys)?, ..self })
     }
 
     /// Returns the limiter.

@@ -111,6 +111,7 @@ fn keys_of_a_table_are_in_all_of_its_sets() {
     type Hasher = BuildHasherDefault<DefaultHasher>;
     let limiter = crate::RateLimiter::<u64, Hasher>::builder(Quota::per_second(10))
         .inline(1_000)
+        .unwrap()
         .when_full(crate::WhenFull::Deny)
         .build();
     assert!((0..600).all(|key| limiter.try_acquire(&key).is_ok()));

@@ -21,7 +21,7 @@ const YEARS: Duration = Duration::from_secs(150 * 365 * 86_400);
 fn stores(limit: u32) -> ([InflightLimiter<u64>; 2], MockClock) {
     let (clock, mock) = Clock::mock();
     let builder = || InflightLimiter::<u64>::builder(limit);
-    ([builder().on(clock.clone()), builder().inline(64).on(clock)], mock)
+    ([builder().on(clock.clone()), builder().inline(64).unwrap().on(clock)], mock)
 }
 
 /// Ways in which a clock moves from one call to the next.
@@ -65,7 +65,7 @@ fn the_count_is_exact_on_any_clock() {
     let (clock, mock) = Clock::mock();
     let builder = || InflightLimiter::<u64>::builder(LIMIT);
     for (limiter, keys) in
-        [(builder().max_keys(4).on(clock.clone()), 20), (builder().inline(16).on(clock), 400)]
+        [(builder().max_keys(4).on(clock.clone()), 20), (builder().inline(16).unwrap().on(clock), 400)]
     {
         let mut random = Random(3);
         let mut flights: Vec<(u64, _)> = Vec::new();

@@ -14,7 +14,7 @@ type Builder = InflightLimiterBuilder<u64, std::hash::RandomState>;
 fn on(store: Store, builder: Builder) -> Builder {
     match store {
         Store::Map => builder,
-        Store::Table => builder.inline(4_096),
+        Store::Table => builder.inline(4_096).unwrap(),
     }
 }
 

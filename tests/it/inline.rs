@@ -7,7 +7,7 @@ mod settled;
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use tollgate::{Denied, Quota, RateLimiter, Reason, Stats, WhenFull};
+use tollgate::{Denied, InflightLimiter, Quota, RateLimiter, Reason, Stats, WhenFull, Window, WindowLimiter};
 
 use crate::support::{DAY, HOUR, Random, SECOND, Time, fill, nanos, ns, ticks};
 
@@ -18,7 +18,7 @@ const POLICIES: [WhenFull; 3] = [WhenFull::Share, WhenFull::Deny, WhenFull::Allo
 
 fn table(quota: Quota, keys: usize, policy: WhenFull) -> (RateLimiter<u64>, Time) {
     let (clock, time) = Time::new();
-    (RateLimiter::builder(quota).clock(clock).inline(keys).when_full(policy).build(), time)
+    (RateLimiter::builder(quota).clock(clock).inline(keys).unwrap().when_full(policy).build(), time)
 }
 
 /// Returns a table of one set that is full of the keys from 0 on, each without a token.
@@ -42,10 +42,34 @@ fn a_table_has_eight_places_for_each_six_keys() {
         assert_eq!((granted, limiter.len()), (most, most), "for {keys} keys");
         assert_eq!(limiter.stats().refused_full, 20_000 - most as u64);
     }
-    // No memory is allocated before the table is built.
-    let huge = RateLimiter::<u64>::builder(Quota::per_hour(1)).inline(usize::MAX);
-    assert!(format!("{huge:?}").contains("inline: Some(4294967296)"), "{huge:?}");
-    drop(huge);
+}
+
+/// A size may come from a file of settings. No memory is allocated before the table is built.
+#[test]
+fn a_number_of_keys_that_no_memory_holds_is_an_error() {
+    const MOST: usize = if usize::BITS > 32 { 1 << 28 } else { 1 << 24 };
+    let builder = || RateLimiter::<u64>::builder(Quota::per_hour(1));
+    let windows = || WindowLimiter::<u64>::builder(Window::per_hour(1));
+    let in_flight = || InflightLimiter::<u64>::builder(1);
+    for keys in [MOST + 1, usize::MAX] {
+        let told = format!("a number of keys to allocate of {keys} is out of bounds: 0 to {MOST}");
+        let errors = [
+            builder().inline(keys).err(),
+            builder().presize(keys).err(),
+            windows().inline(keys).err(),
+            windows().presize(keys).err(),
+            in_flight().inline(keys).err(),
+        ];
+        for error in errors {
+            assert_eq!(error.expect("no memory holds them").to_string(), told);
+        }
+    }
+    for huge in [builder().inline(MOST), builder().presize(MOST)] {
+        assert!(format!("{:?}", huge.unwrap()).contains(&MOST.to_string()));
+    }
+    // A bound on keys allocates nothing.
+    let limiter = builder().max_keys(usize::MAX).build();
+    assert!(limiter.try_acquire(&1).is_ok());
 }
 
 /// The table is large enough for huge pages, if they are asked for, and no whole number of them.
@@ -77,8 +101,8 @@ fn a_large_table_is_empty_fills_and_is_swept() {
 fn a_table_is_not_bounded_otherwise() {
     let (clock, _time) = Time::new();
     let limiter =
-        RateLimiter::<u64>::builder(Quota::per_hour(1)).clock(clock).max_keys(1).presize(usize::MAX);
-    let limiter = limiter.inline(100).max_keys(0).build();
+        RateLimiter::<u64>::builder(Quota::per_hour(1)).clock(clock).max_keys(1).presize(1 << 20).unwrap();
+    let limiter = limiter.inline(100).unwrap().max_keys(0).build();
     assert_eq!((0..50).filter(|key| limiter.try_acquire(key).is_ok()).count(), 50);
     assert_eq!(limiter.len(), 50);
 }
@@ -251,7 +275,8 @@ fn a_new_key_of_a_table_starts_with_what_was_said() {
     for (initial, starts) in [(0, 0), (3, 3), (10, 10), (99, 10)] {
         let (clock, mut time) = Time::new();
         let quota = Quota::per_second(10);
-        let limiter = RateLimiter::<u64>::builder(quota).clock(clock).inline(1).initial_tokens(initial);
+        let limiter =
+            RateLimiter::<u64>::builder(quota).clock(clock).inline(1).unwrap().initial_tokens(initial);
         let limiter = limiter.when_full(WhenFull::Deny).build();
         time.set(100 * SECOND);
         assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (starts, 0));
@@ -280,7 +305,7 @@ fn a_newcomer_takes_an_empty_place_before_that_of_an_idle_key() {
     for (idle, gone) in (0..PLACES).flat_map(|idle| (0..PLACES).map(move |gone| (idle, gone))) {
         let (clock, mut time) = Time::new();
         let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_second(1).burst(100)).clock(clock);
-        let limiter = builder.inline(1).when_full(WhenFull::Deny).build();
+        let limiter = builder.inline(1).unwrap().when_full(WhenFull::Deny).build();
         for key in 0..PLACES {
             let taken = if key == gone {
                 1
@@ -310,7 +335,7 @@ fn a_newcomer_takes_an_empty_place_before_that_of_an_idle_key() {
 #[test]
 fn nearly_all_keys_that_a_table_is_made_for_have_room() {
     let (clock, _time) = Time::new();
-    let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).inline(12_000);
+    let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).inline(12_000).unwrap();
     let limiter = builder.when_full(WhenFull::Deny).build();
     let refused = (0..12_000).filter(|key| limiter.try_acquire(key).is_err()).count();
     println!("{refused} of 12,000 found no room");

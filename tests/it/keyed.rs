@@ -55,7 +55,7 @@ pub(crate) trait InStore<K, S> {
 impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, S> {
     fn stored(quota: Quota) -> Builder<K, S> {
         let builder = RateLimiter::builder(quota);
-        if IN_TABLE { builder.inline(1_000) } else { builder }
+        if IN_TABLE { builder.inline(1_000).unwrap() } else { builder }
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) trait Room<K, S>: Sized {
 
 impl<K, S> Room<K, S> for Builder<K, S> {
     fn room(self, keys: usize) -> Self {
-        if IN_TABLE { self.inline(keys) } else { self.max_keys(keys) }
+        if IN_TABLE { self.inline(keys).unwrap() } else { self.max_keys(keys) }
     }
 
     fn with_places(self, places: usize) -> RateLimiter<K, S>
@@ -81,7 +81,7 @@ impl<K, S> Room<K, S> for Builder<K, S> {
         K: Stranger,
         S: BuildHasher,
     {
-        let limiter = if IN_TABLE { self.inline(0) } else { self.max_keys(places) }.build();
+        let limiter = if IN_TABLE { self.inline(0).unwrap() } else { self.max_keys(places) }.build();
         let all = limiter.quota().capacity();
         for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
             let _ = limiter.acquire_up_to(&stranger, all);

@@ -121,7 +121,7 @@ fn a_window_is_evicted_when_its_tokens_are_forgotten() {
         for inline in [false, true] {
             let (clock, mock) = Clock::mock();
             let builder = WindowLimiter::<u64>::builder(text.parse().unwrap()).clock(clock);
-            let limiter = if inline { builder.inline(8) } else { builder }.build();
+            let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
             mock.advance(Duration::from_secs(1_795_500_000));
             assert!(limiter.try_acquire(&1).is_ok());
             let reset = limiter.peek(&1).reset_after();
@@ -139,7 +139,7 @@ fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
     for inline in [false, true] {
         let (clock, mock) = Clock::mock();
         let builder = WindowLimiter::<u64>::builder(Window::per_day(5).utc()).clock(clock);
-        let builder = if inline { builder.inline(6) } else { builder.max_keys(8) };
+        let builder = if inline { builder.inline(6).unwrap() } else { builder.max_keys(8) };
         let limiter = builder.when_full(WhenFull::Deny).build();
         let granted =
             |keys: std::ops::Range<u64>| keys.filter(|key| limiter.try_acquire(key).is_ok()).count();
@@ -158,7 +158,7 @@ fn a_flood_of_keys_is_bounded_and_resets_no_window() {
     for inline in [false, true] {
         let (clock, mock) = Clock::mock();
         let builder = WindowLimiter::<u64>::builder(Window::per_hour(3).sliding()).clock(clock);
-        let builder = if inline { builder.inline(6_000) } else { builder.max_keys(8_000) };
+        let builder = if inline { builder.inline(6_000).unwrap() } else { builder.max_keys(8_000) };
         let limiter = builder.when_full(WhenFull::Deny).build();
         let clients = 1_u64 << 32..(1 << 32) + 100;
         assert!(clients.clone().all(|client| limiter.try_acquire_n(&client, 3).is_ok()));
@@ -201,7 +201,8 @@ fn a_key_that_shares_a_window_stays_limited() {
 #[test]
 fn a_removed_key_of_a_table_keeps_its_slot() {
     let (clock, mock) = Clock::mock();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_day(2).utc()).clock(clock).inline(6).build();
+    let limiter =
+        WindowLimiter::<u64>::builder(Window::per_day(2).utc()).clock(clock).inline(6).unwrap().build();
     let hold = limiter.hold(&1, 2).unwrap();
     assert!(limiter.remove(&1));
     assert_eq!((limiter.len(), limiter.peek(&1).remaining()), (1, 2));
@@ -368,7 +369,7 @@ fn every_handle_of_a_window_takes_and_gives() {
         each_verb(&counter, earlier, counter.window.now());
         for inline in [false, true] {
             let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
-            let limiter = if inline { builder.inline(8) } else { builder }.build();
+            let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
             let earlier = limiter.now();
             mock.advance(Duration::from_secs(1));
             let now = limiter.now();
@@ -391,7 +392,7 @@ const KINDS: [&str; 5] =
 fn a_removal_forgets_the_tokens_by_every_handle() {
     for (inline, stays) in [(false, false), (true, true)] {
         let builder = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(Clock::mock().0);
-        let limiter = if inline { builder.inline(8) } else { builder }.build();
+        let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
         let remove: [&dyn Fn(&u64) -> bool; 2] =
             [&|key| limiter.remove(key), &|key| limiter.pin().remove(key)];
         for (key, remove) in (0..).zip(remove) {
@@ -540,8 +541,8 @@ fn another_limit_of_a_window_is_checked() {
 
 #[test]
 fn a_builder_of_windows_keeps_its_settings() {
-    let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).presize(17);
-    let text = format!("{:?}", builder.max_keys(19).inline(23).when_full(WhenFull::Allow));
+    let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).presize(17).unwrap();
+    let text = format!("{:?}", builder.max_keys(19).inline(23).unwrap().when_full(WhenFull::Allow));
     for part in ["2/h fixed", "presize: 17", "max_keys: 19", "inline: Some(23)", "when_full: Allow"] {
         assert!(text.contains(part), "{part}: {text}");
     }

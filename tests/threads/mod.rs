@@ -48,7 +48,7 @@ impl Store {
     pub(crate) fn room<K, S>(self, builder: Builder<K, S>, keys: usize) -> Builder<K, S> {
         match self {
             Store::Map => builder.max_keys(keys),
-            Store::Table => builder.inline(keys),
+            Store::Table => builder.inline(keys).unwrap(),
         }
     }
 

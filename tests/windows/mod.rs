@@ -165,7 +165,7 @@ impl Walk {
         let keyed = || Limiter::builder(made).headroom(top).expect(room).clock(clock.clone());
         let subject = match choose(4) {
             0 => Subject::Keyed(keyed().max_keys(KEYS as usize).build()),
-            1 => Subject::Keyed(keyed().inline(64).build()),
+            1 => Subject::Keyed(keyed().inline(64).unwrap().build()),
             _ => {
                 let builder = WindowCounter::builder(made).headroom(top).expect(room);
                 Subject::Counter(Box::new(builder.clock(clock.clone()).build()))

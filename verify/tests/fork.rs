@@ -70,7 +70,7 @@ fn goes_on(inline: bool) {
     let quota = Quota::per_hour(5);
     let bucket = TokenBucket::with_clock(quota, clock.clone());
     let builder = RateLimiter::<String>::builder(quota).clock(clock);
-    let limiter = if inline { builder.inline(2_000) } else { builder.max_keys(2_000) }.build();
+    let limiter = if inline { builder.inline(2_000).unwrap() } else { builder.max_keys(2_000) }.build();
     assert!(bucket.try_acquire_n(2).is_ok() && limiter.try_acquire_n("known", 2).is_ok());
     let rest_of = |known: u64| {
         assert_eq!(bucket.acquire_up_to(10).tokens(), known);
@@ -103,7 +103,7 @@ fn goes_on_in_the_middle(inline: bool) {
     let _watchdog = Watchdog::of("a busy fork", 600);
     let quota = Quota::per_second(1_000_000).burst(1_000);
     let builder = RateLimiter::<u64>::builder(quota);
-    let limiter = if inline { builder.inline(100) } else { builder }.build();
+    let limiter = if inline { builder.inline(100).unwrap() } else { builder }.build();
     for key in 0..KEYS {
         assert!(limiter.try_acquire(&key).is_ok());
     }

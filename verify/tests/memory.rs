@@ -79,7 +79,7 @@ fn ten_million_keys_stay_within_the_memory_of_a_table() {
         let mut built = None;
         let building = measure(|| {
             let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(clock);
-            built = Some(limiter.inline(ROOM as usize).when_full(policy).build());
+            built = Some(limiter.inline(ROOM as usize).unwrap().when_full(policy).build());
         });
         let limiter = built.expect("it was just built");
         let before = resident();

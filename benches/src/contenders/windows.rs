@@ -48,8 +48,8 @@ impl<K: Key, S: BuildHasher + Default + Send + Sync, const INLINE: bool> Limiter
     fn new(setup: Setup) -> Self {
         let builder = WindowLimiter::builder(sliding(setup));
         Keyed(match INLINE {
-            true => builder.inline(setup.keys).build(),
-            false => builder.presize(setup.keys).max_keys(setup.keys).build(),
+            true => builder.inline(setup.keys).unwrap().build(),
+            false => builder.presize(setup.keys).unwrap().max_keys(setup.keys).build(),
         })
     }
 

@@ -98,8 +98,11 @@ impl Case {
         if let Some(head) = head {
             builder = builder.headroom(quota(head)?).ok()?;
         }
-        let builder =
-            if self.inline { builder.inline(self.max_keys) } else { builder.max_keys(self.max_keys) };
+        let builder = if self.inline {
+            builder.inline(self.max_keys).unwrap()
+        } else {
+            builder.max_keys(self.max_keys)
+        };
         let unit = Unit::with_room(self.quota, head, None).expect("the quota was accepted");
         Some((builder.build(), unit, time))
     }

@@ -62,7 +62,7 @@ impl Trio {
             bucket: TokenBucket::with_clock(quota, clock.clone()),
             limiters: [
                 RateLimiter::builder(quota).clock(clock.clone()).max_keys(1).build(),
-                RateLimiter::builder(quota).clock(clock).inline(1).build(),
+                RateLimiter::builder(quota).clock(clock).inline(1).unwrap().build(),
             ],
             ideals: [ideal.clone(), ideal.clone(), ideal],
             granted: [0; 3],
