@@ -29,9 +29,11 @@ const WIDTHS: [u64; 2] = [2_600, 1_600_000_000];
 /// Runs the scenario at both skews.
 pub fn run(size: Size) {
     for (width, store) in WIDTHS.into_iter().flat_map(|width| Store::ALL.map(|store| (width, store))) {
-        let lost = known(store, width, size.choose(300, 40_000, 400_000));
-        let least = size.choose(10, 1_000, 1_000);
-        assert!(lost >= least, "only {lost} races were lost, of {least}: nobody was in the way");
+        let (mut lost, least) = (0, size.choose(10, 1_000, 1_000));
+        // On a busy machine the threads may run one after the other, and no race is lost.
+        while lost < least {
+            lost += known(store, width, size.choose(300, 40_000, 400_000));
+        }
         leased(width, size.choose(2_000, 400_000, 4_000_000));
         let policies = [WhenFull::Deny, WhenFull::Share];
         let leaps = size.choose(20, 650, 3_250);
