@@ -28,10 +28,10 @@
 //!   or never. [`acquire_up_to`](TokenBucket::acquire_up_to) takes the tokens that are there, up to
 //!   `n`. [`try_acquire_at`](TokenBucket::try_acquire_at) decides at a given clock reading.
 //!   [`peek`](TokenBucket::peek) only looks, [`refund`](TokenBucket::refund) gives back;
-//! * [`reserve`](TokenBucket::reserve): tokens that will be earned later, in order of arrival. The
-//!   verbs that wait use it: [`blocking_acquire`](TokenBucket::blocking_acquire),
-//!   `acquire().await`, [`paced`](TokenBucket::paced), and [`limited`](TokenBucket::limited) for
-//!   outgoing calls;
+//! * [`blocking_acquire`](TokenBucket::blocking_acquire), `acquire().await`,
+//!   [`paced`](TokenBucket::paced), and [`limited`](TokenBucket::limited) for outgoing calls: wait
+//!   in line, first come, first served. [`reserve`](TokenBucket::reserve): tokens that will be
+//!   earned later, without a wait;
 //! * [`hold`](TokenBucket::hold) and [`settle`](Hold::settle): an estimate first, the cost when it
 //!   is known;
 //! * [`set_quota`](TokenBucket::set_quota): another rate and burst, for all keys at once.
@@ -73,8 +73,8 @@
 //! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
 //!   faster than the first quota needs [`headroom`](Builder::headroom); one that does not fit is an
 //!   [`InvalidQuota`].
-//! * At most [`max_debt`](Builder::max_debt) tokens can be promised to waiting callers, one burst
-//!   by default.
+//! * At most [`max_debt`](Builder::max_debt) tokens can be promised ahead, one burst by default.
+//!   More callers than that may wait in line.
 
 // The files of `tests/reference` name the crate, in here as elsewhere.
 #[cfg(test)]

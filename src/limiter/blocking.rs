@@ -19,15 +19,16 @@ impl TokenBucket {
     /// The length of the sleep is computed on the bucket's clock. The sleep itself is on the
     /// system's clock.
     ///
-    /// Threads are served first come, first served: each has a [reservation](TokenBucket::reserve).
-    /// The tokens of all waiting threads may add up to [one burst](crate::BucketBuilder::max_debt)
-    /// by default: with a burst of 1 one thread may wait, and the next is refused.
+    /// Threads are served first come, first served, beside tasks that [wait](crate::_guide#wait).
+    /// Any number may wait, unless [`max_waiting`](crate::BucketBuilder::max_waiting) is set. A
+    /// change of quota moves the times of waiting threads.
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a sleep, if the debt would pass its bound. A verb with `n` also
-    /// refuses more tokens than the burst. A verb with `max_wait` also refuses a longer wait. A
-    /// limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
+    /// [`Denied`] at once, without a sleep, if the line is full. A verb with `n` also refuses more
+    /// tokens than the burst: see [`hold`](TokenBucket::hold) for a cost that is larger. A verb
+    /// with `max_wait` also refuses a longer wait, at once or, after a lower quota was set, late.
+    /// A limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
     ///
     /// # Examples
     ///

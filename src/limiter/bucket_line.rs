@@ -17,7 +17,7 @@ use crate::limiter::waiting::{LineTicket, Promise, WaitsInLine};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Reason, exactly};
 use crate::word::state::State;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::Take;
 
 /// The bucket of a `TokenBucket` is in no store.
 const NEVER_LOST: &str = "only buckets of a store are lost";
@@ -34,13 +34,15 @@ impl TokenBucket {
         let done = self.bank().reserve(line.as_deref_mut(), n, max_wait, &mut wakes).expect(NEVER_LOST);
         drop(line);
         wake_all(wakes);
-        let call = Call::from(Take::Reserve { n, max_wait });
-        let decision = done.and_then(|done| call.decision(done.outcome, done.reading).map(|ok| (ok, done)));
-        let granted = self.hook.observe(n, decision.map(|(granted, _)| granted))?;
-        let receipt = decision.map(|(_, done)| {
-            Receipt::new(done.outcome, &done.reading, None).beside(done.reading.refill.units(done.leased))
-        });
-        Ok(Reservation::new(self, receipt?, granted))
+        let done = match done {
+            Ok(done) => done,
+            Err(denied) => {
+                let granted = self.hook.observe(n, Err(denied))?;
+                return Ok(Reservation::new(self, Receipt::void(self.engine.clock.now()), granted));
+            }
+        };
+        let (granted, receipt) = self.received(n, Take::Reserve { n, max_wait }, done)?;
+        Ok(Reservation::new(self, receipt, granted))
     }
 
     fn bank(&self) -> WordBank<'_, &Bucket> {

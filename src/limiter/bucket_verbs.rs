@@ -142,10 +142,13 @@ impl TokenBucket {
     }
 
     /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal.
-    ///
-    /// A panic of the hook undoes the take.
     pub(super) fn receive(&self, n: u64, step: Take) -> Result<(Granted, Receipt), Denied> {
-        let Done { outcome, reading, leased } = self.run(Now(&self.engine), step);
+        self.received(n, step, self.run(Now(&self.engine), step))
+    }
+
+    /// Shows the decision on a take to the hook, and returns a receipt for the take.
+    pub(super) fn received(&self, n: u64, step: Take, done: Done) -> Result<(Granted, Receipt), Denied> {
+        let Done { outcome, reading, leased } = done;
         let receipt = match outcome.granted {
             true => Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased)),
             false => Receipt::void(Moment(reading.nanos())),

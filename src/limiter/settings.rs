@@ -179,10 +179,13 @@ macro_rules! common_setters {
 
         /// Sets the largest debt in tokens, from 0 to 2^40.
         ///
-        /// Debt is promised ahead to waiting callers, or owed after a
-        /// [`settle`](crate::Hold::settle). With 0 no caller waits. The default is one burst of the
-        /// quota in force, at most the larger burst for which the bucket was built. It is 0 if no
-        /// word has room for that.
+        /// Debt is promised ahead by `reserve`, or to the callers in line, or owed after a
+        /// [`settle`](crate::Hold::settle). Callers in line beyond it wait without a promise. With
+        /// a debt below its cost, a plain take may pass the first caller in line.
+        ///
+        /// The default is one burst of the quota in force, at most the larger burst for which the
+        /// bucket was built. It is the tokens of 10 ms if these are more, as far as the word keeps
+        /// a range of 13 days, and 0 if no word has room for a burst.
         ///
         /// # Errors
         ///

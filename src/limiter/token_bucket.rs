@@ -275,10 +275,14 @@ impl TokenBucket {
 
     /// Reserves `n` tokens that are there or will be earned: the bucket goes into debt.
     ///
-    /// Each reservation has a time of its own, in order of arrival. The debt is bounded by
-    /// [`max_debt`](crate::BucketBuilder::max_debt), one burst by default. (The word of a few
-    /// quotas above 10^11 tokens a second, or with bursts that take decades to fill, has no room
-    /// for debt.) Plain takes never go into debt. A reservation of 0 always succeeds, due at once.
+    /// Each reservation has a time of its own, in order of arrival, behind the callers that wait in
+    /// line. The debt is bounded by [`max_debt`](crate::BucketBuilder::max_debt), one burst by
+    /// default. (The word of a few quotas above 10^11 tokens a second, or with bursts that take
+    /// decades to fill, has no room for debt.) Plain takes never go into debt. A reservation of 0
+    /// always succeeds, due at once.
+    ///
+    /// A reservation takes the mutex of the line. It is refused, with
+    /// [`Reason::Debt`](crate::Reason::Debt), while callers wait for whom the debt has no room.
     ///
     /// # Errors
     ///
@@ -322,6 +326,9 @@ impl TokenBucket {
 
     /// Takes `estimate` tokens for a cost that is not yet known, [settled](Hold::settle) when it
     /// is.
+    ///
+    /// It is also the way for a cost above the burst: `hold(1)`, then `settle(n)`. The rest is owed,
+    /// up to [`max_debt`](crate::BucketBuilder::max_debt), before the next token is granted.
     ///
     /// # Errors
     ///

@@ -53,22 +53,23 @@ async fn wait(request: impl WaitsInLine, max_wait: u64) -> Result<Granted, Denie
 impl TokenBucket {
     /// Waits for a token, and takes it.
     ///
-    /// The first poll makes a [reservation](TokenBucket::reserve). Tasks are served first come,
-    /// first served, at any number of tasks. Tokio's timer wakes each task when its reservation is
-    /// due, at most a millisecond late.
+    /// The first poll takes a place in line. Tasks are served first come, first served, at any
+    /// number of tasks. Tokio's timer wakes each task when its tokens are due, at most a
+    /// millisecond late.
     ///
-    /// A future that is dropped while it waits gives its token back, as a dropped [`Reservation`]
-    /// does.
+    /// A future that is dropped while it waits leaves the line, and all behind it move up. After
+    /// its time has come it has spent its tokens, even if it was not polled since.
     ///
-    /// The tokens of all waiting tasks may add up to [one burst](crate::BucketBuilder::max_debt) by
-    /// default: a bucket with a burst of 1 lets one task wait. In a test with tokio's clock paused,
-    /// the bucket needs a clock that [stands with it](crate::Clock::from_fn).
+    /// Any number of tasks may wait, unless [`max_waiting`](crate::BucketBuilder::max_waiting) is
+    /// set. In a test with tokio's clock paused, the bucket needs a clock that [stands with
+    /// it](crate::Clock::from_fn).
     ///
     /// # Errors
     ///
-    /// [`Denied`] at once, without a sleep, if the debt would pass its bound. A verb with `n` also
-    /// refuses more tokens than the burst. A verb with `max_wait` also refuses a longer wait. A
-    /// limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
+    /// [`Denied`] at once, without a sleep, if the line is full. A verb with `n` also refuses more
+    /// tokens than the burst: see [`hold`](TokenBucket::hold) for a cost that is larger. A verb
+    /// with `max_wait` also refuses a longer wait, at once or, after a lower quota was set, late.
+    /// A limiter may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
     ///
     /// # Panics
     ///
@@ -221,7 +222,7 @@ where
 ///
 /// The stream ends only if no token can ever come: at a limiter of 0 keys that denies.
 ///
-/// A stream that is dropped while it waits gives its token back, as a dropped [`Reservation`] does.
+/// A stream that is dropped while it waits leaves the line.
 pub struct PacedStream<'a> {
     request: Arc<dyn WaitsInLine + Send + Sync + 'a>,
     /// The wait for the next token, if one has begun.
@@ -274,9 +275,8 @@ impl fmt::Debug for PacedStream<'_> {
 impl<F> Limited<'_, F> {
     /// Waits for a token and takes it, then calls the function and awaits its future.
     ///
-    /// The wait is that of [`TokenBucket::acquire`]. A call that is dropped while it waits gives
-    /// its token back, as a dropped [`Reservation`] does. After the wait the token is spent, even
-    /// if the function fails.
+    /// The wait is that of [`TokenBucket::acquire`]. A call that is dropped while it waits leaves
+    /// the line. After the wait the token is spent, even if the function fails.
     ///
     /// # Errors
     ///

@@ -410,7 +410,9 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             Reason::Empty => write!(f, "not enough tokens: {} left", self.remaining)?,
-            Reason::TooMany => f.write_str("more tokens than the bucket ever holds")?,
+            Reason::TooMany => {
+                write!(f, "more tokens than the bucket ever holds: hold(1), then settle({})", self.asked)?;
+            }
             Reason::Full => f.write_str("no room for a new key")?,
             // The debt of a limiter of another crate has no bound here.
             Reason::Debt => match self.retry.map_or(0, |wait| wait.from) {

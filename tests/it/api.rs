@@ -277,7 +277,7 @@ fn a_refusal_is_an_error_that_says_why() {
         error.to_string()
     });
     assert_eq!(said[0], "not enough tokens: 1 left, retry after 30s");
-    assert_eq!(said[1], "more tokens than the bucket ever holds");
+    assert_eq!(said[1], "more tokens than the bucket ever holds: hold(1), then settle(3)");
     assert!(said[2].starts_with("no room for a new key, retry after 32.0"), "{}", said[2]);
     assert_eq!(HashSet::from(refused.map(|denied| denied.reason())).len(), 3);
 }
@@ -301,7 +301,10 @@ fn each_reason_is_said_in_words() {
     ];
     let said = said.map(|denied| denied.to_string());
     assert_eq!(said[0], "the tokens come too late, retry after 995ms");
-    assert_eq!(said[1], "too many tokens are promised already, retry after 1s");
+    assert_eq!(
+        said[1],
+        "1 more tokens do not fit under the bound of 1 promised tokens (max_debt), retry after 1s"
+    );
     assert_eq!(said[2], "the plan was made for another limiter");
     assert_eq!(said[3], "more than 64 limits at once");
 }

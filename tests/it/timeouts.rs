@@ -172,33 +172,34 @@ fn limited_calls_that_are_given_up_leave_their_tokens_to_others() {
     }
 }
 
+/// A service that answers at once.
+#[cfg(feature = "tower")]
+#[derive(Clone)]
+struct Ok200;
+
+#[cfg(feature = "tower")]
+impl tower_service::Service<http::Request<()>> for Ok200 {
+    type Response = http::Response<()>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<http::Response<()>, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<()>) -> Self::Future {
+        std::future::ready(Ok(http::Response::new(())))
+    }
+}
+
 /// Requests that a client takes back, and a layer that lets them wait.
 #[cfg(feature = "tower")]
 #[test]
 fn requests_that_go_away_leave_their_tokens_to_others() {
-    use std::convert::Infallible;
-    use std::future::ready;
     use tollgate::http::key_fn;
     use tollgate::tower::RateLimitLayer;
     use tower_layer::Layer;
     use tower_service::Service;
-
-    #[derive(Clone)]
-    struct Ok200;
-
-    impl Service<http::Request<()>> for Ok200 {
-        type Response = http::Response<()>;
-        type Error = Infallible;
-        type Future = std::future::Ready<Result<http::Response<()>, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
-            std::task::Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: http::Request<()>) -> Self::Future {
-            ready(Ok(http::Response::new(())))
-        }
-    }
 
     for load in LOADS {
         on_a_paused_clock(async {
@@ -270,5 +271,54 @@ fn a_caller_whose_turn_comes_earlier_is_woken() {
         assert!(bucket.acquire().await.is_ok());
         assert_eq!(start.elapsed(), Duration::from_millis(100));
         first.await.unwrap();
+    });
+}
+
+/// Four threads with 25 calls each, at a burst of 1: none is refused, by any way to wait.
+#[test]
+fn patient_threads_are_served_at_any_burst() {
+    let quota = Quota::per_second(20_000).burst(1);
+    let bucket = TokenBucket::new(quota);
+    let limiter = RateLimiter::<String>::stored(quota).build();
+    let (calls, calls_of_a_key) = (bucket.limited(|n: u64| n), limiter.limited("ada", |n: u64| n));
+    let ways: [&(dyn Fn() -> bool + Sync); 5] = [
+        &|| bucket.blocking_acquire().is_ok(),
+        &|| bucket.paced().next().is_some(),
+        &|| limiter.blocking_acquire("ada").is_ok(),
+        &|| calls.blocking_call(1).is_ok(),
+        &|| calls_of_a_key.blocking_call(1).is_ok(),
+    ];
+    for (index, way) in ways.into_iter().enumerate() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || assert!((0..25).all(|_| way()), "way {index}"));
+            }
+        });
+    }
+}
+
+/// Ten requests that wait for up to 10 s, at 1/s and a burst of 1: each waits for its turn.
+#[cfg(feature = "tower")]
+#[test]
+fn a_line_is_as_long_as_its_longest_delay() {
+    use tollgate::tower::RateLimitLayer;
+
+    on_a_paused_clock(async {
+        let limiter = RateLimiter::<String>::stored(Quota::per_second(1).burst(1)).clock(tokios()).build();
+        let layer = RateLimitLayer::builder(limiter)
+            .key(tollgate::http::key_fn(|_| Some("ada".to_owned())))
+            .delay_up_to(Duration::from_secs(10))
+            .build();
+        let statuses = (0..12).map(|_| {
+            let mut service = tower_layer::Layer::layer(&layer, Ok200);
+            tokio::task::spawn_local(async move {
+                tower_service::Service::call(&mut service, http::Request::new(())).await.unwrap().status()
+            })
+        });
+        let mut refused = 0;
+        for status in statuses.collect::<Vec<_>>() {
+            refused += u64::from(status.await.unwrap() == 429);
+        }
+        assert_eq!(refused, 1, "one at once, ten in their turn, and one would wait for 11 s");
     });
 }
