@@ -98,7 +98,7 @@ pub(crate) struct LiveTerms {
     half: u64,
     empty_level: u64,
     /// Number of the version in force.
-    active_version: AtomicU64,
+    pub(super) active_version: AtomicU64,
     /// Number of the version published last. Version `n` is in slot `n % 2`.
     published_version: AtomicU64,
     slots: [Version; 2],
@@ -208,11 +208,6 @@ impl LiveTerms {
         // By its fields: copied as a whole they are taken apart again.
         let CountWidths { counting, count, before } = self.widths.counts;
         CountWidths { counting, count, before }
-    }
-
-    /// Returns the number of the version in force.
-    pub(crate) fn version(&self) -> u64 {
-        self.active_version.load(Ordering::Acquire)
     }
 
     /// Returns the limit of a window that was set last.

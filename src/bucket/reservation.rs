@@ -21,11 +21,11 @@ pub(crate) trait Ledger {
 /// promised: no later caller is served first, and a change of quota does not move it.
 ///
 /// **Dropped** without a commit, a reservation gives all of its tokens back if it is still the
-/// last. It is the last if no tokens were taken or given back since, or if all that were taken since
-/// came back. Otherwise it gives nothing back: later reservations were promised their times on top
-/// of it, and the bucket would be granted twice. A caller that waits and gives up always gives its
-/// tokens back, since the callers behind it move up: `acquire_within`, or `timeout` around
-/// `acquire`, where the program only waits.
+/// last. It is the last if no tokens were taken or given back since, or if all that were taken
+/// since came back. Otherwise it gives nothing back: later reservations were promised their times
+/// on top of it, and the bucket would be granted twice. A caller that waits and gives up always
+/// gives its tokens back, since the callers behind it move up: so a program that only waits takes
+/// `acquire_within`, or `timeout` around `acquire`.
 ///
 /// * A limiter with plans gives nothing back once the key was used at a later time, even if those
 ///   tokens came back. Under another plan the bucket may have the same empty time and hold less.

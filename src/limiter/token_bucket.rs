@@ -327,8 +327,8 @@ impl TokenBucket {
     /// Takes `estimate` tokens for a cost that is not yet known, [settled](Hold::settle) when it
     /// is.
     ///
-    /// It is also the way for a cost above the burst: `hold(1)`, then `settle(n)`. The rest is owed,
-    /// up to [`max_debt`](crate::BucketBuilder::max_debt), before the next token is granted.
+    /// It is also the way for a cost above the burst: `hold(1)`, then `settle(n)`. The rest is
+    /// owed, up to [`max_debt`](crate::BucketBuilder::max_debt), before the next token is granted.
     ///
     /// # Errors
     ///

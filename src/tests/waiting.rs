@@ -242,7 +242,7 @@ impl Run {
         }
     }
 
-    /// Sets a rate from a tenth of the first one to all of it, and a burst of at most the first one.
+    /// Sets a rate from a tenth of the first one to all of it, and a burst from half of it.
     fn change(&mut self) {
         let tokens = (self.quota.tokens() * (1 + self.random.below(10)) / 10).max(1);
         let burst = (self.quota.capacity() - self.random.below(self.quota.capacity() / 2 + 1)).max(1);

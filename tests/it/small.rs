@@ -149,7 +149,7 @@ fn what_is_refused_is_not_called() {
     assert!(one.try_call(1).is_err() && two.try_call(1).is_err());
     time.advance(1);
     assert!(one.try_call(1).is_ok() && two.try_call(1).is_ok() && calls.get() == 22);
-    let none = TokenBucket::builder(TEN).max_debt(0).unwrap().start_empty().clock(Clock::mock().0).build();
+    let none = TokenBucket::builder(TEN).max_waiting(0).start_empty().clock(Clock::mock().0).build();
     assert!(none.limited(call).blocking_call(1).is_err() && calls.get() == 22);
 }
 

@@ -11,8 +11,8 @@ pub(crate) struct Unit {
     pub(crate) stamp: u32,
     /// Tokens of debt that there is room for.
     pub(crate) debt: u64,
-    /// Whether the debt was asked for, or is the tokens of 10 ms: then it is not bounded by the burst
-    /// as well.
+    /// Whether the debt was asked for, or is the tokens of 10 ms: then it is not bounded by the
+    /// burst as well.
     pub(crate) fixed: bool,
 }
 

@@ -20,10 +20,10 @@
 //! # Invariants
 //!
 //! * *Invariant:* the law holds, because places are disjoint, and each lies within one burst before
-//!   its grant. The head is not due, so its place begins less than its cost ago. Where no caller has
-//!   a place, or one leaves, the runs are clamped to one burst before now.
-//! * *Invariant:* no place moves to a later position, because with fewer callers each takes the same
-//!   stretch or an earlier one. A lower burst is the exception.
+//!   its grant. The head is not due, so its place begins less than its cost ago. Where no caller
+//!   has a place, or one leaves, the runs are clamped to one burst before now.
+//! * *Invariant:* no place moves to a later position, because with fewer callers each takes the
+//!   same stretch or an earlier one. A lower burst is the exception.
 //! * *Invariant:* a place lies in one run, because across two it could be longer than a burst.
 //! * *Invariant:* when the mutex is free, the timer of the head is at its turn or a wake-up is on
 //!   its way, because each change of the head's turn ends with `CallerLine::wake_head`.

@@ -193,8 +193,8 @@ impl Queue {
         }
     }
 
-    /// Gives up all positions before `from`. Under a lower burst, the last callers may have no place
-    /// any more.
+    /// Gives up all positions before `from`. Under a lower burst, the last callers may have no
+    /// place any more.
     pub(super) fn clamp(&mut self, from: i64) {
         for run in &mut self.runs {
             run.start = run.start.max(from).min(run.end);

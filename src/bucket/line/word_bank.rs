@@ -1,6 +1,7 @@
 //! The bucket of a line: its word, by the engine.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::task::Waker;
 
 use crate::bucket::atomic::BucketRef;
@@ -42,6 +43,11 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         (charged || self.initial.is_some()).then_some(done)
     }
 
+    /// Returns the number of the version of the terms.
+    fn version(&self) -> u64 {
+        self.engine.source.active_version.load(Acquire)
+    }
+
     /// Returns the units of `n` tokens.
     pub(crate) fn units(&self, n: u64) -> u64 {
         self.reading.refill.units(n)
@@ -78,8 +84,8 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
             }
         }
         // Before the reading: a change in between is noticed when the timer is over.
-        let version = self.engine.source.version();
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let version = self.version();
+        let id = NEXT.fetch_add(1, Relaxed);
         let caller = Caller { id, units: self.units(n), max_wait, max_waiting, waker };
         match line.join(self, &caller, wakes) {
             Joined::Served => Ok(Entered::Granted(self.granted(n))),
@@ -99,7 +105,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         waker: &Waker,
         wakes: &mut Vec<Waker>,
     ) -> (LineTurn, u64) {
-        let version = self.engine.source.version();
+        let version = self.version();
         let event = match (version == place.version, fired) {
             (false, _) => Event::Changed,
             (true, true) => Event::Due,

@@ -302,8 +302,8 @@ fn a_place_is_in_one_run() {
     });
 }
 
-/// A rest that no caller has a place in is too old for the next ones after some time: they would get
-/// five tokens at once.
+/// A rest that no caller has a place in is too old for the next ones after some time: they would
+/// get five tokens at once.
 #[test]
 fn an_old_rest_is_given_up() {
     explore("a caller leaves a rest, a time, another joins", || {
