@@ -14,8 +14,12 @@ pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 /// own.
 ///
 /// A limiter makes an owned key only to store a new key in its map, and for
-/// [`plan_for`](crate::Builder::plan_for). `&str` finds a `String`, `&[T]` a `Vec<T>`, and so on by
-/// [`ToOwned`]. A type with the hash of a compound key looks that key up without an allocation:
+/// [`plan_for`](crate::Builder::plan_for). A key that is `Clone` is found by a reference to itself.
+/// `&str` finds a `String`, an `Arc<str>`, a `Box<str>` and an `Rc<str>`. `&[T]` finds a `Vec<T>`
+/// and the same pointers; so do `&Path`, `&OsStr` and `&CStr`. With feature `http`, `&[u8]` finds a
+/// `Bytes`.
+///
+/// A type with the hash of a compound key looks that key up without an allocation:
 ///
 /// ```
 /// use std::net::{IpAddr, Ipv4Addr};
@@ -45,14 +49,18 @@ pub(crate) type Map<K> = HashMap<EntryKey<K>, Bucket, PrehashedHasher>;
 /// ```
 ///
 /// An implementation promises that `to_key` is [`Equivalent`] to `self` and hashes the same.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` looks no key of type `{K}` up",
+    note = "ask by a reference to the key itself, or implement `ToKey<{K}>` for a type of your own that borrows it"
+)]
 pub trait ToKey<K>: Hash + Equivalent<K> {
     /// Returns the key to store.
     fn to_key(&self) -> K;
 }
 
-impl<Q: ?Sized + ToOwned + Hash + Eq> ToKey<Q::Owned> for Q {
-    fn to_key(&self) -> Q::Owned {
-        self.to_owned()
+impl<K: Clone + Hash + Eq> ToKey<K> for K {
+    fn to_key(&self) -> K {
+        self.clone()
     }
 }
 

@@ -22,6 +22,8 @@
 //! no function makes that step. A key without room has no entry, and shares an [overflow
 //! bucket](overflow).
 
+#[cfg(feature = "http")]
+mod bytes;
 pub(crate) mod entry;
 pub(crate) mod id;
 pub(crate) mod idle;
@@ -35,6 +37,7 @@ pub(crate) mod removals;
 pub(crate) mod ring;
 pub(crate) mod same_hash;
 pub(crate) mod settlement;
+mod slices;
 pub(crate) mod store;
 pub(crate) mod sweep;
 pub(crate) mod table;
