@@ -256,7 +256,11 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 /// Returns keys that share no overflow bucket with the first `hot`.
 fn passers_by(hot: u64) -> Vec<u64> {
     let (clock, _mock) = Clock::mock();
-    let outside = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).max_keys(0).build();
+    let outside = RateLimiter::<u64>::builder(Quota::per_hour(1))
+        .hasher(Fixed::default())
+        .clock(clock)
+        .max_keys(0)
+        .build();
     for key in 0..hot {
         assert!(outside.try_acquire(&key).is_ok(), "the hot share no bucket with each other");
     }
@@ -284,7 +288,7 @@ fn a_key_has_one_live_bucket_while_time_leaps() {
     ] {
         let (clock, mock) = Clock::mock();
         let quota = Quota::per_second(10).burst(5);
-        let limiter = RateLimiter::<u64, Fixed>::builder(quota).clock(clock).max_keys(room);
+        let limiter = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(clock).max_keys(room);
         let limiter = limiter.when_full(policy).build();
         let (granted, remade) = (counters(HOT as usize), AtomicU64::new(0));
         let mut most = 5;

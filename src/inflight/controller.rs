@@ -22,6 +22,7 @@ impl Share {
     ///
     /// Panics if `all` is 0.
     #[must_use]
+    #[track_caller]
     pub const fn new(of: u32, all: u32) -> Share {
         assert!(all > 0, "a share of 0 parts");
         if of >= all { Share::ALL } else { Share(((of as u64) << 32) / all as u64) }

@@ -60,6 +60,7 @@ impl Inflight {
         ///
         /// Panics if the limit is 0; in a constant that is an error at compile time.
         #[must_use]
+        #[track_caller]
         pub const fn fixed(limit: u32) -> Inflight {
             assert!(limit > 0, "a limit of 0 requests in flight admits none");
             Inflight { word: AtomicFlightWord::new(limit), adapt: None }

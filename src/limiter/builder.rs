@@ -1,7 +1,7 @@
 //! Builders of a bucket and of a limiter.
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -42,11 +42,12 @@ impl<K> RateLimiter<K> {
     pub fn new(quota: Quota) -> RateLimiter<K> {
         RateLimiter::builder(quota).build()
     }
-}
 
-impl<K, S: BuildHasher + Default> RateLimiter<K, S> {
     /// Returns a builder of a limiter with this quota.
-    pub fn builder(quota: Quota) -> Builder<K, S> {
+    ///
+    /// The keys have the default hasher, as those of [`HashMap::new`](std::collections::HashMap)
+    /// do. [`hasher`](Builder::hasher) sets another one.
+    pub fn builder(quota: Quota) -> Builder<K> {
         Builder {
             settings: Settings::new(quota),
             keys: KeySettings::default(),
@@ -115,7 +116,7 @@ impl BucketBuilder {
 /// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[must_use]
-pub struct Builder<K, S> {
+pub struct Builder<K, S = RandomState> {
     pub(crate) settings: Settings,
     pub(crate) keys: KeySettings<S>,
     pub(crate) plans: Vec<Quota>,
@@ -174,9 +175,23 @@ impl<K, S> Builder<K, S> {
         Ok(self)
     }
 
-    /// Sets the hasher of keys; by default `S::default()`. A decision hashes its key once.
-    pub fn hasher(self, hasher: S) -> Self {
-        Builder { keys: KeySettings { hasher, ..self.keys }, ..self }
+    /// Sets the hasher of keys; by default [`RandomState`]. A decision hashes its key once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// // Each run has the same hashes: for tests, not for keys of clients.
+    /// type Fixed = BuildHasherDefault<DefaultHasher>;
+    /// let limiter: RateLimiter<u64, Fixed> =
+    ///     RateLimiter::builder(Quota::per_second(10)).hasher(Fixed::default()).build();
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// ```
+    pub fn hasher<H>(self, hasher: H) -> Builder<K, H> {
+        let Builder { settings, keys, plans, choose, key } = self;
+        Builder { settings, keys: keys.hasher(hasher), plans, choose, key }
     }
 
     /// Sets the largest number of keys with a bucket of their own; by default 1,048,576.

@@ -1,7 +1,7 @@
 //! The builder of a limit on the requests in flight of each key.
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,17 +26,19 @@ impl<K> InflightLimiter<K> {
     /// Panics if the limit is 0 or above 2^20. [`builder`](Self::builder) is for numbers that come
     /// in at run time.
     #[must_use]
+    #[track_caller]
     pub fn new(limit: u32) -> InflightLimiter<K> {
         match InflightLimiter::builder(limit).build() {
             Ok(limiter) => limiter,
             Err(invalid) => panic!("{invalid}"),
         }
     }
-}
 
-impl<K, S: BuildHasher + Default> InflightLimiter<K, S> {
     /// Returns a builder of a limiter with at most `limit` requests in flight of each key.
-    pub fn builder(limit: u32) -> InflightLimiterBuilder<K, S> {
+    ///
+    /// The keys have the default hasher. [`hasher`](InflightLimiterBuilder::hasher) sets another
+    /// one.
+    pub fn builder(limit: u32) -> InflightLimiterBuilder<K> {
         InflightLimiterBuilder { limit, keys: KeySettings::default(), key: PhantomData }
     }
 }
@@ -55,16 +57,17 @@ impl<K, S: BuildHasher + Default> InflightLimiter<K, S> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a builder is no limit: `.build()` makes one"]
-pub struct InflightLimiterBuilder<K, S> {
+pub struct InflightLimiterBuilder<K, S = RandomState> {
     limit: u32,
     keys: KeySettings<S>,
     key: PhantomData<fn() -> K>,
 }
 
 impl<K, S> InflightLimiterBuilder<K, S> {
-    /// Sets the hasher of keys; by default `S::default()`.
-    pub fn hasher(self, hasher: S) -> Self {
-        Self { keys: KeySettings { hasher, ..self.keys }, ..self }
+    /// Sets the hasher of keys; by default [`RandomState`].
+    pub fn hasher<H>(self, hasher: H) -> InflightLimiterBuilder<K, H> {
+        let InflightLimiterBuilder { limit, keys, key } = self;
+        InflightLimiterBuilder { limit, keys: keys.hasher(hasher), key }
     }
 
     /// Sets the largest number of keys; by default 1,048,576. See

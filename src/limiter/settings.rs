@@ -104,6 +104,11 @@ impl<S: Default> Default for KeySettings<S> {
 }
 
 impl<S> KeySettings<S> {
+    pub(crate) fn hasher<H>(self, hasher: H) -> KeySettings<H> {
+        let KeySettings { max_keys, inline, when_full, presize, hasher: _ } = self;
+        KeySettings { hasher, max_keys, inline, when_full, presize }
+    }
+
     pub(crate) fn max_keys(self, keys: usize) -> KeySettings<S> {
         KeySettings { max_keys: keys.min(MAX_KEYS), ..self }
     }

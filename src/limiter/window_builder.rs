@@ -1,6 +1,6 @@
 //! Builders of a window and of a limiter of windows.
 
-use std::hash::BuildHasher;
+use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -86,11 +86,11 @@ impl<K> WindowLimiter<K> {
     pub fn new(window: Window) -> WindowLimiter<K> {
         WindowLimiter::builder(window).build()
     }
-}
 
-impl<K, S: BuildHasher + Default> WindowLimiter<K, S> {
     /// Returns a builder of a limiter with this window for each key.
-    pub fn builder(window: Window) -> WindowLimiterBuilder<K, S> {
+    ///
+    /// The keys have the default hasher. [`hasher`](WindowLimiterBuilder::hasher) sets another one.
+    pub fn builder(window: Window) -> WindowLimiterBuilder<K> {
         let (settings, keys) = (WindowSettings::new(window), KeySettings::default());
         WindowLimiterBuilder { settings, keys, key: PhantomData }
     }
@@ -132,7 +132,7 @@ impl WindowCounterBuilder {
 /// ```
 #[derive(Debug)]
 #[must_use = "a builder is no limiter: `.build()` makes one"]
-pub struct WindowLimiterBuilder<K, S> {
+pub struct WindowLimiterBuilder<K, S = RandomState> {
     settings: WindowSettings,
     keys: KeySettings<S>,
     key: PhantomData<fn() -> K>,
@@ -141,9 +141,10 @@ pub struct WindowLimiterBuilder<K, S> {
 impl<K, S> WindowLimiterBuilder<K, S> {
     window_setters!();
 
-    /// Sets the hasher of keys; by default `S::default()`. A decision hashes its key once.
-    pub fn hasher(self, hasher: S) -> Self {
-        Self { keys: KeySettings { hasher, ..self.keys }, ..self }
+    /// Sets the hasher of keys; by default [`RandomState`]. A decision hashes its key once.
+    pub fn hasher<H>(self, hasher: H) -> WindowLimiterBuilder<K, H> {
+        let WindowLimiterBuilder { settings, keys, key } = self;
+        WindowLimiterBuilder { settings, keys: keys.hasher(hasher), key }
     }
 
     /// Sets the largest number of keys with a window of their own; by default 1,048,576. See

@@ -7,7 +7,7 @@ use crate::quota::layout::{MAX_BURST, QuotaError, RawQuota};
 
 /// A quota that cannot be held, or a text that is no quota. The message names the given value and
 /// the bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidQuota(Cause);
 
@@ -31,6 +31,12 @@ enum Cause {
 }
 
 impl Error for InvalidQuota {}
+
+impl fmt::Debug for InvalidQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InvalidQuota").field(&self.to_string()).finish()
+    }
+}
 
 impl fmt::Display for InvalidQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -48,7 +48,7 @@ use crate::quota::period::{Period, read_count, read_period};
 /// let pace = Quota::every(Duration::from_millis(250));
 /// assert_eq!((pace.tokens(), pace.period(), pace.capacity()), (1, Duration::from_millis(250), 1));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
     nanos: u64,
@@ -63,6 +63,7 @@ impl Quota {
     /// Panics if the quota is out of [bounds](Quota#bounds); in a constant that is an error at
     /// compile time. [`try_per`](Quota::try_per) is for numbers that come in at run time.
     #[must_use]
+    #[track_caller]
     pub const fn per_second(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(1))
     }
@@ -71,6 +72,7 @@ impl Quota {
     ///
     /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_minute(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(60))
     }
@@ -79,6 +81,7 @@ impl Quota {
     ///
     /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_hour(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(3_600))
     }
@@ -87,6 +90,7 @@ impl Quota {
     ///
     /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_day(tokens: u64) -> Quota {
         Quota::per(tokens, Duration::from_secs(86_400))
     }
@@ -104,6 +108,7 @@ impl Quota {
     /// assert_eq!(Quota::per(3, Duration::from_millis(250)).to_string(), "3/250ms burst 3");
     /// ```
     #[must_use]
+    #[track_caller]
     pub const fn per(tokens: u64, period: Duration) -> Quota {
         Quota::held(tokens, period, tokens).0
     }
@@ -112,6 +117,7 @@ impl Quota {
     ///
     /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn every(period: Duration) -> Quota {
         Quota::per(1, period)
     }
@@ -150,6 +156,7 @@ impl Quota {
     ///
     /// Panics as [`per_second`](Quota::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn burst(self, tokens: u64) -> Quota {
         Quota::held(self.tokens, self.period(), tokens).0
     }
@@ -223,6 +230,7 @@ impl Quota {
     }
 
     /// Returns a quota and its layout, or panics.
+    #[track_caller]
     const fn held(tokens: u64, period: Duration, burst: u64) -> (Quota, Layout) {
         match Quota::check(tokens, period, burst) {
             Ok(held) => held,
@@ -232,7 +240,7 @@ impl Quota {
 }
 
 /// A bound on the tokens of any period, for a [`Quota`] with a burst: see [`Quota::at_most`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "a bound is no quota: `.burst(..)` makes one"]
 pub struct AtMost {
     limit: u64,
@@ -247,6 +255,7 @@ impl AtMost {
     /// Panics if `tokens` is not below the limit, or if the quota is out of
     /// [bounds](Quota#bounds); in a constant that is an error at compile time.
     #[must_use]
+    #[track_caller]
     pub const fn burst(self, tokens: u64) -> Quota {
         match self.check(tokens) {
             Ok(quota) => quota,
@@ -284,6 +293,22 @@ impl AtMost {
         match Quota::check(self.limit - burst, self.period, burst) {
             Ok((quota, _)) => Ok(quota),
             Err(flaw) => Err(flaw),
+        }
+    }
+}
+
+impl fmt::Debug for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quota({self})")
+    }
+}
+
+impl fmt::Debug for AtMost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AtMost { limit, period } = *self;
+        match u64::try_from(period.as_nanos()) {
+            Ok(nanos) => write!(f, "AtMost(at most {limit}/{})", Period(nanos)),
+            Err(_) => write!(f, "AtMost(at most {limit}/{period:?})"),
         }
     }
 }

@@ -62,7 +62,7 @@ use crate::quota::window_layout::{
 /// assert_eq!("5/15m sliding".parse(), Ok(logins));
 /// assert_eq!(logins.sub_window(), Some(Duration::from_millis(56_250)));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
     pub(super) limit: u64,
     /// The largest limit that the word has room for.
@@ -91,6 +91,7 @@ impl Window {
     /// Panics if the window is out of [bounds](Window#bounds); in a constant that is an error at
     /// compile time. [`try_per`](Window::try_per) is for numbers that come in at run time.
     #[must_use]
+    #[track_caller]
     pub const fn per_second(limit: u64) -> Window {
         Window::per(limit, Duration::from_secs(1))
     }
@@ -99,6 +100,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_minute(limit: u64) -> Window {
         Window::per(limit, Duration::from_secs(60))
     }
@@ -107,6 +109,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_hour(limit: u64) -> Window {
         Window::per(limit, Duration::from_secs(3_600))
     }
@@ -115,6 +118,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_day(limit: u64) -> Window {
         Window::per(limit, Duration::from_secs(86_400))
     }
@@ -124,6 +128,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per_month(limit: u64) -> Window {
         Window { limit, top: limit, nanos: MONTH, kind: Kind::Month(0) }.held()
     }
@@ -135,6 +140,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn per(limit: u64, period: Duration) -> Window {
         match Window::checked(limit, period.as_nanos()) {
             Ok(window) => window,
@@ -170,6 +176,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn utc(self) -> Window {
         self.utc_offset(0)
     }
@@ -183,6 +190,7 @@ impl Window {
     ///
     /// Panics on other offsets, and as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn utc_offset(self, hours: i8) -> Window {
         self.with_offset(hours).held()
     }
@@ -207,6 +215,7 @@ impl Window {
     /// Panics if fewer than four sub-windows fit, and as [`per_second`](Window::per_second) does.
     /// [`granularity`](Window::granularity) accepts fewer.
     #[must_use]
+    #[track_caller]
     pub const fn sliding(self) -> Window {
         self.of_kind(Kind::Sliding).held()
     }
@@ -267,6 +276,7 @@ impl Window {
     ///
     /// Panics as [`per_second`](Window::per_second) does.
     #[must_use]
+    #[track_caller]
     pub const fn weighted(self) -> Window {
         self.of_kind(Kind::Weighted).held()
     }
@@ -413,6 +423,7 @@ impl Window {
         }
     }
 
+    #[track_caller]
     const fn held(self) -> Window {
         self.held_layout();
         self
@@ -423,6 +434,7 @@ impl Window {
     /// # Panics
     ///
     /// Panics if the window is out of bounds: each window was checked when it was made.
+    #[track_caller]
     pub(crate) const fn held_layout(&self) -> WindowLayout {
         match self.layout() {
             Ok(layout) => layout,

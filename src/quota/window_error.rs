@@ -10,7 +10,7 @@ use crate::quota::window_layout::WindowError;
 
 /// A window that cannot be held, or a text that is no window. The message names the given value and
 /// the bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidWindow(Flaw);
 
@@ -41,6 +41,12 @@ enum Flaw {
 }
 
 impl Error for InvalidWindow {}
+
+impl fmt::Debug for InvalidWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InvalidWindow").field(&self.to_string()).finish()
+    }
+}
 
 impl fmt::Display for InvalidWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

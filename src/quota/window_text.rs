@@ -27,6 +27,12 @@ impl fmt::Display for Window {
     }
 }
 
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Window({self})")
+    }
+}
+
 /// Reads the [text form](Window#text).
 impl FromStr for Window {
     type Err = InvalidWindow;

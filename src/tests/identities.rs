@@ -109,7 +109,8 @@ fn keys_of_a_table_are_in_all_of_its_sets() {
     // The hasher has the same hashes in each run. At 60 % a table has room for all keys, except by
     // bad luck.
     type Hasher = BuildHasherDefault<DefaultHasher>;
-    let limiter = crate::RateLimiter::<u64, Hasher>::builder(Quota::per_second(10))
+    let limiter = crate::RateLimiter::<u64>::builder(Quota::per_second(10))
+        .hasher(Hasher::default())
         .inline(1_000)
         .unwrap()
         .when_full(crate::WhenFull::Deny)

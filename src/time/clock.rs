@@ -297,8 +297,14 @@ impl fmt::Debug for Clock {
 /// mock.advance(Duration::from_millis(5));
 /// assert_eq!(bucket.now().since(before), Duration::from_millis(5));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub(crate) u64);
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Moment").field(&Duration::from_nanos(self.0)).finish()
+    }
+}
 
 impl Moment {
     /// Returns the time since an earlier moment; zero if that moment is later.
@@ -329,8 +335,15 @@ const MAX_READING: u64 = (1 << 63) - 1;
 /// assert!(bucket.try_acquire().is_err());
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MockClock(Arc<AtomicU64>);
+
+impl fmt::Debug for MockClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.load(Ordering::SeqCst);
+        f.debug_tuple("MockClock").field(&Duration::from_nanos(nanos)).finish()
+    }
+}
 
 impl MockClock {
     /// Moves the clock forward. It reads 2^63 - 1 ns (292 years) at most.

@@ -1,5 +1,6 @@
 //! The decision of a layer, for the service inside.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::word::decision::{Denied, Granted};
 /// }
 /// # assert_eq!(handle(&Request::new(())), "not limited");
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Decision {
     pub(crate) result: Result<Granted, Denied>,
     pub(crate) cost: u64,
@@ -54,6 +55,16 @@ impl From<Vec<u64>> for LimiterIds {
             [id] => LimiterIds::One(id),
             _ => LimiterIds::Several(ids.into()),
         }
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("result", &self.result)
+            .field("cost", &self.cost)
+            .field("delay", &self.delay())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Results of a decision. Plain values: durations are computed when asked for.
 
+mod debug;
 #[cfg(feature = "http")]
 mod next_token;
 
@@ -67,7 +68,7 @@ impl Wait {
 /// assert_eq!(granted.reset_after(), Duration::from_millis(400));
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
     tokens: u64,
     remaining: u64,
@@ -149,7 +150,7 @@ impl Granted {
 }
 
 /// The content of a bucket, from [`peek`](crate::TokenBucket::peek). No token was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Snapshot(pub(crate) Granted);
 
@@ -197,7 +198,7 @@ impl From<Granted> for Snapshot {
 /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct Denied {

@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{
-    Builder, Clock, Denied, Equivalent, Granted, InflightLimiter, InvalidQuota, Janitor, MockClock, Pinned,
-    Quota, RateLimiter, Reason, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window, WindowLimiter, all_of,
+    Builder, Clock, Denied, Equivalent, Granted, Inflight, InflightLimiter, InvalidQuota, Janitor, MockClock,
+    Pinned, Quota, RateLimiter, Reason, Share, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window,
+    WindowLimiter, all_of,
 };
+
+use crate::support::file_of_panic;
 
 /// A hasher that a user has written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,9 +68,9 @@ fn a_bucket_is_a_static() {
 fn a_limiter_is_built_in_each_form() {
     let q = Quota::per_hour(2);
     let strings = RateLimiter::<String>::builder(q).build();
-    let folded = RateLimiter::<u64, Fold>::builder(q).hasher(Fold::default()).build();
-    let l: RateLimiter<u64, Fold> = RateLimiter::builder(q).build();
-    let seeded = RateLimiter::<u64, Fold>::builder(q).hasher(Fold(0xcbf2_9ce4_8422_2325)).build();
+    let folded = RateLimiter::<u64>::builder(q).hasher(Fold::default()).build();
+    let l: RateLimiter<u64, Fold> = RateLimiter::builder(q).hasher(Fold::default()).build();
+    let seeded = RateLimiter::<u64>::builder(q).hasher(Fold(0xcbf2_9ce4_8422_2325)).build();
     let plain: RateLimiter<u64> = RateLimiter::new(q);
     assert!(strings.try_acquire("a").is_ok());
     for limiter in [&folded, &l, &seeded] {
@@ -78,22 +81,66 @@ fn a_limiter_is_built_in_each_form() {
     assert!(!plain.is_empty());
 }
 
+/// As `HashMap::new` does, a builder names the default hasher. No caller of these names one.
+#[test]
+fn a_builder_infers_its_hasher_as_a_map_of_std_does() {
+    fn any<K, S>(_: &RateLimiter<K, S>) {}
+    let (clock, _mock) = Clock::mock();
+    any::<u64, _>(&RateLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build());
+    let windows = WindowLimiter::builder(Window::per_hour(1)).clock(clock.clone()).build();
+    assert!(windows.try_acquire(&1_u64).is_ok());
+    let places = InflightLimiter::builder(1).clock(clock.clone()).build().expect("within the bounds");
+    assert!(places.try_enter(&1_u64).is_ok());
+    // In an argument that is generic itself.
+    #[cfg(feature = "tower")]
+    {
+        use tollgate::http::ClientIp;
+        use tollgate::tower::RateLimitLayer;
+        let buckets = RateLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build();
+        let _ = RateLimitLayer::builder(buckets).key(ClientIp::peer()).build();
+        let windows = WindowLimiter::builder(Window::per_hour(1)).clock(clock).build();
+        let _ = RateLimitLayer::builder(windows).key(ClientIp::peer()).build();
+    }
+}
+
+/// Keys that are shared or boxed are looked up by the slice that they hold, as those of std are.
+#[test]
+fn a_key_behind_a_pointer_is_found_by_its_slice() {
+    fn asked<K: Hash + Eq + Clone, Q: ToKey<K> + ?Sized>(slice: &Q, owned: K) {
+        let limiter = RateLimiter::<K>::new(Quota::per_hour(3));
+        assert!(limiter.try_acquire(slice).is_ok() && limiter.key(slice).try_acquire().is_ok());
+        // It is one key, in whatever form it is asked.
+        assert_eq!(limiter.try_acquire(&owned).map(|granted| granted.remaining()), Ok(0));
+        assert_eq!((limiter.len(), limiter.remove(slice)), (1, true));
+    }
+    asked("ada", Arc::<str>::from("ada"));
+    asked("ada", Box::<str>::from("ada"));
+    asked("ada", std::rc::Rc::<str>::from("ada"));
+    let bytes = &b"ada"[..];
+    asked(bytes, Arc::<[u8]>::from(bytes));
+    asked(bytes, Box::<[u8]>::from(bytes));
+    asked(bytes, std::rc::Rc::<[u8]>::from(bytes));
+    asked(&["ada".to_owned()][..], Arc::<[String]>::from(["ada".to_owned()]));
+    #[cfg(feature = "http")]
+    asked(bytes, bytes::Bytes::from_static(bytes));
+}
+
 #[test]
 fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
     let hashes = Counted::default();
-    let limiter = RateLimiter::<u64, Counted>::builder(Quota::per_hour(9)).hasher(hashes.clone()).build();
+    let limiter = RateLimiter::<u64>::builder(Quota::per_hour(9)).hasher(hashes.clone()).build();
     for decision in 1..9 {
         assert!(limiter.try_acquire(&(decision % 3)).is_ok());
         assert_eq!(hashes.0.load(Relaxed), decision);
     }
     let hashes = Counted::default();
-    let limiter = WindowLimiter::<u64, Counted>::builder(Window::per_hour(9)).hasher(hashes.clone()).build();
+    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(9)).hasher(hashes.clone()).build();
     for decision in 1..9 {
         assert!(limiter.try_acquire(&(decision % 3)).is_ok());
         assert_eq!(hashes.0.load(Relaxed), decision);
     }
     let hashes = Counted::default();
-    let builder = InflightLimiter::<u64, Counted>::builder(9).hasher(hashes.clone());
+    let builder = InflightLimiter::<u64>::builder(9).hasher(hashes.clone());
     let limiter = builder.build().expect("within the bounds");
     for decision in 1..9 {
         assert!(limiter.try_enter(&(decision % 3)).is_ok());
@@ -307,6 +354,79 @@ fn each_reason_is_said_in_words() {
     );
     assert_eq!(said[2], "the plan was made for another limiter");
     assert_eq!(said[3], "more than 64 limits at once");
+}
+
+/// A wait is printed as a time, a quota and an error as their texts: no field of a word is.
+#[test]
+fn debug_output_tells_times_and_texts() {
+    let (clock, mock) = Clock::mock();
+    let limiter = RateLimiter::<u8>::builder(Quota::per_second(1)).clock(clock.clone()).build();
+    let granted = limiter.try_acquire(&1).expect("it is full");
+    mock.advance(Duration::from_millis(1));
+    let denied = limiter.try_acquire(&1).expect_err("it is empty");
+    let never = limiter.try_acquire_n(&1, 2).expect_err("it is over the burst");
+    let plan = limiter.plan(Quota::per_minute(1)).expect("there is room");
+    let windows = WindowLimiter::<u8>::new(Window::per_minute(5).sliding());
+    let all = all_of([limiter.key(&1), limiter.key(&2)]).try_acquire().expect_err("one is empty");
+    let printed = [
+        (format!("{granted:?}"), "Granted { tokens: 1, remaining: 0, reset_after: 1s }"),
+        (format!("{:?}", limiter.peek(&1)), "Snapshot { remaining: 0, reset_after: 999ms }"),
+        (format!("{denied:?}"), "Denied { reason: Empty, asked: 1, remaining: 0, retry_after: 999ms }"),
+        (format!("{never:?}"), "Denied { reason: TooMany, asked: 2, remaining: 0, retry_after: None }"),
+        (
+            format!("{all:?}"),
+            "AllDenied { which: 0, denied: Denied { reason: Empty, asked: 1, remaining: 0, retry_after: 999ms } }",
+        ),
+        (format!("{plan:?}"), "Plan(1/m burst 1)"),
+        (format!("{:?}", Quota::per_second(100).burst(200)), "Quota(100/s burst 200)"),
+        (format!("{:?}", Quota::at_most(5, Duration::from_secs(60))), "AtMost(at most 5/m)"),
+        (format!("{:?}", Window::per_minute(5).sliding()), "Window(5/m sliding)"),
+        (format!("{:?}", windows.cap(3).expect("there is room")), "Cap { limit: 3 }"),
+        (format!("{:?}", limiter.now()), "Moment(1ms)"),
+        (format!("{mock:?}"), "MockClock(1ms)"),
+        (
+            format!("{:?}", "0/s".parse::<Quota>().expect_err("nothing is earned")),
+            "InvalidQuota(\"a quota of 0 tokens grants nothing: the least is 1\")",
+        ),
+        (
+            format!("{:?}", Window::try_per(0, Duration::from_secs(1)).expect_err("nothing is granted")),
+            "InvalidWindow(\"a limit of 0 tokens grants nothing: the least is 1\")",
+        ),
+    ];
+    for (text, wanted) in printed {
+        assert_eq!(text, wanted);
+    }
+}
+
+/// The location of a panic on an argument is the line that gave it.
+#[test]
+fn a_panic_on_an_argument_is_at_the_line_of_its_caller() {
+    let calls: [(&str, fn()); 21] = [
+        ("per_second", || _ = Quota::per_second(0)),
+        ("per_minute", || _ = Quota::per_minute(0)),
+        ("per_hour", || _ = Quota::per_hour(0)),
+        ("per_day", || _ = Quota::per_day(0)),
+        ("per", || _ = Quota::per(0, Duration::from_secs(1))),
+        ("every", || _ = Quota::every(Duration::ZERO)),
+        ("burst", || _ = Quota::per_second(1).burst(0)),
+        ("at_most", || _ = Quota::at_most(1, Duration::from_secs(1)).burst(1)),
+        ("window per_second", || _ = Window::per_second(0)),
+        ("window per_minute", || _ = Window::per_minute(0)),
+        ("window per_hour", || _ = Window::per_hour(0)),
+        ("window per_day", || _ = Window::per_day(0)),
+        ("window per_month", || _ = Window::per_month(0)),
+        ("window per", || _ = Window::per(0, Duration::from_secs(1))),
+        ("utc of a long period", || _ = Window::per(1, Duration::MAX).utc()),
+        ("utc_offset", || _ = Window::per_day(1).utc_offset(99)),
+        ("sliding", || _ = Window::per_hour(1 << 40).sliding()),
+        ("weighted", || _ = Window::per_month(1).weighted()),
+        ("in flight", || _ = Inflight::fixed(0)),
+        ("in flight by key", || _ = InflightLimiter::<u8>::new(0)),
+        ("share", || _ = Share::new(1, 0)),
+    ];
+    for (name, call) in calls {
+        assert_eq!(file_of_panic(call), file!(), "{name}");
+    }
 }
 
 /// A decision outlives its limiter, and prints the same wait at any later time.

@@ -206,7 +206,8 @@ fn with_no_room_at_all_the_policy_decides_on_every_key() {
 #[test]
 fn eight_keys_of_one_hash_have_buckets_of_their_own() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<Twin, Plain>::builder(Quota::per_second(5)).clock(clock).max_keys(50);
+    let limiter =
+        RateLimiter::<Twin>::builder(Quota::per_second(5)).hasher(Plain::default()).clock(clock).max_keys(50);
     let limiter = limiter.when_full(WhenFull::Deny).build();
     let twin = |id| Twin { hash: 0, id };
     for id in 0..8 {
@@ -237,7 +238,10 @@ fn eight_keys_of_one_hash_have_buckets_of_their_own() {
 fn keys_of_one_hash_are_counted_once_while_the_map_grows() {
     for keys in 1..8 {
         let (clock, mut time) = Time::new();
-        let limiter = RateLimiter::<Twin, Plain>::builder(Quota::per_second(5)).clock(clock).max_keys(keys);
+        let limiter = RateLimiter::<Twin>::builder(Quota::per_second(5))
+            .hasher(Plain::default())
+            .clock(clock)
+            .max_keys(keys);
         let limiter = limiter.when_full(WhenFull::Deny).build();
         for id in 0..600 {
             if id % keys as u64 == 0 {
@@ -253,7 +257,8 @@ fn keys_of_one_hash_are_counted_once_while_the_map_grows() {
 #[test]
 fn ten_thousand_keys_of_one_hash_share() {
     let (clock, _time) = Time::new();
-    let limiter = RateLimiter::<Twin, Plain>::builder(Quota::per_hour(5)).clock(clock).build();
+    let limiter =
+        RateLimiter::<Twin>::builder(Quota::per_hour(5)).hasher(Plain::default()).clock(clock).build();
     let granted = (0..10_000).filter(|id| limiter.try_acquire(&Twin { hash: 0, id: *id }).is_ok()).count();
     assert_eq!((granted, limiter.len()), (8 + 5, 8));
 }

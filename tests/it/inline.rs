@@ -304,7 +304,9 @@ fn a_newcomer_takes_an_empty_place_before_that_of_an_idle_key() {
     let mut evicted = 0;
     for (idle, gone) in (0..PLACES).flat_map(|idle| (0..PLACES).map(move |gone| (idle, gone))) {
         let (clock, mut time) = Time::new();
-        let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_second(1).burst(100)).clock(clock);
+        let builder = RateLimiter::<u64>::builder(Quota::per_second(1).burst(100))
+            .hasher(Fixed::default())
+            .clock(clock);
         let limiter = builder.inline(1).unwrap().when_full(WhenFull::Deny).build();
         for key in 0..PLACES {
             let taken = if key == gone {
@@ -335,7 +337,11 @@ fn a_newcomer_takes_an_empty_place_before_that_of_an_idle_key() {
 #[test]
 fn nearly_all_keys_that_a_table_is_made_for_have_room() {
     let (clock, _time) = Time::new();
-    let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).inline(12_000).unwrap();
+    let builder = RateLimiter::<u64>::builder(Quota::per_hour(1))
+        .hasher(Fixed::default())
+        .clock(clock)
+        .inline(12_000)
+        .unwrap();
     let limiter = builder.when_full(WhenFull::Deny).build();
     let refused = (0..12_000).filter(|key| limiter.try_acquire(key).is_err()).count();
     println!("{refused} of 12,000 found no room");

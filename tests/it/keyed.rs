@@ -54,7 +54,7 @@ pub(crate) trait InStore<K, S> {
 
 impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, S> {
     fn stored(quota: Quota) -> Builder<K, S> {
-        let builder = RateLimiter::builder(quota);
+        let builder = RateLimiter::builder(quota).hasher(S::default());
         if IN_TABLE { builder.inline(1_000).unwrap() } else { builder }
     }
 }

@@ -197,7 +197,10 @@ fn a_limit_that_does_not_apply_needs_no_key_and_no_token() {
 
 #[test]
 fn a_share_of_the_layer_is_sampled_by_the_first_limit_where_it_applies() {
-    let first = RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(Clock::mock().0).build();
+    let first = RateLimiter::<u64>::builder(Quota::per_hour(1))
+        .hasher(Fixed::default())
+        .clock(Clock::mock().0)
+        .build();
     let (first, site) = (Arc::new(first), hourly(1));
     let is_post = |head: Head<'_>| head.method == Method::POST;
     let all = LimitBy::new(site.clone()).key(key_fn(|_| Some(0)));
@@ -319,7 +322,8 @@ const UNLESS: [&str; 3] = ["unless0", "unless1", "unless2"];
 
 impl Model {
     fn new(burst: u64, percent: u8, first: u64, clock: &Clock) -> Model {
-        let limiter = RateLimiter::builder(Quota::per_second(10).burst(burst)).clock(clock.clone()).build();
+        let builder = RateLimiter::builder(Quota::per_second(10).burst(burst)).hasher(Fixed::default());
+        let limiter = builder.clock(clock.clone()).build();
         // A cost over the burst is refused if refusals are enforced, and takes no token.
         let probe = LimitBy::new(limiter.clone()).key(by("k")).enforce_percent(percent);
         let probe = LayerBuilder::from(probe).cost(|_| 1_000).build();
@@ -1036,10 +1040,11 @@ impl Future for Sleep {
 
 /// Returns a layer with all of its options.
 fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<AtomicU64>) {
-    let builder = RateLimiter::<u64, Fixed>::builder(Quota::per_second(2)).clock(clock.clone());
+    let builder =
+        RateLimiter::<u64>::builder(Quota::per_second(2)).hasher(Fixed::default()).clock(clock.clone());
     let limiter = builder.headroom(Quota::per_second(100)).unwrap().build();
     let gold = limiter.plan(Quota::per_second(20)).unwrap();
-    let minutely = WindowLimiter::<u64, Fixed>::builder(Window::per_minute(30).sliding());
+    let minutely = WindowLimiter::<u64>::builder(Window::per_minute(30).sliding()).hasher(Fixed::default());
     let minutely = minutely.headroom(1_000).unwrap().clock(clock.clone()).build();
     let cap = minutely.cap(600).unwrap();
     let seen = Arc::<AtomicU64>::default();

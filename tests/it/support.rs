@@ -1,8 +1,10 @@
 //! Hashers, quotas and spans of time, and the clock and the answers of the reference.
 
+use std::cell::RefCell;
 use std::env;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::panic::{UnwindSafe, catch_unwind};
+use std::panic::{UnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -142,4 +144,22 @@ pub(crate) fn panic_of<T>(build: impl FnOnce() -> T + UnwindSafe) -> String {
         Ok(text) => *text,
         Err(panic) => (*panic.downcast::<&str>().expect("a panic has a text")).to_owned(),
     }
+}
+
+/// Returns the file that a panic names as its place.
+pub(crate) fn file_of_panic(call: impl FnOnce() + UnwindSafe) -> String {
+    thread_local! {
+        static FILE: RefCell<String> = const { RefCell::new(String::new()) };
+    }
+    static NOTES: Once = Once::new();
+    NOTES.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            let file = panic.location().map(|place| place.file().to_owned()).unwrap_or_default();
+            FILE.with(|noted| noted.replace(file));
+            before(panic);
+        }));
+    });
+    catch_unwind(call).expect_err("it panics");
+    FILE.with(RefCell::take)
 }

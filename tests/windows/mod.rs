@@ -162,7 +162,10 @@ impl Walk {
         let kind = if let Kind::Sliding(_) = kind { Kind::Sliding(subs(with_room)) } else { kind };
         let (clock, mock) = Clock::mock();
         let room = "the word has room for the window alone";
-        let keyed = || Limiter::builder(made).headroom(top).expect(room).clock(clock.clone());
+        let keyed = || {
+            let builder = WindowLimiter::<u64>::builder(made).hasher(BuildHasherDefault::default());
+            builder.headroom(top).expect(room).clock(clock.clone())
+        };
         let subject = match choose(4) {
             0 => Subject::Keyed(keyed().max_keys(KEYS as usize).build()),
             1 => Subject::Keyed(keyed().inline(64).unwrap().build()),

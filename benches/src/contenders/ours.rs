@@ -63,7 +63,12 @@ pub(crate) struct Keyed<K, S, W> {
 /// A store and a way to ask. By default that is the map, asked for one key at a time.
 pub(crate) trait Way<K: Key, S: BuildHasher + Default + Send + Sync>: Send + Sync {
     fn build(setup: Setup) -> RateLimiter<K, S> {
-        RateLimiter::builder(setup.quota).presize(setup.keys).unwrap().max_keys(setup.keys).build()
+        RateLimiter::builder(setup.quota)
+            .hasher(S::default())
+            .presize(setup.keys)
+            .unwrap()
+            .max_keys(setup.keys)
+            .build()
     }
 
     #[inline(always)]
@@ -121,7 +126,7 @@ pub(crate) struct Inline;
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Inline {
     fn build(setup: Setup) -> RateLimiter<K, S> {
-        RateLimiter::builder(setup.quota).inline(setup.keys).unwrap().build()
+        RateLimiter::builder(setup.quota).hasher(S::default()).inline(setup.keys).unwrap().build()
     }
 }
 

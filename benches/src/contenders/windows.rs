@@ -46,7 +46,7 @@ pub(crate) struct Keyed<K, S, const INLINE: bool>(WindowLimiter<K, S>);
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync, const INLINE: bool> Limiter<K> for Keyed<K, S, INLINE> {
     fn new(setup: Setup) -> Self {
-        let builder = WindowLimiter::builder(sliding(setup));
+        let builder = WindowLimiter::builder(sliding(setup)).hasher(S::default());
         Keyed(match INLINE {
             true => builder.inline(setup.keys).unwrap().build(),
             false => builder.presize(setup.keys).unwrap().max_keys(setup.keys).build(),

@@ -24,7 +24,7 @@ pub fn rooms(effort: &Effort) -> Vec<Room> {
     let empty = Room { slots: SLOTS, tables: effort.tables, ..Room::default() };
     let mut rooms = LOADS.map(|load| Room { load: load as f64 / 100.0, ..empty });
     for seed in 0..effort.tables as u64 {
-        let builder = RateLimiter::<u64, FixedState>::builder(Quota::per_hour(1));
+        let builder = RateLimiter::<u64>::builder(Quota::per_hour(1));
         let builder =
             builder.hasher(FixedState::with_seed(seed)).inline(KEYS).unwrap().when_full(WhenFull::Deny);
         let limiter = builder.build();

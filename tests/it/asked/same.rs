@@ -34,7 +34,7 @@ impl Make {
         if self.asks {
             return (shared(quota, &self.clock).any(), Plan::of(plan));
         }
-        let builder = RateLimiter::<u64, Fixed>::builder(quota).clock(self.clock.clone());
+        let builder = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(self.clock.clone());
         let limiter = builder.headroom(Quota::per_second(1_000)).expect("there is room").build();
         let plan = limiter.plan(plan).expect("there is room");
         (limiter.into(), plan)

@@ -49,7 +49,7 @@ impl Drop for Waiting {
 
 pub(super) fn shared(quota: Quota, clock: &Clock) -> Shared {
     let buckets = || {
-        let builder = RateLimiter::<u64, Fixed>::builder(quota).clock(clock.clone());
+        let builder = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(clock.clone());
         builder.headroom(Quota::per_second(1_000)).expect("there is room").build()
     };
     Shared(Arc::new(State {

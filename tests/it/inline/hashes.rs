@@ -10,8 +10,12 @@ use crate::support::{Plain, Time, Twin};
 #[test]
 fn keys_whose_hashes_are_alike_share_a_bucket() {
     let (clock, _time) = Time::new();
-    let limiter =
-        RateLimiter::<Twin, Plain>::builder(Quota::per_hour(5)).clock(clock).inline(1_000).unwrap().build();
+    let limiter = RateLimiter::<Twin>::builder(Quota::per_hour(5))
+        .hasher(Plain::default())
+        .clock(clock)
+        .inline(1_000)
+        .unwrap()
+        .build();
     let granted = (0..10_000).filter(|id| limiter.try_acquire(&Twin { hash: 77, id: *id }).is_ok()).count();
     assert_eq!((granted, limiter.len()), (5, 1));
     assert!(limiter.try_acquire(&Twin { hash: 1 << 40, id: 0 }).is_ok());
@@ -56,7 +60,7 @@ fn hashes_that_are_small_numbers_spread() {
     const KEYS: u64 = 60_000;
     for factor in [1, 2, 3, 8, 1_000, 4_096, 1 << 32, 1 << 47, u64::MAX] {
         let (clock, _time) = Time::new();
-        let limiter = RateLimiter::<u64, Times>::builder(Quota::per_hour(1)).clock(clock);
+        let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1)).hasher(Times::default()).clock(clock);
         let limiter =
             limiter.hasher(Times(factor, 0)).inline(KEYS as usize).unwrap().when_full(WhenFull::Deny).build();
         let (mut full, mut alike) = (0, 0);

@@ -29,8 +29,11 @@ fn between(limiter: &RateLimiter<u64, Fixed>, next: &mut u64, from: u64, to: u64
 #[test]
 fn as_few_find_no_room_as_is_said() {
     let (clock, _time) = Time::new();
-    let limiter =
-        RateLimiter::<u64, Fixed>::builder(Quota::per_hour(1)).clock(clock).inline(KEYS as usize).unwrap();
+    let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1))
+        .hasher(Fixed::default())
+        .clock(clock)
+        .inline(KEYS as usize)
+        .unwrap();
     let limiter = limiter.when_full(WhenFull::Deny).build();
     let mut next = 0;
     let parts = [(0, 800), (800, 850), (850, 990), (990, 1_000), (1_000, 1_010)];

@@ -15,7 +15,7 @@ mod model;
 pub(crate) mod probe;
 mod table;
 
-use tollgate::WhenFull;
+use tollgate::{RateLimiter, WhenFull};
 
 use self::model::Model;
 use self::probe::{Alike, Limiter};
@@ -90,7 +90,8 @@ impl Case {
     fn build(&self) -> Option<(Limiter, Unit, Time)> {
         let own = counted(self.quota)?;
         let (clock, time) = Time::at(self.start);
-        let mut builder = Limiter::builder(own).clock(clock).hasher(self.hasher).when_full(self.policy);
+        let mut builder =
+            RateLimiter::<u64>::builder(own).clock(clock).hasher(self.hasher).when_full(self.policy);
         if let Some(n) = self.initial() {
             builder = builder.initial_tokens(n);
         }

@@ -102,7 +102,7 @@ pub(super) fn sharer(hasher: Alike, key: u64) -> u64 {
         Alike::ALL.map(|hasher| {
             let burst = 2 * KEYS;
             let (clock, _time) = Time::at(0);
-            let limiter = Limiter::builder(Quota::per_day(1).burst(burst)).clock(clock);
+            let limiter = RateLimiter::<u64>::builder(Quota::per_day(1).burst(burst)).clock(clock);
             let limiter = limiter.hasher(hasher).max_keys(0).when_full(WhenFull::Share).build();
             let sharer = |key| match burst - limiter.peek(&key).remaining() {
                 0 => {

@@ -40,8 +40,9 @@ fn main() {
     let drained = TokenBucket::new(Quota::per_hour(1)).spread();
     assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
-    let limiter = Limiter::builder(plenty).presize(KEYS as usize).unwrap().build();
-    let table = Limiter::builder(plenty).inline(KEYS as usize).unwrap().build();
+    let keyed = || RateLimiter::<u64>::builder(plenty).hasher(FixedState::default());
+    let limiter = keyed().presize(KEYS as usize).unwrap().build();
+    let table = keyed().inline(KEYS as usize).unwrap().build();
     for key in &keys {
         assert!([&limiter, &table].map(|limiter| limiter.try_acquire(key).is_ok()) == [true; 2]);
     }
@@ -56,10 +57,13 @@ fn main() {
         _ => WindowCounter::new(sliding),
     };
     assert!(window.try_acquire_n(100).is_ok());
-    let windows =
-        WindowLimiter::<u64, FixedState>::builder(if kind == "fixed-keyed" { hour } else { sliding });
-    let windows =
-        if kind == "sliding-inline" { windows.inline(KEYS as usize).unwrap() } else { windows.presize(KEYS as usize).unwrap() };
+    let windows = WindowLimiter::<u64>::builder(if kind == "fixed-keyed" { hour } else { sliding })
+        .hasher(FixedState::default());
+    let windows = if kind == "sliding-inline" {
+        windows.inline(KEYS as usize).unwrap()
+    } else {
+        windows.presize(KEYS as usize).unwrap()
+    };
     let windows = windows.build();
     assert!(keys.iter().all(|key| windows.try_acquire(key).is_ok()));
     // On a clock that stands, the controller does not run.

@@ -53,7 +53,8 @@ impl Hash for Collider {
 fn each_key(name: &str, inline: bool, policy: WhenFull, hash: fn(u64) -> u64) {
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_hour(BURST);
-    let limiter = RateLimiter::<Collider, Said>::builder(quota).clock(clock).when_full(policy);
+    let limiter =
+        RateLimiter::<Collider>::builder(quota).hasher(Said::default()).clock(clock).when_full(policy);
     let limiter = if inline { limiter.inline(KEYS as usize).unwrap() } else { limiter }.build();
     let keys: Vec<_> = (0..KEYS).map(|id| Collider { hash: hash(id), id }).collect();
     let mut granted = vec![0; keys.len()];
