@@ -31,7 +31,7 @@ impl Cap {
 
 impl fmt::Debug for Cap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cap").field("limit", &self.limit()).finish()
+        f.debug_tuple("Cap").field(&self.limit()).finish()
     }
 }
 

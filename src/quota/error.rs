@@ -11,23 +11,43 @@ use crate::quota::layout::{MAX_BURST, QuotaError, RawQuota};
 #[non_exhaustive]
 pub struct InvalidQuota(Cause);
 
-impl InvalidQuota {
-    /// Returns the error of a text with a part that is not the `wanted` one.
-    pub(super) fn unread(wanted: &'static str, part: &str) -> InvalidQuota {
-        InvalidQuota(Cause::Text { wanted, part: part.into() })
-    }
-}
-
 impl From<QuotaError> for InvalidQuota {
     fn from(flaw: QuotaError) -> InvalidQuota {
-        InvalidQuota(Cause::QuotaError(flaw))
+        InvalidQuota(Cause::Bound(flaw))
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl From<TextError> for InvalidQuota {
+    fn from(error: TextError) -> InvalidQuota {
+        InvalidQuota(Cause::Text(error))
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
 enum Cause {
-    QuotaError(QuotaError),
-    Text { wanted: &'static str, part: Box<str> },
+    Bound(QuotaError),
+    Text(TextError),
+}
+
+/// A text that cannot be read.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct TextError {
+    pub(super) text: Box<str>,
+    /// The form that it should have, with an example.
+    pub(super) form: &'static str,
+    /// The reason: a part and the form that it should have, or a number and its bound.
+    pub(super) fault: Box<str>,
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot read {:?} as {}: {}", self.text, self.form, self.fault)
+    }
+}
+
+/// Returns the sentence of an error, as the fault of a text.
+pub(super) fn fault_of(error: impl Error) -> String {
+    error.to_string()
 }
 
 impl Error for InvalidQuota {}
@@ -40,10 +60,16 @@ impl fmt::Debug for InvalidQuota {
 
 impl fmt::Display for InvalidQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flaw = match &self.0 {
-            Cause::Text { wanted, part } => return write!(f, "{part:?} is not {wanted}"),
-            Cause::QuotaError(flaw) => *flaw,
-        };
+        match &self.0 {
+            Cause::Bound(flaw) => flaw.fmt(f),
+            Cause::Text(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flaw = *self;
         match flaw {
             QuotaError::NoTokens | QuotaError::NoPeriod | QuotaError::NoBurst => f.write_str(flaw.sentence()),
             QuotaError::LongPeriod(nanos) => {

@@ -2,9 +2,11 @@
 
 pub(crate) mod counts;
 pub(crate) mod error;
+mod from_text;
 pub(crate) mod layout;
 pub(crate) mod period;
 mod proportion;
+mod quota_text;
 pub(crate) mod rate;
 pub(crate) mod rule;
 #[cfg(feature = "serde")]

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::quota::error::InvalidQuota;
 use crate::quota::layout::QuotaError;
 
 pub(crate) const DAY: u64 = 86_400_000_000_000;
@@ -35,23 +34,36 @@ impl fmt::Display for Period {
     }
 }
 
+/// Returns the count and the rest of a text, which a slash divides.
+pub(super) fn parts(text: &str) -> Result<(&str, &str), String> {
+    let (count, rest) = text.split_once('/').ok_or("it has no \"/\" between a count and a period")?;
+    match count.trim() {
+        "" => Err("there is no count before the \"/\"".to_owned()),
+        count => Ok((count, rest)),
+    }
+}
+
 /// Reads digits, without a sign.
-pub(crate) fn read_count(text: &str) -> Result<u64, InvalidQuota> {
+pub(super) fn read_count(text: &str) -> Result<u64, String> {
     // `parse` takes a sign; the text form does not.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let read = if digits { text.parse().ok() } else { None };
-    read.ok_or_else(|| InvalidQuota::unread("a whole number under 2^64", text))
+    read.ok_or_else(|| format!("{text:?} is not a whole number under 2^64"))
 }
 
 /// Reads a unit, or a number of units, in nanoseconds.
-pub(crate) fn read_period(period: &str) -> Result<u64, InvalidQuota> {
+pub(super) fn read_period(period: &str) -> Result<u64, String> {
+    const FORMS: &str = "ns, us, ms, s, m, h, d, w or its word";
     let digits = period.find(|c: char| !c.is_ascii_digit()).unwrap_or(period.len());
-    let (number, unit) = period.split_at(digits);
+    let (number, unit) = match period.split_at(digits) {
+        ("", "") => return Err("there is no period after the \"/\"".to_owned()),
+        (number, "") => return Err(format!("the period {number:?} has no unit: {FORMS}")),
+        (number, unit) => (number, unit.trim()),
+    };
     let number: u64 = if number.is_empty() { 1 } else { read_count(number)? };
-    let unit = unit_nanos(unit.trim())
-        .ok_or_else(|| InvalidQuota::unread("a unit: ns, us, ms, s, m, h, d or its word", unit.trim()))?;
-    let nanos = u128::from(number) * u128::from(unit);
-    Ok(u64::try_from(nanos).map_err(|_| QuotaError::LongPeriod(nanos))?)
+    let one = unit_nanos(unit).ok_or_else(|| format!("{unit:?} is not a unit: {FORMS}"))?;
+    let nanos = u128::from(number) * u128::from(one);
+    u64::try_from(nanos).map_err(|_| QuotaError::LongPeriod(nanos).to_string())
 }
 
 fn unit_nanos(word: &str) -> Option<u64> {
@@ -63,6 +75,8 @@ fn unit_nanos(word: &str) -> Option<u64> {
         "minute" | "min" => "m",
         "hour" => "h",
         "day" => "d",
+        // A week is written in days.
+        "week" | "w" => return Some(7 * DAY),
         other => other,
     };
     UNITS.into_iter().find(|(unit, _)| *unit == short).map(|(_, nanos)| nanos)

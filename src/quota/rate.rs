@@ -1,12 +1,9 @@
 //! A rate and a burst, checked when they are made.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use crate::quota::error::InvalidQuota;
 use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
-use crate::quota::period::{Period, read_count, read_period};
 
 /// A rate of tokens, and a burst: the tokens that can be saved up.
 ///
@@ -30,7 +27,7 @@ use crate::quota::period::{Period, read_count, read_period};
 /// A quota is written `100/s burst 200`, and read from the same text: a count, `/`, a period and,
 /// unless the burst is the count, `burst` and a count. A period is a unit or a number of them:
 /// `100/s`, `3/250ms`, `5/day burst 5`, `1/2h`. A count is digits, without a sign. Units are `ns us
-/// ms s m h d` and their words (`millisecond`, `seconds`, `min`, ...).
+/// ms s m h d w` and their words (`millisecond`, `seconds`, `min`, `week`, ...).
 ///
 /// `at most 5000/h burst 500` is read as [`at_most`](Quota::at_most): the quota `4500/h burst 500`.
 ///
@@ -50,9 +47,9 @@ use crate::quota::period::{Period, read_count, read_period};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
-    tokens: u64,
-    nanos: u64,
-    burst: u64,
+    pub(super) tokens: u64,
+    pub(super) nanos: u64,
+    pub(super) burst: u64,
 }
 
 impl Quota {
@@ -243,8 +240,8 @@ impl Quota {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "a bound is no quota: `.burst(..)` makes one"]
 pub struct AtMost {
-    limit: u64,
-    period: Duration,
+    pub(super) limit: u64,
+    pub(super) period: Duration,
 }
 
 impl AtMost {
@@ -293,60 +290,6 @@ impl AtMost {
         match Quota::check(self.limit - burst, self.period, burst) {
             Ok((quota, _)) => Ok(quota),
             Err(flaw) => Err(flaw),
-        }
-    }
-}
-
-impl fmt::Debug for Quota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Quota({self})")
-    }
-}
-
-impl fmt::Debug for AtMost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AtMost { limit, period } = *self;
-        match u64::try_from(period.as_nanos()) {
-            Ok(nanos) => write!(f, "AtMost(at most {limit}/{})", Period(nanos)),
-            Err(_) => write!(f, "AtMost(at most {limit}/{period:?})"),
-        }
-    }
-}
-
-/// Writes the text form, always with the burst: `100/s burst 100`.
-impl fmt::Display for Quota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} burst {}", self.tokens, Period(self.nanos), self.burst)
-    }
-}
-
-/// Reads the [text form](Quota#text).
-impl FromStr for Quota {
-    type Err = InvalidQuota;
-
-    fn from_str(text: &str) -> Result<Quota, InvalidQuota> {
-        let unread = InvalidQuota::unread;
-        let (strict, text) = match text.trim_start().strip_prefix("at most") {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let (tokens, rest) = text.split_once('/').ok_or_else(|| unread("\"100/s burst 200\"", text))?;
-        let (period, burst) = match rest.split_once("burst") {
-            Some((period, burst)) => (period.trim(), Some(burst.trim())),
-            None => (rest.trim(), None),
-        };
-
-        let tokens = read_count(tokens.trim())?;
-        let burst = match burst {
-            None if strict => return Err(unread("\"at most 5000/h burst 500\"", text)),
-            None => tokens,
-            Some(burst) => read_count(burst)?,
-        };
-        let period = Duration::from_nanos(read_period(period)?);
-        if strict {
-            Quota::at_most(tokens, period).try_burst(burst)
-        } else {
-            Quota::try_per(tokens, period, burst)
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use crate::quota::error::InvalidQuota;
@@ -12,7 +11,8 @@ use crate::quota::window_error::InvalidWindow;
 
 /// A rule of a limiter: a bucket with a [`Quota`], or a [`Window`].
 ///
-/// A text with the word `fixed`, `sliding` or `weighted` is a window, and any other is a quota.
+/// A text with the word `fixed`, `sliding` or `weighted` is a window, and any other is a quota. An
+/// error has the whole text, the form, and the part or the number at fault.
 /// With feature `serde` a rule is read from and written as its text.
 ///
 /// # Examples
@@ -23,7 +23,11 @@ use crate::quota::window_error::InvalidWindow;
 /// assert_eq!("100/s burst 200".parse(), Ok(Rule::Bucket(Quota::per_second(100).burst(200))));
 /// assert_eq!("100/m sliding".parse(), Ok(Rule::Window(Window::per_minute(100).sliding())));
 /// let error = "0/d fixed utc".parse::<Rule>().unwrap_err();
-/// assert_eq!(error.to_string(), "a limit of 0 tokens grants nothing: the least is 1");
+/// assert_eq!(
+///     error.to_string(),
+///     "cannot read \"0/d fixed utc\" as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\": \
+///      a limit of 0 tokens grants nothing: the least is 1"
+/// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
@@ -79,18 +83,6 @@ impl fmt::Display for Rule {
         match self {
             Rule::Bucket(quota) => quota.fmt(f),
             Rule::Window(window) => window.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Rule {
-    type Err = InvalidRule;
-
-    fn from_str(text: &str) -> Result<Rule, InvalidRule> {
-        let names_a_window = |word| matches!(word, "fixed" | "sliding" | "weighted");
-        match text.split_whitespace().any(names_a_window) {
-            true => text.parse().map(Rule::Window).map_err(InvalidRule::Window),
-            false => text.parse().map(Rule::Bucket).map_err(InvalidRule::Quota),
         }
     }
 }

@@ -5,12 +5,13 @@ use std::fmt;
 use ::serde::de::{Deserialize, Deserializer, Error, Visitor};
 use ::serde::ser::{Serialize, Serializer};
 
+use crate::quota::from_text;
 use crate::quota::rate::Quota;
 use crate::quota::rule::Rule;
 use crate::quota::window::Window;
 
 macro_rules! in_text_form {
-    ($value:ident, $expected:literal) => {
+    ($value:ident, $expected:expr) => {
         /// Writes the text form.
         impl Serialize for $value {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -41,6 +42,6 @@ macro_rules! in_text_form {
     };
 }
 
-in_text_form!(Quota, "a quota such as \"100/s burst 200\"");
-in_text_form!(Window, "a window such as \"1000/d fixed utc\"");
-in_text_form!(Rule, "a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"");
+in_text_form!(Quota, from_text::QUOTA);
+in_text_form!(Window, from_text::WINDOW);
+in_text_form!(Rule, from_text::RULE);

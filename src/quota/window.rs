@@ -402,6 +402,7 @@ impl Window {
         let subs = layout.sub_windows();
         match self.kind {
             Kind::Sliding if subs < MIN_SUB_WINDOWS => Err(WindowError::FewSubWindows(top, nanos, subs)),
+            Kind::SlidingBy(0) => Err(WindowError::NoGranularity),
             Kind::SlidingBy(longest) if nanos.div_ceil(subs) > longest => {
                 Err(WindowError::CoarseSubWindows(top, nanos, subs, longest))
             }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::quota::error::InvalidQuota;
+use crate::quota::error::TextError;
 use crate::quota::layout::MAX_BURST;
 use crate::quota::period::Period;
 use crate::quota::window_layout::WindowError;
@@ -14,30 +14,22 @@ use crate::quota::window_layout::WindowError;
 #[non_exhaustive]
 pub struct InvalidWindow(Flaw);
 
-impl InvalidWindow {
-    /// Returns the error of a text with a part that is not the `wanted` one.
-    pub(super) fn unread(wanted: &'static str, part: &str) -> InvalidWindow {
-        InvalidQuota::unread(wanted, part).into()
-    }
-}
-
 impl From<WindowError> for InvalidWindow {
     fn from(flaw: WindowError) -> InvalidWindow {
         InvalidWindow(Flaw::Window(flaw))
     }
 }
 
-/// The error of a count or a period, which quotas have too.
-impl From<InvalidQuota> for InvalidWindow {
-    fn from(error: InvalidQuota) -> InvalidWindow {
-        InvalidWindow(Flaw::Part(error))
+impl From<TextError> for InvalidWindow {
+    fn from(error: TextError) -> InvalidWindow {
+        InvalidWindow(Flaw::Text(error))
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Flaw {
     Window(WindowError),
-    Part(InvalidQuota),
+    Text(TextError),
 }
 
 impl Error for InvalidWindow {}
@@ -50,10 +42,16 @@ impl fmt::Debug for InvalidWindow {
 
 impl fmt::Display for InvalidWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flaw = match &self.0 {
-            Flaw::Window(flaw) => *flaw,
-            Flaw::Part(error) => return error.fmt(f),
-        };
+        match &self.0 {
+            Flaw::Window(flaw) => flaw.fmt(f),
+            Flaw::Text(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flaw = *self;
         match flaw {
             WindowError::NoLimit | WindowError::MonthWithoutEdges => f.write_str(flaw.sentence()),
             WindowError::LargeLimit(limit) => {
@@ -65,6 +63,7 @@ impl fmt::Display for InvalidWindow {
             WindowError::LongPeriod(nanos) => {
                 write!(f, "a window of {nanos} ns is over the bound of 2^62 ns (146 years)")
             }
+            WindowError::NoGranularity => f.write_str("a granularity of 0 ns is under the bound of 1 ns"),
             WindowError::FewSubWindows(limit, nanos, subs) => {
                 let (period, sub) = (Period(nanos), Period(nanos.div_ceil(subs)));
                 write!(

@@ -37,6 +37,7 @@ pub(crate) enum WindowError {
     /// The period in nanoseconds.
     ShortPeriod(u128),
     LongPeriod(u128),
+    NoGranularity,
     /// Limit and period of a sliding window, and its sub-windows: too few.
     FewSubWindows(u64, u64, u64),
     /// Limit and period of a sliding window, its sub-windows, and their greatest length.

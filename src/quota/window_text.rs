@@ -1,11 +1,10 @@
 //! The text form of a window.
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::quota::period::{DAY, Period, read_count, read_period};
+use crate::quota::period::{Period, parts, read_count, read_period};
+use crate::quota::quota_text::check_case;
 use crate::quota::window::{Kind, Window};
-use crate::quota::window_error::InvalidWindow;
 use crate::quota::window_layout::{MONTH, WindowError, check};
 
 /// Writes the [text form](Window#text).
@@ -33,41 +32,60 @@ impl fmt::Debug for Window {
     }
 }
 
-/// Reads the [text form](Window#text).
-impl FromStr for Window {
-    type Err = InvalidWindow;
+/// The words of a window's kind.
+pub(super) const KINDS: [&str; 3] = ["fixed", "sliding", "weighted"];
+pub(super) const ANY_KIND: &str = "\"fixed\", \"sliding\" or \"weighted\"";
 
-    fn from_str(text: &str) -> Result<Window, InvalidWindow> {
-        let unread = || InvalidWindow::unread("\"1000/d fixed utc\" or \"5/15m sliding\"", text);
-        let (limit, rest) = text.split_once('/').ok_or_else(unread)?;
-        let limit = read_count(limit.trim())?;
-        let mut words = rest.split_whitespace();
-        let mut period = words.next().ok_or_else(unread)?.to_owned();
-        let mut word = words.next().ok_or_else(unread)?;
-        if period.bytes().all(|byte| byte.is_ascii_digit()) {
-            // The unit is a word of its own.
-            period += word;
-            word = words.next().ok_or_else(unread)?;
+/// Reads the [text form](Window#text), or returns the fault.
+pub(super) fn read(text: &str) -> Result<Window, String> {
+    match read_words(text) {
+        Err(_) if text.split_whitespace().any(|word| word == "burst") => {
+            Err("a window has no burst: leave \"burst\" out".to_owned())
         }
-        let kind = match (word, words.next()) {
-            ("fixed", None) => Kind::FirstUse,
-            ("fixed", Some(utc)) => Kind::Utc(offset(utc).ok_or_else(unread)?),
-            ("sliding", None) => Kind::Sliding,
-            ("sliding", Some(longest)) => Kind::SlidingBy(read_period(longest)?),
-            ("weighted", None) => Kind::Weighted,
-            _ => return Err(unread()),
-        };
-        if words.next().is_some() {
-            return Err(unread());
-        }
-        let (nanos, kind) = match (period.as_str(), kind) {
-            ("month", Kind::Utc(hours)) => (MONTH, Kind::Month(hours)),
-            ("month", _) => return Err(WindowError::MonthWithoutEdges.into()),
-            (period, kind) => (read_weeks(period)?, kind),
-        };
-        check(limit, nanos.into())?;
-        Ok(Window { limit, top: limit, nanos, kind }.check()?)
+        read => read,
     }
+}
+
+fn read_words(text: &str) -> Result<Window, String> {
+    let (limit, rest) = parts(text)?;
+    let limit = read_count(limit)?;
+    let mut words = rest.split_whitespace().peekable();
+    let mut period = words.next().ok_or("there is no period after the \"/\"")?.to_owned();
+    if period.bytes().all(|byte| byte.is_ascii_digit())
+        && let Some(unit) = words.next_if(|word| !KINDS.contains(word))
+    {
+        // The unit is a word of its own.
+        period += unit;
+    }
+    let word = words.next().ok_or_else(|| format!("it does not say {ANY_KIND}"))?;
+    let kind = match (word, words.next()) {
+        ("fixed", None) => Kind::FirstUse,
+        ("fixed", Some(utc)) => {
+            Kind::Utc(offset(utc).ok_or_else(|| format!("{utc:?} is not \"utc\", \"utc+2\" or \"utc-11\""))?)
+        }
+        ("sliding", None) => Kind::Sliding,
+        ("sliding", Some(longest)) => Kind::SlidingBy(read_period(longest)?),
+        ("weighted", None) => Kind::Weighted,
+        ("weighted", Some(more)) => return Err(one_too_many(more)),
+        (word, _) => {
+            KINDS.iter().try_for_each(|kind| check_case(word, kind))?;
+            return Err(format!("{word:?} is not {ANY_KIND}"));
+        }
+    };
+    if let Some(more) = words.next() {
+        return Err(one_too_many(more));
+    }
+    let (nanos, kind) = match (period.as_str(), kind) {
+        ("month", Kind::Utc(hours)) => (MONTH, Kind::Month(hours)),
+        ("month", _) => return Err(WindowError::MonthWithoutEdges.to_string()),
+        (period, kind) => (read_period(period)?, kind),
+    };
+    let made = check(limit, nanos.into()).and_then(|()| Window { limit, top: limit, nanos, kind }.check());
+    made.map_err(|flaw| flaw.to_string())
+}
+
+fn one_too_many(word: &str) -> String {
+    format!("{word:?} is one word too many")
 }
 
 /// Reads the hours of `utc`, `utc+2` or `utc-11`.
@@ -77,13 +95,4 @@ fn offset(text: &str) -> Option<i8> {
         hours if hours.starts_with(['+', '-']) => hours.parse().ok(),
         _ => None,
     }
-}
-
-fn read_weeks(period: &str) -> Result<u64, InvalidWindow> {
-    let Some(weeks) = ["weeks", "week", "w"].iter().find_map(|unit| period.strip_suffix(unit)) else {
-        return Ok(read_period(period)?);
-    };
-    let weeks = if weeks.is_empty() { 1 } else { read_count(weeks)? };
-    let nanos = u128::from(weeks) * u128::from(7 * DAY);
-    Ok(u64::try_from(nanos).map_err(|_| WindowError::LongPeriod(nanos))?)
 }

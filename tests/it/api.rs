@@ -381,11 +381,11 @@ fn debug_output_tells_times_and_texts() {
         (format!("{:?}", Quota::per_second(100).burst(200)), "Quota(100/s burst 200)"),
         (format!("{:?}", Quota::at_most(5, Duration::from_secs(60))), "AtMost(at most 5/m)"),
         (format!("{:?}", Window::per_minute(5).sliding()), "Window(5/m sliding)"),
-        (format!("{:?}", windows.cap(3).expect("there is room")), "Cap { limit: 3 }"),
+        (format!("{:?}", windows.cap(3).expect("there is room")), "Cap(3)"),
         (format!("{:?}", limiter.now()), "Moment(1ms)"),
         (format!("{mock:?}"), "MockClock(1ms)"),
         (
-            format!("{:?}", "0/s".parse::<Quota>().expect_err("nothing is earned")),
+            format!("{:?}", Quota::try_per(0, Duration::from_secs(1), 1).expect_err("nothing is earned")),
             "InvalidQuota(\"a quota of 0 tokens grants nothing: the least is 1\")",
         ),
         (

@@ -54,5 +54,6 @@ mod support;
 mod table;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod telemetry;
+mod texts;
 mod unborn;
 mod windows;

@@ -111,17 +111,15 @@ fn a_count_is_digits_and_nothing_else() {
     for (text, part) in [
         ("+5/s", "\"+5\""),
         ("-5/s", "\"-5\""),
-        ("/s", "\"\""),
         ("5/s burst +5", "\"+5\""),
-        ("5/s burst", "\"\""),
         ("5_0/s", "\"5_0\""),
         ("\u{665}/s", "\"\u{665}\""),
     ] {
         let error = text.parse::<Quota>().unwrap_err().to_string();
-        assert_eq!(error, format!("{part} is not a whole number under 2^64"), "{text:?}");
+        assert!(error.ends_with(&format!(": {part} is not a whole number under 2^64")), "{error}");
     }
     let error = "5/+1s".parse::<Quota>().unwrap_err().to_string();
-    assert!(error.starts_with("\"+1s\" is not a unit"), "{error}");
+    assert!(error.contains(": \"+1s\" is not a unit"), "{error}");
 }
 
 #[test]

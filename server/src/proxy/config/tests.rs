@@ -381,14 +381,18 @@ fn workers_are_those_of_the_upstream_in_this_process() {
 fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
     let address = "expected an address and a port such as 127.0.0.1:8080, or unix:PATH";
     let token = "expected a token of 1 to 255 letters, digits and !#$%&'*+-.^_`|~";
-    let unit = "is not a unit: ns, us, ms, s, m, h, d or its word";
+    let unit = "is not a unit: ns, us, ms, s, m, h, d, w or its word";
+    let rule = "as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"";
     let networks = "expected a network such as 10.0.0.0/8, or an address";
     let cases = [
         ("listen = \"here\"\n", format!("1:10: \"here\": {address}")),
         ("listen = 80\n", format!("1:10: 80: {address}")),
         ("via = \"a b\"\n", format!("1:7: \"a b\": {token}")),
-        ("limit = \"0/s\"\n", "1:9: \"0/s\": a quota of 0 tokens grants nothing: the least is 1".to_owned()),
-        ("limit = \"1/x\"\n", format!("1:9: \"1/x\": \"x\" {unit}")),
+        (
+            "limit = \"0/s\"\n",
+            format!("1:9: cannot read \"0/s\" {rule}: a quota of 0 tokens grants nothing: the least is 1"),
+        ),
+        ("limit = \"1/x\"\n", format!("1:9: cannot read \"1/x\" {rule}: \"x\" {unit}")),
         ("key = \"host\"\n", "1:7: \"host\": expected `peer` or `header:NAME`".to_owned()),
         ("trust_proxy = [\n  \"::1\",\n  \"é\", \"::/200\"]\n", format!("3:3: \"é\": {networks}")),
         ("trust_proxy = [\"::1\", \"é\"]\n", format!("1:23: \"é\": {networks}")),
@@ -529,7 +533,13 @@ fn an_error_of_the_options_is_one_sentence() {
             "--tls-cert a.pem",
             "the following required arguments were not provided: --tls-key <FILE>".to_owned(),
         ),
-        ("--limit 1", format!("{value} '1' for '--limit <QUOTA|none>': \"1\" is not \"100/s burst 200\"")),
+        (
+            "--limit 1",
+            format!(
+                "{value} '1' for '--limit <QUOTA|none>': cannot read \"1\" as a rule such as \"100/s burst 200\" or \
+                 \"1000/d fixed utc\": it has no \"/\" between a count and a period"
+            ),
+        ),
         ("--key x", format!("{value} 'x' for '--key <peer|header:NAME>': expected `peer` or `header:NAME`")),
         (
             "--ipv4-prefix 7",

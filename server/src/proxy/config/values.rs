@@ -60,7 +60,7 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Parsed<T> {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Parsed<T>, E> {
-                text.parse().map(Parsed).map_err(|error| E::custom(format!("{text:?}: {error}")))
+                text.parse().map(Parsed).map_err(|error| E::custom(named(&format!("{text:?}"), error)))
             }
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Parsed<T>, E> {
@@ -69,12 +69,20 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Parsed<T> {
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Parsed<T>, E> {
                 let parsed = number.to_string().parse().map(Parsed);
-                parsed.map_err(|error| E::custom(format!("{number}: {error}")))
+                parsed.map_err(|error| E::custom(named(&number.to_string(), error)))
             }
         }
 
         deserializer.deserialize_any(Parser(PhantomData))
     }
+}
+
+/// Returns an error with its value before it. The error of a rule has the text already.
+fn named(value: &str, error: impl Display) -> String {
+    let error = error.to_string();
+    let rest = error.strip_prefix("cannot read ").map(|rest| rest.trim_start_matches('"'));
+    let has_it = rest.is_some_and(|rest| rest.starts_with(value.trim_matches('"')));
+    if has_it { error } else { format!("{value}: {error}") }
 }
 
 /// A whole number within two bounds.

@@ -1,0 +1,83 @@
+//! Rules from their texts. An error names the text, the form and the fault, and the other types where
+//! the text is one of theirs.
+
+use std::str::FromStr;
+
+use crate::quota::error::{InvalidQuota, TextError};
+use crate::quota::rate::Quota;
+use crate::quota::rule::{InvalidRule, Rule};
+use crate::quota::window::Window;
+use crate::quota::window_error::InvalidWindow;
+use crate::quota::window_text::{ANY_KIND, KINDS};
+use crate::quota::{quota_text, window_text};
+
+pub(super) const QUOTA: &str = "a quota such as \"100/s burst 200\"";
+const STRICT: &str = "a quota such as \"at most 5000/h burst 500\"";
+pub(super) const WINDOW: &str = "a window such as \"1000/d fixed utc\" or \"5/15m sliding\"";
+pub(super) const RULE: &str = "a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"";
+
+/// Reads the [text form](Quota#text).
+impl FromStr for Quota {
+    type Err = InvalidQuota;
+
+    fn from_str(text: &str) -> Result<Quota, InvalidQuota> {
+        quota_text::read(text).map_err(|fault| {
+            let form = if quota_text::is_strict(text) { STRICT } else { QUOTA };
+            let fault = match kind_of_window(text) {
+                _ if window_text::read(text).is_ok() => {
+                    "it is a window: parse it as Window or Rule".to_owned()
+                }
+                Some((word, kind)) if word == kind => {
+                    format!("{kind:?} is a word of windows, which Window and Rule read")
+                }
+                Some((word, kind)) => {
+                    format!("{word:?} is not {kind:?}, a word of windows, which Window and Rule read")
+                }
+                None => fault,
+            };
+            error(text, form, fault).into()
+        })
+    }
+}
+
+/// Reads the [text form](Window#text).
+impl FromStr for Window {
+    type Err = InvalidWindow;
+
+    fn from_str(text: &str) -> Result<Window, InvalidWindow> {
+        window_text::read(text).map_err(|fault| {
+            let fault = match quota_text::read(text) {
+                Ok(_) => format!("it is a quota: parse it as Quota or Rule, or say {ANY_KIND}"),
+                Err(_) => fault,
+            };
+            error(text, WINDOW, fault).into()
+        })
+    }
+}
+
+impl FromStr for Rule {
+    type Err = InvalidRule;
+
+    fn from_str(text: &str) -> Result<Rule, InvalidRule> {
+        match kind_of_window(text) {
+            Some(_) => window_text::read(text)
+                .map(Rule::Window)
+                .map_err(|fault| InvalidRule::Window(error(text, RULE, fault).into())),
+            None => quota_text::read(text)
+                .map(Rule::Bucket)
+                .map_err(|fault| InvalidRule::Quota(error(text, RULE, fault).into())),
+        }
+    }
+}
+
+/// Returns the word of a text that names a kind of windows, in any case, and the kind.
+fn kind_of_window(text: &str) -> Option<(&str, &'static str)> {
+    text.split_whitespace().find_map(|word| {
+        let kind = KINDS.into_iter().find(|kind| word.eq_ignore_ascii_case(kind))?;
+        Some((word, kind))
+    })
+}
+
+fn error(text: &str, form: &'static str, fault: String) -> TextError {
+    TextError { text: text.into(), form, fault: fault.into() }
+}
