@@ -13,7 +13,7 @@ use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
-use crate::word::state::{Reading, Refill, State, TakeOutcome};
+use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, by_refill};
 
 /// The source of a new reading each time.
@@ -71,6 +71,14 @@ pub(crate) struct Done {
     pub(crate) reading: Reading,
     /// Tokens that were out on lease beside the bucket's own.
     pub(crate) leased: u64,
+}
+
+impl Done {
+    /// Returns a call that was granted without a bucket.
+    pub(crate) fn nowhere(reading: Reading) -> Done {
+        let full = State::FULL.at(&reading.refill, reading.tick).untouched();
+        (TakeOutcome { origin: Origin::Nowhere, ..full }, reading).into()
+    }
 }
 
 impl From<(TakeOutcome, Reading)> for Done {

@@ -63,8 +63,10 @@ use std::sync::PoisonError;
 use crossbeam_utils::atomic::AtomicCell;
 
 use crate::bucket::atomic::{FreshReading, rarely};
+use crate::bucket::version::{NUMBER, Version, gate_of, marked};
 use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
+use crate::quota::gate::Gate;
 use crate::quota::layout::{Layout, QuotaError, RawQuota, Widths};
 use crate::quota::rate::Quota;
 use crate::quota::window_layout::WindowError;
@@ -73,11 +75,9 @@ use crate::time::clock::Clock;
 use crate::word::plan::{Plan, PlanStart};
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
-use crate::word::tick::TickScale;
 
 /// The bit that marks a pending start or base; the number of the version is in the bits below.
 const PENDING: u64 = 1 << 63;
-
 /// Returns the placeholder for a start or base of version `number` that is not agreed on yet.
 fn pending(number: u64) -> u64 {
     PENDING | if injected(Fault::Unnumbered) { 0 } else { number }
@@ -99,7 +99,10 @@ pub(crate) struct LiveTerms {
     empty_level: u64,
     /// Number of the version in force.
     pub(super) active_version: AtomicU64,
-    /// Number of the version published last. Version `n` is in slot `n % 2`.
+    /// Number of the version published last, and its gate. Version `n` is in slot `n % 2`.
+    ///
+    /// A version with a gate never equals `active_version`, so no attempt is admitted under it. The
+    /// fast path has no test of its own.
     published_version: AtomicU64,
     slots: [Version; 2],
     /// Clock reading at which the version of a slot came into force; 0 for version 0.
@@ -113,72 +116,17 @@ pub(crate) struct LiveTerms {
     pub(crate) fixed: Option<Terms>,
 }
 
-/// The part of the terms that differs between versions. An attempt needs one cache line of it.
-#[derive(Debug)]
-#[repr(C, align(64))]
-struct Version {
-    /// `multiplier_low` and `packed` for raw readings of the clock; 0 until they are known.
-    raw_multiplier_low: AtomicU64,
-    raw_packed: AtomicU64,
-    base: AtomicU64,
-    capacity: AtomicU64,
-    near: AtomicU64,
-    multiplier_low: AtomicU64,
-    packed: AtomicU64,
-    backward_from: AtomicU64,
-}
-
-impl Version {
-    const_fn! {
-        const fn new(terms: &Terms) -> Version {
-            Version {
-                raw_multiplier_low: AtomicU64::new(0),
-                raw_packed: AtomicU64::new(0),
-                base: AtomicU64::new(terms.base),
-                capacity: AtomicU64::new(terms.capacity),
-                near: AtomicU64::new(terms.max_skew()),
-                multiplier_low: AtomicU64::new(terms.ticks.multiplier_low),
-                packed: AtomicU64::new(terms.ticks.packed),
-                backward_from: AtomicU64::new(terms.backward_from),
-            }
-        }
-    }
-
-    #[inline]
-    fn ticks(&self) -> TickScale {
-        TickScale {
-            multiplier_low: self.multiplier_low.load(Ordering::Acquire),
-            packed: self.packed.load(Ordering::Acquire),
-        }
-    }
-
-    /// Returns the raw tick scale. It is not known yet if `packed` is 0.
-    #[inline(always)]
-    fn counted(&self) -> TickScale {
-        let packed = self.raw_packed.load(Ordering::Acquire);
-        TickScale { multiplier_low: self.raw_multiplier_low.load(Ordering::Acquire), packed }
-    }
-
-    /// Computes the raw tick scale, and stores `raw_multiplier_low` before `raw_packed` by `put`.
-    fn count(&self, ticks: TickScale, clock: &Clock, put: impl Fn(&AtomicU64, u64)) {
-        let (whole, multiplier_low) = clock.nanos_per_raw();
-        let TickScale { multiplier_low, packed } = ticks.counted(whole, multiplier_low);
-        put(&self.raw_multiplier_low, multiplier_low);
-        put(&self.raw_packed, packed);
-    }
-}
-
 impl LiveTerms {
     const_fn! {
         /// Creates the terms of a quota that fits the layout.
         pub(crate) const fn new(quota: Quota, layout: Layout) -> LiveTerms {
-            LiveTerms::of(quota.numbers(), layout)
+            LiveTerms::of(quota.numbers_or_usual(), quota.gate(), layout)
         }
     }
 
     const_fn! {
         /// Creates the terms of a quota or a window that fits the layout.
-        pub(crate) const fn of(numbers: RawQuota, layout: Layout) -> LiveTerms {
+        pub(crate) const fn of(numbers: RawQuota, gate: Gate, layout: Layout) -> LiveTerms {
             let terms = Terms::in_layout(numbers, layout);
             LiveTerms {
                 widths: terms.widths,
@@ -186,7 +134,7 @@ impl LiveTerms {
                 half: terms.mask / 2,
                 empty_level: terms.empty_level,
                 active_version: AtomicU64::new(0),
-                published_version: AtomicU64::new(0),
+                published_version: AtomicU64::new(marked(0, gate)),
                 slots: [Version::new(&terms), Version::new(&terms)],
                 starts: [AtomicU64::new(0), AtomicU64::new(0)],
                 numbers: AtomicCell::new(numbers),
@@ -199,7 +147,21 @@ impl LiveTerms {
 
     /// Returns the quota that was set last.
     pub(crate) fn quota(&self) -> Quota {
+        match self.gate() {
+            Gate::Counted => self.counted_by(),
+            Gate::Open => Quota::UNLIMITED,
+            Gate::Shut => Quota::BLOCKED,
+        }
+    }
+
+    /// Returns the quota of a rate that was set last: buckets earn by it.
+    pub(crate) fn counted_by(&self) -> Quota {
         Quota::of_numbers(self.numbers.load())
+    }
+
+    /// Returns the gate of the version that was published last.
+    pub(crate) fn gate(&self) -> Gate {
+        gate_of(self.published_version.load(Ordering::Acquire))
     }
 
     /// Returns the counts of a window.
@@ -212,13 +174,18 @@ impl LiveTerms {
 
     /// Returns the limit of a window that was set last.
     pub(crate) fn limit(&self) -> u64 {
-        self.numbers.load().burst
+        if self.gate() == Gate::Shut { 0 } else { self.numbers.load().burst }
     }
 
     /// Puts another quota into force, if the layout can hold it.
     pub(crate) fn set(&self, quota: Quota, clock: &Clock) -> Result<Change, QuotaError> {
+        let gate = quota.gate();
+        if gate != Gate::Counted {
+            self.replace(|before| before, gate, clock);
+            return Ok(if gate == Gate::Shut { Change::LowerBurst } else { Change::Other });
+        }
         self.layout().check(quota.numbers())?;
-        let before = self.replace(|_| quota.numbers(), clock);
+        let before = self.replace(|_| quota.numbers(), gate, clock);
         Ok(if quota.capacity() < before.burst { Change::LowerBurst } else { Change::Other })
     }
 
@@ -237,16 +204,21 @@ impl LiveTerms {
 
     /// Puts another limit into force, which the counts can hold.
     pub(crate) fn put_limit(&self, limit: u64, clock: &Clock) {
-        self.replace(|before| RawQuota { burst: limit, ..before }, clock);
+        self.replace(|before| RawQuota { burst: limit, ..before }, Gate::Counted, clock);
+    }
+
+    /// Blocks a window, until another limit is set.
+    pub(crate) fn block(&self, clock: &Clock) {
+        self.replace(|before| before, Gate::Shut, clock);
     }
 
     /// Puts other numbers into force, which the layout can hold, and returns the ones before.
-    fn replace(&self, numbers: impl FnOnce(RawQuota) -> RawQuota, clock: &Clock) -> RawQuota {
+    fn replace(&self, numbers: impl FnOnce(RawQuota) -> RawQuota, gate: Gate, clock: &Clock) -> RawQuota {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
         let before = self.numbers.load();
         let numbers = numbers(before);
-        self.publish(number, numbers, clock);
+        self.publish(number, numbers, gate, clock);
         self.numbers.store(numbers);
         self.activate_next(number, clock);
         before
@@ -255,7 +227,7 @@ impl LiveTerms {
     /// Publishes a quota, which the layout can hold, as version `number + 1`.
     ///
     /// `number` is the latest version, and the caller holds the mutex.
-    pub(crate) fn publish(&self, number: u64, numbers: RawQuota, clock: &Clock) {
+    pub(crate) fn publish(&self, number: u64, numbers: RawQuota, gate: Gate, clock: &Clock) {
         let terms = Terms::in_layout(numbers, self.layout()).after_others();
         let next = number + 1;
         let slot = self.slot(next);
@@ -271,7 +243,7 @@ impl LiveTerms {
         slot.backward_from.store(terms.backward_from, Ordering::Release);
         slot.base.store(pending(next), Ordering::Release);
         self.start(next).store(pending(next), Ordering::Release);
-        self.published_version.swap(next, Ordering::SeqCst);
+        self.published_version.swap(marked(next, gate), Ordering::SeqCst);
     }
 
     /// Returns the number of the version published last, after making it active.
@@ -280,7 +252,7 @@ impl LiveTerms {
     /// mutex, so no version is published meanwhile.
     fn latest(&self, clock: &Clock) -> u64 {
         let number = self.active_version.load(Ordering::Acquire);
-        if self.published_version.load(Ordering::SeqCst) == number {
+        if self.published_version.load(Ordering::SeqCst) & NUMBER == number {
             return number;
         }
         self.activate_next(number, clock);
@@ -294,7 +266,7 @@ impl LiveTerms {
         let terms = self.terms(number);
         let start = self.start(number).load(Ordering::Acquire);
         let since = (number > 0).then(|| PlanStart { nanos: start, tick: terms.tick(start) });
-        Plan::compile(limiter, quota, self.quota(), &terms, since)
+        Plan::compile(limiter, quota, self.counted_by(), &terms, since)
     }
 
     /// Returns the layout of the word, which no change of quota touches.
@@ -329,6 +301,7 @@ impl LiveTerms {
             empty_level: self.empty_level,
             capacity: slot.capacity.load(Ordering::Acquire),
             backward_from: slot.backward_from.load(Ordering::Acquire),
+            gate: Gate::Counted,
         }
     }
 
@@ -336,7 +309,7 @@ impl LiveTerms {
     #[cfg(test)]
     #[cfg(any(loom, shuttle))]
     pub(crate) fn counts_as_it_ticks(&self, clock: &Clock) -> bool {
-        let slot = self.slot(self.published_version.load(Ordering::SeqCst));
+        let slot = self.slot(self.published_version.load(Ordering::SeqCst) & NUMBER);
         let (whole, multiplier_low) = clock.nanos_per_raw();
         slot.counted() == slot.ticks().counted(whole, multiplier_low)
     }
@@ -391,16 +364,21 @@ impl LiveTerms {
                 };
                 self.slots[0].count(refill.ticks, clock, unless_known);
             }
-            if self.published_version.load(Ordering::SeqCst) == number || injected(Fault::NoRecheck) {
-                let reading = Reading::new(refill, nanos);
-                return if self.widths.counts.counting == Counting::Months {
-                    reading.by_months()
-                } else {
-                    reading
-                };
+            let published = self.published_version.load(Ordering::SeqCst);
+            if published == number || injected(Fault::NoRecheck) {
+                return self.reading(refill, nanos);
+            }
+            if published & NUMBER == number {
+                return self.reading(Terms { gate: gate_of(published), ..refill }, nanos);
             }
             self.activate_next(number, clock);
         }
+    }
+
+    #[inline(always)]
+    fn reading(&self, refill: Terms, nanos: u64) -> Reading {
+        let reading = Reading::new(refill, nanos);
+        if self.widths.counts.counting == Counting::Months { reading.by_months() } else { reading }
     }
 
     /// Returns `count` as a reading under the terms in force, and whether it fits.
@@ -434,7 +412,8 @@ impl LiveTerms {
         let widths = Widths { fraction, scale, stamp, fixed_debt, counts };
         let (mask, empty_level) = (self.mask, self.empty_level);
         // Each admitted reading is below the horizon.
-        let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from: mask };
+        let (backward_from, gate) = (mask, Gate::Counted);
+        let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from, gate };
         let reading = Reading::new(refill, count);
         let fits = known && in_force && state.accepts_fresh(&reading, self.half);
         FreshReading { reading, near, fits, may_lag: counted && known && in_force }

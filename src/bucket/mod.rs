@@ -7,3 +7,4 @@ pub(crate) mod line;
 pub(crate) mod live_terms;
 pub(crate) mod receipt;
 pub(crate) mod reservation;
+mod version;

@@ -14,6 +14,8 @@ pub struct Receipt {
     pub(crate) origin: Origin,
     pub(crate) plan: Option<Plan>,
     pub(crate) units: u64,
+    /// Whole tokens of the units: those of the grant, but for [no limit](crate::Quota::UNLIMITED).
+    pub(super) tokens: u64,
     /// The [mark](State::empty_at) of the bucket after the take.
     pub(crate) empty_at: u64,
     /// Units in the bucket before the take.
@@ -38,6 +40,7 @@ impl Receipt {
             origin,
             plan,
             units: taken,
+            tokens: terms.tokens(taken),
             empty_at: terms.empty_at(since, level),
             before: level + taken,
             since,
@@ -77,7 +80,8 @@ impl Receipt {
     /// Returns the receipt of a take of 0, which finds the bucket.
     pub(crate) fn of_origin(origin: Origin, plan: Option<Plan>) -> Receipt {
         let (delay, made) = (Duration::ZERO, Moment(0));
-        Receipt { origin, plan, units: 0, empty_at: 0, before: 0, since: 0, removals: 0, delay, made }
+        let (units, tokens) = (0, 0);
+        Receipt { origin, plan, units, tokens, empty_at: 0, before: 0, since: 0, removals: 0, delay, made }
     }
 }
 

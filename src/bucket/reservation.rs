@@ -162,7 +162,8 @@ impl<'a> Hold<'a> {
         let estimate = self.granted.tokens();
         match actual.checked_sub(estimate) {
             None => {
-                self.ledger.settle(&self.receipt, Settle::Refund(estimate - actual));
+                let back = (estimate - actual).min(self.receipt.tokens);
+                self.ledger.settle(&self.receipt, Settle::Refund(back));
                 0
             }
             Some(0) => 0,

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{HeaderNumbers, Headers, MAX_QUOTED, POLICY, Policy, ResetFormat};
+use super::policy::{HeaderNumbers, Headers, POLICY, Policy, ResetFormat};
+use super::policy_name::MAX_QUOTED;
 use crate::word::decision::{Denied, Granted};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");

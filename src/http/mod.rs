@@ -9,6 +9,7 @@ mod forwarded;
 pub(crate) mod grpc;
 mod key;
 mod policy;
+mod policy_name;
 mod refusal;
 
 pub use check::Check;
@@ -19,5 +20,6 @@ pub use digest::Digest;
 pub use exempt::{Exempt, InvalidPath};
 pub use fields::Fields;
 pub use key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
-pub use policy::{Headers, InvalidName, Policy, ResetFormat};
+pub use policy::{Headers, Policy, ResetFormat};
+pub use policy_name::InvalidName;
 pub use refusal::{Bare, Problem, Refusal, Reject};

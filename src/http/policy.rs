@@ -5,13 +5,13 @@
 //! follow <https://dotat.at/@/2026-01-13-http-ratelimit.html>: the bucket grants all that they
 //! allow a client.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::policy_name::{InvalidName, quoted};
+use crate::quota::gate::Gate;
 use crate::quota::layout::RawQuota;
 use crate::quota::rule::Rule;
 use crate::word::decision::{Denied, Granted};
@@ -89,8 +89,8 @@ pub enum ResetFormat {
 /// whole seconds. `r` tokens are left for the next `t` seconds, until those that are used have come
 /// back. A client that spends at most `q` in any `w` is never refused.
 ///
-/// Under a plan, `t` of `r=0` may be late by up to two ticks of the limiter's own quota: at most
-/// 1/64 of the time in which the plan's burst comes.
+/// A limit that is [unlimited](crate::Quota::UNLIMITED) or [blocked](crate::Quota::BLOCKED) has no
+/// numbers to tell: its responses have none of these headers, and its refusals no `Retry-After`.
 ///
 /// # Examples
 ///
@@ -128,6 +128,8 @@ pub struct Policy {
     numbers: PolicyNumbers,
     pub(crate) field: HeaderValue,
     unit: Option<Arc<str>>,
+    /// The form that was set, and the form of a rule that has numbers to tell.
+    pub(crate) chosen: Headers,
     pub(crate) form: Headers,
     pub(crate) reset: ResetFormat,
     pub(crate) below: u8,
@@ -171,7 +173,8 @@ impl Policy {
             numbers,
             field,
             unit: None,
-            form,
+            chosen: form,
+            form: form_of(rule, form),
             reset,
             below: 100,
             longest: MAX_WAIT,
@@ -183,7 +186,7 @@ impl Policy {
     /// Sets which headers a response has; by default [`Headers::Ietf`].
     #[must_use]
     pub fn form(self, form: Headers) -> Policy {
-        Policy { form, ..self }
+        Policy { chosen: form, form: form_of(self.rule, form), ..self }
     }
 
     /// Sets the unit of `X-RateLimit-Reset`.
@@ -266,7 +269,7 @@ impl Policy {
         let rule = rule.into();
         let numbers = PolicyNumbers::of(rule);
         let field = field(&self.quoted, numbers, self.unit.as_ref());
-        Policy { rule, numbers, field, ..self.clone() }
+        Policy { rule, numbers, field, form: form_of(rule, self.chosen), ..self.clone() }
     }
 
     /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
@@ -294,9 +297,10 @@ impl Policy {
 
     #[inline]
     pub(crate) fn granted(&self, granted: &Granted) -> HeaderNumbers {
-        let (rest, reset) = (granted.remaining(), granted.reset_nanos());
+        // A grant without a limit has no number of tokens.
+        let (rest, reset) = (granted.remaining().min(MAX_INTEGER), granted.reset_nanos());
         let time = match &self.numbers {
-            PolicyNumbers::Bucket { quota, .. } if rest == 0 => self.wait(granted.next_token(*quota)),
+            PolicyNumbers::Bucket { quota, .. } if rest == 0 => self.wait(granted.first_token(*quota)),
             // `reset` is rounded up, so this is rounded down, and must not be below the time of the
             // whole tokens.
             PolicyNumbers::Bucket { quota, fill } => {
@@ -339,6 +343,15 @@ impl Policy {
     }
 }
 
+/// Returns the form of a rule's headers. A rule without numbers has none to tell.
+fn form_of(rule: Rule, chosen: Headers) -> Headers {
+    let counted = match rule {
+        Rule::Bucket(quota) => quota.gate() == Gate::Counted,
+        Rule::Window(window) => window.limit() > 0,
+    };
+    if counted || chosen == Headers::None { chosen } else { Headers::RetryAfterOnly }
+}
+
 /// The numbers of a rule.
 #[derive(Clone, Copy, Debug)]
 enum PolicyNumbers {
@@ -352,7 +365,7 @@ impl PolicyNumbers {
     fn of(rule: Rule) -> PolicyNumbers {
         match rule {
             Rule::Bucket(quota) => {
-                let quota = quota.numbers();
+                let quota = quota.numbers_or_usual();
                 let fill = u128::from(quota.burst) * u128::from(quota.nanos) / u128::from(quota.tokens);
                 // At most 2^62.
                 PolicyNumbers::Bucket { quota, fill: u64::try_from(fill).unwrap_or(u64::MAX) }
@@ -401,44 +414,4 @@ fn field(quoted: &str, numbers: PolicyNumbers, unit: Option<&Arc<str>>) -> Heade
     let unit = unit.map(|unit| format!(";qu={unit}")).unwrap_or_default();
     let text = format!("{quoted};q={tokens}{unit};w={window}");
     HeaderValue::try_from(text).expect("it is visible ASCII")
-}
-
-/// Returns a string of structured fields (RFC 9651, 3.3.3).
-fn quoted(name: &str) -> Result<Arc<str>, InvalidName> {
-    if let Some((at, found)) = name.chars().enumerate().find(|(_, c)| !(' '..='~').contains(c)) {
-        return Err(InvalidName(NameFault::Character { at, found }));
-    }
-    if !(1..=MAX_NAME).contains(&name.len()) {
-        return Err(InvalidName(NameFault::Length(name.len())));
-    }
-    Ok(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")).into())
-}
-
-const MAX_NAME: usize = 64;
-/// The longest quoted name, of which each character is escaped.
-pub(super) const MAX_QUOTED: usize = 2 + 2 * MAX_NAME;
-
-/// The error of an invalid name of a policy or unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidName(NameFault);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum NameFault {
-    Length(usize),
-    Character { at: usize, found: char },
-}
-
-impl Error for InvalidName {}
-
-impl fmt::Display for InvalidName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            NameFault::Length(length) => {
-                write!(f, "a name of {length} characters is out of the bounds of 1 and {MAX_NAME}")
-            }
-            NameFault::Character { at, found } => {
-                write!(f, "character {at} of a name, {found:?}, is not printable ASCII, ' ' to '~'")
-            }
-        }
-    }
 }

@@ -89,7 +89,7 @@ impl TokenBucket {
         let again = self.engine.attempt_again(&*self.bucket, read, n);
         let Done { outcome, reading, .. } =
             again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
-        self.hook.observe(n, exactly(n, (outcome, reading)))
+        self.hook.observe(n, Take::Exactly(n).decision((outcome, reading)))
     }
 
     /// Takes `n` tokens of a word that counts windows.

@@ -12,6 +12,7 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::settings::{KeySettings, Settings, common_setters};
 use crate::limiter::token_bucket::TokenBucket;
 use crate::quota::error::InvalidQuota;
+use crate::quota::gate::Gate;
 use crate::quota::layout::LayoutOptions;
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
@@ -167,10 +168,10 @@ impl<K, S> Builder<K, S> {
 
     /// Returns the builder, if the plans still fit the layout.
     fn tried(self) -> Result<Self, InvalidQuota> {
-        let quota = self.settings.quota;
-        let terms = Terms::in_layout(quota.numbers(), self.settings.layout);
+        let counted_by = self.settings.counted_by();
+        let terms = Terms::in_layout(counted_by, self.settings.layout);
         for plan in &self.plans {
-            Plan::compile(0, *plan, quota, &terms, None)?;
+            Plan::compile(0, *plan, Quota::of_numbers(counted_by), &terms, None)?;
         }
         Ok(self)
     }

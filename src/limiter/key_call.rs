@@ -11,8 +11,9 @@ use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
+use crate::quota::gate::Gate;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::{Denied, Granted, Reason, Snapshot};
 use crate::word::plan::Plan;
 use crate::word::state::Origin;
 use crate::word::verb::{Call, Take};
@@ -134,7 +135,20 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
             None => protocol::acquire(engine, entry, Now(engine), call),
             Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
         };
+        let done = match done {
+            // No bucket counts it.
+            Err(denied) if denied.reason() == Reason::Full && self.is_unlimited(plan) => {
+                Ok(Done::nowhere(engine.read()))
+            }
+            done => done,
+        };
         (call, done)
+    }
+
+    fn is_unlimited(&self, plan: Option<Plan>) -> bool {
+        let own = self.inner.keyspace.engine.source.gate();
+        let quota = plan.map_or(own, |plan| plan.quota().gate());
+        own != Gate::Shut && quota == Gate::Open
     }
 
     /// Takes tokens of the key, shows the decision to the hook, and returns a receipt for the take.

@@ -47,8 +47,9 @@ impl<'a, K, S> NoKey<'a, K, S> {
     /// Returns the tokens that are there, and takes none.
     pub(crate) fn peek(&self) -> Snapshot {
         let engine = self.engine();
-        let (_, done) = engine.look(self.bucket(), Now(engine), Take::Exactly(0).into());
-        Granted::new(done.outcome, &done.reading).into()
+        let call = Call::from(Take::Exactly(0));
+        let (_, done) = engine.look(self.bucket(), Now(engine), call);
+        call.granted(done.outcome, &done.reading).into()
     }
 
     pub(crate) fn settle(&self, settle: Settle<'_>) {

@@ -229,7 +229,13 @@ impl<K: Eq, S> RateLimiter<K, S> {
     #[must_use]
     pub fn quota_as(&self, plan: &Plan) -> Quota {
         let is_own = plan.limiter == self.inner.keyspace.id;
-        if is_own { plan.in_force(self.quota()) } else { plan.quota() }
+        if !is_own {
+            return plan.quota();
+        }
+        match self.quota() {
+            Quota::BLOCKED => Quota::BLOCKED,
+            _ => plan.in_force(self.inner.keyspace.engine.source.counted_by()),
+        }
     }
 
     /// Changes rate and burst of every key, together and at once, in constant time.
@@ -237,6 +243,9 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) says which tokens are kept, and
     /// how a raised burst fills. [Plans](Plan) change their rates in proportion. A key that was
     /// evicted, full, under a smaller burst starts full under the larger one.
+    ///
+    /// [`Quota::BLOCKED`] pauses every key, and [`Quota::UNLIMITED`] ends the limit of the keys that
+    /// are under no plan.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@ use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::observer::{DecisionHook, HookFn};
-use crate::quota::layout::{Layout, LayoutOptions, QuotaError};
+use crate::quota::gate::Gate;
+use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
@@ -44,15 +45,30 @@ impl Settings {
     }
 
     pub(crate) fn with_room(&mut self, room: LayoutOptions) -> Result<(), QuotaError> {
-        self.layout = Layout::of(self.quota.numbers(), room)?;
+        self.layout = Layout::of(counted_by(self.quota, room), room)?;
         self.room = room;
         Ok(())
     }
 
+    /// Returns the numbers by which buckets count.
+    pub(crate) fn counted_by(&self) -> RawQuota {
+        counted_by(self.quota, self.room)
+    }
+
     pub(crate) fn finish(self) -> (Engine, DecisionHook, Jitter) {
         self.clock.calibrate();
-        let engine = Engine::new(LiveTerms::new(self.quota, self.layout), self.clock, self.initial);
+        let source = LiveTerms::of(self.counted_by(), self.quota.gate(), self.layout);
+        let engine = Engine::new(source, self.clock, self.initial);
         (engine, DecisionHook::new(self.shadow, self.hook), self.jitter)
+    }
+}
+
+/// Returns the numbers by which buckets count: those of the quota, if it is a rate, else those that
+/// it is to have room for.
+fn counted_by(quota: Quota, room: LayoutOptions) -> RawQuota {
+    match (quota.gate(), room.headroom) {
+        (Gate::Open | Gate::Shut, Some(head)) => head,
+        _ => quota.numbers_or_usual(),
     }
 }
 
@@ -156,7 +172,8 @@ macro_rules! common_setters {
         /// Makes room for a later quota: `set_quota` and plans may go up to its rate and its burst.
         ///
         /// The word has 64 bits, so this costs precision. A tick is then the fraction of a token
-        /// that fits the faster rate and the larger burst of both quotas.
+        /// that fits the faster rate and the larger burst of both quotas. [`Quota::UNLIMITED`] and
+        /// [`Quota::BLOCKED`] need no room.
         ///
         /// # Errors
         ///
@@ -177,8 +194,10 @@ macro_rules! common_setters {
         /// # Ok::<(), tollgate::InvalidQuota>(())
         /// ```
         pub fn headroom(mut self, quota: Quota) -> Result<Self, InvalidQuota> {
-            self.settings
-                .with_room(LayoutOptions { headroom: Some(quota.numbers()), ..self.settings.room })?;
+            if quota.gate() == Gate::Counted {
+                let room = LayoutOptions { headroom: Some(quota.numbers()), ..self.settings.room };
+                self.settings.with_room(room)?;
+            }
             self.tried()
         }
 

@@ -373,6 +373,8 @@ impl TokenBucket {
     /// quota. Reservations keep their times. Decisions never wait for a change; changes wait for
     /// each other.
     ///
+    /// [`Quota::BLOCKED`] is a pause, and [`Quota::UNLIMITED`] ends the limit.
+    ///
     /// The time before the change fills a raised burst: the word records the last use of the
     /// bucket, not the time since which it is full. A bucket that was idle for 100 s under `10/s
     /// burst 10` holds 1,000 tokens once the burst is 1,000.

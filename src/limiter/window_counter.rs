@@ -200,7 +200,30 @@ impl WindowCounter {
         Ok(source.set_limit(limit, clock)?)
     }
 
-    /// Returns the limit in force.
+    /// Blocks the window: each request for a token is refused, until another limit is set.
+    ///
+    /// The tokens used stay counted, and the window goes on. See
+    /// [`Quota::BLOCKED`](crate::Quota::BLOCKED) for the refusals.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Reason, Window, WindowCounter};
+    ///
+    /// let counter = WindowCounter::new(Window::per_hour(5));
+    /// assert!(counter.try_acquire_n(2).is_ok());
+    /// counter.block();
+    /// assert_eq!(counter.try_acquire().unwrap_err().reason(), Reason::Blocked);
+    /// counter.set_limit(5)?;
+    /// assert_eq!(counter.peek().remaining(), 3);
+    /// # Ok::<(), tollgate::InvalidWindow>(())
+    /// ```
+    pub fn block(&self) {
+        let Engine { source, clock, .. } = self.counter.engine();
+        source.block(clock);
+    }
+
+    /// Returns the limit in force; 0 while the window is [blocked](Self::block).
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.counter.engine().source.limit()

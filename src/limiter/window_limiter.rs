@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
+use crate::bucket::engine::Engine;
 use crate::bucket::reservation::Hold;
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
@@ -242,6 +243,13 @@ impl<K: Eq, S> WindowLimiter<K, S> {
     /// [`InvalidWindow`] names the bound if the words, as they were built, cannot hold the limit.
     pub fn set_limit(&self, limit: u64) -> Result<(), InvalidWindow> {
         self.limiter.inner.keyspace.set_limit(limit)
+    }
+
+    /// Blocks every key, also under a cap, until another limit is set. See
+    /// [`WindowCounter::block`](crate::WindowCounter::block).
+    pub fn block(&self) {
+        let Engine { source, clock, .. } = &self.limiter.inner.keyspace.engine;
+        source.block(clock);
     }
 
     /// Returns a reading of the limiter's clock, for [`try_acquire_at`](Self::try_acquire_at).

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::LiveTerms;
 use crate::limiter::observer::{DecisionHook, HookFn};
+use crate::quota::gate::Gate;
 use crate::quota::layout::Layout;
 use crate::quota::window::Window;
 use crate::quota::window_error::InvalidWindow;
@@ -16,7 +17,7 @@ const_fn! {
     /// Returns the engine of a word that counts a window, or places.
     pub(crate) const fn engine_of(layout: WindowLayout, clock: Clock) -> Engine {
         let WindowLayout { widths, numbers } = layout;
-        Engine::new(LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, None)
+        Engine::new(LiveTerms::of(numbers, Gate::Counted, Layout { widths, debt: 0 }), clock, None)
     }
 }
 

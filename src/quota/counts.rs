@@ -45,7 +45,7 @@ impl CountWidths {
         }
     }
 
-    pub(super) const fn stamp(self) -> u32 {
+    pub(crate) const fn stamp(self) -> u32 {
         64_u32.saturating_sub(self.count as u32 * (self.before as u32 + 1))
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod counts;
 pub(crate) mod error;
 mod from_text;
+pub(crate) mod gate;
 pub(crate) mod layout;
 pub(crate) mod period;
 mod proportion;

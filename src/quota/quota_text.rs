@@ -4,13 +4,18 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::quota::error::fault_of;
+use crate::quota::gate::Gate;
 use crate::quota::period::{Period, parts, read_count, read_period};
 use crate::quota::rate::{AtMost, Quota};
 
 /// Writes the text form, always with the burst: `100/s burst 100`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} burst {}", self.tokens, Period(self.nanos), self.burst)
+        match self.gate() {
+            Gate::Counted => write!(f, "{}/{} burst {}", self.tokens, Period(self.nanos), self.burst),
+            Gate::Open => f.write_str(UNLIMITED),
+            Gate::Shut => f.write_str(BLOCKED),
+        }
     }
 }
 
@@ -31,6 +36,8 @@ impl fmt::Debug for AtMost {
 }
 
 const AT_MOST: &str = "at most";
+const UNLIMITED: &str = "unlimited";
+const BLOCKED: &str = "blocked";
 
 /// Returns whether a text begins as the form of [`Quota::at_most`] does.
 pub(super) fn is_strict(text: &str) -> bool {
@@ -39,6 +46,11 @@ pub(super) fn is_strict(text: &str) -> bool {
 
 /// Reads the [text form](Quota#text), or returns what is wrong with it.
 pub(super) fn read(text: &str) -> Result<Quota, String> {
+    match text.trim() {
+        UNLIMITED => return Ok(Quota::UNLIMITED),
+        BLOCKED => return Ok(Quota::BLOCKED),
+        _ => {}
+    }
     let strict = text.trim_start().strip_prefix(AT_MOST);
     let (tokens, rest) = parts(strict.unwrap_or(text))?;
     let (period, burst) = match rest.split_once("burst") {

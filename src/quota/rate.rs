@@ -22,6 +22,9 @@ use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 /// * an empty bucket is full again within 2^62 ns;
 /// * a few quotas above 5 * 10^11 tokens a second cannot be packed into one word.
 ///
+/// 0 is an error. No limit and a pause have names: [`UNLIMITED`](Quota::UNLIMITED) and
+/// [`BLOCKED`](Quota::BLOCKED).
+///
 /// # Text
 ///
 /// A quota is written `100/s burst 200`, and read from the same text: a count, `/`, a period and,
@@ -30,6 +33,7 @@ use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 /// ms s m h d w` and their words (`millisecond`, `seconds`, `min`, `week`, ...).
 ///
 /// `at most 5000/h burst 500` is read as [`at_most`](Quota::at_most): the quota `4500/h burst 500`.
+/// `unlimited` and `blocked` are [`UNLIMITED`](Quota::UNLIMITED) and [`BLOCKED`](Quota::BLOCKED).
 ///
 /// # Examples
 ///
@@ -211,7 +215,8 @@ impl Quota {
 
     /// Returns the layout of a word for this quota; every quota has one.
     pub(crate) const fn layout(&self) -> Layout {
-        Quota::held(self.tokens, self.period(), self.burst).1
+        let RawQuota { tokens, nanos, burst } = self.numbers_or_usual();
+        Quota::held(tokens, Duration::from_nanos(nanos), burst).1
     }
 
     const fn check(tokens: u64, period: Duration, burst: u64) -> Result<(Quota, Layout), QuotaError> {

@@ -300,7 +300,7 @@ fn try_word(tiny: &Tiny, word: u64, now: i64, part: i64) -> u64 {
     }
     let view = reading.view(state);
     assert_eq!(reading.refill.available(view.level, view.lag), free as u64, "{}", context());
-    let (reset, _) = reading.refill.reset(now as u64, view.level, view.lag);
+    let (reset, _) = reading.refill.reset(view.level, view.lag);
     least(reset, |by| spelled.later(committed, by).used() == 0, context);
     if !spelled.reserved && !tiny.is(Counting::Months) {
         // A token of the stamp's tick counts for `live` ticks, whatever the other counts are.

@@ -363,7 +363,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         let longest = Duration::from_secs(other.longest);
         let spread = Duration::from_secs(other.spread);
         self.with_policy(|policy| {
-            let policy = policy.form(other.form).reset_format(other.reset).only_below(other.below);
+            let policy = policy.form(other.chosen).reset_format(other.reset).only_below(other.below);
             policy.longest_wait(longest).spread_retries(spread)
         })
     }

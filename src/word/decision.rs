@@ -1,14 +1,14 @@
 //! Results of a decision. Plain values: durations are computed when asked for.
 
 mod debug;
-#[cfg(feature = "http")]
-mod next_token;
+mod waits;
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use crate::time::tsc::raw_to_nanos;
+use crate::word::refilled::Refilled;
 use crate::word::state::{Reading, Refill, TakeOutcome};
 use crate::word::tick::TickScale;
 
@@ -31,7 +31,7 @@ impl Wait {
     }
 
     fn of(wait: Duration) -> Wait {
-        Wait::of_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), 0)
+        Wait::of_nanos(cut(wait), 0)
     }
 
     #[inline(always)]
@@ -53,6 +53,11 @@ impl Wait {
     }
 }
 
+/// Returns the nanoseconds of a time, cut to 584 years.
+fn cut(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Tokens were granted.
 ///
 /// # Examples
@@ -72,23 +77,37 @@ impl Wait {
 pub struct Granted {
     tokens: u64,
     remaining: u64,
-    reset: Wait,
+    refilled: Refilled,
 }
+
+/// One word more costs each decision whose grant is passed on some 12 instructions.
+const _: () = assert!(size_of::<Granted>() == 64);
 
 impl Granted {
     #[inline]
     pub(crate) fn new<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>) -> Granted {
         let TakeOutcome { taken, level, lag, .. } = outcome;
-        let terms = reading.refill.terms();
-        let (units, clock) = reading.refill.reset(reading.tick, level, lag);
-        let reset = Wait { units, from: reading.at, clock };
-        Granted { tokens: terms.tokens(taken), remaining: reading.refill.available(level, lag), reset }
+        let Reading { refill, at, tick } = reading;
+        let refilled = refill.refilled(*at, *tick, level, lag);
+        Granted { tokens: refill.terms().tokens(taken), remaining: refill.available(level, lag), refilled }
     }
 
     /// Returns a grant that took nothing from a bucket: by shadow mode, without a limit, or of 0
     /// tokens.
     pub(crate) fn anyway(tokens: u64, remaining: u64) -> Granted {
-        Granted { tokens, remaining, reset: Wait::of_nanos(0, 0) }
+        Granted { tokens, remaining, refilled: Refilled::Told { reset: 0 } }
+    }
+
+    /// Returns a grant without a limit.
+    #[cold]
+    pub(crate) fn unlimited(tokens: u64) -> Granted {
+        Granted::anyway(tokens, u64::MAX)
+    }
+
+    /// Returns a grant of no token, of a limit that is blocked.
+    #[cold]
+    pub(crate) fn blocked() -> Granted {
+        Granted { tokens: 0, remaining: 0, refilled: Refilled::Never }
     }
 
     /// Returns this state of the bucket as the grant of `n` tokens.
@@ -100,7 +119,7 @@ impl Granted {
     /// full in at most `nanos` nanoseconds.
     #[inline(always)]
     pub(crate) fn leased(tokens: u64, remaining: u64, nanos: u64) -> Granted {
-        Granted { tokens, remaining, reset: Wait::of_nanos(nanos, 0) }
+        Granted { tokens, remaining, refilled: Refilled::Told { reset: nanos } }
     }
 
     /// Returns the grant of a limiter that is not of this crate, such as one that a fleet shares.
@@ -119,7 +138,7 @@ impl Granted {
     /// ```
     #[must_use]
     pub fn from_parts(tokens: u64, remaining: u64, reset_after: Duration) -> Granted {
-        Granted { tokens, remaining, reset: Wait::of(reset_after) }
+        Granted { tokens, remaining, refilled: Refilled::Told { reset: cut(reset_after) } }
     }
 
     /// Returns the tokens that were granted: the number asked for, or fewer by
@@ -139,13 +158,53 @@ impl Granted {
         self.remaining
     }
 
+    /// Returns the time from the decision until the bucket has one token more than
+    /// [`remaining`](Granted::remaining), if no more is taken; `None` if it is full.
+    ///
+    /// See [`time_to`](Granted::time_to).
+    #[must_use]
+    pub fn next_token(&self) -> Option<Duration> {
+        self.time_to(self.remaining().checked_add(1)?).filter(|wait| !wait.is_zero())
+    }
+
+    /// Returns the time from the decision until `n` tokens can be taken, if no more is taken before;
+    /// 0 if they are left, `None` if the bucket never holds as many.
+    ///
+    /// The time is exact on the limiter's clock, as [`Denied::retry_after`] is: one nanosecond
+    /// earlier a take of `n` is refused. Under a [plan](crate::Plan) that holds for the next token
+    /// and for a full bucket; the times between may be two ticks of the limiter too long. In a grant
+    /// from a [lease](crate::TokenBucket::spread) and in one [from parts](Granted::from_parts) the
+    /// time is that of a full bucket.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let granted = bucket.try_acquire_n(8)?;
+    /// assert_eq!(granted.next_token(), Some(Duration::from_millis(100)));
+    /// assert_eq!(granted.time_to(2), Some(Duration::ZERO));
+    /// assert_eq!(granted.time_to(5), Some(Duration::from_millis(300)));
+    /// assert_eq!(granted.time_to(11), None);
+    /// mock.advance(Duration::from_millis(300));
+    /// assert!(bucket.try_acquire_n(5).is_ok());
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    #[must_use]
+    pub fn time_to(&self, n: u64) -> Option<Duration> {
+        self.nanos_until(n).map(Duration::from_nanos)
+    }
+
     /// Returns the time from the decision until the bucket is full, if no more is taken; 0 if it is
     /// full.
     ///
     /// The time is at most that to fill an empty bucket, plus the lag of a clock reading that was
     /// behind.
     pub fn reset_after(&self) -> Duration {
-        self.reset.duration()
+        Duration::from_nanos(self.reset_nanos())
     }
 }
 
@@ -158,7 +217,37 @@ impl Snapshot {
     /// Returns the whole tokens in the bucket.
     #[inline]
     pub fn remaining(&self) -> u64 {
-        self.0.remaining
+        self.0.remaining()
+    }
+
+    /// Returns the time from the look until the bucket has one token more than
+    /// [`remaining`](Snapshot::remaining), if none is taken; `None` if it is full.
+    #[must_use]
+    pub fn next_token(&self) -> Option<Duration> {
+        self.0.next_token()
+    }
+
+    /// Returns the time from the look until `n` tokens can be taken, if none is taken before; 0 if
+    /// they are there, `None` if the bucket never holds as many.
+    ///
+    /// It is exact: see [`Granted::time_to`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<String>::builder(Quota::per_minute(60)).clock(clock).build();
+    /// let _ = limiter.try_acquire_n("ada", 60)?;
+    /// assert_eq!(limiter.peek("ada").time_to(20), Some(Duration::from_secs(20)));
+    /// assert_eq!(limiter.peek("bob").next_token(), None);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    #[must_use]
+    pub fn time_to(&self, n: u64) -> Option<Duration> {
+        self.0.time_to(n)
     }
 
     /// Returns the time from the look until the bucket is full, if no more is taken; 0 if it is
@@ -230,6 +319,8 @@ pub enum Reason {
     Line,
     /// The tokens would come later than the caller is ready to wait.
     Deadline,
+    /// The limit is [blocked](crate::Quota::BLOCKED), until another one is set.
+    Blocked,
     /// The plan was made for another limiter.
     ForeignPlan,
     /// More than 64 limits were to be taken [at once](crate::all_of).
@@ -347,6 +438,12 @@ impl Denied {
         Denied { reason: Reason::Full, remaining: 0, asked, retry: due.map(wait) }
     }
 
+    /// Returns the refusal of a limit that is blocked.
+    #[cold]
+    pub(crate) fn blocked(asked: u64) -> Denied {
+        Denied { reason: Reason::Blocked, remaining: 0, asked, retry: None }
+    }
+
     pub(crate) fn foreign_plan() -> Denied {
         Denied { reason: Reason::ForeignPlan, remaining: 0, asked: 0, retry: None }
     }
@@ -429,6 +526,7 @@ impl fmt::Display for Denied {
                 waiting => write!(f, "the line is full: {waiting} callers wait (max_waiting)")?,
             },
             Reason::Deadline => f.write_str("the tokens come too late")?,
+            Reason::Blocked => f.write_str("the limit is blocked until another one is set")?,
             Reason::ForeignPlan => f.write_str("the plan was made for another limiter")?,
             Reason::TooManyLimits => f.write_str("more than 64 limits at once")?,
             Reason::Unavailable => f.write_str("the store of the limit is unavailable")?,

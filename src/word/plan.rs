@@ -8,8 +8,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::quota::gate::Gate;
 use crate::quota::layout::{QuotaError, RawQuota};
 use crate::quota::rate::Quota;
+use crate::word::refilled::Refilled;
 use crate::word::state::{Reading, Refill};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
@@ -19,6 +21,9 @@ use crate::word::tick::TickScale;
 /// A plan is a plain value and `Copy`: nothing is registered. A key is under the plan that a call
 /// names, and keeps its tokens from plan to plan. Tokens earned since the key's last use count at
 /// the plan of the present call.
+///
+/// An empty bucket under one plan is empty under all. Where the limit of a key changes with its
+/// requests, as for tiers, a [`Cap`](crate::Cap) on a window is another limit on the same count.
 ///
 /// A plan counts in ticks of the limiter. It is right to one tick and to one unit of its own, a
 /// small fraction of a token.
@@ -97,7 +102,7 @@ impl Plan {
         since: Option<PlanStart>,
     ) -> Result<Plan, QuotaError> {
         let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
-        let raw = quota.numbers();
+        let raw = counted_by(quota, own);
         // `factor * 128 > units << shift`, which might overflow.
         if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(raw.burst) << terms.widths.fraction
         {
@@ -117,7 +122,7 @@ impl Plan {
         terms: &Terms,
         since: Option<PlanStart>,
     ) -> Result<Plan, QuotaError> {
-        let raw = quota.numbers();
+        let raw = counted_by(quota, own);
         let RawQuota { tokens, nanos, burst } = raw;
         let widths = terms.widths;
         let most = terms.layout().most_burst();
@@ -162,7 +167,7 @@ impl Plan {
     ///
     /// The quota that the plan was made of stands for one beyond the bounds of a quota.
     pub(crate) fn in_force(&self, own: Quota) -> Quota {
-        if own.numbers() == self.own {
+        if own.numbers() == self.own || self.quota.gate() != Gate::Counted {
             return self.quota;
         }
         let RawQuota { tokens, nanos, burst } = self.quota.numbers().in_proportion(own.numbers(), self.own);
@@ -191,6 +196,12 @@ impl Plan {
         // Below 2^63 times below 2^64.
         i128::from(tick) * i128::from(self.factor)
     }
+}
+
+/// Returns the numbers by which buckets count under a plan: the limiter's own, if the plan is no
+/// rate.
+fn counted_by(quota: Quota, own: Quota) -> RawQuota {
+    if quota.gate() == Gate::Counted { quota.numbers() } else { own.numbers() }
 }
 
 impl fmt::Debug for Plan {
@@ -253,7 +264,10 @@ pub(crate) struct Planned {
 impl Reading {
     pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
         let age = plan.since.map_or(i64::MAX, |since| self.age(since));
-        let refill = Planned { terms: self.refill, plan, tick: self.tick, age };
+        // A limiter that is blocked is so under each plan.
+        let gate = if self.refill.gate == Gate::Shut { Gate::Shut } else { plan.quota.gate() };
+        let terms = Terms { gate, ..self.refill };
+        let refill = Planned { terms, plan, tick: self.tick, age };
         Reading { refill, at: self.at, tick: self.tick }
     }
 
@@ -301,6 +315,21 @@ impl Refill for Planned {
         let earned = self.plan.earned_until(now) - self.plan.earned_until(from);
         // The bucket holds less; added to a level it stays below 2^63.
         u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
+    }
+
+    fn refilled(&self, at: u64, now: u64, level: u64, lag: u64) -> Refilled {
+        let (terms, full) = (&self.terms, self.plan.capacity);
+        let (burst, left) = (terms.available(full), terms.available(level));
+        let more = (terms.empty_level + terms.units(left + 1)).min(full);
+        Refilled::Planned {
+            // A burst is at most 2^40.
+            burst_high: (burst >> 32) as u16,
+            burst_low: burst as u32,
+            next: self.wait(now, more, level, lag).0,
+            reset: self.wait(now, full, level, lag).0,
+            from: at,
+            clock: terms.ticks.by_ticks(),
+        }
     }
 
     fn wait(&self, now: u64, goal: u64, level: u64, lag: u64) -> (u64, TickScale) {

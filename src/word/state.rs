@@ -24,6 +24,7 @@
 
 use crate::fault::{Fault, injected};
 use crate::time::tsc::raw_to_nanos;
+use crate::word::refilled::Refilled;
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 
@@ -240,10 +241,18 @@ pub(crate) trait Refill: Copy {
     fn available(&self, level: u64, _lag: u64) -> u64 {
         self.terms().available(level)
     }
-    /// Returns the units and the scale of the [wait](Refill::wait) until no token is missing.
+    /// Returns the bucket at a level, from the reading `at` and its tick `now` on.
     #[inline(always)]
-    fn reset(&self, now: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        self.wait(now, self.capacity(), level, lag)
+    fn refilled(&self, at: u64, _now: u64, level: u64, lag: u64) -> Refilled {
+        let terms = self.terms();
+        // Below 2^58 and 2^62.
+        let level = level.wrapping_sub(terms.empty_level).wrapping_sub(lag << terms.widths.scale);
+        Refilled::Own {
+            level: level.cast_signed(),
+            full: self.capacity() - terms.empty_level,
+            from: at,
+            clock: terms.ticks,
+        }
     }
     /// Returns the units to earn from the tick `now` until a level is `goal`, and the scale that
     /// converts them to time. The stamp is `lag` ticks ahead of `now`.

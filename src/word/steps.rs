@@ -1,6 +1,7 @@
 //! The steps on a word. Pure: no atomics, no clock.
 
 use crate::fault::{Fault, injected};
+use crate::quota::gate::Gate;
 use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 
@@ -195,6 +196,18 @@ impl State {
         let possible = view.level >= need + refill.min_level()
             && (view.level >= need + terms.empty_level || patient(&view));
         if possible { view.took(refill, need) } else { view.refused(refill) }
+    }
+
+    /// Takes those of `n` tokens that are there, of a bucket whose tokens do not decide.
+    pub(crate) fn take_by_name(self, refill: &impl Refill, now: u64, n: u64) -> (TakeOutcome, Option<State>) {
+        let (terms, view) = (refill.terms(), self.at(refill, now));
+        let there = view.level.saturating_sub(terms.empty_level).min(terms.units(n));
+        match terms.gate {
+            _ if n == 0 => (view.untouched(), None),
+            Gate::Shut => view.refused(refill),
+            _ if there == 0 => (view.untouched(), view.refused(refill).1),
+            _ => view.took(refill, there),
+        }
     }
 
     /// Gives back `units`, as far as they fit. Returns `None` if there is nothing to commit: none

@@ -6,6 +6,7 @@
 //!
 //! No sum or shift of the hot path overflows (proofs at the lines).
 
+use crate::quota::gate::Gate;
 use crate::quota::layout::{Layout, MAX_BURST, RawQuota, Widths};
 #[cfg(test)]
 use crate::quota::layout::{LayoutOptions, QuotaError};
@@ -35,6 +36,8 @@ pub(crate) struct Terms {
     /// Least difference to the stamp, in ticks, that is not time that passed: the clock is behind
     /// the stamp or was set back.
     pub(crate) backward_from: u64,
+    /// Whether the tokens decide. An attempt is admitted only where they do.
+    pub(crate) gate: Gate,
 }
 
 impl Terms {
@@ -59,6 +62,7 @@ impl Terms {
             empty_level: debt << widths.fraction,
             capacity: (debt + burst) << widths.fraction,
             backward_from: 0,
+            gate: Gate::Counted,
         };
         let back = at_least_2(ticks.ticks_in(JUMP_NANOS), range.div_ceil(64));
         terms.backward_from = terms.jitter_from() - back;

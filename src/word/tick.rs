@@ -13,8 +13,9 @@ use crate::word::calendar;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickScale {
     pub(crate) multiplier_low: u64,
-    /// `whole * 2^16 + scale * 2^8 + shift`, and the flags below: one word, so that a change of
-    /// quota stores few words. A tick earns `2^scale` units.
+    /// `whole * 2^16 + worth * 2^8 + shift`, and the flags below: one word, so that a change of
+    /// quota stores few words. A tick earns `2^scale` units, and a token is `2^fraction` of them. At
+    /// most one of these two is above 0: `worth` is the scale, or the fraction below 2^6.
     pub(crate) packed: u64,
 }
 
@@ -62,7 +63,8 @@ impl TickScale {
         // At most 1,000 * 2^3 ticks a nanosecond (a faster tick leaves no range): `whole` has 13
         // bits.
         let whole = (quotient >> 64) as u64;
-        TickScale { multiplier_low: quotient as u64, packed: whole << 16 | (scale as u64) << 8 | shift }
+        let worth = scale.wrapping_sub(fraction) as u64 & 63;
+        TickScale { multiplier_low: quotient as u64, packed: whole << 16 | worth << 8 | shift }
     }
 
     /// Returns the scale from raw readings to the same ticks. Neither word of the result is 0.
@@ -89,7 +91,15 @@ impl TickScale {
     }
 
     pub(crate) const fn scale(&self) -> u32 {
-        (self.packed >> 8 & 63) as u32
+        let worth = (self.packed >> 8 & 63) as u32;
+        // A fraction is at most 16, and a scale below 2^40 / 128.
+        if worth < 48 { worth } else { 0 }
+    }
+
+    /// Returns the bits of a token's fraction, if the scale is not [by ticks](TickScale::by_ticks).
+    pub(crate) const fn fraction(&self) -> u32 {
+        let worth = (self.packed >> 8 & 63) as u32;
+        if worth < 48 { 0 } else { 64 - worth }
     }
 
     /// Returns the scale with the same ticks, each worth one unit. A token may come within one

@@ -1,5 +1,6 @@
 //! The verbs, as data: each is one pure step on the word.
 
+use crate::quota::gate::Gate;
 use crate::word::decision::{Denied, Granted, Wait};
 use crate::word::plan::Plan;
 use crate::word::state::{Balance, Left, Reading, Refill, State, TakeOutcome};
@@ -37,6 +38,24 @@ impl Take {
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
     pub(crate) fn apply<P: Refill>(self, state: State, reading: &Reading<P>) -> (TakeOutcome, Option<State>) {
+        match reading.refill.terms().gate {
+            Gate::Counted => self.apply_by_tokens(state, reading),
+            _ => self.apply_by_name(state, reading),
+        }
+    }
+
+    /// Returns the outcome where all is granted or refused by the name of the quota.
+    #[cold]
+    fn apply_by_name<P: Refill>(self, state: State, reading: &Reading<P>) -> (TakeOutcome, Option<State>) {
+        match self {
+            // The tokens are used already, or none is taken.
+            Take::OnCredit(_) | Take::Touch => self.apply_by_tokens(state, reading),
+            take => state.take_by_name(&reading.refill, reading.tick, take.tokens()),
+        }
+    }
+
+    #[inline(always)]
+    fn apply_by_tokens<P: Refill>(self, state: State, reading: &Reading<P>) -> (TakeOutcome, Option<State>) {
         let Reading { refill, tick, .. } = reading;
         let units = |n| refill.terms().units(n);
         match self {
@@ -85,18 +104,35 @@ impl Take {
     /// burst.
     pub(crate) fn never_writes(self, refill: &impl Refill) -> bool {
         match self {
+            Take::Touch => false,
+            Take::OnCredit(n) => n == 0,
+            take if refill.terms().gate != Gate::Counted => {
+                take.tokens() == 0 || refill.terms().gate == Gate::Shut
+            }
             Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || refill.is_over_the_burst(n),
             Take::Above { n, keep } => {
                 n == 0 || refill.is_over_the_burst(n.saturating_add(kept(keep, refill)))
             }
-            Take::UpTo(n) | Take::OnCredit(n) => n == 0,
-            Take::Touch => false,
+            Take::UpTo(n) => n == 0,
+        }
+    }
+
+    /// Returns the grant, with the tokens that the outcome took.
+    #[inline(always)]
+    pub(crate) fn granted<P: Refill>(self, outcome: TakeOutcome, reading: &Reading<P>) -> Granted {
+        match reading.refill.terms().gate {
+            Gate::Counted => Granted::new(outcome, reading),
+            Gate::Open => Granted::unlimited(self.tokens()),
+            Gate::Shut => Granted::blocked(),
         }
     }
 
     /// Returns the refusal, with its reason and its wait.
     #[inline(always)]
     pub(crate) fn denied<P: Refill>(self, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
+        if reading.refill.terms().gate == Gate::Shut {
+            return Denied::blocked(self.tokens());
+        }
         match self {
             Take::Exactly(n) => Denied::exactly(n, outcome, reading),
             Take::Above { n, keep } => Denied::above(n, kept(keep, &reading.refill), outcome, reading),
@@ -114,7 +150,7 @@ impl Take {
         self,
         (outcome, reading): (TakeOutcome, Reading<P>),
     ) -> Result<Granted, Denied> {
-        if outcome.granted { Ok(Granted::new(outcome, &reading)) } else { Err(self.denied(outcome, reading)) }
+        if outcome.granted { Ok(self.granted(outcome, &reading)) } else { Err(self.denied(outcome, reading)) }
     }
 }
 
@@ -176,7 +212,7 @@ impl Call {
     }
 
     pub(crate) fn granted(self, outcome: TakeOutcome, reading: &Reading) -> Granted {
-        by_refill!(*reading, self.plan, |by| Granted::new(outcome, &by))
+        by_refill!(*reading, self.plan, |by| self.take.granted(outcome, &by))
     }
 
     pub(crate) fn decision(self, outcome: TakeOutcome, reading: Reading) -> Result<Granted, Denied> {

@@ -15,10 +15,12 @@
 
 use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
+use crate::quota::gate::Gate;
 use crate::quota::layout::Widths;
 use crate::quota::window_layout::FIRST_USE_TICKS;
 use crate::word::calendar;
 use crate::word::plan::Plan;
+use crate::word::refilled::Refilled;
 use crate::word::state::{Balance, Reading, Refill, State};
 use crate::word::terms::{EVICTION_GRACE, Terms};
 use crate::word::tick::TickScale;
@@ -90,6 +92,42 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
             refill.part = terms.ticks.in_parts().tick(at) & (PARTS - 1);
         }
         Reading { refill, at, tick }
+    }
+
+    /// Returns the terms of a window after a decision, for its waits.
+    pub(super) fn after(limit: u64, counts: CountWidths, part: u64, ticks: TickScale) -> Self {
+        let stamp = counts.stamp() as u8;
+        let widths = Widths { fraction: 0, scale: 0, stamp, fixed_debt: true, counts };
+        let (mask, capacity, gate) = ((1 << stamp) - 1, limit, Gate::Counted);
+        let terms =
+            Terms { widths, ticks, base: 0, mask, empty_level: 0, capacity, backward_from: mask, gate };
+        WindowTerms { terms, counts, part }
+    }
+
+    /// Returns the ticks, or the parts of a weighted window, until no token counts.
+    pub(crate) fn reset(&self, level: u64, lag: u64) -> (u64, TickScale) {
+        let ticks = self.terms.ticks.by_ticks();
+        if level == 0 {
+            return (0, ticks);
+        }
+        if self.is(FIRST_USE) {
+            return (lag, ticks);
+        }
+        if self.is(MONTHS) {
+            return (lag + 1, TickScale::MONTHS);
+        }
+        if self.is(WEIGHTED) {
+            let windows = if self.count(level, 0) > 0 { 2 } else { 1 };
+            return self.faded_until(windows * PARTS, lag);
+        }
+        let CountWidths { count, before, .. } = self.counts;
+        // After a grant the current count is the newest. Without a panic the compiler drops the
+        // division for callers that do not ask.
+        let newest = match self.count(level, 0) {
+            0 => level.trailing_zeros().checked_div(count.into()).unwrap_or(0),
+            _ => 0,
+        };
+        (u64::from(before) + 1 - u64::from(newest) + lag, ticks)
     }
 
     /// Returns whether this is the way of counting.
@@ -347,35 +385,24 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
             return self.faded_until(self.parts_until(goal, level), lag);
         }
         if !self.is(SUB_WINDOWS) {
-            return self.reset(0, level, lag);
+            return self.reset(level, lag);
         }
         let passed = self.windows_until(level, self.terms.capacity.saturating_sub(goal));
         (passed + lag, self.terms.ticks.by_ticks())
     }
 
     #[inline(always)]
-    fn reset(&self, _: u64, level: u64, lag: u64) -> (u64, TickScale) {
-        let ticks = self.terms.ticks.by_ticks();
-        if level == 0 {
-            return (0, ticks);
+    fn refilled(&self, at: u64, _: u64, level: u64, lag: u64) -> Refilled {
+        let WindowTerms { terms, counts, part } = *self;
+        Refilled::Window {
+            counts,
+            // At most 4 s in ticks of 1/63 ms, and 2^16 of a window from the first use.
+            lag: lag as u32,
+            level,
+            // A limit is at most 2^40, and a part is below 2^16.
+            limit_and_part: terms.capacity | part << Refilled::PART,
+            from: at,
+            clock: terms.ticks,
         }
-        if self.is(FIRST_USE) {
-            return (lag, ticks);
-        }
-        if self.is(MONTHS) {
-            return (lag + 1, TickScale::MONTHS);
-        }
-        if self.is(WEIGHTED) {
-            let windows = if self.count(level, 0) > 0 { 2 } else { 1 };
-            return self.faded_until(windows * PARTS, lag);
-        }
-        let CountWidths { count, before, .. } = self.counts;
-        // After a grant the current count is the newest. Without a panic the compiler drops the
-        // division for callers that do not ask.
-        let newest = match self.count(level, 0) {
-            0 => level.trailing_zeros().checked_div(count.into()).unwrap_or(0),
-            _ => 0,
-        };
-        (u64::from(before) + 1 - u64::from(newest) + lag, ticks)
     }
 }

@@ -19,6 +19,7 @@ mod counted;
 mod exempt;
 #[cfg(feature = "tokio")]
 mod futures;
+mod gates;
 mod hand;
 #[cfg(feature = "http")]
 mod headers;

@@ -30,7 +30,8 @@ pub struct Spec {
     per_token: u64,
 }
 
-/// A quota whose bucket needs 2^53 credits or more: a store counts no such number exactly.
+/// A quota whose bucket needs 2^53 credits or more, or that is no rate: a store counts no such
+/// number exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidSpec {
     quota: Quota,
@@ -45,8 +46,11 @@ impl Spec {
     /// # Errors
     ///
     /// [`InvalidSpec`] if burst and debt, or a tick, are 2^53 credits or more, even with ticks of
-    /// an hour.
+    /// an hour; and for [`Quota::UNLIMITED`] and [`Quota::BLOCKED`], which are no rate.
     pub fn new(quota: Quota, debt: u64) -> Result<Spec, InvalidSpec> {
+        if let Quota::UNLIMITED | Quota::BLOCKED = quota {
+            return Err(InvalidSpec { quota, debt, credits: 0 });
+        }
         let mut least = u128::MAX;
         for tick_us in TICKS_US {
             let earned = u128::from(quota.tokens()) * u128::from(tick_us) * 1_000;
@@ -139,6 +143,9 @@ impl Spec {
 
 impl fmt::Display for InvalidSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.credits == 0 {
+            return write!(f, "a store counts the tokens of a rate, and {} is none", self.quota);
+        }
         write!(f, "a quota of {} ", self.quota)?;
         if self.debt > 0 {
             write!(f, "with a debt of {} tokens ", self.debt)?;
@@ -154,4 +161,17 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_limit_and_a_pause_are_no_rate_of_a_store() {
+        for (quota, name) in [(Quota::UNLIMITED, "unlimited"), (Quota::BLOCKED, "blocked")] {
+            let refused = Spec::new(quota, 0).unwrap_err().to_string();
+            assert_eq!(refused, format!("a store counts the tokens of a rate, and {name} is none"));
+        }
+    }
 }

@@ -14,6 +14,7 @@ use super::leased_terms::{LeaseClock, LeasedTerms};
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
+use crate::quota::gate::Gate;
 use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
 use crate::word::decision::{Granted, Wait};
 use crate::word::state::{Reading, State};
@@ -152,8 +153,12 @@ impl<'a> Spread<'a> {
                 let size = batch.min(self.most(&terms)).min(share);
                 if idle || size < 2 { 0 } else { size }
             };
-            // No underflow: fewer than `n` are left.
-            let need = terms.units(n - was.left());
+            // No underflow: fewer than `n` are left. More than there is, where no token is to be
+            // leased.
+            let need = match terms.gate {
+                Gate::Counted => terms.units(n - was.left()),
+                _ => terms.capacity + 1,
+            };
             state.lease(&reading.refill, reading.tick, need, size)
         };
         let ((outcome, size), reading) = self.bucket.update(read, step);

@@ -7,7 +7,9 @@ use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::line::bank::Mark;
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
-use crate::word::decision::{Denied, Granted, exactly};
+#[cfg(test)]
+use crate::word::decision::exactly;
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Take};
@@ -143,7 +145,7 @@ impl Spread<'_> {
         } else {
             self.cells.note_drained(!outcome.granted);
         }
-        exactly(n, (outcome, reading))
+        Take::Exactly(n).decision((outcome, reading))
     }
 
     /// Takes `n` tokens of the word, as of a plain bucket while no token is leased.
@@ -178,7 +180,7 @@ impl Spread<'_> {
         }
         let Done { outcome, reading, .. } = self.run(read, Take::Exactly(n));
         self.cells.note_drained(!outcome.granted);
-        exactly(n, (outcome, reading))
+        Take::Exactly(n).decision((outcome, reading))
     }
 
     /// Takes by a step: of the word, or of the word after all cells were recalled.

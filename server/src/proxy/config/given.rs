@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Deserialize;
+use tollgate::Priority;
 use tollgate::http::Policy;
-use tollgate::{Priority, Rule};
 
 use super::fault::{Fault, fault};
 use super::store::{StoreTable, check_store};
 use super::values::{
-    AdminAddress, ExemptMethod, Host, Key, Limit, Named, Network, Number, OrNone, Placed, Prefix, Target,
-    Time, Timeout, Token, set_timeout,
+    AdminAddress, Counted, ExemptMethod, Host, Key, Limit, Named, Network, Number, OrNone, Placed, Prefix,
+    Target, Time, Timeout, Token, set_timeout,
 };
 use crate::proxy::settings::{
     Address, Admin, Certificate, ExemptPath, Exemptions, InflightLimit, LogFormat, Route, Settings, Upstream,
@@ -186,7 +186,7 @@ struct LogTable {
 #[serde(deny_unknown_fields)]
 struct RouteTable {
     prefix: Placed<Prefix>,
-    limit: Placed<Rule>,
+    limit: Placed<Counted>,
     name: Option<Placed<String>>,
     cost: Option<Placed<Number<1, { u64::MAX }>>>,
     priority: Option<Placed<Named>>,
@@ -312,7 +312,7 @@ impl RouteTable {
 
     /// Changes the route of this name, or adds it.
     fn apply(&self, routes: &mut Vec<Route>) -> Result<(), Fault> {
-        let ((name, at), rule) = (self.name(), self.limit.value);
+        let ((name, at), Counted(rule)) = (self.name(), self.limit.value);
         if let Err(why) = Policy::new(name, rule) {
             let what = match &self.name {
                 Some(_) => format!("the name {name:?}: {why}"),

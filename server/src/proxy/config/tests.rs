@@ -392,6 +392,10 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
             "limit = \"0/s\"\n",
             format!("1:9: cannot read \"0/s\" {rule}: a quota of 0 tokens grants nothing: the least is 1"),
         ),
+        (
+            "limit = \"blocked\"\n",
+            "1:9: \"blocked\": a limit of the settings is a rate or a window, and blocked is none".to_owned(),
+        ),
         ("limit = \"1/x\"\n", format!("1:9: cannot read \"1/x\" {rule}: \"x\" {unit}")),
         ("key = \"host\"\n", "1:7: \"host\": expected `peer` or `header:NAME`".to_owned()),
         ("trust_proxy = [\n  \"::1\",\n  \"é\", \"::/200\"]\n", format!("3:3: \"é\": {networks}")),

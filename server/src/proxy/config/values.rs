@@ -13,7 +13,7 @@ use hyper::{Method, Uri};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use tollgate::http::ClientIp;
-use tollgate::{InvalidRule, Priority, Rule};
+use tollgate::{InvalidRule, Priority, Quota, Rule};
 use toml::Spanned;
 
 use crate::proxy::paths::has_one_reading;
@@ -242,17 +242,34 @@ fn authority(text: &str) -> Result<Authority, &'static str> {
     }
 }
 
+/// A rule with numbers: neither no limit nor a pause, which a running proxy may be set to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted(pub(super) Rule);
+
+impl FromStr for Counted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Counted, String> {
+        match text.parse().map_err(|error: InvalidRule| error.to_string())? {
+            Rule::Bucket(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
+                Err(format!("a limit of the settings is a rate or a window, and {quota} is none"))
+            }
+            rule => Ok(Counted(rule)),
+        }
+    }
+}
+
 /// A rule, or `none`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit(pub(super) Option<Rule>);
 
 impl FromStr for Limit {
-    type Err = InvalidRule;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Limit, InvalidRule> {
+    fn from_str(text: &str) -> Result<Limit, String> {
         match text {
             "none" => Ok(Limit(None)),
-            rule => rule.parse().map(|rule| Limit(Some(rule))),
+            rule => rule.parse().map(|Counted(rule)| Limit(Some(rule))),
         }
     }
 }

@@ -1,0 +1,53 @@
+//! A bucket right after a decision: its level and its refill, as far as waits need them.
+//!
+//! A decision stores these numbers as they are at hand. The waits are computed when asked for, in
+//! `decision/waits.rs`, so that decisions do not pay for them.
+
+use crate::quota::counts::CountWidths;
+use crate::word::tick::TickScale;
+
+/// The level and the refill of a bucket, from a clock reading `from` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refilled {
+    /// The nanoseconds until the bucket is full: all that is known.
+    Told { reset: u64 },
+    /// No token comes until another limit is set.
+    Never,
+    /// A bucket under the limiter's own quota.
+    Own {
+        /// Units above the empty bucket, less those that are earned while the reading is behind
+        /// the stamp; below 0 in debt.
+        level: i64,
+        /// Units of a full bucket.
+        full: u64,
+        from: u64,
+        /// The scale, with the [fraction](TickScale::fraction) of a token.
+        clock: TickScale,
+    },
+    /// A bucket under a plan.
+    Planned {
+        /// Whole tokens of a full bucket, below 2^48, in two parts beside the tag.
+        burst_high: u16,
+        burst_low: u32,
+        /// Ticks until one token more is there, and until the bucket is full.
+        next: u64,
+        reset: u64,
+        from: u64,
+        clock: TickScale,
+    },
+    /// A window.
+    Window {
+        counts: CountWidths,
+        lag: u32,
+        /// The counts in the word.
+        level: u64,
+        /// The limit, and in the upper 16 bits the part of a weighted window that has passed.
+        limit_and_part: u64,
+        from: u64,
+        clock: TickScale,
+    },
+}
+
+impl Refilled {
+    pub(crate) const PART: u32 = 48;
+}

@@ -1,0 +1,337 @@
+// promise: law
+//! No limit, and a pause: `Quota::UNLIMITED`, `Quota::BLOCKED`, and blocked windows.
+
+use std::time::Duration;
+
+use tollgate::{
+    Clock, Denied, Granted, Quota, RateLimiter, Reason, Rule, TokenBucket, WhenFull, Window, WindowCounter,
+    WindowLimiter, all_of,
+};
+
+const HOURLY: Quota = Quota::per_hour(10);
+
+fn is_free(granted: &Granted, tokens: u64) {
+    assert_eq!((granted.tokens(), granted.remaining()), (tokens, u64::MAX));
+    assert_eq!((granted.reset_after(), granted.next_token()), (Duration::ZERO, None));
+    assert_eq!((granted.time_to(0), granted.time_to(u64::MAX)), (Some(Duration::ZERO), Some(Duration::ZERO)));
+}
+
+fn is_blocked(refused: Result<Granted, Denied>, asked: u64) {
+    let denied = refused.expect_err("the limit is blocked");
+    assert_eq!((denied.reason(), denied.retry_after()), (Reason::Blocked, None));
+    assert_eq!((denied.asked(), denied.remaining()), (asked, 0));
+    assert_eq!(denied.to_string(), "the limit is blocked until another one is set");
+}
+
+#[test]
+fn an_unlimited_bucket_never_refuses_and_counts() {
+    static FREE: TokenBucket = TokenBucket::new(Quota::UNLIMITED);
+    for _ in 0..1_000 {
+        is_free(&FREE.try_acquire_n(u64::MAX).expect("there is no limit"), u64::MAX);
+    }
+    assert_eq!(FREE.quota(), Quota::UNLIMITED);
+
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(HOURLY, clock);
+    assert!(bucket.try_acquire_n(4).is_ok());
+    bucket.set_quota(Quota::UNLIMITED).expect("it needs no room");
+    let now = bucket.now();
+    for n in [0, 1, 2, 1 << 41, u64::MAX] {
+        is_free(&bucket.try_acquire_at(now, n).unwrap(), n);
+        is_free(&bucket.acquire_up_to(n), n);
+        let reserved = bucket.reserve(n).unwrap();
+        assert_eq!(reserved.delay(), Duration::ZERO);
+        is_free(&reserved.commit(), n);
+        is_free(&bucket.n(n).keep(90).try_acquire().unwrap(), n);
+        is_free(&bucket.blocking_acquire_n(n).unwrap(), n);
+        is_free(&all_of([bucket.n(n), bucket.n(n)]).try_acquire().unwrap(), n);
+    }
+    assert_eq!(bucket.peek().remaining(), u64::MAX);
+    // The six tokens that were left are taken, and none is owed.
+    bucket.set_quota(HOURLY).unwrap();
+    assert_eq!(bucket.peek().remaining(), 0);
+    mock.advance(Duration::from_secs(360));
+    assert_eq!(bucket.peek().remaining(), 1);
+    // An estimate gives back no more than it took.
+    bucket.set_quota(Quota::UNLIMITED).unwrap();
+    assert_eq!(bucket.hold(1_000).unwrap().settle(0), 0);
+    bucket.set_quota(HOURLY).unwrap();
+    assert_eq!(bucket.peek().remaining(), 1);
+}
+
+#[test]
+fn an_unlimited_key_is_counted_in_each_store() {
+    let (clock, _mock) = Clock::mock();
+    let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
+    for limiter in [builder().build(), builder().inline(100).build()] {
+        let partner = limiter.plan(Quota::UNLIMITED).unwrap();
+        assert_eq!((partner.quota(), limiter.quota_as(&partner)), (Quota::UNLIMITED, Quota::UNLIMITED));
+        for _ in 0..100 {
+            is_free(&limiter.try_acquire_as(&1, 3, &partner).unwrap(), 3);
+        }
+        is_free(&limiter.key(&1).under(&partner).n(u64::MAX).reserve().unwrap().commit(), u64::MAX);
+        assert_eq!(limiter.key(&1).under(&partner).peek().remaining(), u64::MAX);
+        assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (0, 1));
+        // A key without a take has no entry.
+        is_free(&limiter.try_acquire_as(&2, 0, &partner).unwrap(), 0);
+        assert_eq!((limiter.peek(&2).remaining(), limiter.len()), (10, 1));
+        // The limiter itself: each form of a request.
+        limiter.set_quota(Quota::UNLIMITED).unwrap();
+        is_free(&limiter.try_acquire_n(&3, 500).unwrap(), 500);
+        is_free(&limiter.pin().try_acquire(&3).unwrap(), 1);
+        let batch: Vec<_> = limiter.try_acquire_batch(&[(&3, 7), (&4, 8)]).collect();
+        is_free(&batch[1].unwrap(), 8);
+        limiter.set_quota(HOURLY).unwrap();
+        assert_eq!([3, 4].map(|key| limiter.peek(&key).remaining()), [0, 2]);
+    }
+}
+
+/// Where no bucket can count a key without a limit, it is granted all the same.
+#[test]
+fn an_unlimited_key_needs_no_room() {
+    let limiter = RateLimiter::<u64>::builder(HOURLY).max_keys(0).when_full(WhenFull::Deny).build();
+    let partner = limiter.plan(Quota::UNLIMITED).unwrap();
+    assert_eq!(limiter.try_acquire(&1).unwrap_err().reason(), Reason::Full);
+    is_free(&limiter.try_acquire_as(&1, 5, &partner).unwrap(), 5);
+    assert_eq!(limiter.key(&1).under(&partner).n(5).hold().unwrap().settle(9), 4);
+    limiter.set_quota(Quota::UNLIMITED).unwrap();
+    is_free(&limiter.try_acquire_n(&1, 6).unwrap(), 6);
+    // Under a plan that is a rate there is none.
+    let trial = limiter.plan(Quota::per_hour(1)).unwrap();
+    assert_eq!(limiter.try_acquire_as(&1, 1, &trial).unwrap_err().reason(), Reason::Full);
+}
+
+#[test]
+fn a_limiter_without_a_limit_has_limited_plans() {
+    let (clock, mock) = Clock::mock();
+    let trial = Quota::per_second(5).burst(20);
+    let builder = RateLimiter::<String>::builder(Quota::UNLIMITED).clock(clock);
+    let limiter =
+        builder.plans([trial]).unwrap().plan_for(|key| key.starts_with("trial").then_some(0)).build();
+    assert_eq!(limiter.quota(), Quota::UNLIMITED);
+    is_free(&limiter.try_acquire_n("ada", 1_000_000_000).unwrap(), 1_000_000_000);
+    assert_eq!(limiter.try_acquire_n("trial-bob", 20).map(|granted| granted.remaining()), Ok(0));
+    let denied = limiter.try_acquire("trial-bob").unwrap_err();
+    assert_eq!(denied.retry_after(), Some(Duration::from_millis(200)));
+    mock.advance(Duration::from_millis(200));
+    assert!(limiter.try_acquire("trial-bob").is_ok());
+    // Room for a quota to come.
+    let daily = Quota::per_day(1_000_000);
+    let limiter = RateLimiter::<u64>::builder(Quota::UNLIMITED).headroom(daily).unwrap().build();
+    limiter.set_quota(daily).unwrap();
+    assert_eq!(limiter.peek(&1).remaining(), 1_000_000);
+    let refused = RateLimiter::<u64>::builder(Quota::UNLIMITED).build().set_quota(Quota::per_second(1 << 22));
+    assert!(refused.unwrap_err().to_string().ends_with("build with headroom"));
+}
+
+#[test]
+fn a_pause_refuses_all_and_keeps_the_tokens() {
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(HOURLY, clock.clone());
+    assert!(bucket.try_acquire_n(8).is_ok());
+    let (waits, held) = (bucket.reserve(3).unwrap(), bucket.hold(0).unwrap());
+    bucket.set_quota(Quota::BLOCKED).unwrap();
+    assert_eq!(bucket.quota(), Quota::BLOCKED);
+    let now = bucket.now();
+    for n in [1, 2, 11, u64::MAX] {
+        is_blocked(bucket.try_acquire_n(n), n);
+        is_blocked(bucket.try_acquire_at(now, n), n);
+        is_blocked(bucket.n(n).keep(1).try_acquire(), n);
+        is_blocked(bucket.reserve(n).map(|reserved| reserved.commit()), n);
+        is_blocked(bucket.hold(n).map(|hold| hold.granted()), n);
+        is_blocked(bucket.blocking_acquire_n(n), n);
+        is_blocked(bucket.blocking_acquire_n_within(n, Duration::MAX), n);
+        assert_eq!(bucket.acquire_up_to(n).tokens(), 0);
+        let both = all_of([bucket.n(0), bucket.n(n)]).try_acquire().unwrap_err();
+        assert_eq!((both.which(), both.retry_after()), (1, None));
+    }
+    // A take of 0 is granted, and a look tells that nothing comes.
+    let look = bucket.peek();
+    assert_eq!(bucket.try_acquire_n(0).map(|granted| granted.remaining()), Ok(0));
+    assert_eq!((look.remaining(), look.next_token(), look.time_to(1)), (0, None, None));
+    // The caller in line has its tokens. What was used is settled, and time goes on.
+    assert_eq!(waits.delay(), Duration::from_secs(360));
+    assert_eq!(held.settle(1), 0);
+    mock.advance(Duration::from_secs(4 * 360));
+    bucket.refund(1);
+    bucket.set_quota(HOURLY).unwrap();
+    assert_eq!(waits.commit().tokens(), 3);
+    assert_eq!(bucket.peek().remaining(), 3);
+    // A bucket that begins with a pause.
+    let bucket = TokenBucket::builder(Quota::BLOCKED).headroom(HOURLY).unwrap().clock(clock).build();
+    is_blocked(bucket.try_acquire(), 1);
+    bucket.set_quota(HOURLY).unwrap();
+    assert!(bucket.try_acquire_n(10).is_ok() && bucket.try_acquire().is_err());
+}
+
+/// An evictor knows a used key in a pause: nothing is minted by it.
+#[test]
+fn a_pause_forgets_no_used_key_and_makes_no_entry() {
+    let (clock, mock) = Clock::mock();
+    let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
+    for limiter in [builder().build(), builder().inline(100).build()] {
+        let gold = limiter.plan(Quota::per_hour(5)).unwrap();
+        let free = limiter.plan(Quota::UNLIMITED).unwrap();
+        let shut = limiter.plan(Quota::BLOCKED).unwrap();
+        assert!(limiter.try_acquire_n(&1, 10).is_ok());
+        is_blocked(limiter.try_acquire_as(&2, 1, &shut), 1);
+        limiter.set_quota(Quota::BLOCKED).unwrap();
+        for plan in [&gold, &free, &shut] {
+            is_blocked(limiter.try_acquire_as(&1, 1, plan), 1);
+            is_blocked(limiter.key(&2).under(plan).reserve().map(|reserved| reserved.commit()), 1);
+            assert_eq!(limiter.quota_as(plan), Quota::BLOCKED);
+        }
+        is_blocked(limiter.try_acquire(&2), 1);
+        is_blocked(limiter.pin().try_acquire(&2), 1);
+        is_blocked(limiter.try_acquire_batch(&[(&2, 1)]).next().unwrap(), 1);
+        assert_eq!(limiter.len(), 1);
+        mock.advance(Duration::from_secs(60));
+        assert_eq!(limiter.evict_idle(), 0);
+        limiter.set_quota(HOURLY).unwrap();
+        assert_eq!(limiter.peek(&1).remaining(), 0);
+        assert_eq!(limiter.try_acquire_as(&2, 5, &gold).map(|granted| granted.remaining()), Ok(0));
+        limiter.clear();
+    }
+}
+
+/// The tokens that cores have on lease are recalled.
+#[test]
+fn a_pause_ends_the_leases_of_a_spread_bucket() {
+    let (clock, _mock) = Clock::mock();
+    let quota = Quota::per_second(100_000);
+    let bucket = TokenBucket::with_clock(quota, clock).spread();
+    assert!((0..50_000).all(|_| bucket.try_acquire().is_ok()));
+    bucket.set_quota(Quota::BLOCKED).unwrap();
+    for _ in 0..10_000 {
+        is_blocked(bucket.try_acquire(), 1);
+    }
+    bucket.set_quota(Quota::UNLIMITED).unwrap();
+    for _ in 0..100_000 {
+        assert!(bucket.try_acquire().is_ok());
+    }
+    bucket.set_quota(Quota::BLOCKED).unwrap();
+    is_blocked(bucket.try_acquire(), 1);
+    bucket.set_quota(quota).unwrap();
+    assert_eq!(bucket.peek().remaining(), 0);
+}
+
+#[test]
+fn a_blocked_window_refuses_all_and_goes_on() {
+    let (clock, mock) = Clock::mock();
+    let minute = Window::per_minute(5);
+    for window in [minute, minute.utc(), minute.sliding(), minute.weighted(), Window::per_month(5)] {
+        let counter = WindowCounter::with_clock(window, clock.clone());
+        let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
+        let cap = limiter.cap(3).unwrap();
+        assert!(counter.try_acquire_n(4).is_ok() && limiter.try_acquire_n(&1, 4).is_ok());
+        counter.block();
+        limiter.block();
+        assert_eq!((counter.limit(), limiter.limit()), (0, 0));
+        for n in [1, 6] {
+            is_blocked(counter.try_acquire_n(n), n);
+            is_blocked(limiter.try_acquire_n(&1, n), n);
+            is_blocked(limiter.pin().try_acquire_n(&2, n), n);
+            is_blocked(limiter.key(&2).under(&cap).n(n).try_acquire(), n);
+            assert_eq!(counter.acquire_up_to(n).tokens(), 0);
+        }
+        assert_eq!((counter.peek().remaining(), counter.peek().time_to(1), limiter.len()), (0, None, 1));
+        counter.set_limit(5).unwrap();
+        limiter.set_limit(5).unwrap();
+        assert_eq!([counter.peek(), limiter.peek(&1)].map(|look| look.remaining()), [1, 1], "{window}");
+        mock.advance(Duration::from_secs(61));
+    }
+}
+
+#[test]
+fn no_limit_and_a_pause_have_a_text() {
+    for (quota, text) in [(Quota::UNLIMITED, "unlimited"), (Quota::BLOCKED, "blocked")] {
+        assert_eq!(
+            (quota.to_string().as_str(), text.parse(), format!("{quota:?}")),
+            (text, Ok(quota), format!("Quota({text})"))
+        );
+        assert_eq!((text.parse(), Rule::from(quota).to_string()), (Ok(Rule::Bucket(quota)), text.to_owned()));
+        assert!(text.parse::<Window>().unwrap_err().to_string().contains("it is a quota"));
+    }
+    assert_eq!(
+        [Quota::UNLIMITED, Quota::BLOCKED].map(|quota| (quota.tokens(), quota.capacity())),
+        [(u64::MAX, u64::MAX), (0, 0)]
+    );
+    // 0 is no limit by any other way.
+    assert!(Quota::try_per(0, Duration::from_secs(1), 1).is_err() && "0/s".parse::<Quota>().is_err());
+    assert!(Quota::try_per(u64::MAX, Duration::from_nanos(1), u64::MAX).is_err());
+}
+
+/// A limit without numbers tells none, and a pause no time to come back.
+#[cfg(feature = "tower")]
+#[test]
+fn headers_tell_no_numbers_of_no_limit_and_of_a_pause() {
+    use http::HeaderMap;
+    use tollgate::http::{Headers, Policy};
+
+    let of = |policy: &Policy, decision: Result<Granted, Denied>| {
+        let mut headers = HeaderMap::new();
+        match decision {
+            Ok(granted) => granted.headers(policy).append_to(&mut headers),
+            Err(denied) => denied.headers(policy).append_to(&mut headers),
+        }
+        headers
+    };
+    let (clock, _mock) = Clock::mock();
+    let bucket = TokenBucket::with_clock(HOURLY, clock.clone());
+    let policy = Policy::new("a", HOURLY).unwrap().form(Headers::Both);
+    for gate in [Quota::UNLIMITED, Quota::BLOCKED] {
+        let named = policy.with_rule(gate);
+        bucket.set_quota(gate).unwrap();
+        let headers = of(&named, bucket.try_acquire());
+        assert!(headers.is_empty(), "{headers:?}");
+        named.append_to(&mut HeaderMap::new());
+        // The form is that of a later rule.
+        bucket.set_quota(HOURLY).unwrap();
+        let again = of(&named.with_rule(HOURLY), bucket.try_acquire());
+        assert!(again.contains_key("ratelimit") && again.contains_key("x-ratelimit-limit"), "{again:?}");
+        // A decision from just before a change of the rule has numbers of structured fields.
+        bucket.set_quota(gate).unwrap();
+        let late = of(&policy, bucket.try_acquire());
+        let wanted = if gate == Quota::BLOCKED { "\"a\";r=0;t=1" } else { "\"a\";r=999999999999999" };
+        assert!(late["ratelimit"].to_str().unwrap().starts_with(wanted), "{late:?}");
+    }
+    let counter = WindowCounter::with_clock(Window::per_hour(5), clock);
+    counter.block();
+    let blocked = Policy::new("a", Window::per_hour(5)).unwrap();
+    assert!(!of(&blocked, counter.try_acquire()).contains_key("retry-after"));
+}
+
+/// The layer refuses in a pause with 429, and passes all on without a limit.
+#[cfg(feature = "tower")]
+#[test]
+fn a_layer_holds_a_pause_and_counts_without_a_limit() {
+    use http::Request;
+    use tollgate::tower::RateLimitLayer;
+    use tower_layer::Layer;
+
+    use crate::serving::{Echo, call};
+
+    let limiter = RateLimiter::<u8>::builder(HOURLY).clock(Clock::mock().0).build();
+    let layer = RateLimitLayer::builder(limiter.clone()).key(tollgate::http::key_fn(|_| Some(1))).build();
+    let mut service = layer.layer(Echo::default());
+    let mut call = || call(&mut service, Request::new(()));
+    assert_eq!(call().status(), 200);
+    limiter.set_quota(Quota::BLOCKED).unwrap();
+    let refused = call();
+    assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (429, false));
+    limiter.set_quota(Quota::UNLIMITED).unwrap();
+    for _ in 0..20 {
+        let response = call();
+        assert!(response.status() == 200 && !response.headers().contains_key("ratelimit"));
+    }
+    assert_eq!((layer.stats().granted, layer.stats().refused), (21, 1));
+}
+
+/// A quota that adapts is a share of a rate.
+#[test]
+fn no_limit_and_a_pause_have_no_share() {
+    let limiter = RateLimiter::<u8>::new(HOURLY);
+    for gate in [Quota::UNLIMITED, Quota::BLOCKED] {
+        assert!(tollgate::Adaptive::new(&limiter, gate).is_err());
+    }
+}
