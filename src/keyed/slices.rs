@@ -1,7 +1,7 @@
 //! Owned keys that are looked up by a slice: a string, a path, or elements.
 //!
-//! One implementation over `ToOwned` would leave no room for these: a later `std` might give a slice
-//! another owned form.
+//! One implementation over `ToOwned` would leave no room for these: a later `std` might give a
+//! slice another owned form.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::hash::Hash;

@@ -244,8 +244,8 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// how a raised burst fills. [Plans](Plan) change their rates in proportion. A key that was
     /// evicted, full, under a smaller burst starts full under the larger one.
     ///
-    /// [`Quota::BLOCKED`] pauses every key, and [`Quota::UNLIMITED`] ends the limit of the keys that
-    /// are under no plan.
+    /// [`Quota::BLOCKED`] pauses every key, and [`Quota::UNLIMITED`] ends the limit of the keys
+    /// that are under no plan.
     ///
     /// # Errors
     ///

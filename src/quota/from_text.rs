@@ -1,5 +1,5 @@
-//! Rules from their texts. An error names the text, the form and the fault, and the other types where
-//! the text is one of theirs.
+//! Rules from their texts. An error names the text, the form and the fault, and the other types
+//! where the text is one of theirs.
 
 use std::str::FromStr;
 

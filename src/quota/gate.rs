@@ -27,8 +27,8 @@ impl Quota {
     /// told.
     ///
     /// A grant takes the tokens that the bucket has, and none below 0. So a key that comes under a
-    /// limit later has the tokens that are left. The bucket earns tokens as before: by the rate that
-    /// was set last, under a plan by that of the limiter.
+    /// limit later has the tokens that are left. The bucket earns tokens as before: by the rate
+    /// that was set last, under a plan by that of the limiter.
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are `u64::MAX`, and
     ///   [`period`](Quota::period) is 1 ns. The text form is `unlimited`.
@@ -57,16 +57,16 @@ impl Quota {
     /// A pause: each request for a token is refused, until another quota is set.
     ///
     /// It is a quota [of a bucket or a limiter](crate::TokenBucket::set_quota), for all keys under
-    /// whatever plan; or a [plan](crate::RateLimiter::plan) that shuts some keys out. A rate of 0 is
-    /// no quota.
+    /// whatever plan; or a [plan](crate::RateLimiter::plan) that shuts some keys out. A rate of 0
+    /// is no quota.
     ///
-    /// A refusal has [`Reason::Blocked`](crate::Reason::Blocked) and no wait: the end of the pause is
-    /// not known. It changes no bucket and makes no entry. Buckets keep their tokens, and earn by the
-    /// rate that was set last: the pause ends the grants, not the time. Callers that wait in line
-    /// already have their tokens, and are served in the pause as they come due; a new wait is
+    /// A refusal has [`Reason::Blocked`](crate::Reason::Blocked) and no wait: the end of the pause
+    /// is not known. It changes no bucket and makes no entry. Buckets keep their tokens, and earn
+    /// by the rate that was set last: the pause ends the grants, not the time. Callers that wait in
+    /// line already have their tokens, and are served in the pause as they come due; a new wait is
     /// refused at once. A call that has begun before the pause may still be granted. So may tokens
-    /// on a lease of a [spread](crate::TokenBucket::spread) bucket, if their thread is stopped while
-    /// it takes the lease. A pause ends with the next change of a quota that is
+    /// on a lease of a [spread](crate::TokenBucket::spread) bucket, if their thread is stopped
+    /// while it takes the lease. A pause ends with the next change of a quota that is
     /// [adapted](crate::Adaptive).
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are 0, and

@@ -44,7 +44,7 @@ pub(super) fn is_strict(text: &str) -> bool {
     text.trim_start().starts_with(AT_MOST)
 }
 
-/// Reads the [text form](Quota#text), or returns what is wrong with it.
+/// Reads the [text form](Quota#text), or returns the fault.
 pub(super) fn read(text: &str) -> Result<Quota, String> {
     match text.trim() {
         UNLIMITED => return Ok(Quota::UNLIMITED),

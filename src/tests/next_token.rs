@@ -1,5 +1,6 @@
 // promise: never-late, headers
-//! The times to the next tokens, told by a grant and by a look, compared with the waits of refusals.
+//! The times to the next tokens, told by a grant and by a look, compared with the waits of
+//! refusals.
 
 use std::time::Duration;
 

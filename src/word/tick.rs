@@ -14,8 +14,8 @@ use crate::word::calendar;
 pub(crate) struct TickScale {
     pub(crate) multiplier_low: u64,
     /// `whole * 2^16 + worth * 2^8 + shift`, and the flags below: one word, so that a change of
-    /// quota stores few words. A tick earns `2^scale` units, and a token is `2^fraction` of them. At
-    /// most one of these two is above 0: `worth` is the scale, or the fraction below 2^6.
+    /// quota stores few words. A tick earns `2^scale` units, and a token is `2^fraction` of them.
+    /// At most one of these two is above 0: `worth` is the scale, or the fraction below 2^6.
     pub(crate) packed: u64,
 }
 

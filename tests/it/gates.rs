@@ -149,7 +149,7 @@ fn a_pause_refuses_all_and_keeps_the_tokens() {
     let look = bucket.peek();
     assert_eq!(bucket.try_acquire_n(0).map(|granted| granted.remaining()), Ok(0));
     assert_eq!((look.remaining(), look.next_token(), look.time_to(1)), (0, None, None));
-    // The caller in line has its tokens. What was used is settled, and time goes on.
+    // The caller in line has its tokens. Used tokens are settled, and time goes on.
     assert_eq!(waits.delay(), Duration::from_secs(360));
     assert_eq!(held.settle(1), 0);
     mock.advance(Duration::from_secs(4 * 360));
