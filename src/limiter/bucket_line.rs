@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::task::Waker;
 
 use crate::bucket::atomic::Bucket;
-use crate::bucket::engine::{Engine, Now};
+use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::line::caller_line::{CallerLine, LineTurn};
 use crate::bucket::line::word_bank::{Entered, Wish, WordBank};
 use crate::bucket::receipt::Receipt;
@@ -15,7 +15,7 @@ use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::limiter::waiting::{LineTicket, Promise, WaitsInLine};
 use crate::time::jitter::Jitter;
-use crate::word::decision::{Denied, Granted, Reason, exactly};
+use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::State;
 use crate::word::verb::Take;
 
@@ -75,22 +75,25 @@ impl TokenBucket {
 impl WaitsInLine for BucketLimit<'_> {
     fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         let BucketLimit { bucket, n } = *self;
-        let (outcome, reading) = {
-            let done = bucket.run(Now(&bucket.engine), Take::Exactly(n));
-            (done.outcome, done.reading)
-        };
-        let decision = exactly(n, (outcome, reading));
-        let waits = decision.is_err_and(|denied| denied.reason() == Reason::Empty);
-        if !waits || max_wait == 0 || bucket.hook.is_shadow() {
-            return bucket.hook.observe(n, decision).map(Promise::granted);
-        }
         let wish = Wish { n, max_wait, max_waiting: bucket.max_waiting, waker };
-        match bucket.with_line(|line, bank, wakes| bank.join(line, &wish, wakes)) {
-            Ok(Entered::Waits(waits)) => Ok(Promise::Waits(LineTicket { line: LineId::OWN, waits, n })),
-            Ok(Entered::Granted(granted)) => bucket.hook.observe(n, Ok(granted)).map(Promise::granted),
-            Ok(Entered::Lost) => unreachable!("{NEVER_LOST}"),
-            Err(denied) => bucket.hook.observe(n, Err(denied)).map(Promise::granted),
-        }
+        let decision = loop {
+            let Done { outcome, reading, .. } = bucket.run(Now(&bucket.engine), Take::Exactly(n));
+            let decision = Take::Exactly(n).decision((outcome, reading));
+            let waits = decision.is_err_and(|denied| denied.reason() == Reason::Empty);
+            if !waits || max_wait == 0 || bucket.hook.is_shadow() {
+                break decision;
+            }
+            match bucket.with_line(|line, bank, wakes| bank.join(line, &wish, wakes)) {
+                Ok(Entered::Waits(waits)) => {
+                    return Ok(Promise::Waits(LineTicket { line: LineId::OWN, waits, n }));
+                }
+                Ok(Entered::Granted(granted)) => break Ok(granted),
+                // Turned away: the quota was changed since the take.
+                Ok(Entered::Lost) => {}
+                Err(denied) => break Err(denied),
+            }
+        };
+        bucket.hook.observe(n, decision).map(Promise::granted)
     }
 
     fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {

@@ -62,12 +62,14 @@ impl Quota {
     ///
     /// A refusal has [`Reason::Blocked`](crate::Reason::Blocked) and no wait: the end of the pause
     /// is not known. It changes no bucket and makes no entry. Buckets keep their tokens, and earn
-    /// by the rate that was set last: the pause ends the grants, not the time. Callers that wait in
-    /// line already have their tokens, and are served in the pause as they come due; a new wait is
-    /// refused at once. A call that has begun before the pause may still be granted. So may tokens
-    /// on a lease of a [spread](crate::TokenBucket::spread) bucket, if their thread is stopped
-    /// while it takes the lease. A pause ends with the next change of a quota that is
-    /// [adapted](crate::Adaptive).
+    /// by the rate that was set last: the pause ends the grants, not the time.
+    ///
+    /// A new wait is refused at once. Of the callers in line, those with promised tokens are served
+    /// as their tokens come due. The others wait on, until the pause or their patience ends.
+    ///
+    /// A call that has begun before the pause may still be granted. So may tokens on a lease of a
+    /// [spread](crate::TokenBucket::spread) bucket, if their thread is stopped while it takes the
+    /// lease. A pause ends with the next change of a quota that is [adapted](crate::Adaptive).
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are 0, and
     ///   [`period`](Quota::period) is 1 ns. The text form is `blocked`.

@@ -63,7 +63,7 @@ fn an_unlimited_bucket_never_refuses_and_counts() {
 fn an_unlimited_key_is_counted_in_each_store() {
     let (clock, _mock) = Clock::mock();
     let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
-    for limiter in [builder().build(), builder().inline(100).build()] {
+    for limiter in [builder().build(), builder().inline(100).unwrap().build()] {
         let partner = limiter.plan(Quota::UNLIMITED).unwrap();
         assert_eq!((partner.quota(), limiter.quota_as(&partner)), (Quota::UNLIMITED, Quota::UNLIMITED));
         for _ in 0..100 {
@@ -169,7 +169,7 @@ fn a_pause_refuses_all_and_keeps_the_tokens() {
 fn a_pause_forgets_no_used_key_and_makes_no_entry() {
     let (clock, mock) = Clock::mock();
     let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
-    for limiter in [builder().build(), builder().inline(100).build()] {
+    for limiter in [builder().build(), builder().inline(100).unwrap().build()] {
         let gold = limiter.plan(Quota::per_hour(5)).unwrap();
         let free = limiter.plan(Quota::UNLIMITED).unwrap();
         let shut = limiter.plan(Quota::BLOCKED).unwrap();
@@ -333,5 +333,44 @@ fn no_limit_and_a_pause_have_no_share() {
     let limiter = RateLimiter::<u8>::new(HOURLY);
     for gate in [Quota::UNLIMITED, Quota::BLOCKED] {
         assert!(tollgate::Adaptive::new(&limiter, gate).is_err());
+    }
+}
+
+/// Callers in line with promised tokens are served in a pause, the others after it. Without a limit
+/// all others are served at once.
+#[cfg(feature = "tokio")]
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn callers_in_line_are_served_as_promised_in_a_pause_and_at_once_without_a_limit() {
+    use std::sync::Arc;
+    use tokio::time::{Instant, sleep};
+
+    let (start, ms) = (Instant::now(), Duration::from_millis);
+    for gate in [Quota::BLOCKED, Quota::UNLIMITED] {
+        let quota = Quota::per_second(10).burst(1);
+        let builder = TokenBucket::builder(quota).clock(Clock::from_fn(move || start.elapsed()));
+        let bucket = Arc::new(builder.max_debt(2).unwrap().build());
+        assert!(bucket.acquire().await.is_ok());
+        let began = Instant::now();
+        let wait = |bucket: Arc<TokenBucket>| async move {
+            let result = bucket.acquire().await;
+            result.map(|_| began.elapsed())
+        };
+        let callers = [(); 4].map(|()| tokio::spawn(wait(bucket.clone())));
+        sleep(ms(50)).await;
+        bucket.set_quota(gate).unwrap();
+        sleep(ms(950)).await;
+        let new = bucket.acquire().await;
+        assert_eq!(
+            new.map_err(|denied| denied.reason()).err(),
+            (gate == Quota::BLOCKED).then_some(Reason::Blocked)
+        );
+        bucket.set_quota(quota).unwrap();
+        let mut served = Vec::new();
+        for caller in callers {
+            served.push(caller.await.unwrap().expect("no caller is refused in line").as_millis());
+        }
+        let wanted = if gate == Quota::BLOCKED { [100, 200, 1_000, 1_100] } else { [100, 200, 50, 50] };
+        let near = served.iter().zip(wanted).all(|(served, wanted)| (wanted..=wanted + 2).contains(served));
+        assert!(near, "{gate}: {served:?} for {wanted:?}");
     }
 }

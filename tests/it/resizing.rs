@@ -22,8 +22,8 @@ fn key(id: u64, alike: u64) -> Twin {
 /// came back for one token of each key. All tokens of the others are taken.
 fn grown(keys: u64, alike: u64) -> (Limiter, Time) {
     let (clock, time) = Time::new();
-    let limiter = Limiter::builder(Quota::per_hour(1).burst(5)).clock(clock).max_keys(keys as usize);
-    let limiter = limiter.when_full(WhenFull::Deny).build();
+    let limiter = RateLimiter::builder(Quota::per_hour(1).burst(5)).hasher(Plain::default());
+    let limiter = limiter.clock(clock).max_keys(keys as usize).when_full(WhenFull::Deny).build();
     // A call looks at 64 tickets for a free one.
     let enters = |key: Twin, n| assert!((0..keys).any(|_| limiter.try_acquire_n(&key, n).is_ok()), "{key:?}");
     for id in 0..keys {

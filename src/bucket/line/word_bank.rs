@@ -10,6 +10,7 @@ use crate::bucket::lease::Mode;
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
 use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn};
 use crate::fault::{Fault, injected};
+use crate::quota::gate::Gate;
 use crate::word::decision::{Denied, Granted, Reason, Wait};
 use crate::word::plan::Plan;
 use crate::word::state::{Reading, Refill, State};
@@ -55,9 +56,8 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
 
     /// Returns the grant of `n` tokens to a caller that has waited for them.
     pub(crate) fn granted(&self, n: u64) -> Granted {
-        let seen = self.look().map(|Done { outcome, reading, .. }| {
-            by_refill!(reading, self.plan, |by| Granted::new(outcome, &by))
-        });
+        let call = Call { take: Take::Exactly(n), plan: self.plan };
+        let seen = self.look().map(|Done { outcome, reading, .. }| call.granted(outcome, &reading));
         seen.unwrap_or_else(|| Granted::anyway(0, 0)).of_tokens(n)
     }
 
@@ -123,7 +123,9 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         wakes: &mut Vec<Waker>,
     ) -> Option<Result<Done, Denied>> {
         let tail = line.map_or(0, |line| line.serve(self, wakes));
-        if tail > 0 && !injected(Fault::ReserveOvertakes) {
+        // No limit and a pause decide whatever the line is.
+        let counted = gate_of(&self.reading, self.plan) == Gate::Counted;
+        if tail > 0 && counted && !injected(Fault::ReserveOvertakes) {
             let Sight { now, mark, debt, .. } = self.sight(None);
             let behind = mark? + (tail + self.units(n)).cast_signed() - debt - now;
             let terms = &self.reading.refill;
@@ -192,6 +194,9 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
 
     fn take(&mut self, base: u64, units: u64) -> Credit {
         let Some(mode) = self.mode else { return Credit::Lost };
+        if gate_of(&self.engine.read(), self.plan) == Gate::Open {
+            return Credit::TooLong;
+        }
         let n = self.reading.refill.tokens(units);
         let call = Call { take: Take::Reserve { n, max_wait: u64::MAX }, plan: self.plan };
         let Some(done) = mode.charge(self.engine, self.initial, Now(self.engine), call) else {
@@ -199,6 +204,10 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
         };
         let Done { outcome, reading, .. } = done;
         self.reading = reading;
+        if gate_of(&reading, self.plan) == Gate::Open {
+            // Joining again, the caller is granted at once.
+            return Credit::TooLong;
+        }
         by_refill!(reading, self.plan, |by| {
             if !outcome.granted {
                 return if by.refill.is_over_the_burst(n) { Credit::TooLong } else { Credit::NoRoom };
@@ -220,6 +229,11 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
         let units = u64::try_from(units).unwrap_or(0);
         by_refill!(self.reading, self.plan, |by| Wait::until(units, 0, 0, &by).nanos())
     }
+}
+
+/// Returns whether tokens decide at a reading.
+fn gate_of(reading: &Reading, plan: Option<Plan>) -> Gate {
+    by_refill!(*reading, plan, |by| by.refill.terms().gate)
 }
 
 /// Returns the position of a tick: the units earned since the base tick, or less than 0 before it.
