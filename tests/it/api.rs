@@ -89,7 +89,7 @@ fn a_builder_infers_its_hasher_as_a_map_of_std_does() {
     any::<u64, _>(&RateLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build());
     let windows = WindowLimiter::builder(Window::per_hour(1)).clock(clock.clone()).build();
     assert!(windows.try_acquire(&1_u64).is_ok());
-    let places = InflightLimiter::builder(1).clock(clock.clone()).build().expect("within the bounds");
+    let places = InflightLimiter::builder(1).build().expect("within the bounds");
     assert!(places.try_enter(&1_u64).is_ok());
     // In an argument that is generic itself.
     #[cfg(feature = "tower")]
