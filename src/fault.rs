@@ -129,6 +129,8 @@ pub(crate) enum Fault {
     HeadUnwoken,
     /// A line is found without the number of removals in its key's shard.
     LineOfAnotherKey,
+    /// The shift to the wall clock is that of the reading which is to be shifted.
+    ShiftByReading,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

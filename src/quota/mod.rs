@@ -12,7 +12,9 @@ pub(crate) mod rate;
 pub(crate) mod rule;
 #[cfg(feature = "serde")]
 mod serde;
+mod utc_offset;
 pub(crate) mod window;
+mod window_check;
 pub(crate) mod window_error;
 pub(crate) mod window_layout;
 mod window_text;

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use crate::quota::counts::Counting;
-use crate::quota::period::DAY;
+use crate::quota::utc_offset::UtcOffset;
 use crate::quota::window_error::InvalidWindow;
-use crate::quota::window_layout::{
-    FIRST_USE_TICKS, MIN_SUB_WINDOWS, MONTH, WindowError, WindowLayout, check,
-};
+use crate::quota::window_layout::{FIRST_USE_TICKS, MONTH, WindowError, WindowLayout, check};
 
 /// A limit of tokens in a period: a fixed, a sliding or a weighted window.
 ///
@@ -44,10 +41,11 @@ use crate::quota::window_layout::{
 ///
 /// # Text
 ///
-/// A window is written `100/h fixed`, `1000/d fixed utc`, `1000/d fixed utc+2`, `50000/month fixed
-/// utc`, `5/15m sliding`, `1000/m sliding 20s` or `100/m weighted`, and read from the same text. A
-/// period is a unit or a number of them, as in the [text of a quota](crate::Quota#text); `w` and
-/// `week` are units too.
+/// A window is written `100/h fixed`, `1000/d fixed utc`, `1000/d fixed utc+2`, `1000/d fixed
+/// utc-3:30`, `50000/month fixed utc`, `5/15m sliding`, `1000/m sliding 20s` or `100/m weighted`,
+/// and read from the same text. A period is a unit or a number of them, as in the [text of a
+/// quota](crate::Quota#text); `w` and `week` are units too. An offset is a number of quarter hours,
+/// from `utc-12` to `utc+14`.
 ///
 /// # Examples
 ///
@@ -74,9 +72,8 @@ pub struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     FirstUse,
-    /// Hours to the east of UTC.
-    Utc(i8),
-    Month(i8),
+    Utc(UtcOffset),
+    Month(UtcOffset),
     Sliding,
     /// The longest sub-window in nanoseconds.
     SlidingBy(u64),
@@ -130,7 +127,7 @@ impl Window {
     #[must_use]
     #[track_caller]
     pub const fn per_month(limit: u64) -> Window {
-        Window { limit, top: limit, nanos: MONTH, kind: Kind::Month(0) }.held()
+        Window { limit, top: limit, nanos: MONTH, kind: Kind::Month(UtcOffset::ZERO) }.held()
     }
 
     /// Returns a fixed window of `limit` tokens every `period`, from the first use.
@@ -178,31 +175,50 @@ impl Window {
     #[must_use]
     #[track_caller]
     pub const fn utc(self) -> Window {
-        self.utc_offset(0)
+        self.with_offset(UtcOffset::ZERO).held()
     }
 
-    /// Returns a window like [`utc`](Window::utc), with edges by a clock that is `hours` to the
-    /// east of UTC, from -12 to 14.
+    /// Returns a window like [`utc`](Window::utc), with edges by a clock that is `minutes` to the
+    /// east of UTC: quarter hours from -720 (-12 hours) to 840 (14 hours).
     ///
     /// A time zone with summer time is not a constant offset, and is not offered.
     ///
     /// # Panics
     ///
     /// Panics on other offsets, and as [`per_second`](Window::per_second) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Window;
+    ///
+    /// let (india, newfoundland) = (5 * 60 + 30, -(3 * 60 + 30));
+    /// assert_eq!(Window::per_day(9).utc_offset(india).to_string(), "9/d fixed utc+5:30");
+    /// assert_eq!("9/d fixed utc-3:30".parse(), Ok(Window::per_day(9).utc_offset(newfoundland)));
+    /// ```
     #[must_use]
     #[track_caller]
-    pub const fn utc_offset(self, hours: i8) -> Window {
-        self.with_offset(hours).held()
+    pub const fn utc_offset(self, minutes: i16) -> Window {
+        self.with_offset(UtcOffset::minutes(minutes)).held()
     }
 
-    /// Returns a window with edges by a clock that is `hours` to the east of UTC, for numbers that
-    /// come in at run time.
+    /// Returns a window with edges by a clock that is `minutes` to the east of UTC, for numbers
+    /// that come in at run time.
     ///
     /// # Errors
     ///
     /// [`InvalidWindow`] names the number and the bound it is out of.
-    pub fn try_utc_offset(self, hours: i8) -> Result<Window, InvalidWindow> {
-        Ok(self.with_offset(hours).check()?)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Window;
+    ///
+    /// let error = Window::per_day(9).try_utc_offset(15 * 60).unwrap_err().to_string();
+    /// assert_eq!(error, "an offset of utc+15 is out of bounds: quarter hours from utc-12 to utc+14");
+    /// ```
+    pub fn try_utc_offset(self, minutes: i16) -> Result<Window, InvalidWindow> {
+        Ok(self.with_offset(UtcOffset::minutes(minutes)).check()?)
     }
 
     /// Returns the same limit and period as a sliding window: at most the limit in any period.
@@ -326,21 +342,6 @@ impl Window {
         }
     }
 
-    /// Returns the nanoseconds to add to Unix time so that edges are at multiples of the period;
-    /// `None` if the edges are not by the calendar.
-    pub(crate) const fn anchor(&self) -> Option<i64> {
-        const HOUR: i64 = 3_600_000_000_000;
-        match self.kind {
-            Kind::Utc(hours) => {
-                // 1970-01-01 was a Thursday.
-                let monday = if self.nanos.is_multiple_of(7 * DAY) { 3 * DAY as i64 } else { 0 };
-                Some((hours as i64 * HOUR + monday).rem_euclid(self.nanos as i64))
-            }
-            Kind::Month(hours) => Some(hours as i64 * HOUR),
-            _ => None,
-        }
-    }
-
     /// Returns a time in which a client may spend the limit, over and over, and is never refused.
     ///
     /// It is the longest time until the tokens of one moment are forgotten: the period of a window
@@ -358,68 +359,9 @@ impl Window {
         self.period() + Duration::from_nanos(late)
     }
 
-    /// Returns whether all tokens come back at one moment.
-    #[cfg(feature = "http")]
-    pub(crate) fn has_edges(&self) -> bool {
-        matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
-    }
-
-    /// Returns this window with another limit, which the same word has room for.
-    #[cfg(feature = "tower")]
-    pub(crate) fn limited_to(self, limit: u64) -> Window {
-        Window { limit, ..self }
-    }
-
-    /// Returns this window with room in its word for limits up to `top`.
-    pub(crate) fn headroom(self, top: u64) -> Result<Window, WindowError> {
-        Window { top: top.max(self.limit), ..self }.check()
-    }
-
-    /// Returns the layout of the word.
-    pub(crate) const fn layout(&self) -> Result<WindowLayout, WindowError> {
-        let Window { limit, top, nanos, .. } = *self;
-        if nanos == 0 {
-            return Err(WindowError::MonthWithoutEdges);
-        }
-        if let Kind::Utc(hours) | Kind::Month(hours) = self.kind
-            && (hours < -12 || hours > 14)
-        {
-            return Err(WindowError::FarOffset(hours));
-        }
-        if let Err(flaw) = check(top, nanos as u128) {
-            return Err(flaw);
-        }
-        let layout = match self.kind {
-            Kind::FirstUse => WindowLayout::fixed(Counting::FirstUse, limit, nanos, top),
-            Kind::Utc(_) => WindowLayout::fixed(Counting::SubWindows, limit, nanos, top),
-            Kind::Month(_) => WindowLayout::fixed(Counting::Months, limit, nanos, top),
-            Kind::Weighted => WindowLayout::weighted(limit, nanos, top),
-            Kind::Sliding | Kind::SlidingBy(_) => WindowLayout::sliding(limit, nanos, top),
-        };
-        let Some(layout) = layout else {
-            return Err(WindowError::NoLayout(top, nanos));
-        };
-        let subs = layout.sub_windows();
-        match self.kind {
-            Kind::Sliding if subs < MIN_SUB_WINDOWS => Err(WindowError::FewSubWindows(top, nanos, subs)),
-            Kind::SlidingBy(0) => Err(WindowError::NoGranularity),
-            Kind::SlidingBy(longest) if nanos.div_ceil(subs) > longest => {
-                Err(WindowError::CoarseSubWindows(top, nanos, subs, longest))
-            }
-            _ => Ok(layout),
-        }
-    }
-
     const fn checked(limit: u64, nanos: u128) -> Result<Window, WindowError> {
         match check(limit, nanos) {
             Ok(()) => Window { limit, top: limit, nanos: nanos as u64, kind: Kind::FirstUse }.check(),
-            Err(flaw) => Err(flaw),
-        }
-    }
-
-    pub(super) const fn check(self) -> Result<Window, WindowError> {
-        match self.layout() {
-            Ok(_) => Ok(self),
             Err(flaw) => Err(flaw),
         }
     }
@@ -450,10 +392,10 @@ impl Window {
         Window { nanos, kind, ..self }
     }
 
-    const fn with_offset(self, hours: i8) -> Window {
+    const fn with_offset(self, offset: UtcOffset) -> Window {
         match self.kind {
-            Kind::Month(_) => Window { kind: Kind::Month(hours), ..self },
-            _ => Window { kind: Kind::Utc(hours), ..self },
+            Kind::Month(_) => Window { kind: Kind::Month(offset), ..self },
+            _ => Window { kind: Kind::Utc(offset), ..self },
         }
     }
 }

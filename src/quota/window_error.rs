@@ -6,6 +6,7 @@ use std::fmt;
 use crate::quota::error::TextError;
 use crate::quota::layout::MAX_BURST;
 use crate::quota::period::Period;
+use crate::quota::utc_offset::UtcOffset;
 use crate::quota::window_layout::WindowError;
 
 /// A window that cannot be held, or a text that is no window. The message names the given value and
@@ -89,8 +90,9 @@ impl fmt::Display for WindowError {
                      (19.5 hours)"
                 )
             }
-            WindowError::FarOffset(hours) => {
-                write!(f, "an offset of {hours} hours is out of the bounds from -12 to 14")
+            WindowError::FarOffset(minutes) => {
+                let offset = UtcOffset::minutes(minutes);
+                write!(f, "an offset of {offset} is out of bounds: quarter hours from utc-12 to utc+14")
             }
             WindowError::LimitTooWide(limit, most) => write!(
                 f,
@@ -109,7 +111,7 @@ impl WindowError {
             WindowError::ShortPeriod(_) => "a window is at least 1 ms long",
             WindowError::LongPeriod(_) => "a window is at most 2^62 ns (146 years) long",
             WindowError::MonthWithoutEdges => "a civil month is a fixed window by the calendar: say utc",
-            WindowError::FarOffset(_) => "an offset is from -12 to 14 hours",
+            WindowError::FarOffset(_) => "an offset is a number of quarter hours, from -12 to 14 hours",
             WindowError::FewSubWindows(..) => {
                 "this limit leaves fewer than 4 sub-windows: say granularity, or take Quota::at_most"
             }

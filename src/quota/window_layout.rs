@@ -45,8 +45,8 @@ pub(crate) enum WindowError {
     /// Limit and period of a window that fits no word.
     NoLayout(u64, u64),
     MonthWithoutEdges,
-    /// Hours to the east of UTC.
-    FarOffset(i8),
+    /// Minutes to the east of UTC.
+    FarOffset(i16),
     /// A limit that is over the largest of a word that is built.
     LimitTooWide(u64, u64),
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::quota::period::{Period, parts, read_count, read_period};
 use crate::quota::quota_text::check_case;
+use crate::quota::utc_offset::UtcOffset;
 use crate::quota::window::{Kind, Window};
 use crate::quota::window_layout::{MONTH, WindowError, check};
 
@@ -17,8 +18,7 @@ impl fmt::Display for Window {
         }
         match kind {
             Kind::FirstUse => f.write_str("fixed"),
-            Kind::Utc(0) | Kind::Month(0) => f.write_str("fixed utc"),
-            Kind::Utc(hours) | Kind::Month(hours) => write!(f, "fixed utc{hours:+}"),
+            Kind::Utc(offset) | Kind::Month(offset) => write!(f, "fixed {offset}"),
             Kind::Sliding => f.write_str("sliding"),
             Kind::SlidingBy(longest) => write!(f, "sliding {:#}", Period(longest)),
             Kind::Weighted => f.write_str("weighted"),
@@ -61,7 +61,7 @@ fn read_words(text: &str) -> Result<Window, String> {
     let kind = match (word, words.next()) {
         ("fixed", None) => Kind::FirstUse,
         ("fixed", Some(utc)) => {
-            Kind::Utc(offset(utc).ok_or_else(|| format!("{utc:?} is not \"utc\", \"utc+2\" or \"utc-11\""))?)
+            Kind::Utc(read_offset(utc)?)
         }
         ("sliding", None) => Kind::Sliding,
         ("sliding", Some(longest)) => Kind::SlidingBy(read_period(longest)?),
@@ -76,7 +76,7 @@ fn read_words(text: &str) -> Result<Window, String> {
         return Err(one_too_many(more));
     }
     let (nanos, kind) = match (period.as_str(), kind) {
-        ("month", Kind::Utc(hours)) => (MONTH, Kind::Month(hours)),
+        ("month", Kind::Utc(offset)) => (MONTH, Kind::Month(offset)),
         ("month", _) => return Err(WindowError::MonthWithoutEdges.to_string()),
         (period, kind) => (read_period(period)?, kind),
     };
@@ -88,11 +88,9 @@ fn one_too_many(word: &str) -> String {
     format!("{word:?} is one word too many")
 }
 
-/// Reads the hours of `utc`, `utc+2` or `utc-11`.
-fn offset(text: &str) -> Option<i8> {
-    match text.strip_prefix("utc")? {
-        "" => Some(0),
-        hours if hours.starts_with(['+', '-']) => hours.parse().ok(),
-        _ => None,
-    }
+/// Reads `utc`, `utc+2` or `utc-3:30`. A window checks the bounds.
+fn read_offset(text: &str) -> Result<UtcOffset, String> {
+    text.parse().map_err(|()| {
+        format!("{text:?} is not \"utc\", \"utc+2\" or \"utc-3:30\": quarter hours from utc-12 to utc+14")
+    })
 }

@@ -45,7 +45,7 @@ fn each_day_is_in_its_month() {
 
 #[test]
 fn a_month_begins_on_the_first_at_midnight() {
-    for (offset, hours) in [(0, 0_i64), (2, 2), (-5, -5)] {
+    for offset in [0_i16, 2 * 60, -5 * 60, 5 * 60 + 30, -3 * 60 - 30] {
         let (clock, mock) = Clock::mock();
         let window = Window::per_month(10).utc_offset(offset);
         let counter = WindowCounter::with_clock(window, clock);
@@ -53,7 +53,8 @@ fn a_month_begins_on_the_first_at_midnight() {
         // The clock starts a day after 1970 began, so that no offset leads to an earlier time.
         let mut now = DAY;
         mock.advance(Duration::from_nanos(now));
-        for edge in edges.map(|day| (day * DAY).wrapping_add_signed(-hours * 3_600 * SECOND as i64)) {
+        for edge in edges.map(|day| (day * DAY).wrapping_add_signed(i64::from(-offset) * 60 * SECOND as i64))
+        {
             assert!(counter.try_acquire_n(10).is_ok());
             let denied = counter.try_acquire().unwrap_err();
             assert_eq!(denied.retry_after(), Some(Duration::from_nanos(edge - now)));
@@ -83,10 +84,14 @@ fn the_shift_follows_the_wall_clock_within_a_second() {
             set_at = now;
         }
         let wall = (start + real).wrapping_add_signed(wall_set);
-        let unix = shift.unix_at(now, || {
-            looks.set(looks.get() + 1);
-            wall
-        });
+        let unix = shift.unix_at(
+            now,
+            || now,
+            || {
+                looks.set(looks.get() + 1);
+                wall
+            },
+        );
         let right = unix.abs_diff(wall) < SECOND / 1_000;
         assert!(right || set_at > 0 && now - set_at < SECOND, "{step}: {unix} {wall}");
         followed += u64::from(right);
@@ -96,6 +101,29 @@ fn the_shift_follows_the_wall_clock_within_a_second() {
     assert!(followed > 99_000 && late > 200, "{followed} {late}");
     let seconds = 100_000 / 7;
     assert!((seconds - seconds / 10..=seconds + seconds / 100).contains(&looks.get()), "{}", looks.get());
+}
+
+/// Readings of a coarse clock, up to 1.5 s old, go through the same shift as fresh ones. Each
+/// becomes the Unix time at which it was read, to the drift of a second, and no later one.
+#[test]
+fn a_stale_reading_shifts_no_other_one_and_is_never_early() {
+    let (shift, mut random) = (WallShift::new(), Random(7));
+    let start = 1_795_478_400 * SECOND;
+    // The wall clock is 200 ppm slower.
+    let wall = |now: u64| start + now - now / 5_000;
+    let (mut line, mut late) = (3 * SECOND, 0);
+    for step in 0..200_000 {
+        line += random.below(SECOND / 10);
+        let stale = if step % 3 == 0 { 0 } else { random.below(3 * SECOND / 2) };
+        // A thread may be stopped between its readings of both clocks.
+        let stopped = if random.below(10) == 0 { SECOND / 50 } else { 0 };
+        let unix = shift.unix_at(line - stale, || line + stopped, || wall(line));
+        let (right, drift) = (wall(line - stale), 2 * SECOND / 5_000);
+        assert!(unix <= right + drift, "{step}: {} ns early, {stale} ns old", unix - right);
+        assert!(unix + SECOND / 50 + drift >= right, "{step}: {} ns late, {stale} ns old", right - unix);
+        late = late.max(right.saturating_sub(unix));
+    }
+    assert!(late >= SECOND / 50, "no thread was stopped");
 }
 
 #[test]

@@ -4,6 +4,11 @@
 //! up, and a wall clock that is set is followed within that time. A reading may so be earlier than
 //! the one before. A word takes it for one that is behind its stamp, and grants nothing anew.
 //!
+//! *Invariant:* a shift never depends on the reading that is to be shifted, because a look reads
+//! both clocks itself. So a stale reading of a coarse clock becomes a stale Unix time, and shifts
+//! no other reading. The wall clock is read first: a thread that is stopped between the two
+//! readings finds a Unix time that is late, never early.
+//!
 //! # Orderings
 //!
 //! *Release: a reader that sees the time of a look sees a shift that is no older. Partner: the
@@ -20,37 +25,44 @@ use crate::time::tsc;
 const EVERY: u64 = 1_000_000_000;
 
 /// No reading: those are below 2^63.
-const NEVER: u64 = u64::MAX - EVERY;
+const NEVER: u64 = u64::MAX - 2 * EVERY;
 
 /// The shift from a monotonic clock to Unix time.
 pub(crate) struct WallShift {
     shift: AtomicU64,
-    /// The monotonic reading at which the shift was looked up.
-    looked: AtomicU64,
+    /// A second before the monotonic reading at which the shift was looked up: a coarse clock may
+    /// be so much behind a look, and need no other one.
+    valid_from: AtomicU64,
 }
 
 impl WallShift {
     pub(crate) const fn new() -> WallShift {
-        WallShift { shift: AtomicU64::new(0), looked: AtomicU64::new(NEVER) }
+        WallShift { shift: AtomicU64::new(0), valid_from: AtomicU64::new(NEVER) }
     }
 
-    /// Returns the Unix time at a monotonic reading. `unix` reads the wall clock.
+    /// Returns the Unix time at a monotonic reading.
+    ///
+    /// `line` reads the monotonic clock, and `unix` the wall clock.
     #[inline]
-    pub(crate) fn unix_at(&self, now: u64, unix: impl Fn() -> u64) -> u64 {
-        let looked = self.looked.load(Ordering::Acquire);
+    pub(crate) fn unix_at(&self, now: u64, line: impl Fn() -> u64, unix: impl Fn() -> u64) -> u64 {
+        let valid_from = self.valid_from.load(Ordering::Acquire);
         // One comparison: the difference wraps for a monotonic clock that was set back.
-        if now.wrapping_sub(looked) < EVERY || (looked != NEVER && injected(Fault::IndexFromDrift)) {
+        let valid = now.wrapping_sub(valid_from) < 2 * EVERY;
+        if valid || (valid_from != NEVER && injected(Fault::IndexFromDrift)) {
             return now.wrapping_add(self.shift.load(Ordering::Relaxed));
         }
-        self.look(now, unix())
+        let unix = unix();
+        now.wrapping_add(self.look(if injected(Fault::ShiftByReading) { now } else { line() }, unix))
     }
 
+    /// Notes the shift by readings of both clocks, and returns it.
     #[cold]
     #[inline(never)]
-    fn look(&self, now: u64, unix: u64) -> u64 {
-        self.shift.store(unix.wrapping_sub(now), Ordering::Relaxed);
-        self.looked.store(now, Ordering::Release);
-        unix
+    fn look(&self, line: u64, unix: u64) -> u64 {
+        let shift = unix.wrapping_sub(line);
+        self.shift.store(shift, Ordering::Relaxed);
+        self.valid_from.store(line.wrapping_sub(EVERY), Ordering::Release);
+        shift
     }
 }
 
@@ -58,7 +70,7 @@ impl WallShift {
 #[inline]
 pub(crate) fn unix_at(now: u64) -> u64 {
     static PROCESS: WallShift = WallShift::new();
-    PROCESS.unix_at(now, unix_nanos)
+    PROCESS.unix_at(now, tsc::nanos, unix_nanos)
 }
 
 /// Returns the Unix time now.

@@ -19,10 +19,13 @@ fn the_text_of_a_window_is_read_as_it_is_written() {
     let windows = [
         (Window::per_hour(100), "100/h fixed"),
         (Window::per_day(1_000).utc(), "1000/d fixed utc"),
-        (Window::per_day(1_000).utc_offset(2), "1000/d fixed utc+2"),
-        (Window::per_day(1_000).utc_offset(-11), "1000/d fixed utc-11"),
+        (Window::per_day(1_000).utc_offset(2 * 60), "1000/d fixed utc+2"),
+        (Window::per_day(1_000).utc_offset(-11 * 60), "1000/d fixed utc-11"),
+        (Window::per_day(1_000).utc_offset(5 * 60 + 45), "1000/d fixed utc+5:45"),
+        (Window::per_month(50_000).utc_offset(-3 * 60 - 30), "50000/month fixed utc-3:30"),
+        (Window::per_day(1_000).utc_offset(-15), "1000/d fixed utc-0:15"),
         (Window::per_month(50_000), "50000/month fixed utc"),
-        (Window::per_month(50_000).utc_offset(-3), "50000/month fixed utc-3"),
+        (Window::per_month(50_000).utc_offset(-3 * 60), "50000/month fixed utc-3"),
         (Window::per(5, minutes(15)).sliding(), "5/15m sliding"),
         (Window::per_minute(1_000).granularity(minutes(1) / 3).unwrap(), "1000/m sliding 20s"),
         (Window::per_minute(1_000).granularity(minutes(1) / 4).unwrap(), "1000/m sliding 15s"),
@@ -38,6 +41,8 @@ fn the_text_of_a_window_is_read_as_it_is_written() {
         ("100/week fixed", "100/7d fixed"),
         ("100/10 minutes sliding", "100/10m sliding"),
         ("1/day fixed utc+0", "1/d fixed utc"),
+        ("1/day fixed utc-0:00", "1/d fixed utc"),
+        ("1/day fixed utc+05:00", "1/d fixed utc+5"),
     ] {
         assert_eq!(text.parse::<Window>().map(|window| window.to_string()), Ok(same.to_owned()), "{text}");
     }
@@ -45,10 +50,23 @@ fn the_text_of_a_window_is_read_as_it_is_written() {
 
 #[test]
 fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
+    let bounds = "quarter hours from utc-12 to utc+14";
+    let offset = |text: &str| format!("{text:?} is not \"utc\", \"utc+2\" or \"utc-3:30\": {bounds}");
+    let far = |text: &str| format!("an offset of {text} is out of bounds: {bounds}");
     for (text, error) in [
-        ("100/h fixed gmt", "\"gmt\" is not \"utc\", \"utc+2\" or \"utc-11\"".to_owned()),
-        ("100/h fixed utc2", "\"utc2\" is not \"utc\", \"utc+2\" or \"utc-11\"".into()),
-        ("100/h fixed utc+200", "\"utc+200\" is not \"utc\", \"utc+2\" or \"utc-11\"".into()),
+        ("100/h fixed gmt", offset("gmt")),
+        ("100/h fixed utc2", offset("utc2")),
+        ("100/h fixed utc+2.5", offset("utc+2.5")),
+        ("100/h fixed utc+5:60", offset("utc+5:60")),
+        ("100/h fixed utc+5:3", offset("utc+5:3")),
+        ("100/h fixed utc+-5", offset("utc+-5")),
+        ("100/h fixed utc+", offset("utc+")),
+        ("100/h fixed utc+5:", offset("utc+5:")),
+        ("100/h fixed utc-99999", offset("utc-99999")),
+        ("100/h fixed utc+200", far("utc+200")),
+        ("100/h fixed utc+999", offset("utc+999")),
+        ("100/month fixed utc-12:15", far("utc-12:15")),
+        ("100/h fixed utc+5:20", far("utc+5:20")),
         ("x/h fixed", "\"x\" is not a whole number under 2^64".into()),
         ("-1/h fixed", "\"-1\" is not a whole number under 2^64".into()),
         ("1/fortnight fixed", "\"fortnight\" is not a unit: ns, us, ms, s, m, h, d, w or its word".into()),
@@ -61,7 +79,7 @@ fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
         ("1/999us fixed", "a window of 999000 ns is under the bound of 1 ms".into()),
         ("1/60000d fixed", "a window of 5184000000000000000 ns is over the bound of 2^62 ns (146 years)".into()),
         ("1/99999999999w fixed", "a period of 60479999999395200000000000 ns is over the bound of 2^62 ns (146 years)".into()),
-        ("1/d fixed utc+15", "an offset of 15 hours is out of the bounds from -12 to 14".into()),
+        ("1/d fixed utc+15", far("utc+15")),
         (
             "1000/m sliding 14s",
             "a limit of 1000 leaves 4 sub-windows of 15s, over the bound of 14s: take Quota::at_most(1000, 1m)".into(),
@@ -417,22 +435,23 @@ fn every_handle_of_a_window_holds_an_estimate() {
 /// A day begins at midnight of its offset, and a week at midnight before Monday.
 #[test]
 fn a_day_begins_at_midnight_and_a_week_on_monday() {
-    let hour = 3_600;
+    let minute = 60;
     // 2026-11-23 00:00:00 UTC.
     let monday = 1_795_392_000;
-    for (days, offset) in [1, 7].into_iter().flat_map(|days| [0, 2, 14, -5, -12].map(|offset| (days, offset)))
+    for (days, offset) in
+        [1, 7].into_iter().flat_map(|days| [0, 120, 330, 345, 840, -210, -720].map(|offset| (days, offset)))
     {
         let (clock, mock) = Clock::mock();
         let period = Duration::from_secs(days * 86_400);
         let window = Window::per(5, period).utc_offset(offset);
         let counter = WindowCounter::with_clock(window, clock);
-        let edge = (monday as i64 - i64::from(offset) * hour) as u64;
+        let edge = (monday as i64 - i64::from(offset) * minute) as u64;
         mock.advance(Duration::from_secs(edge) - Duration::from_nanos(1));
         assert!(counter.try_acquire_n(5).is_ok());
         assert_eq!(counter.try_acquire().unwrap_err().retry_after(), Some(Duration::from_nanos(1)));
         mock.advance(Duration::from_nanos(1));
         assert!(counter.try_acquire_n(5).is_ok());
-        assert_eq!(counter.peek().reset_after(), period, "utc{offset:+}");
+        assert_eq!(counter.peek().reset_after(), period, "{window}");
     }
 }
 
@@ -554,8 +573,14 @@ fn a_window_out_of_bounds_is_one_sentence_in_a_constant() {
         (|| Window::per(1, Duration::from_micros(999)), "a window is at least 1 ms long"),
         (|| Window::per(1, Duration::MAX), "a window is at most 2^62 ns (146 years) long"),
         (|| Window::per_month(5).sliding(), "a civil month is a fixed window by the calendar: say utc"),
-        (|| Window::per_day(1).utc_offset(15), "an offset is from -12 to 14 hours"),
-        (|| Window::per_day(1).utc_offset(-13), "an offset is from -12 to 14 hours"),
+        (
+            || Window::per_day(1).utc_offset(841),
+            "an offset is a number of quarter hours, from -12 to 14 hours",
+        ),
+        (
+            || Window::per_day(1).utc_offset(-721),
+            "an offset is a number of quarter hours, from -12 to 14 hours",
+        ),
         (
             || Window::per(1 << 40, Duration::from_millis(1)).weighted(),
             "a window of this limit and this period does not fit into one word",

@@ -242,7 +242,7 @@ fn a_window_by_the_calendar_follows_the_wall_clock() {
         let (shift, wall) = (WallShift::new(), Arc::clone(&set));
         let clock = Clock::from_fn(move || {
             let now = monotonic.nanos();
-            Duration::from_nanos(shift.unix_at(now, || now + wall.load(Ordering::SeqCst)))
+            Duration::from_nanos(shift.unix_at(now, || now, || now + wall.load(Ordering::SeqCst)))
         });
         let world = World::on(window(1).utc(), fixed_window(window(1).utc()), clock, mock);
         world.take(1);
@@ -250,6 +250,40 @@ fn a_window_by_the_calendar_follows_the_wall_clock() {
         world.run(&[|world| world.pass(1), |world| _ = world.take(1), |world| _ = world.take(1)]);
         world.take(1);
         assert_eq!((world.granted(0, PERIOD), world.granted(PERIOD, PERIOD)), (1, 1));
+    });
+}
+
+/// A window on the default clock, and a reading of a coarse clock that goes through the same shift.
+struct Beside {
+    world: Arc<World>,
+    shift: Arc<WallShift>,
+    coarse: u64,
+}
+
+/// The reading of a coarse clock is half a second old. A taker with a fresh one beside it is in no
+/// window that has not begun.
+#[test]
+fn a_stale_reading_begins_no_window_by_the_calendar_early() {
+    explore("a fixed window, a stale reading of a coarse clock", || {
+        let (monotonic, mock) = Clock::mock();
+        let half = SECOND / 2;
+        mock.advance(Duration::from_nanos(PERIOD - half / 2));
+        let (coarse, shift) = (monotonic.nanos() - half, Arc::new(WallShift::new()));
+        let shared = Arc::clone(&shift);
+        let clock = Clock::from_fn(move || {
+            // The wall clock agrees with the monotonic one.
+            let line = || monotonic.nanos();
+            Duration::from_nanos(shared.unix_at(line(), line, line))
+        });
+        let world = World::on(window(1).utc(), fixed_window(window(1).utc()), clock, mock);
+        let beside = Arc::new(Beside { world, shift, coarse });
+        let take = |Beside { world, .. }: &Beside| _ = world.take(1);
+        let shift = |Beside { world, shift, coarse }: &Beside| {
+            let line = || world.engine.clock.nanos();
+            assert!(shift.unix_at(*coarse, line, line) <= *coarse, "a stale reading is early");
+        };
+        run(&beside, &[shift, take, take]);
+        assert_eq!(beside.world.granted(0, 2 * PERIOD), 1, "the next window has not begun");
     });
 }
 

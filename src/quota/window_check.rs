@@ -1,0 +1,81 @@
+//! The edges and the layout of a window, and the check of its bounds.
+
+use crate::quota::counts::Counting;
+use crate::quota::period::DAY;
+use crate::quota::window::{Kind, Window};
+use crate::quota::window_layout::{MIN_SUB_WINDOWS, WindowError, WindowLayout, check};
+
+impl Window {
+    /// Returns the nanoseconds to add to Unix time so that edges are at multiples of the period;
+    /// `None` if the edges are not by the calendar.
+    pub(crate) const fn anchor(&self) -> Option<i64> {
+        match self.kind {
+            Kind::Utc(offset) => {
+                // 1970-01-01 was a Thursday.
+                let monday = if self.nanos.is_multiple_of(7 * DAY) { 3 * DAY as i64 } else { 0 };
+                Some((offset.nanos() + monday).rem_euclid(self.nanos as i64))
+            }
+            Kind::Month(offset) => Some(offset.nanos()),
+            _ => None,
+        }
+    }
+
+    /// Returns whether all tokens come back at one moment.
+    #[cfg(feature = "http")]
+    pub(crate) fn has_edges(&self) -> bool {
+        matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
+    }
+
+    /// Returns this window with another limit, which the same word has room for.
+    #[cfg(feature = "tower")]
+    pub(crate) fn limited_to(self, limit: u64) -> Window {
+        Window { limit, ..self }
+    }
+
+    /// Returns this window with room in its word for limits up to `top`.
+    pub(crate) fn headroom(self, top: u64) -> Result<Window, WindowError> {
+        Window { top: top.max(self.limit), ..self }.check()
+    }
+
+    /// Returns the layout of the word.
+    pub(crate) const fn layout(&self) -> Result<WindowLayout, WindowError> {
+        let Window { limit, top, nanos, .. } = *self;
+        if nanos == 0 {
+            return Err(WindowError::MonthWithoutEdges);
+        }
+        if let Kind::Utc(offset) | Kind::Month(offset) = self.kind
+            && let Err(flaw) = offset.check()
+        {
+            return Err(flaw);
+        }
+        if let Err(flaw) = check(top, nanos as u128) {
+            return Err(flaw);
+        }
+        let layout = match self.kind {
+            Kind::FirstUse => WindowLayout::fixed(Counting::FirstUse, limit, nanos, top),
+            Kind::Utc(_) => WindowLayout::fixed(Counting::SubWindows, limit, nanos, top),
+            Kind::Month(_) => WindowLayout::fixed(Counting::Months, limit, nanos, top),
+            Kind::Weighted => WindowLayout::weighted(limit, nanos, top),
+            Kind::Sliding | Kind::SlidingBy(_) => WindowLayout::sliding(limit, nanos, top),
+        };
+        let Some(layout) = layout else {
+            return Err(WindowError::NoLayout(top, nanos));
+        };
+        let subs = layout.sub_windows();
+        match self.kind {
+            Kind::Sliding if subs < MIN_SUB_WINDOWS => Err(WindowError::FewSubWindows(top, nanos, subs)),
+            Kind::SlidingBy(0) => Err(WindowError::NoGranularity),
+            Kind::SlidingBy(longest) if nanos.div_ceil(subs) > longest => {
+                Err(WindowError::CoarseSubWindows(top, nanos, subs, longest))
+            }
+            _ => Ok(layout),
+        }
+    }
+
+    pub(super) const fn check(self) -> Result<Window, WindowError> {
+        match self.layout() {
+            Ok(_) => Ok(self),
+            Err(flaw) => Err(flaw),
+        }
+    }
+}
