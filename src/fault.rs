@@ -107,6 +107,10 @@ pub(crate) enum Fault {
     FieldCarries,
     /// An undo takes back the newest tokens.
     UndoneAnywhere,
+    /// An undone take leaves the start of the window that it began.
+    StartStays,
+    /// The excess of a hold comes back to whatever window there is now.
+    ExcessAnyway,
     /// A window is evicted as soon as it is over.
     EdgeWithoutMargin,
     /// A key with a place in use is evicted.
@@ -131,6 +135,12 @@ pub(crate) enum Fault {
     LineOfAnotherKey,
     /// The shift to the wall clock is that of the reading which is to be shifted.
     ShiftByReading,
+    /// Words that count windows are never swept.
+    NeverSwept,
+    /// A turn of the stamp ends for a reading that is behind it.
+    TurnSetBack,
+    /// An earlier reading decides whatever its age is.
+    AnyAge,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

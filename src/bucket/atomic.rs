@@ -34,11 +34,11 @@ pub(crate) trait ReadClock: Copy {
     fn read(&self, state: State) -> Reading;
     /// Returns a raw reading of the clock, or an earlier reading.
     fn raw(&self) -> u64;
-    /// Returns `raw` as a reading for a state.
+    /// Returns `raw` as a reading for a state of a word with the refill `P`.
     ///
-    /// A take by a reading from before the word was loaded may be ahead of the stamp by at most
-    /// `near` ticks.
-    fn admitted(&self, state: State, raw: u64) -> FreshReading;
+    /// A take by a reading from before the word was loaded, `first` of the two, may be ahead of the
+    /// stamp by at most `near` ticks.
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading;
 }
 
 /// A reading, and the ticks by which a take may be ahead of the stamp if the clock was read first.
@@ -108,7 +108,7 @@ pub(crate) trait BucketRef: Copy {
         let early = if first == Order::ClockFirst { read.raw() } else { 0 };
         let state = self.state();
         let raw = if first == Order::ClockFirst { early } else { read.raw() };
-        let FreshReading { reading, near, fits, .. } = read.admitted(state, raw);
+        let FreshReading { reading, near, fits, .. } = read.admitted::<P>(state, raw, first);
         if !fits {
             return Err(Miss::StaleReading);
         }
@@ -142,7 +142,8 @@ pub(crate) trait BucketRef: Copy {
         let raw = read.raw();
         let mut state = self.state();
         for _ in 0..attempts {
-            let FreshReading { reading, near, fits, may_lag } = read.admitted(state, raw);
+            let FreshReading { reading, near, fits, may_lag } =
+                read.admitted::<P>(state, raw, Order::ClockFirst);
             let (outcome, next) = if fits && state.within_skew(&reading, near) {
                 state.take_ahead(&by(reading), n)
             } else if may_lag && state.is_just_after(&reading, near) {
@@ -290,7 +291,7 @@ impl<T: ReadClock> ReadClock for Stopped<T> {
         self.read.raw()
     }
 
-    fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        self.read.admitted(state, raw)
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        self.read.admitted::<P>(state, raw, first)
     }
 }

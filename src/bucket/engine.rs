@@ -14,7 +14,9 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
+use crate::word::terms::Terms;
 use crate::word::verb::{Call, by_refill};
+use crate::word::window::{ANY, WindowTerms};
 
 /// The source of a new reading each time.
 #[derive(Clone, Copy)]
@@ -32,8 +34,8 @@ impl ReadClock for Now<'_> {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        self.0.source.admitted(state, raw, true)
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        self.0.source.admitted::<P>(state, raw, Some(first))
     }
 }
 
@@ -46,7 +48,17 @@ impl ReadClock for At<'_> {
     fn read(&self, state: State) -> Reading {
         let At(engine, Moment(nanos)) = *self;
         let reading = engine.source.read(&engine.clock, Some(nanos));
-        if state.accepts_stale(&reading.refill, reading.tick) { reading } else { engine.read() }
+        if !state.accepts_stale(&reading.refill, reading.tick) {
+            return engine.read();
+        }
+        if engine.is_in_turn(state, nanos) || injected(Fault::AnyAge) {
+            return reading;
+        }
+        // The stamp may be of another turn: a reading of that age would count as a later one.
+        let (now, terms) = (engine.read(), &reading.refill);
+        let age = now.tick.wrapping_sub(reading.tick).cast_signed();
+        let recent = -terms.max_skew().cast_signed()..=(terms.mask / 4).cast_signed();
+        if recent.contains(&age) { reading } else { now }
     }
 
     #[inline(always)]
@@ -55,8 +67,8 @@ impl ReadClock for At<'_> {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        self.0.source.admitted(state, raw, false)
+    fn admitted<P: Refill>(&self, state: State, raw: u64, _: Order) -> FreshReading {
+        self.0.source.admitted::<P>(state, raw, None)
     }
 }
 
@@ -120,6 +132,36 @@ impl Engine {
     /// Returns whether the words count places in use.
     pub(crate) fn counts_places(&self) -> bool {
         self.source.counts().counting == Counting::Places
+    }
+
+    /// Returns whether a state and an earlier reading are surely of one turn of the stamp.
+    fn is_in_turn(&self, state: State, nanos: u64) -> bool {
+        match self.source.counts().counting {
+            Counting::Bucket => self.source.admitted::<Terms>(state, nanos, None).fits,
+            // The ticks of months are of the calendar.
+            Counting::Months => false,
+            _ => self.source.admitted::<WindowTerms<ANY>>(state, nanos, None).fits,
+        }
+    }
+
+    /// Runs `sweep` if the words count windows, and all of them are to be looked at.
+    ///
+    /// `sweep` calls [`swept`](Engine::swept) with a reading of before it.
+    pub(crate) fn sweep_if_due(&self, sweep: impl FnOnce()) {
+        if self.counts_windows() && !injected(Fault::NeverSwept) {
+            self.source.sweeps.run(self.read().tick, sweep);
+        }
+    }
+
+    /// Returns whether the word of a window has a stamp from so long ago that it may have wrapped.
+    pub(crate) fn is_long_ago(&self, state: State, reading: &Reading) -> bool {
+        let age = self.source.sweeps.age(state.word(), reading.tick);
+        age.is_some_and(|age| age >= reading.refill.backward_from)
+    }
+
+    /// Notes that all words were looked at after a reading.
+    pub(crate) fn swept(&self, before: &Reading) {
+        self.source.sweeps.swept(before.tick);
     }
 
     /// Records a plan under which an empty bucket needs `ticks` to fill.

@@ -62,8 +62,9 @@ use std::sync::PoisonError;
 
 use crossbeam_utils::atomic::AtomicCell;
 
-use crate::bucket::atomic::{FreshReading, rarely};
-use crate::bucket::version::{NUMBER, Version, gate_of, marked};
+use crate::bucket::atomic::{FreshReading, Order, rarely};
+use crate::bucket::sweeps::Sweeps;
+use crate::bucket::version::{NUMBER, PENDING, Version, gate_of, marked, pending};
 use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
 use crate::quota::gate::Gate;
@@ -73,15 +74,8 @@ use crate::quota::window_layout::WindowError;
 use crate::sync::{AtomicU64, Mutex, Ordering, const_fn, fence};
 use crate::time::clock::Clock;
 use crate::word::plan::{Plan, PlanStart};
-use crate::word::state::{Reading, State};
+use crate::word::state::{Reading, Refill, State};
 use crate::word::terms::Terms;
-
-/// The bit that marks a pending start or base; the number of the version is in the bits below.
-const PENDING: u64 = 1 << 63;
-/// Returns the placeholder for a start or base of version `number` that is not agreed on yet.
-fn pending(number: u64) -> u64 {
-    PENDING | if injected(Fault::Unnumbered) { 0 } else { number }
-}
 
 /// The difference between a quota and the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +91,10 @@ pub(crate) struct LiveTerms {
     mask: u64,
     half: u64,
     empty_level: u64,
+    /// The least tick of a turn that is the stamp of a reserved word.
+    turn_end: u64,
+    /// The sweeps of words that count windows.
+    pub(super) sweeps: Sweeps,
     /// Number of the version in force.
     pub(super) active_version: AtomicU64,
     /// Number of the version published last, and its gate. Version `n` is in slot `n % 2`.
@@ -107,6 +105,8 @@ pub(crate) struct LiveTerms {
     slots: [Version; 2],
     /// Clock reading at which the version of a slot came into force; 0 for version 0.
     starts: [AtomicU64; 2],
+    /// As in [`Terms`], of the version of a slot.
+    backward_from: [AtomicU64; 2],
     /// Quota that was set last. The burst of a window is its limit.
     numbers: AtomicCell<RawQuota>,
     /// Mutex held by a setter.
@@ -133,10 +133,13 @@ impl LiveTerms {
                 mask: terms.mask,
                 half: terms.mask / 2,
                 empty_level: terms.empty_level,
+                turn_end: terms.mask - 2,
+                sweeps: Sweeps::new(terms.mask / 2),
                 active_version: AtomicU64::new(0),
                 published_version: AtomicU64::new(marked(0, gate)),
                 slots: [Version::new(&terms), Version::new(&terms)],
                 starts: [AtomicU64::new(0), AtomicU64::new(0)],
+                backward_from: [AtomicU64::new(terms.backward_from), AtomicU64::new(terms.backward_from)],
                 numbers: AtomicCell::new(numbers),
                 setting: Mutex::new(()),
                 #[cfg(all(test, any(loom, shuttle)))]
@@ -240,8 +243,9 @@ impl LiveTerms {
         });
         slot.capacity.store(terms.capacity, Ordering::Release);
         slot.near.store(terms.max_skew(), Ordering::Release);
-        slot.backward_from.store(terms.backward_from, Ordering::Release);
+        self.backward_from(next).store(terms.backward_from, Ordering::Release);
         slot.base.store(pending(next), Ordering::Release);
+        slot.turn.store(pending(next), Ordering::Release);
         self.start(next).store(pending(next), Ordering::Release);
         self.published_version.swap(marked(next, gate), Ordering::SeqCst);
     }
@@ -290,6 +294,10 @@ impl LiveTerms {
         &self.starts[(number % 2) as usize]
     }
 
+    fn backward_from(&self, number: u64) -> &AtomicU64 {
+        &self.backward_from[(number % 2) as usize]
+    }
+
     #[inline(always)]
     fn terms(&self, number: u64) -> Terms {
         let slot = self.slot(number);
@@ -300,8 +308,8 @@ impl LiveTerms {
             mask: self.mask,
             empty_level: self.empty_level,
             capacity: slot.capacity.load(Ordering::Acquire),
-            backward_from: slot.backward_from.load(Ordering::Acquire),
             gate: Gate::Counted,
+            backward_from: self.backward_from(number).load(Ordering::Acquire),
         }
     }
 
@@ -332,7 +340,9 @@ impl LiveTerms {
         // succeeds.
         let tick = old.base.load(Ordering::Acquire).wrapping_add(old.ticks().tick(start));
         let base = tick.wrapping_sub(slot.ticks().tick(start)) & !PENDING;
-        agree(&slot.base, base);
+        let base = agree(&slot.base, base);
+        let tick = base.wrapping_add(slot.ticks().tick(start));
+        agree(&slot.turn, base.wrapping_sub(tick & !self.mask));
         let _ = self.active_version.compare_exchange(number, next, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
@@ -353,55 +363,92 @@ impl LiveTerms {
             // call.
             let nanos = before.unwrap_or_else(|| clock.nanos());
             let refill = self.terms(number);
-            let unknown = number == 0 && self.slots[0].raw_packed.load(Ordering::Acquire) == 0;
-            if unknown && clock.is_calibrated() {
-                // The swap never replaces a value of a later version: neither word of those is 0.
-                let unless_known = |word: &AtomicU64, value| {
-                    if injected(Fault::CountedAnyway) {
-                        return word.store(value, Ordering::Release);
-                    }
-                    let _ = word.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed);
-                };
-                self.slots[0].count(refill.ticks, clock, unless_known);
-            }
+            let turn = self.slot(number).turn.load(Ordering::Acquire);
             let published = self.published_version.load(Ordering::SeqCst);
-            if published == number || injected(Fault::NoRecheck) {
-                return self.reading(refill, nanos);
-            }
-            if published & NUMBER == number {
-                return self.reading(Terms { gate: gate_of(published), ..refill }, nanos);
+            if published & NUMBER == number || injected(Fault::NoRecheck) {
+                let reading = Reading::new(Terms { gate: gate_of(published), ..refill }, nanos);
+                let begins = match self.widths.counts.counting {
+                    Counting::Bucket => self.is_over(&reading, turn),
+                    Counting::Places => false,
+                    _ => !self.sweeps.is_open(),
+                };
+                if begins {
+                    self.open(number, turn, reading, clock, before.is_some());
+                }
+                return if self.widths.counts.counting == Counting::Months {
+                    reading.by_months()
+                } else {
+                    reading
+                };
             }
             self.activate_next(number, clock);
         }
     }
 
+    /// Returns whether the turn that was found is over at a reading, so that no attempt decides.
     #[inline(always)]
-    fn reading(&self, refill: Terms, nanos: u64) -> Reading {
-        let reading = Reading::new(refill, nanos);
-        if self.widths.counts.counting == Counting::Months { reading.by_months() } else { reading }
+    fn is_over(&self, reading: &Reading, turn: u64) -> bool {
+        reading.tick.wrapping_sub(reading.refill.base).wrapping_add(turn) >= self.turn_end
+    }
+
+    /// Lets attempts decide: computes the raw tick scale of version 0, and begins another turn.
+    ///
+    /// An `earlier` reading never sets the turn back.
+    #[cold]
+    #[inline(never)]
+    fn open(&self, number: u64, turn: u64, reading: Reading, clock: &Clock, earlier: bool) {
+        let Terms { ticks, mask, backward_from, .. } = reading.refill;
+        if !clock.is_calibrated() {
+            return;
+        }
+        if number == 0 && self.slots[0].raw_packed.load(Ordering::Acquire) == 0 {
+            // The swap never replaces a value of a later version: neither word of those is 0.
+            let unless_known = |word: &AtomicU64, value| {
+                if injected(Fault::CountedAnyway) {
+                    return word.store(value, Ordering::Release);
+                }
+                let _ = word.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed);
+            };
+            self.slots[0].count(ticks, clock, unless_known);
+        }
+        if self.widths.counts.counting != Counting::Bucket {
+            self.sweeps.open();
+        } else if self.is_over(&reading, turn) {
+            let back = if earlier { u64::MAX / 2 } else { mask + 1 - backward_from };
+            self.slot(number).begin_turn(number, turn, &reading, back);
+        }
     }
 
     /// Returns `count` as a reading under the terms in force, and whether it fits.
     ///
-    /// A reading fits if the terms are not changing and the state admits it. If `counted`, `count`
-    /// is a raw reading that was taken just now; else it is in nanoseconds, taken at any earlier
-    /// time.
+    /// A reading fits if the terms are not changing and the state admits it. `count` is a
+    /// raw reading of `now`, taken before or after the word was loaded, or it is in nanoseconds,
+    /// taken at any earlier time.
+    ///
+    /// The ticks of a bucket count from the beginning of the present turn of its stamp, so that a
+    /// reading of another turn does not fit, however old it is. Those of a window count from 0, and
+    /// fit until the next sweep.
     #[inline(always)]
-    pub(crate) fn admitted(&self, state: State, count: u64, counted: bool) -> FreshReading {
+    pub(crate) fn admitted<P: Refill>(&self, state: State, count: u64, now: Option<Order>) -> FreshReading {
+        let counted = now.is_some();
         #[cfg(all(test, any(loom, shuttle)))]
         if let Some(terms) = self.fixed {
             // A mock clock counts nanoseconds.
-            let reading = Reading::new(terms, count);
-            let (near, fits) = (terms.max_skew(), state.accepts_fresh(&reading, terms.mask / 2));
-            return FreshReading { reading, near, fits, may_lag: counted };
+            let (reading, half) = (Reading::new(terms, count), terms.mask / 2);
+            let fits = state.accepts_fresh::<P>(&reading, terms.mask - 2, half);
+            return FreshReading { reading, near: terms.max_skew(), fits, may_lag: counted };
         }
         let number = self.active_version.load(Ordering::Acquire);
         let slot = self.slot(number);
+        // The tick scale after the word that says that it is known.
+        let (base, until) = match P::COUNTS {
+            true => (0, self.sweeps.until()),
+            false => (slot.turn.load(Ordering::Acquire), 0),
+        };
         let ticks = if counted { slot.counted() } else { slot.ticks() };
-        let base = slot.base.load(Ordering::Acquire);
         let capacity = slot.capacity.load(Ordering::Acquire);
-        let near = if counted { slot.near.load(Ordering::Acquire) } else { u64::MAX };
-        let known = !counted || ticks.packed != 0;
+        // Only a reading from before the load of the word needs it.
+        let near = if now == Some(Order::ClockFirst) { slot.near.load(Ordering::Acquire) } else { u64::MAX };
         let in_force = self.published_version.load(Ordering::SeqCst) == number || injected(Fault::NoRecheck);
         // Constants come last, and the layout by its fields, so that each is loaded only where it
         // is needed. Loaded earlier they were kept in memory, and the whole layout was taken apart
@@ -415,8 +462,11 @@ impl LiveTerms {
         let (backward_from, gate) = (mask, Gate::Counted);
         let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from, gate };
         let reading = Reading::new(refill, count);
-        let fits = known && in_force && state.accepts_fresh(&reading, self.half);
-        FreshReading { reading, near, fits, may_lag: counted && known && in_force }
+        let end = if P::COUNTS { until } else { self.turn_end };
+        // An earlier reading is within half a turn of all words that were swept.
+        let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= self.half;
+        let fits = recent && state.accepts_fresh::<P>(&reading, end, self.half) && in_force;
+        FreshReading { reading, near, fits, may_lag: counted && in_force && reading.tick < end }
     }
 
     /// Returns the clock reading at which the terms came into force, if they are not the first.

@@ -7,4 +7,5 @@ pub(crate) mod line;
 pub(crate) mod live_terms;
 pub(crate) mod receipt;
 pub(crate) mod reservation;
+mod sweeps;
 mod version;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::fault::{Fault, injected};
 use crate::time::clock::Moment;
 use crate::word::decision::Wait;
 use crate::word::plan::Plan;
@@ -18,7 +19,7 @@ pub struct Receipt {
     pub(super) tokens: u64,
     /// The [mark](State::empty_at) of the bucket after the take.
     pub(crate) empty_at: u64,
-    /// Units in the bucket before the take.
+    /// Level before the take: the units in a bucket, or the counts of a window.
     pub(crate) before: u64,
     /// Tick of the take.
     pub(crate) since: u64,
@@ -35,14 +36,16 @@ impl Receipt {
         let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
         // A take of 0 is due immediately, even if the bucket is in debt.
         let due = if taken > 0 { terms.empty_level } else { 0 };
-        let wait = by_refill!(*reading, plan, |by| Wait::until(due, level, lag, &by));
+        let (wait, before) = by_refill!(*reading, plan, |by| {
+            (Wait::until(due, level, lag, &by), by.refill.before_take(level, taken))
+        });
         Receipt {
             origin,
             plan,
             units: taken,
             tokens: terms.tokens(taken),
             empty_at: terms.empty_at(since, level),
-            before: level + taken,
+            before,
             since,
             removals: 0,
             delay: wait.duration(),
@@ -90,6 +93,8 @@ impl Receipt {
 pub(crate) enum Settle<'a> {
     /// Gives back up to `n` tokens, as far as they fit.
     Refund(u64),
+    /// Gives back up to `n` tokens of a take: those that the bucket would still have without them.
+    Excess(&'a Receipt, u64),
     /// Gives back the whole take, if no tokens were taken since.
     Cancel(&'a Receipt),
     /// Gives back the tokens that the bucket would still have without the take.
@@ -112,6 +117,8 @@ impl Settle<'_> {
         plans: impl FnOnce() -> bool,
     ) -> (Option<u64>, Option<State>) {
         let Reading { refill, tick, .. } = reading;
+        // Below 0 after such a reduction no unit would spill, as at 0.
+        let room = |before: u64| before.saturating_sub(refill.nominal_capacity() - refill.capacity());
         let give = match self {
             Settle::Charge(_) if state == State::SEALED => return (None, None),
             Settle::Charge(n) => {
@@ -119,11 +126,20 @@ impl Settle<'_> {
                 return (Some(refill.terms().tokens(outcome.taken)), next);
             }
             Settle::Refund(n) => Give::Refund(n),
+            Settle::Excess(receipt, _) if injected(Fault::ExcessAnyway) => {
+                Give::Refund(refill.terms().tokens(receipt.units))
+            }
+            Settle::Excess(receipt, n) => {
+                let Receipt { units, before, since, .. } = *receipt;
+                let excess = refill.terms().units(n).min(units);
+                // The other units stay taken: their take counts as one before the excess.
+                let before = room(refill.after_take(before, units - excess));
+                Give::Excess { units: excess, before, since }
+            }
             Settle::Cancel(receipt) => Give::Cancel { units: receipt.units, left: receipt.left(plans()) },
             Settle::Undo(receipt) => {
                 let Receipt { units, before, since, .. } = *receipt;
-                let before = before.saturating_sub(refill.nominal_capacity() - refill.capacity());
-                Give::Undo { units, left: receipt.left(plans()), before, since }
+                Give::Undo { units, left: receipt.left(plans()), before: room(before), since }
             }
         };
         ((state != State::SEALED).then_some(0), give.apply(refill, state, *tick))

@@ -151,8 +151,13 @@ impl<'a> Hold<'a> {
 
     /// Counts `actual` tokens instead of the estimate, and returns the tokens that are not counted.
     ///
-    /// An excess is refunded; it is lost if the key [shares](crate::WhenFull::Share) its bucket. A
-    /// shortfall is taken, on credit up to the bound on debt. The part beyond that bound is
+    /// An excess is refunded, as far as the bucket would still have it: tokens by which the bucket
+    /// may have been over full since the hold do not come back. So a hold that is settled after the
+    /// time to fill the bucket gives nothing back to a bucket that was full, and a hold of an
+    /// earlier window gives nothing back to the present one. The excess is lost as well if the key
+    /// [shares](crate::WhenFull::Share) its bucket.
+    ///
+    /// A shortfall is taken, on credit up to the bound on debt. The part beyond that bound is
     /// returned.
     ///
     /// On a key that was forgotten meanwhile nothing changes: its bucket had been full for 2 s. The
@@ -163,7 +168,7 @@ impl<'a> Hold<'a> {
         match actual.checked_sub(estimate) {
             None => {
                 let back = (estimate - actual).min(self.receipt.tokens);
-                self.ledger.settle(&self.receipt, Settle::Refund(back));
+                self.ledger.settle(&self.receipt, Settle::Excess(&self.receipt, back));
                 0
             }
             Some(0) => 0,

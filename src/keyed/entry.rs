@@ -223,12 +223,14 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
 }
 
 impl<K: Hash + Eq> Keyspace<K> {
+    /// Returns the entry of a key, for a call that is not decided by an attempt.
     #[inline]
     pub(crate) fn entry<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         pin: &'a StoreGuard<'a, K>,
         key: KeyQuery<'a, Q>,
     ) -> KeyEntry<'a, K, Q> {
+        self.sweep_if_due();
         KeyEntry { keyspace: self, pin, key, overflow_set: OverflowSet::Own }
     }
 }

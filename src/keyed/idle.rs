@@ -11,7 +11,8 @@ use crate::word::window::{ANY, WindowTerms};
 
 /// A check of idle buckets: a reading, the slowest plan, and the last change of quota.
 #[derive(Clone, Copy)]
-pub(crate) struct IdleCheck {
+pub(crate) struct IdleCheck<'a> {
+    engine: &'a Engine,
     reading: Reading,
     slowest_fill: u64,
     /// Nanoseconds left of the eviction grace after the last quota change. No charged bucket is
@@ -20,13 +21,13 @@ pub(crate) struct IdleCheck {
     grace_left: u64,
 }
 
-impl IdleCheck {
+impl IdleCheck<'_> {
     /// Returns the check as of now, for states that were loaded before.
-    pub(crate) fn now(engine: &Engine) -> IdleCheck {
+    pub(crate) fn now(engine: &Engine) -> IdleCheck<'_> {
         let slowest_fill = engine.slowest_fill();
         let reading = engine.read();
         let grace = engine.source.changed().map_or(0, |changed| changed.saturating_add(EVICTION_GRACE));
-        IdleCheck { reading, slowest_fill, grace_left: grace.saturating_sub(reading.nanos()) }
+        IdleCheck { engine, reading, slowest_fill, grace_left: grace.saturating_sub(reading.nanos()) }
     }
 
     /// Flag in a wait: the wait also has to outlast `grace_left`.
@@ -61,6 +62,7 @@ impl IdleCheck {
     fn wait_of_window(&self, state: State) -> u64 {
         let terms = WindowTerms::<ANY>::of(self.reading, None).refill;
         match state.is_level() {
+            true if self.engine.is_long_ago(state, &self.reading) => 0,
             true => terms.idle_from(state, &self.reading).saturating_sub(self.reading.nanos()),
             false => 0,
         }
@@ -82,7 +84,7 @@ impl IdleCheck {
 ///
 /// Returns the state that this call sealed; `None` if the bucket was sealed already.
 pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<Option<State>, u64> {
-    let step = |state: State, idle: &IdleCheck| {
+    let step = |state: State, idle: &IdleCheck<'_>| {
         if state.is_claimed() {
             return (Ok(None), None);
         }
@@ -127,6 +129,16 @@ pub(crate) fn forget(engine: &Engine, bucket: impl BucketRef, count: impl Fn()) 
         (state.is_level(), state.is_level().then(forgotten))
     };
     bucket.update(read, step).0
+}
+
+/// Gives a window whose tokens are all forgotten another stamp, before its own one wraps.
+pub(crate) fn restamp(engine: &Engine, bucket: impl BucketRef) {
+    let step = |state: State, idle: &IdleCheck<'_>| {
+        // The stamp is further behind than jitter, in whole ticks if not modulo the range.
+        let forgotten = || State::pack(&idle.reading.refill, 0, idle.reading.tick);
+        ((), (state.is_level() && idle.wait_until_idle(state) == 0).then(forgotten))
+    };
+    bucket.update(|_| IdleCheck::now(engine), step);
 }
 
 /// Seals a bucket with any level. Returns false if it was sealed already.

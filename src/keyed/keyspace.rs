@@ -86,6 +86,11 @@ impl<K> Keyspace<K> {
         Keyspace { store, engine, when_full, id, parts: OnceLock::new() }
     }
 
+    /// Returns the parts, if a call has needed them.
+    pub(crate) fn parts_if_made(&self) -> Option<&Parts> {
+        self.parts.get().map(|parts| &**parts)
+    }
+
     pub(crate) fn parts(&self) -> &Parts {
         self.parts.get_or_init(|| {
             Box::new(Parts {

@@ -101,6 +101,11 @@ impl OverflowBuckets {
         plan.with_overflow_set(index as u8)
     }
 
+    /// Looks at each bucket of the limiter's own quota, or window.
+    pub(crate) fn each_own(&self, look: impl Fn(&Bucket)) {
+        self.own.get().into_iter().flatten().for_each(look);
+    }
+
     /// Returns the bucket of keys with this hash, to charge it.
     pub(crate) fn bucket(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
         let set = match overflow_set {

@@ -56,10 +56,11 @@ impl<K: Hash + Eq> Keyspace<K> {
 impl<K: Hash + Eq> Ledger for Keyspace<K> {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
         let shared = matches!(receipt.origin, Origin::Overflow(_));
+        self.sweep_if_due();
         let pin = self.store.pin();
         match self.bucket_of(&pin, receipt) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
-            Some(_) if shared && matches!(settle, Settle::Refund(_)) => 0,
+            Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
             Some(bucket) => self.settle_found(bucket, receipt.plan, settle),
             None => 0,
         }

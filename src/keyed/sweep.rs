@@ -83,13 +83,18 @@ impl<K: Hash + Eq> Keyspace<K> {
         self.serve_lines(&self.store.pin(), None);
     }
 
+    /// Evicts idle windows if the stamps of others that are left alone may be about to wrap.
+    pub(crate) fn sweep_if_due(&self) {
+        self.engine.sweep_if_due(|| _ = self.evict_idle());
+    }
+
     pub(crate) fn evict_idle(&self) -> usize {
         if !self.engine.starts_full() {
             return 0;
         }
+        let before = self.engine.read();
         let evicted = match &self.store {
             Store::Map(buckets) => {
-                let Some(map) = buckets.if_made() else { return 0 };
                 let mut evicted = 0;
                 let stays = |_: &EntryKey<K>, bucket: &Bucket| {
                     // Never charged: another thread's first take is under way.
@@ -100,7 +105,9 @@ impl<K: Hash + Eq> Keyspace<K> {
                     evicted += usize::from(matches!(sealed, Ok(Some(_))));
                     sealed.is_err()
                 };
-                map.retain(stays, &map.guard());
+                if let Some(map) = buckets.if_made() {
+                    map.retain(stays, &map.guard());
+                }
                 evicted
             }
             Store::Table(table) => table.evict_idle(|bucket| {
@@ -108,6 +115,12 @@ impl<K: Hash + Eq> Keyspace<K> {
                 sealed.map(|sealed| idle::vacated(&self.engine, sealed))
             }),
         };
+        if self.engine.counts_windows() {
+            if let Some(parts) = self.parts_if_made() {
+                parts.overflow.each_own(|bucket| idle::restamp(&self.engine, bucket));
+            }
+            self.engine.swept(&before);
+        }
         if evicted > 0 {
             self.parts().counters.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
             self.made_room();

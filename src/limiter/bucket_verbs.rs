@@ -5,6 +5,7 @@ use crate::bucket::engine::{Done, Now};
 use crate::bucket::lease::{LeaseCells, Mode, Spread, thread_index};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
+use crate::keyed::idle;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::quota::counts::Counting;
 use crate::time::clock::Moment;
@@ -19,7 +20,14 @@ const NEVER_SEALED: &str = "only buckets of a store are sealed";
 impl TokenBucket {
     pub(super) fn mode(&self) -> Mode<'_> {
         match self.cells.as_deref() {
-            None => Mode::Plain(&self.bucket),
+            None => {
+                self.engine.sweep_if_due(|| {
+                    let before = self.engine.read();
+                    idle::restamp(&self.engine, &*self.bucket);
+                    self.engine.swept(&before);
+                });
+                Mode::Plain(&self.bucket)
+            }
             Some(cells) => Mode::Spread(self.in_cells(cells)),
         }
     }

@@ -35,8 +35,9 @@ impl<K, S> RateLimiter<K, S> {
     }
 }
 
-impl<'a, K, S> NoKey<'a, K, S> {
+impl<'a, K: Hash + Eq, S> NoKey<'a, K, S> {
     fn bucket(&self) -> &'a Bucket {
+        self.inner.keyspace.sweep_if_due();
         self.inner.keyspace.parts().overflow.bucket(OverflowSet::Own, 0)
     }
 
@@ -108,7 +109,7 @@ impl<K: Hash + Eq, S> NoKey<'_, K, S> {
     }
 }
 
-impl<K, S> Limit for NoKey<'_, K, S> {
+impl<K: Hash + Eq, S> Limit for NoKey<'_, K, S> {
     fn clock(&self) -> &Clock {
         &self.engine().clock
     }

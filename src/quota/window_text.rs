@@ -60,9 +60,7 @@ fn read_words(text: &str) -> Result<Window, String> {
     let word = words.next().ok_or_else(|| format!("it does not say {ANY_KIND}"))?;
     let kind = match (word, words.next()) {
         ("fixed", None) => Kind::FirstUse,
-        ("fixed", Some(utc)) => {
-            Kind::Utc(read_offset(utc)?)
-        }
+        ("fixed", Some(utc)) => Kind::Utc(read_offset(utc)?),
         ("sliding", None) => Kind::Sliding,
         ("sliding", Some(longest)) => Kind::SlidingBy(read_period(longest)?),
         ("weighted", None) => Kind::Weighted,

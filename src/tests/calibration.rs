@@ -8,11 +8,13 @@ use proptest::prelude::*;
 use super::cases;
 use super::plans::public;
 use super::terms::quotas;
+use crate::bucket::atomic::Order;
 use crate::bucket::live_terms::LiveTerms;
 use crate::quota::layout::{Layout, LayoutOptions};
 use crate::time::clock::Clock;
 use crate::time::tsc::{START, TimeLine};
-use crate::word::state::State;
+use crate::word::state::{Reading, State};
+use crate::word::terms::Terms;
 
 proptest! {
     #![proptest_config(cases(2_000))]
@@ -57,17 +59,18 @@ proptest! {
         clock.warm();
         let Ok(layout) = Layout::of(quota.numbers(), LayoutOptions::DEFAULT) else { return Ok(()) };
         let terms = LiveTerms::new(quota, layout);
-        prop_assert!(!terms.admitted(State::FULL, clock.raw(), true).fits, "no reading was counted");
-        let reading = terms.read(&clock, Some(START + after));
+        prop_assert!(!terms.admitted::<Terms>(State::FULL, clock.raw(), Some(Order::WordFirst)).fits, "no reading was counted");
+        let reading = Reading::new(Terms::in_layout(quota.numbers(), layout), START + after);
         for level in [0, reading.refill.capacity] {
             let state = State::pack(&reading.refill, level, reading.tick);
-            let zero = terms.admitted(state, 0, true);
+            terms.read(&clock, None);
+            let zero = terms.admitted::<Terms>(state, 0, Some(Order::WordFirst));
             // The reading may be in the same tick, which may last for years.
             prop_assert!(!zero.fits || zero.reading.tick == reading.tick);
         }
-        prop_assert!(!terms.admitted(State::FULL, 0, true).fits);
         let now = terms.read(&clock, None);
+        prop_assert!(!terms.admitted::<Terms>(State::FULL, 0, Some(Order::WordFirst)).fits);
         let state = State::pack(&now.refill, 0, now.tick);
-        prop_assert!(terms.admitted(state, clock.raw(), true).fits, "another count does");
+        prop_assert!(terms.admitted::<Terms>(state, clock.raw(), Some(Order::WordFirst)).fits, "another count does");
     }
 }

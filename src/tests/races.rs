@@ -13,7 +13,7 @@ use crate::keyed::removals::Removals;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Granted;
-use crate::word::state::{Reading, State};
+use crate::word::state::{Reading, Refill, State};
 use crate::word::verb::Take;
 
 const MS: Duration = Duration::from_millis(1);
@@ -35,8 +35,8 @@ impl<R: ReadClock> ReadClock for Beside<'_, R> {
         raw
     }
 
-    fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        self.0.admitted(state, raw)
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        self.0.admitted::<P>(state, raw, first)
     }
 }
 

@@ -322,22 +322,19 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
 
         // The evictor and a first attempt use the limiter's own quota.
         let Either::Own(terms) = tiny.refill else { return 1 };
-        let ahead = |most: u64| {
-            matches!(difference, Difference::Passed(passed) if passed <= most.into()) && !spelled.reserved
-        };
         assert_eq!(terms.max_skew(), 2);
         let reading = Reading { refill: terms, at: 0, tick: now };
-        assert_eq!(
-            state.accepts_fresh(&reading, terms.mask / 2),
-            ahead(terms.mask / 2),
-            "{state:?} {now} {spelled:?}"
-        );
-        let near =
-            state.accepts_fresh(&reading, terms.mask / 2) && state.within_skew(&reading, terms.max_skew());
-        assert_eq!(near, ahead(terms.max_skew()), "{state:?} {now} {spelled:?}");
-        for n in (0..4).filter(|_| ahead(terms.mask / 2)) {
+        // An attempt counts from the beginning of a turn, and decides on a stamp of that turn.
+        let into = Reading { tick: now & terms.mask, ..reading };
+        let stamp = state.word() & terms.mask;
+        let fits = (stamp..terms.mask - 2).contains(&into.tick);
+        assert_eq!(state.accepts_fresh::<Terms>(&into, terms.mask - 2, 0), fits, "{state:?} {now}");
+        assert!(!fits || !spelled.reserved, "{state:?} {now}");
+        let near = fits && state.within_skew(&into, terms.max_skew());
+        assert_eq!(near, fits && into.tick - stamp <= terms.max_skew(), "{state:?} {now}");
+        for n in (0..4).filter(|_| fits && matches!(difference, Difference::Passed(_))) {
             assert_eq!(
-                state.take_ahead(&reading, n),
+                state.take_ahead(&into, n),
                 crate::word::verb::Take::Exactly(n).apply(state, &reading),
                 "{state:?} {now} {n}"
             );

@@ -230,13 +230,19 @@ impl<'a> Spelled<'a> {
     }
 
     /// Returns the word without the tokens of a take, which was counted in the window that had the
-    /// stamp, or the end, `since`.
-    fn undone(mut self, tokens: i64, since: i64) -> Option<u64> {
+    /// stamp, or the end, `since`, and perhaps began it.
+    fn undone(mut self, tokens: i64, since: i64, began: bool) -> Option<u64> {
         let newest = self.now + self.lag();
         let before = self.counts;
-        let age = (newest - since).rem_euclid(self.tiny.range()) as usize;
-        if age < self.tiny.ages() {
+        // Whole ticks: a take of a turn before has no count.
+        if let Ok(age @ ..32) = usize::try_from(newest - since)
+            && age < self.tiny.ages()
+        {
             self.counts[age] -= self.counts[age].min(tokens);
+            if began && self.tiny.is(Counting::FirstUse) {
+                // The takes that stay began the window now, at the latest.
+                self.stamp = self.stamp.max(self.now);
+            }
         }
         self.commits(before)
     }
@@ -292,9 +298,13 @@ fn try_word(tiny: &Tiny, word: u64, now: i64, part: i64) -> u64 {
         let ages = 0..=tiny.ages().min(4) as i64;
         for since in ages.chain([-1, tiny.ages() as i64 - 1]).map(|ago| newest - ago) {
             let left = Left { empty_at: 0, stamp: None };
-            let undo = Give::Undo { units: n as u64, left, before: 0, since: since as u64 };
-            let ours = undo.apply(&reading.refill, state, now as u64);
-            assert_eq!(ours.map(State::word), spelled.undone(n, since), "{n}, {since}: {}", context());
+            for began in [true, false] {
+                let before = u64::from(!began);
+                let undo = Give::Undo { units: n as u64, left, before, since: since as u64 };
+                let ours = undo.apply(&reading.refill, state, now as u64);
+                let theirs = spelled.undone(n, since, began);
+                assert_eq!(ours.map(State::word), theirs, "{n}, {since}, {began}: {}", context());
+            }
         }
         steps += 10;
     }

@@ -2,15 +2,18 @@
 //! The calendar, the shift to the wall clock, the layouts of windows, and windows beside windows
 //! that are spelled out.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use super::random::Random;
 use super::walk::{Choose, KINDS, Walk};
+use crate::bucket::receipt::Receipt;
+use crate::limiter::all_of::{Internal, Limit};
 use crate::quota::window::Window;
+use crate::quota::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
-use crate::{Clock, WindowCounter};
+use crate::{Clock, Denied, Granted, Moment, WindowCounter, WindowLimiter, all_of};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -177,4 +180,259 @@ fn a_window_decides_as_one_that_is_spelled_out() {
 #[test]
 fn a_window_keeps_its_counts_under_other_limits_and_refunds() {
     decide(2, true);
+}
+
+/// The windows of a walk over long idle times, as a limiter of two keys or a counter.
+enum Alone {
+    Counter(Box<WindowCounter>),
+    Keys(WindowLimiter<u64>),
+}
+
+impl Alone {
+    fn take(&self, key: u64, n: u64, how: u64) -> bool {
+        match self {
+            Alone::Counter(counter) => match how {
+                0 => counter.try_acquire_at(counter.now(), n).is_ok(),
+                1 => counter.peek().remaining() >= n && counter.acquire_up_to(n).tokens() == n,
+                2 => all_of([counter.n(n)]).try_acquire().is_ok(),
+                _ => counter.try_acquire_n(n).is_ok(),
+            },
+            Alone::Keys(limiter) => match how {
+                0 => limiter.try_acquire_at(limiter.now(), &key, n).is_ok(),
+                1 => limiter.peek(&key).remaining() >= n && limiter.acquire_up_to(&key, n).tokens() == n,
+                2 => limiter.pin().try_acquire_n(&key, n).is_ok(),
+                3 => all_of([limiter.key(&key).n(n)]).try_acquire().is_ok(),
+                _ => limiter.try_acquire_n(&key, n).is_ok(),
+            },
+        }
+    }
+}
+
+/// Returns a window of any kind; `None` if no word holds it.
+fn any_window(random: &mut Random) -> Option<Window> {
+    let most = [1, 6, 30, 150, 1_100, 1 << 20, 1 << 40][random.below(7) as usize];
+    let limit = 1 + random.below(most);
+    let unit =
+        [SECOND / 1_000, SECOND, 60 * SECOND, 900 * SECOND, 3_600 * SECOND, DAY][random.below(6) as usize];
+    let window = Window::try_per(limit, Duration::from_nanos(unit * (1 + random.below(9)))).ok()?;
+    match random.below(6) {
+        0 => Some(window),
+        1 => window.try_utc_offset(random.below(8) as i16 * 15).ok(),
+        2 => window.try_weighted().ok(),
+        3 => Some(Window::per_month(limit)),
+        _ => window.granularity(Duration::MAX).ok(),
+    }
+}
+
+/// Returns the range of the stamp in nanoseconds, at most 2^62.
+fn range_of(window: Window) -> u128 {
+    let WindowLayout { widths, numbers } = window.layout().unwrap();
+    let range = (window.period().as_nanos() << widths.stamp.min(60)) / u128::from(numbers.tokens);
+    range.min(1 << 62)
+}
+
+/// Leaves keys alone for up to 100 ranges of their stamps, while another key of the limiter is used
+/// now and then or not at all. Returns the number of grants.
+///
+/// Each take that an exact log of the window's [span](Window::span) grants is granted, and no more
+/// than the law allows.
+fn walk_alone(random: &mut Random) -> u64 {
+    let Some(window) = any_window(random) else { return 0 };
+    // February is the shortest month.
+    let months = window.to_string().contains("month");
+    let period = if months { 28 * DAY } else { window.period().as_nanos() as u64 };
+    let (limit, range) = (window.limit(), range_of(window));
+    // A window from the first use may be late by two of its ticks.
+    let span = window.span().as_nanos() as u64 + period / (1 << 15);
+    let (clock, mock) = Clock::mock();
+    let alone = match random.below(3) {
+        0 => Alone::Counter(Box::new(WindowCounter::with_clock(window, clock))),
+        store => {
+            let builder = WindowLimiter::builder(window).clock(clock);
+            Alone::Keys(if store == 1 { builder.inline(8).unwrap() } else { builder.max_keys(8) }.build())
+        }
+    };
+    let (mut now, mut log, mut grants) = (random.below(1 << 60), Vec::new(), 0);
+    mock.advance(Duration::from_nanos(now));
+    let last = 1 << 62;
+    for _ in 0..8 {
+        let idle = match random.below(8) {
+            0 => 0,
+            1 => random.below(period),
+            2 => random.below(2 * span),
+            // To a few ticks: the stamp reads as one of now.
+            3 => (range * u128::from(1 + random.below(4)) - u128::from(random.below(span))) as u64 % last,
+            _ => {
+                (range * u128::from(1 + random.below(100)) * u128::from(random.below(1 << 16)) >> 16) as u64
+                    % last
+            }
+        };
+        let idle = idle.min(last - now);
+        let steps = 1 + random.below(4);
+        for step in 0..steps {
+            let by = idle / steps + if step == 0 { idle % steps } else { 0 };
+            mock.advance(Duration::from_nanos(by));
+            if let Alone::Keys(_) = alone {
+                alone.take(1, 1 + random.below(limit), random.below(6));
+            }
+        }
+        now += idle;
+        for _ in 0..3 {
+            let n = if random.below(2) == 0 { limit } else { 1 + random.below(limit) };
+            let used = |span| log.iter().filter(|(at, _)| now - at < span).map(|(_, n)| n).sum::<u64>();
+            let (in_span, in_period) = (used(span), used(period));
+            let how = random.below(6);
+            let granted = alone.take(0, n, how);
+            assert!(granted || in_span + n > limit, "{window}: {n} refused after {in_span}, idle {idle}");
+            let most = if window.sub_window().is_some() { limit } else { 2 * limit };
+            assert!(!granted || in_period + n <= most, "{window}: {n} granted after {in_period}");
+            if granted {
+                log.push((now, n));
+                grants += 1;
+            }
+        }
+    }
+    grants
+}
+
+/// `WALKS` is the number of random walks.
+#[test]
+fn a_window_that_was_left_alone_for_any_time_reads_as_unused() {
+    let walks = std::env::var("WALKS").map_or(20_000, |walks| walks.parse().expect("a number of walks"));
+    let (mut random, mut grants) = (Random(11), 0);
+    for _ in 0..walks {
+        grants += walk_alone(&mut random);
+    }
+    println!("{walks} walks, {grants} grants");
+    assert!(grants > 4 * walks);
+}
+
+/// An earlier reading of any age grants nothing on a window that is used up now.
+#[test]
+fn an_old_moment_opens_no_window_whatever_its_age() {
+    let (mut random, mut ages) = (Random(13), 0);
+    for _ in 0..3_000 {
+        let Some(window) = any_window(&mut random) else { continue };
+        let (clock, mock) = Clock::mock();
+        let store = random.below(3);
+        let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
+        let limiter = if store == 1 { builder.inline(8).unwrap() } else { builder }.build();
+        let counter = WindowCounter::with_clock(window, clock);
+        let range = range_of(window);
+        let now = (1 << 61) + random.below(1 << 59);
+        mock.advance(Duration::from_nanos(now));
+        let limit = window.limit();
+        assert!(counter.try_acquire_n(limit).is_ok() && limiter.try_acquire_n(&1, limit).is_ok());
+        for _ in 0..20 {
+            let turns = range * u128::from(random.below(40)) * u128::from(1 + random.below(1 << 10)) >> 10;
+            let age = turns + u128::from(random.below(3) * random.below(1 << 40));
+            let Ok(age) = u64::try_from(age) else { continue };
+            if age >= now {
+                continue;
+            }
+            let then = Moment(counter.now().0 - age);
+            let taken = match store {
+                0 => counter.try_acquire_at(then, 1).is_ok() || counter.try_acquire().is_ok(),
+                _ => limiter.try_acquire_at(then, &1, 1).is_ok() || limiter.try_acquire(&1).is_ok(),
+            };
+            assert!(!taken, "{window}: granted at a moment {age} ns ago");
+            ages += 1;
+        }
+    }
+    assert!(ages > 10_000, "{ages}");
+}
+
+/// A limit that lets others take while it is asked, and refuses.
+struct Refuses<F>(Clock, F);
+
+impl<F: Fn()> Limit for Refuses<F> {
+    fn clock(&self) -> &Clock {
+        &self.0
+    }
+
+    fn look(&self, _: Moment) -> Result<(), Denied> {
+        Ok(())
+    }
+
+    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+        (self.1)();
+        Err(Denied::full(1, 0, None))
+    }
+
+    fn undo(&self, _: &Receipt) {}
+}
+
+/// A take of 1 at 0 s is undone at 50 s, after another caller took 5. From the first grant that any
+/// caller had, a minute has 6 tokens.
+#[test]
+fn an_undone_take_leaves_no_start_behind() {
+    let second = Duration::from_secs(1);
+    let (clock, mock) = Clock::mock();
+    let counter = WindowCounter::with_clock(Window::per_minute(6), clock.clone());
+    let refuses = Refuses(clock, || {
+        mock.advance(50 * second);
+        assert!(counter.try_acquire_n(5).is_ok());
+    });
+    assert!(all_of((counter.n(1), &refuses)).try_acquire().is_err());
+    assert!(counter.try_acquire().is_ok());
+    mock.advance(20 * second);
+    let denied = counter.try_acquire_n(6).expect_err("11 in 20 s");
+    let wait = denied.retry_after().unwrap();
+    assert!(wait >= 40 * second && wait < 40 * second + second / 100, "{wait:?}");
+    mock.advance(wait);
+    assert!(counter.try_acquire_n(6).is_ok());
+}
+
+/// In windows of each kind, and in buckets, an undone take changes no other grant: each is as in a
+/// twin that never had it, or is refused for the time that the undone one stood.
+#[test]
+fn an_undone_take_grants_nothing_more_than_its_absence() {
+    let (mut random, mut undone) = (Random(17), 0);
+    for _ in 0..4_000 {
+        let Some(window) = any_window(&mut random) else { continue };
+        if window.limit() > 1 << 30 {
+            continue;
+        }
+        let (clock, mock) = Clock::mock();
+        // February is the shortest month.
+        let months = window.to_string().contains("month");
+        let period = if months { 28 * DAY } else { window.period().as_nanos() as u64 };
+        let limit = window.limit();
+        mock.advance(Duration::from_nanos(random.below(1 << 44)));
+        let (counter, log) = (WindowCounter::with_clock(window, clock.clone()), RefCell::new(Vec::new()));
+        let now = || counter.now().0;
+        let take = |n: u64| {
+            if counter.try_acquire_n(n).is_ok() {
+                log.borrow_mut().push((now(), n));
+            }
+        };
+        for _ in 0..12 {
+            mock.advance(Duration::from_nanos(random.below(period)));
+            take(1 + random.below(limit));
+            let inner = RefCell::new(&mut random);
+            let refuses = Refuses(clock.clone(), || {
+                let random = &mut *inner.borrow_mut();
+                for _ in 0..random.below(3) {
+                    mock.advance(Duration::from_nanos(random.below(period / 2)));
+                    take(1 + random.below(limit));
+                }
+            });
+            let n = 1 + inner.borrow_mut().below(limit);
+            assert!(all_of((counter.n(n), &refuses)).try_acquire().is_err());
+            undone += 1;
+            // The law counts the grants that were not undone.
+            let log = log.borrow();
+            for (from, _) in log.iter() {
+                let granted: u64 =
+                    log.iter().filter(|(at, _)| (*from..from + period).contains(at)).map(|(_, n)| n).sum();
+                let most = match window.sub_window() {
+                    Some(_) => limit,
+                    None if window.has_edges() && window.anchor().is_some() => 2 * limit,
+                    None => 2 * limit - 1,
+                };
+                assert!(granted <= most, "{window}: {granted} in a period, {log:?}");
+            }
+        }
+    }
+    assert!(undone > 10_000, "{undone}");
 }

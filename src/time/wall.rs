@@ -51,18 +51,19 @@ impl WallShift {
         if valid || (valid_from != NEVER && injected(Fault::IndexFromDrift)) {
             return now.wrapping_add(self.shift.load(Ordering::Relaxed));
         }
-        let unix = unix();
-        now.wrapping_add(self.look(if injected(Fault::ShiftByReading) { now } else { line() }, unix))
+        self.look(now, line, unix)
     }
 
-    /// Notes the shift by readings of both clocks, and returns it.
+    /// Notes the shift by readings of both clocks, and returns the Unix time.
     #[cold]
     #[inline(never)]
-    fn look(&self, line: u64, unix: u64) -> u64 {
+    fn look(&self, now: u64, line: impl Fn() -> u64, unix: impl Fn() -> u64) -> u64 {
+        let unix = unix();
+        let line = if injected(Fault::ShiftByReading) { now } else { line() };
         let shift = unix.wrapping_sub(line);
         self.shift.store(shift, Ordering::Relaxed);
         self.valid_from.store(line.wrapping_sub(EVERY), Ordering::Release);
-        shift
+        now.wrapping_add(shift)
     }
 }
 

@@ -86,8 +86,12 @@ impl Refill for PlaceTerms {
         level.saturating_sub(units)
     }
 
-    fn undone(&self, balance: &Balance, _: u64, units: u64, _: u64, _: u64) -> u64 {
-        self.after_refund(balance.level, units)
+    fn before_take(&self, level: u64, units: u64) -> u64 {
+        level - units
+    }
+
+    fn undone(&self, balance: Balance, _: u64, units: u64, _: u64, _: u64) -> Balance {
+        Balance { level: self.after_refund(balance.level, units), ..balance }
     }
 
     fn credit(&self, balance: &Balance) -> u64 {

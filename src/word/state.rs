@@ -152,6 +152,8 @@ impl State {
 
 /// The refill of a bucket: that of its [`Terms`], or of a plan on top of them.
 pub(crate) trait Refill: Copy {
+    /// Whether words count windows.
+    const COUNTS: bool = false;
     fn terms(&self) -> &Terms;
     /// Returns the level of a full bucket, in units.
     fn capacity(&self) -> u64;
@@ -219,18 +221,25 @@ pub(crate) trait Refill: Copy {
         // The sum is below 2^59.
         (level + units).min(self.capacity())
     }
-    /// Returns a level at the tick `now` as if a take of `units` at tick `since`, at the level
+    /// Returns the level from which a take of `units` led to `level`.
+    fn before_take(&self, level: u64, units: u64) -> u64 {
+        level + units
+    }
+    /// Returns a balance at the tick `now` as if a take of `units` at tick `since`, at the level
     /// `before`, had not happened.
-    fn undone(&self, balance: &Balance, now: u64, units: u64, before: u64, since: u64) -> u64 {
+    fn undone(&self, balance: Balance, now: u64, units: u64, before: u64, since: u64) -> Balance {
         let terms = self.terms();
         // A reading behind the stamp counts as the stamp's own tick.
         let then = now.wrapping_add(balance.lag);
-        let passed = then.wrapping_sub(since) & terms.mask;
-        let earned = if passed < terms.backward_from { self.earned(then, passed) } else { 0 };
+        // Whole ticks, not modulo the range: a bucket fills in a 64th of it. They are known modulo
+        // 2^63, as the base of a change is.
+        let passed = (then.wrapping_sub(since) << 1).cast_signed() >> 1;
+        let passed = passed.clamp(0, terms.backward_from.cast_signed());
+        let earned = self.earned(then, passed.cast_unsigned());
         // Below 2^58 and 2^63.
         let spilt = (before + earned).saturating_sub(self.capacity());
         let spilt = if injected(Fault::AllUndone) { 0 } else { spilt };
-        self.after_refund(balance.level, units.saturating_sub(spilt))
+        Balance { level: self.after_refund(balance.level, units.saturating_sub(spilt)), ..balance }
     }
     /// Returns the units that can be taken on credit.
     fn credit(&self, balance: &Balance) -> u64 {

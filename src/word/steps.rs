@@ -32,12 +32,19 @@ impl State {
         refill.view(self, now)
     }
 
-    /// Returns whether a reading is surely not behind the stamp: a charged bucket's stamp is at
-    /// most `half` ticks, half the range, before it.
+    /// Returns whether a reading may decide, and is surely not behind the stamp.
+    ///
+    /// It is before the `end` of its period: a turn of the stamp, from which its ticks count, or for
+    /// words that count windows the time until they are swept. `half` is half the range.
     #[inline(always)]
-    pub(crate) fn accepts_fresh<P: Refill>(self, reading: &Reading<P>, half: u64) -> bool {
-        (self.is_level() && self.passed(reading.refill.terms(), reading.tick) <= half)
-            || injected(Fault::StaleReadingAccepted)
+    pub(crate) fn accepts_fresh<P: Refill>(self, reading: &Reading, end: u64, half: u64) -> bool {
+        let passed = self.passed(&reading.refill, reading.tick);
+        let ahead = match P::COUNTS {
+            true => self.is_level() && passed <= half,
+            // A stamp of the turn is at most the tick. Those of reserved words are the last ones.
+            false => passed <= reading.tick,
+        };
+        (reading.tick < end && ahead) || injected(Fault::StaleReadingAccepted)
     }
 
     /// Returns whether an accepted reading from before the load of the word may take: it is at most
@@ -214,13 +221,13 @@ impl State {
     /// fit and the stamp stays, or the word is reserved.
     pub(crate) fn give(self, refill: &impl Refill, now: u64, units: u64) -> Option<State> {
         let view = self.at(refill, now);
-        self.given(refill, view, refill.after_refund(view.level, units))
+        self.given(refill, view, Balance { level: refill.after_refund(view.level, units), ..view })
     }
 
-    /// Returns the state with `level` after units came back, if there is something to commit.
-    fn given(self, refill: &impl Refill, view: Balance, level: u64) -> Option<State> {
-        let fits = self.is_level() && (view.adopt || level != view.level);
-        (fits || injected(Fault::SealedIsGiven)).then(|| State::pack(refill.terms(), level, view.stamp))
+    /// Returns the state `after` units came back, if there is something to commit.
+    fn given(self, refill: &impl Refill, view: Balance, after: Balance) -> Option<State> {
+        let fits = self.is_level() && (view.adopt || after.level != view.level);
+        (fits || injected(Fault::SealedIsGiven)).then(|| after.initialized(refill.terms()))
     }
 
     /// Gives back `units` to a bucket that still stands as its take left it.
@@ -247,7 +254,7 @@ impl State {
         since: u64,
     ) -> Option<State> {
         let view = self.at(refill, now);
-        self.given(refill, view, refill.undone(&view, now, need, before, since))
+        self.given(refill, view, refill.undone(view, now, need, before, since))
     }
 
     /// Returns the mark: the virtual time at which the level was 0, the deepest debt. See

@@ -234,6 +234,8 @@ pub(crate) enum Give {
     /// computed on top of this take. The same holds where the bucket may have been used since under
     /// another plan, because that plan spills at another level.
     Undo { units: u64, left: Left, before: u64, since: u64 },
+    /// As `Undo`, of the part of a take that its cost did not need. Later callers do not matter.
+    Excess { units: u64, before: u64, since: u64 },
 }
 
 impl Give {
@@ -250,6 +252,7 @@ impl Give {
                 }
                 state.undo(refill, now, units, before, since)
             }
+            Give::Excess { units, before, since } => state.undo(refill, now, units, before, since),
         }
     }
 }

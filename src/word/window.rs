@@ -281,6 +281,8 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
 }
 
 impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
+    const COUNTS: bool = true;
+
     #[inline]
     fn terms(&self) -> &Terms {
         &self.terms
@@ -349,17 +351,30 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
         level
     }
 
-    /// Exact: the stamp of the take tells its count.
-    fn undone(&self, balance: &Balance, now: u64, units: u64, _: u64, since: u64) -> u64 {
-        let (CountWidths { count, before, .. }, level) = (self.counts, balance.level);
-        // From the first use, `since` is the end of the window.
-        let newest = if self.is(FIRST_USE) { now.wrapping_add(balance.lag) } else { balance.stamp };
-        let age = newest.wrapping_sub(since) & self.terms.mask;
+    fn before_take(&self, level: u64, units: u64) -> u64 {
+        level - units
+    }
+
+    /// The stamp of the take tells its count, so this is exact. A take of an earlier window has no
+    /// count any more.
+    ///
+    /// A window from the first use that the undone take began belongs to the takes after it, whose
+    /// first is not known. It begins anew at the latest time that this can be, which is `now`.
+    fn undone(&self, balance: Balance, now: u64, units: u64, before: u64, since: u64) -> Balance {
+        let (CountWidths { count, before: windows, .. }, level) = (self.counts, balance.level);
+        // Whole ticks, not modulo the range. From the first use both are the end of a window.
+        let age = now.wrapping_add(balance.lag).wrapping_sub(since);
         let age = if injected(Fault::UndoneAnywhere) { 0 } else { age };
-        if age > before.into() {
-            return level;
+        if age > windows.into() {
+            return balance;
         }
-        level - (self.count(level, age).min(units) << (age * u64::from(count)))
+        let level = level - (self.count(level, age).min(units) << (age * u64::from(count)));
+        let began = self.is(FIRST_USE) && before == 0 && balance.lag < LENGTH;
+        let stamp = match began && !injected(Fault::StartStays) {
+            true => now & self.terms.mask,
+            false => balance.stamp,
+        };
+        Balance { level, stamp, ..balance }
     }
 
     fn credit(&self, balance: &Balance) -> u64 {

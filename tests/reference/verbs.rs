@@ -327,16 +327,8 @@ impl Ideal {
     pub(crate) fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
         // If the reading is behind the stamp, the bucket is as it was at its stamp.
         let reading = if self.at.is_some() { self.bounds(now).at } else { self.moment(now) };
-        let passed = reading.tick - slot.since.tick;
-        let shown = self.shown(passed);
-        let earned = if self.range() - shown <= self.windows.jitter + self.windows.jump {
-            0
-        } else if shown == passed {
-            self.came(slot.since.earned, reading.earned).max(0)
-        } else {
-            let earned = shown.checked_mul(self.tick()).unwrap_or(i128::MAX / 4);
-            self.came(reading.earned.saturating_sub(earned), reading.earned)
-        };
+        // Whole ticks: a longer time than the stamp's range fills the bucket.
+        let earned = self.came(slot.since.earned, reading.earned).max(0);
         let spilt = slot.before + earned - self.capacity();
         // It is known as well as the level before, and the earnings since.
         let ticks = slot.jumps + self.changes + 2;

@@ -141,6 +141,8 @@ pub(crate) struct Walk {
     period: u64,
     limit: u64,
     top: u64,
+    /// The last reading that is exact.
+    last: u64,
     /// Whether limits change and tokens come back: then no law holds of the log.
     changes: bool,
 }
@@ -150,7 +152,8 @@ impl Walk {
     pub(crate) fn new(choose: Choose<'_>, kind: Kind, changes: bool) -> Option<Walk> {
         let most = [3, 20, 100, 1_000, 1 << 20][choose(5) as usize];
         // 2^16 ticks or parts of a window are exact to the nanosecond up to a reading of 2^47.
-        let exact = if let Kind::FirstUse | Kind::Weighted = kind { 1 << 37 } else { 1 << 45 };
+        let parts = matches!(kind, Kind::FirstUse | Kind::Weighted);
+        let (exact, last) = if parts { (1 << 37, 1 << 47) } else { (1 << 45, 1 << 54) };
         let longest = [1_000, 1 << 30, exact][choose(3) as usize];
         let (limit, period) = (1 + choose(most), 1_000_000 + choose(longest));
         let top = if changes { limit + choose(limit + 5) } else { limit };
@@ -176,7 +179,7 @@ impl Walk {
         };
         let keys = if let Subject::Keyed(_) = subject { KEYS } else { 1 };
         let spelled = (0..keys).map(|_| Spelled::new(limit, period, kind)).collect();
-        Some(Walk { subject, mock, kind, spelled, now: 0, period, limit, top, changes })
+        Some(Walk { subject, mock, kind, spelled, now: 0, period, limit, top, last, changes })
     }
 
     fn advance(&mut self, nanos: u64) {
@@ -184,25 +187,18 @@ impl Walk {
         self.now += nanos;
     }
 
-    /// Returns whether no stamp wraps within `by` more nanoseconds, without a grant to its key.
-    ///
-    /// The range of a stamp is at least 64 periods. A 64th of it counts as a clock that was set
-    /// back. After that time a key may wait for tokens that it used then.
-    fn stamps_are_known(&self, by: u64) -> bool {
-        let oldest = self.spelled.iter().filter_map(|spelled| spelled.log.last()).map(|(at, _)| *at).min();
-        oldest.is_none_or(|oldest| self.now + by - oldest <= 58 * self.period)
-    }
-
     /// Takes one step, and looks at a key.
     pub(crate) fn step(&mut self, choose: Choose<'_>) {
-        let by = match choose(7) {
-            0..3 => 0,
-            3 => choose(self.period / 8),
-            4 => self.period - self.now % self.period - choose(2),
-            5 => choose(self.period),
-            _ => 2 * self.period + choose(self.period),
+        let by = match choose(16) {
+            0..7 => 0,
+            7..9 => choose(self.period / 8),
+            9..11 => self.period - self.now % self.period - choose(2),
+            11..13 => choose(self.period),
+            13..15 => 2 * self.period + choose(self.period),
+            // The range of a stamp is 64 periods at the least.
+            _ => choose(6_400 * self.period),
         };
-        if self.stamps_are_known(by) {
+        if self.now + by < self.last {
             self.advance(by);
         }
         let key = choose(self.spelled.len() as u64);

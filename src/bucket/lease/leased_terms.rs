@@ -1,6 +1,6 @@
 //! Terms in which leased tokens have no room.
 
-use crate::bucket::atomic::{FreshReading, ReadClock};
+use crate::bucket::atomic::{FreshReading, Order, ReadClock};
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::state::{Reading, Refill, State};
@@ -78,8 +78,8 @@ impl<T: ReadClock> ReadClock for LeaseClock<'_, T> {
     }
 
     #[inline(always)]
-    fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        let once = self.read.admitted(state, raw);
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        let once = self.read.admitted::<P>(state, raw, first);
         let unleased = self.leased.load(Ordering::Acquire) == 0 || injected(Fault::LeasesUncounted);
         FreshReading { fits: once.fits && unleased, may_lag: once.may_lag && unleased, ..once }
     }

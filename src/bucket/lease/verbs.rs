@@ -229,7 +229,7 @@ impl Spread<'_> {
             self.recall_all();
         }
         let fits = |state: State, reading: &Reading<LeasedTerms>| match settle {
-            Settle::Refund(n) if reading.refill.leased > 0 => {
+            Settle::Refund(n) | Settle::Excess(_, n) if reading.refill.leased > 0 => {
                 reading.view(state).level + reading.refill.terms.units(n) <= reading.refill.capacity()
             }
             _ => true,

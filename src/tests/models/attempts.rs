@@ -10,6 +10,7 @@ use super::regime::{FAST, drain, earned, fast, regimes, set, slow, start, step, 
 use super::world::World;
 use crate::bucket::atomic::{BucketRef, Order};
 use crate::quota::rate::Quota;
+use crate::word::terms::Terms;
 
 fn attempt(world: &World, first: Order) {
     if let Ok(done) = world.alone.attempt(first, world.now(), FAST) {
@@ -60,7 +61,7 @@ fn a_first_reader_and_an_attempt() {
         drain(&known);
         let state = known.alone.state();
         let read = move |world: &World| {
-            let once = world.engine.source.admitted(state, 1, true);
+            let once = world.engine.source.admitted::<Terms>(state, 1, Some(Order::ClockFirst));
             let ticks = once.reading.refill.ticks;
             once.fits.then_some((ticks.multiplier_low, ticks.packed))
         };

@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, World, fixed};
-use crate::bucket::atomic::{FreshReading, ReadClock};
+use crate::bucket::atomic::{FreshReading, Order, ReadClock};
 use crate::bucket::engine::Done;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::Clock;
-use crate::word::state::{Reading, State};
+use crate::word::state::{Reading, Refill, State};
 use crate::word::verb::Take;
 
 #[test]
@@ -53,8 +53,8 @@ impl ReadClock for Behind<'_> {
         self.0.now().raw() - 2 * SECOND
     }
 
-    fn admitted(&self, state: State, raw: u64) -> FreshReading {
-        self.0.now().admitted(state, raw)
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        self.0.now().admitted::<P>(state, raw, first)
     }
 }
 

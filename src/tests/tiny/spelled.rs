@@ -177,10 +177,9 @@ impl<'a> Spelled<'a> {
     pub(super) fn undo(&self, need: i128, before: i128, since: i128) -> Option<u64> {
         // A reading behind the stamp counts as the stamp's own tick.
         let then = self.now + self.lag;
-        let earned = match self.tiny.difference(since, then) {
-            Difference::Passed(passed) => self.tiny.earned(then, passed),
-            _ => 0,
-        };
+        // Whole ticks. More of them than are time that passed fill a bucket.
+        let passed = (then - since).clamp(0, self.tiny.terms.backward_from.into());
+        let earned = self.tiny.earned(then, passed);
         self.give((need - (before + earned - self.tiny.capacity).max(0)).max(0))
     }
 }
