@@ -9,10 +9,8 @@ use std::sync::Arc;
 use super::explore;
 use super::table::scene::{self, ADA, BOB};
 use super::world::{World, fixed_counts};
-use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Now;
 use crate::bucket::receipt::Settle;
-use crate::keyed::idle;
 use crate::quota::window_layout::WindowLayout;
 use crate::word::verb::{Call, Take};
 

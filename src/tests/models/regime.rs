@@ -14,6 +14,7 @@ use super::explore;
 use super::world::{SECOND, World};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::idle;
+use crate::quota::gate;
 use crate::quota::layout::{Layout, LayoutOptions};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
@@ -74,7 +75,7 @@ fn slow_down(world: &World) {
 
 /// Publishes the slow quota, like a setter that is stopped before it activates the version.
 fn publish_slow(world: &World) {
-    world.engine.source.publish(0, slow().numbers(), &world.engine.clock);
+    world.engine.source.publish(0, slow().numbers(), gate::Gate::Counted, &world.engine.clock);
 }
 
 /// Activates the published version, like the setter when it goes on.

@@ -10,6 +10,7 @@ use crate::bucket::atomic::{Bucket, Order};
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::quota::gate::Gate;
 use crate::quota::layout::Layout;
 use crate::quota::window::Window;
 use crate::quota::window_layout::{FIRST_USE_TICKS, WindowLayout};
@@ -218,7 +219,8 @@ fn a_taker_and_a_lower_limit() {
         let window = window(2).utc();
         let WindowLayout { numbers, widths } = window.layout().unwrap();
         let (clock, mock) = Clock::mock();
-        let world = World::on(window, LiveTerms::of(numbers, Layout { widths, debt: 0 }), clock, mock);
+        let world =
+            World::on(window, LiveTerms::of(numbers, Gate::Counted, Layout { widths, debt: 0 }), clock, mock);
         world.run(&[
             |world| {
                 world.engine.source.set_limit(1, &world.engine.clock).unwrap();

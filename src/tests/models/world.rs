@@ -16,6 +16,7 @@ use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::removals::{Removals, Shard};
+use crate::quota::gate::Gate;
 use crate::quota::layout::{Layout, LayoutOptions, RawQuota};
 use crate::quota::rate::Quota;
 use crate::quota::window::Window;
@@ -97,7 +98,7 @@ pub(super) fn fixed_window(window: Window) -> LiveTerms {
 /// Returns terms that never change, of a word that counts a window or places.
 pub(super) fn fixed_counts(WindowLayout { numbers, widths }: WindowLayout) -> LiveTerms {
     let layout = Layout { widths, debt: 0 };
-    let mut live = LiveTerms::of(numbers, layout);
+    let mut live = LiveTerms::of(numbers, Gate::Counted, layout);
     live.fixed = Some(Terms::in_layout(numbers, layout));
     live
 }
