@@ -6,10 +6,10 @@ use std::task::Waker;
 
 use crate::bucket::engine::Done;
 use crate::bucket::lease::Mode;
-use crate::bucket::line::caller_line::{CallerLine, LineTurn};
+use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
 use crate::keyed::keyspace::Keyspace;
-use crate::keyed::lines::{LineId, lock, wake_all};
+use crate::keyed::lines::{LineId, lock};
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::word::decision::{Denied, Granted};
@@ -35,7 +35,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         id: LineId,
         wish: &Wish<'_>,
     ) -> Result<Entered, Denied> {
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         let mut shard = self.parts().lines.of(id.origin);
         let line = shard.entry(id).or_default();
         let entered = self.with_bank(pin, &id, |bank| bank.join(line, wish, &mut wakes));
@@ -43,7 +43,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             shard.remove(&id);
         }
         drop(shard);
-        wake_all(wakes);
+        wakes.wake();
         entered
     }
 
@@ -55,7 +55,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         fired: bool,
         waker: &Waker,
     ) -> (LineTurn, u64) {
-        let (pin, mut wakes) = (self.store.pin(), Vec::new());
+        let (pin, mut wakes) = (self.store.pin(), Wakes::default());
         let mut shard = self.parts().lines.of(id.origin);
         let Some(line) = shard.get_mut(&id) else { return (LineTurn::Served, 0) };
         let turn = self.with_bank(&pin, &id, |bank| bank.look_at_turn(line, place, fired, waker, &mut wakes));
@@ -63,13 +63,13 @@ impl<K: Hash + Eq> Keyspace<K> {
             shard.remove(&id);
         }
         drop(shard);
-        wake_all(wakes);
+        wakes.wake();
         turn
     }
 
     /// Takes a caller out of its line.
     pub(crate) fn leave_line(&self, id: LineId, place: &Waits) {
-        let (pin, mut wakes) = (self.store.pin(), Vec::new());
+        let (pin, mut wakes) = (self.store.pin(), Wakes::default());
         let mut shard = self.parts().lines.of(id.origin);
         let Some(line) = shard.get_mut(&id) else { return };
         self.with_bank(&pin, &id, |bank| line.leave(bank, place.id, &mut wakes));
@@ -77,7 +77,7 @@ impl<K: Hash + Eq> Keyspace<K> {
             shard.remove(&id);
         }
         drop(shard);
-        wake_all(wakes);
+        wakes.wake();
         self.was_given();
     }
 
@@ -89,12 +89,12 @@ impl<K: Hash + Eq> Keyspace<K> {
         n: u64,
         max_wait: u64,
     ) -> Option<Result<Done, Denied>> {
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         let mut shard = self.parts().lines.of(id.origin);
         let line = shard.get_mut(&id);
         let done = self.with_bank(pin, &id, |bank| bank.reserve(line, n, max_wait, &mut wakes));
         drop(shard);
-        wake_all(wakes);
+        wakes.wake();
         done
     }
 
@@ -109,7 +109,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         if !self.parts().lines.are_made() {
             return;
         }
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         match origin {
             Some(origin) => {
                 self.serve_shard(pin, &mut self.parts().lines.of(origin), Some(origin), &mut wakes)
@@ -120,7 +120,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                 }
             }
         }
-        wake_all(wakes);
+        wakes.wake();
     }
 
     fn serve_shard(
@@ -128,7 +128,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         pin: &StoreGuard<'_, K>,
         shard: &mut HashMap<LineId, CallerLine>,
         origin: Option<Origin>,
-        wakes: &mut Vec<Waker>,
+        wakes: &mut Wakes,
     ) {
         shard.retain(|id, line| {
             if origin.is_none_or(|origin| origin == id.origin) {
@@ -142,11 +142,11 @@ impl<K: Hash + Eq> Keyspace<K> {
 impl<K> Keyspace<K> {
     /// Lets callers in line set their timers anew, after a change of quota.
     pub(crate) fn unset_timers(&self) {
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         for shard in self.parts().lines.0.get().into_iter().flatten() {
             lock(shard).values_mut().for_each(|line| line.unset_timers(&mut wakes));
         }
-        wake_all(wakes);
+        wakes.wake();
     }
 }
 

@@ -10,7 +10,6 @@
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{OnceLock, PoisonError};
-use std::task::Waker;
 
 use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::receipt::Receipt;
@@ -88,9 +87,4 @@ impl Lines {
 
 pub(super) fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<LineId, CallerLine>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Calls wakers, after the unlock.
-pub(crate) fn wake_all(wakes: Vec<Waker>) {
-    wakes.into_iter().for_each(Waker::wake);
 }

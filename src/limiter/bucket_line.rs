@@ -5,11 +5,11 @@ use std::task::Waker;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Done, Engine, Now};
-use crate::bucket::line::caller_line::{CallerLine, LineTurn};
+use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Wish, WordBank};
 use crate::bucket::receipt::Receipt;
 use crate::bucket::reservation::{Reservation, Reserved};
-use crate::keyed::lines::{LineId, wake_all};
+use crate::keyed::lines::LineId;
 use crate::limiter::all_of::BucketLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
@@ -29,11 +29,11 @@ impl TokenBucket {
             let (granted, receipt) = self.receive(n, Take::Exactly(n))?;
             return Ok(Reservation::new(self, receipt, granted));
         }
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let done = self.bank().reserve(line.as_deref_mut(), n, max_wait, &mut wakes).expect(NEVER_LOST);
         drop(line);
-        wake_all(wakes);
+        wakes.wake();
         let done = match done {
             Ok(done) => done,
             Err(denied) => {
@@ -52,23 +52,23 @@ impl TokenBucket {
     /// Runs `run` on the line.
     fn with_line<T>(
         &self,
-        run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Vec<Waker>) -> T,
+        run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Wakes) -> T,
     ) -> T {
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let result = run(line.get_or_insert_default(), &mut self.bank(), &mut wakes);
         drop(line);
-        wake_all(wakes);
+        wakes.wake();
         result
     }
 
     /// Lets callers in line set their timers anew, after a change of quota.
     pub(crate) fn unset_timers(&self) {
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         if let Some(line) = self.line.lock().unwrap_or_else(PoisonError::into_inner).as_deref_mut() {
             line.unset_timers(&mut wakes);
         }
-        wake_all(wakes);
+        wakes.wake();
     }
 }
 

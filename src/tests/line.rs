@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::random::Random;
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
-use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn};
+use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
 
 /// A bucket that earns a unit at each tick of a clock in milliseconds.
 struct Scale {
@@ -178,7 +178,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         let act = self.below(12);
         self.touched = act < 8;
         match act {
@@ -258,7 +258,7 @@ impl Run {
         self.waiting.keys().nth(index as usize).copied()
     }
 
-    fn timers(&mut self, wakes: &mut Vec<Waker>) {
+    fn timers(&mut self, wakes: &mut Wakes) {
         let now = self.scale.now;
         let over: Vec<u64> =
             self.waiting.iter().filter(|(_, one)| one.timer <= now).map(|(id, _)| *id).collect();
@@ -273,14 +273,14 @@ impl Run {
     /// Lets the head look at its turn.
     fn look(&mut self, _: Option<u64>, event: Event) {
         let Some(id) = self.waiting.keys().next().copied() else { return };
-        let mut wakes = Vec::new();
+        let mut wakes = Wakes::default();
         self.look_as(id, event, &mut wakes);
         assert!(wakes.is_empty(), "the head alone is woken");
         self.touched = true;
         self.note();
     }
 
-    fn look_as(&mut self, id: u64, event: Event, wakes: &mut Vec<Waker>) {
+    fn look_as(&mut self, id: u64, event: Event, wakes: &mut Wakes) {
         if let LineTurn::Sets { wait } = self.line.look(&mut self.scale, id, event, Waker::noop(), wakes) {
             let wait = (wait / MILLISECOND).cast_signed();
             self.waiting.get_mut(&id).expect("it waits").timer = self.scale.now + wait;

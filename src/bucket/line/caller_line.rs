@@ -56,6 +56,30 @@ pub(crate) enum Event {
     Woken,
 }
 
+/// Wakers to call, and one to drop, after the unlock. A dropped waker may drop its task, and with
+/// it a caller of this line.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    called: Vec<Waker>,
+    dropped: Option<Waker>,
+}
+
+impl Wakes {
+    /// Calls the wakers.
+    pub(crate) fn wake(self) {
+        self.called.into_iter().for_each(Waker::wake);
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.called.is_empty()
+    }
+
+    fn extend(&mut self, wakers: impl IntoIterator<Item = Waker>) {
+        self.called.extend(wakers);
+    }
+}
+
 /// Shortest wait of a caller without a place whose time has come, in nanoseconds.
 const MIN_WAIT: u64 = 1_000_000;
 
@@ -83,12 +107,7 @@ impl CallerLine {
     }
 
     /// Adds a caller at the end, unless it is served at once or refused.
-    pub(crate) fn join(
-        &mut self,
-        bank: &mut impl Bank,
-        caller: &Caller<'_>,
-        wakes: &mut Vec<Waker>,
-    ) -> Joined {
+    pub(crate) fn join(&mut self, bank: &mut impl Bank, caller: &Caller<'_>, wakes: &mut Wakes) -> Joined {
         let Caller { id, units, max_wait, max_waiting, waker } = *caller;
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
@@ -130,13 +149,13 @@ impl CallerLine {
         id: u64,
         event: Event,
         waker: &Waker,
-        wakes: &mut Vec<Waker>,
+        wakes: &mut Wakes,
     ) -> LineTurn {
         let sight = self.sight(bank, wakes);
         let mut due = None;
         if let Some(index) = self.queue.find(id) {
             // The caller is here, and needs no wake-up.
-            self.queue.nodes[index].waker = None;
+            wakes.dropped = self.queue.nodes[index].waker.take();
             let armed = self.queue.nodes[index].armed;
             let had_place = index < self.queue.placed && armed != UNSET;
             due = (event == Event::Due && had_place && self.queue.turn_of(index, &sight) <= armed)
@@ -159,20 +178,20 @@ impl CallerLine {
     }
 
     /// Takes a caller out of the line. All behind it move up.
-    pub(crate) fn leave(&mut self, bank: &mut impl Bank, id: u64, wakes: &mut Vec<Waker>) {
+    pub(crate) fn leave(&mut self, bank: &mut impl Bank, id: u64, wakes: &mut Wakes) {
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
         let Some(index) = self.queue.find(id) else {
             self.take_turned_away(id);
             return;
         };
-        self.queue.take_out(index);
+        wakes.dropped = self.queue.take_out(index);
         self.clamp(&sight);
         self.pump(bank, sight, None, wakes);
     }
 
     /// Serves all that are due. Returns the units that callers without a place wait for.
-    pub(crate) fn serve(&mut self, bank: &mut impl Bank, wakes: &mut Vec<Waker>) -> u64 {
+    pub(crate) fn serve(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> u64 {
         if self.queue.nodes.is_empty() {
             return 0;
         }
@@ -182,7 +201,7 @@ impl CallerLine {
     }
 
     /// Lets each caller set its timer anew when it is the head: the terms have changed.
-    pub(crate) fn unset_timers(&mut self, wakes: &mut Vec<Waker>) {
+    pub(crate) fn unset_timers(&mut self, wakes: &mut Wakes) {
         for node in &mut self.queue.nodes {
             node.armed = UNSET;
         }
@@ -195,7 +214,7 @@ impl CallerLine {
     }
 
     /// Looks at the bucket. Without it, no caller gets a place any more.
-    fn sight(&mut self, bank: &mut impl Bank, wakes: &mut Vec<Waker>) -> Sight {
+    fn sight(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> Sight {
         if self.queue.nodes.is_empty() {
             let sight = bank.sight(None);
             self.base = sight.tick;
@@ -220,7 +239,7 @@ impl CallerLine {
     }
 
     /// Turns away all callers without a place.
-    fn lose(&mut self, wakes: &mut Vec<Waker>) {
+    fn lose(&mut self, wakes: &mut Wakes) {
         self.mark = None;
         while self.queue.nodes.len() > self.queue.placed {
             self.turn_away(self.queue.nodes.len() - 1, wakes);
@@ -228,7 +247,7 @@ impl CallerLine {
     }
 
     /// Turns away a caller without a place.
-    fn turn_away(&mut self, index: usize, wakes: &mut Vec<Waker>) {
+    fn turn_away(&mut self, index: usize, wakes: &mut Wakes) {
         if let Some(node) = self.queue.remove_of_tail(index) {
             self.turned_away.push(node.id);
             wakes.extend(node.waker);
@@ -236,7 +255,7 @@ impl CallerLine {
     }
 
     /// Serves the callers that are due, places others, and gives back the rest.
-    fn pump(&mut self, bank: &mut impl Bank, sight: Sight, due: Option<u64>, wakes: &mut Vec<Waker>) {
+    fn pump(&mut self, bank: &mut impl Bank, sight: Sight, due: Option<u64>, wakes: &mut Wakes) {
         loop {
             while let Some(served) = self.queue.pop_due(sight.now, due) {
                 wakes.extend(served.waker);
@@ -266,7 +285,7 @@ impl CallerLine {
     }
 
     /// Gives a place to the first caller that has none. Returns whether another may get one.
-    fn place_next(&mut self, bank: &mut impl Bank, wakes: &mut Vec<Waker>) -> bool {
+    fn place_next(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> bool {
         let Some(units) = self.queue.first_of_tail() else { return false };
         if !self.queue.fits(units) {
             match bank.take(self.base, units) {
@@ -300,7 +319,7 @@ impl CallerLine {
     }
 
     /// Wakes the head if its turn is before its timer.
-    fn wake_head(&mut self, sight: &Sight, wakes: &mut Vec<Waker>) {
+    fn wake_head(&mut self, sight: &Sight, wakes: &mut Wakes) {
         if let Some(head) = self.queue.nodes.front()
             && head.waker.is_some()
             && self.queue.turn_of(0, sight) < head.armed

@@ -174,10 +174,11 @@ impl Queue {
         left
     }
 
-    /// Marks a caller as gone.
-    pub(super) fn take_out(&mut self, index: usize) {
+    /// Marks a caller as gone, and returns its waker.
+    pub(super) fn take_out(&mut self, index: usize) -> Option<Waker> {
         let node = &mut self.nodes[index];
-        (node.gone, node.waker) = (true, None);
+        let waker = node.waker.take();
+        node.gone = true;
         *(if index < self.placed { &mut self.placed_units } else { &mut self.tail_units }) -= node.units;
         self.gone += 1;
         while self.nodes.back().is_some_and(|node| node.gone) {
@@ -191,6 +192,7 @@ impl Queue {
             self.nodes.retain(|node| !node.gone);
             self.gone = 0;
         }
+        waker
     }
 
     /// Gives up all positions before `from`. Under a lower burst, the last callers may have no

@@ -8,7 +8,7 @@ use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::lease::Mode;
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
-use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn};
+use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
 use crate::fault::{Fault, injected};
 use crate::quota::gate::Gate;
 use crate::word::decision::{Denied, Granted, Reason, Wait};
@@ -73,7 +73,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         &mut self,
         line: &mut CallerLine,
         wish: &Wish<'_>,
-        wakes: &mut Vec<Waker>,
+        wakes: &mut Wakes,
     ) -> Result<Entered, Denied> {
         let Wish { n, max_wait, max_waiting, waker } = *wish;
         if line.waiting() == 0 {
@@ -103,7 +103,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         place: &Waits,
         fired: bool,
         waker: &Waker,
-        wakes: &mut Vec<Waker>,
+        wakes: &mut Wakes,
     ) -> (LineTurn, u64) {
         let version = self.version();
         let event = match (version == place.version, fired) {
@@ -120,7 +120,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         line: Option<&mut CallerLine>,
         n: u64,
         max_wait: u64,
-        wakes: &mut Vec<Waker>,
+        wakes: &mut Wakes,
     ) -> Option<Result<Done, Denied>> {
         let tail = line.map_or(0, |line| line.serve(self, wakes));
         // No limit and a pause decide whatever the line is.

@@ -11,7 +11,7 @@ use super::run;
 use super::world::{SECOND, World, assert_law};
 use crate::bucket::atomic::Bucket;
 use crate::bucket::lease::Mode;
-use crate::bucket::line::caller_line::{CallerLine, LineTurn};
+use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
 use crate::bucket::receipt::Receipt;
 use crate::keyed::idle;
@@ -83,16 +83,13 @@ impl LineWorld {
         locked(&self.granted).iter().map(|(_, n)| n).sum()
     }
 
-    fn touch<T>(
-        &self,
-        run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Vec<Waker>) -> T,
-    ) -> T {
-        let (engine, mut wakes) = (&self.world.engine, Vec::new());
+    fn touch<T>(&self, run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Wakes) -> T) -> T {
+        let (engine, mut wakes) = (&self.world.engine, Wakes::default());
         let mut line = locked(&self.line);
         let mode = Some(Mode::Plain(&self.world.alone));
         let result = run(&mut line, &mut WordBank::new(engine, mode, None, Some(State::FULL)), &mut wakes);
         drop(line);
-        wakes.into_iter().for_each(Waker::wake);
+        wakes.wake();
         result
     }
 
@@ -353,7 +350,7 @@ impl KeyLines {
         let id = self.id();
         let waker = Waker::noop();
         let wish = Wish { n: 1, max_wait: u64::MAX, max_waiting: usize::MAX, waker };
-        match self.with_line(id, |line, bank| bank.join(line, &wish, &mut Vec::new())) {
+        match self.with_line(id, |line, bank| bank.join(line, &wish, &mut Wakes::default())) {
             Ok(Entered::Waits(waits)) => *locked(&self.callers[index]) = Some((id, waits)),
             Ok(Entered::Granted(_)) => *locked(&self.granted) += 1,
             _ => {}
@@ -362,14 +359,14 @@ impl KeyLines {
 
     fn leave(&self, index: usize) {
         if let Some((id, waits)) = locked(&self.callers[index]).take() {
-            self.with_line(id, |line, bank| line.leave(bank, waits.id, &mut Vec::new()));
+            self.with_line(id, |line, bank| line.leave(bank, waits.id, &mut Wakes::default()));
         }
     }
 
     fn look(&self, index: usize) {
         let Some((id, waits)) = *locked(&self.callers[index]) else { return };
         let (turn, _) = self.with_line(id, |line, bank| {
-            bank.look_at_turn(line, &waits, false, Waker::noop(), &mut Vec::new())
+            bank.look_at_turn(line, &waits, false, Waker::noop(), &mut Wakes::default())
         });
         if turn == LineTurn::Served {
             *locked(&self.granted) += 1;
