@@ -303,15 +303,27 @@ fn a_place_is_in_one_run() {
 /// get five tokens at once.
 #[test]
 fn an_old_rest_is_given_up() {
-    explore("a caller leaves a rest, a time, another joins", || {
+    explore("an old rest, a caller looks, another joins, a taker", || {
         let world = LineWorld::empty(3);
         world.join(0, 2);
         // The debt has no room for it beside the first one.
         world.join(1, 3);
-        run(&world, &[|world| world.leave(0), |world| world.advance(50), |world| world.join(2, 2)]);
+        world.leave(0);
+        world.advance(50);
+        run(
+            &world,
+            &[
+                |world| world.join(2, 2),
+                |world| {
+                    world.look(1, 3);
+                },
+                |world| {
+                    world.take();
+                },
+            ],
+        );
         world.look(1, 3);
         world.look(2, 2);
-        while world.take() {}
         world.law(3);
     });
 }
