@@ -47,7 +47,7 @@ impl TokenBucket {
 
     /// Waits for `n` tokens, and takes them; see [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        block(&self.n(n), NO_LIMIT)
+        block(self.n(n), NO_LIMIT)
     }
 
     /// Waits for a token, and takes it, if it comes within `max_wait`.
@@ -75,7 +75,7 @@ impl TokenBucket {
     /// A longer wait is refused at once, without a sleep. See
     /// [`blocking_acquire`](Self::blocking_acquire).
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
-        block(&self.n(n), nanos_of(max_wait))
+        block(self.n(n), nanos_of(max_wait))
     }
 
     /// Returns an iterator that waits for a token in each call of `next`.

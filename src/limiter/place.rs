@@ -29,7 +29,7 @@ pub(crate) struct Place(PlaceKind);
 enum PlaceKind {
     Waits {
         /// No thread locks it: it makes a place `Sync`.
-        waiter: Mutex<Waiter<AnyRequest<'static>>>,
+        waiter: Box<Mutex<Waiter<AnyRequest<'static>>>>,
         timer: Duration,
         told: Duration,
     },
@@ -47,7 +47,11 @@ impl Place {
 
     fn in_line(request: AnyRequest<'static>, ticket: LineTicket) -> Place {
         let [timer, told] = [ticket.waits.wait, ticket.waits.told].map(Duration::from_nanos);
-        Place(PlaceKind::Waits { waiter: Mutex::new(Waiter::in_line(request, ticket)), timer, told })
+        Place(PlaceKind::Waits {
+            waiter: Box::new(Mutex::new(Waiter::in_line(request, ticket))),
+            timer,
+            told,
+        })
     }
 
     /// Returns the longest time until the tokens are there, from the beginning.

@@ -69,10 +69,7 @@ impl Load {
     }
 
     /// Runs the load, and returns the number of callers served.
-    async fn run<F: Future<Output = bool>>(self, wait: impl Fn() -> F + 'static) -> u64
-    where
-        F: 'static,
-    {
+    async fn run<F: Future<Output = bool> + 'static>(self, wait: impl Fn() -> F + 'static) -> u64 {
         let (served, mut random) = (Rc::new(Cell::new(0)), Random(1));
         let wait = Rc::new(wait);
         let start = Instant::now();
