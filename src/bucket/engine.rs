@@ -108,12 +108,15 @@ pub(crate) struct Engine {
     slowest_fill: AtomicU64,
     /// Tokens that a new bucket starts with, if not full.
     initial: Option<u64>,
+    /// 1 while a thread looks at all words that count windows.
+    sweeping: AtomicU64,
 }
 
 impl Engine {
     const_fn! {
         pub(crate) const fn new(source: LiveTerms, clock: Clock, initial: Option<u64>) -> Engine {
-            Engine { source, clock, slowest_fill: AtomicU64::new(0), initial }
+            let (slowest_fill, sweeping) = (AtomicU64::new(0), AtomicU64::new(0));
+            Engine { source, clock, slowest_fill, initial, sweeping }
         }
     }
 }
@@ -149,7 +152,7 @@ impl Engine {
     /// `sweep` calls [`swept`](Engine::swept) with a reading of before it.
     pub(crate) fn sweep_if_due(&self, sweep: impl FnOnce()) {
         if self.counts_windows() && !injected(Fault::NeverSwept) {
-            self.source.sweeps.run(self.read().tick, sweep);
+            self.source.sweeps.run(self.read().tick, &self.sweeping, sweep);
         }
     }
 

@@ -87,13 +87,10 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct LiveTerms {
     widths: Widths,
-    /// `2^stamp - 1`, half of that, and the empty level, all as in [`Terms`].
+    /// `2^stamp - 1` and the empty level, as in [`Terms`].
     mask: u64,
-    half: u64,
     empty_level: u64,
-    /// The least tick of a turn that is the stamp of a reserved word.
-    turn_end: u64,
-    /// The sweeps of words that count windows.
+    /// The sweeps of words that count windows, and the end of a turn of buckets.
     pub(super) sweeps: Sweeps,
     /// Number of the version in force.
     pub(super) active_version: AtomicU64,
@@ -131,10 +128,8 @@ impl LiveTerms {
             LiveTerms {
                 widths: terms.widths,
                 mask: terms.mask,
-                half: terms.mask / 2,
                 empty_level: terms.empty_level,
-                turn_end: terms.mask - 2,
-                sweeps: Sweeps::new(terms.mask / 2),
+                sweeps: Sweeps::new(terms.mask, terms.widths.counts.counting),
                 active_version: AtomicU64::new(0),
                 published_version: AtomicU64::new(marked(0, gate)),
                 slots: [Version::new(&terms), Version::new(&terms)],
@@ -388,7 +383,7 @@ impl LiveTerms {
     /// Returns whether the turn that was found is over at a reading, so that no attempt decides.
     #[inline(always)]
     fn is_over(&self, reading: &Reading, turn: u64) -> bool {
-        reading.tick.wrapping_sub(reading.refill.base).wrapping_add(turn) >= self.turn_end
+        reading.tick.wrapping_sub(reading.refill.base).wrapping_add(turn) >= self.sweeps.until()
     }
 
     /// Lets attempts decide: computes the raw tick scale of version 0, and begins another turn.
@@ -441,10 +436,8 @@ impl LiveTerms {
         let number = self.active_version.load(Ordering::Acquire);
         let slot = self.slot(number);
         // The tick scale after the word that says that it is known.
-        let (base, until) = match P::COUNTS {
-            true => (0, self.sweeps.until()),
-            false => (slot.turn.load(Ordering::Acquire), 0),
-        };
+        let base = if P::COUNTS { 0 } else { slot.turn.load(Ordering::Acquire) };
+        let end = self.sweeps.until();
         let ticks = if counted { slot.counted() } else { slot.ticks() };
         let capacity = slot.capacity.load(Ordering::Acquire);
         // Only a reading from before the load of the word needs it.
@@ -462,10 +455,9 @@ impl LiveTerms {
         let (backward_from, gate) = (mask, Gate::Counted);
         let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from, gate };
         let reading = Reading::new(refill, count);
-        let end = if P::COUNTS { until } else { self.turn_end };
         // An earlier reading is within half a turn of all words that were swept.
-        let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= self.half;
-        let fits = recent && state.accepts_fresh::<P>(&reading, end, self.half) && in_force;
+        let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= self.sweeps.half;
+        let fits = recent && state.accepts_fresh::<P>(&reading, end, self.sweeps.half) && in_force;
         FreshReading { reading, near, fits, may_lag: counted && in_force && reading.tick < end }
     }
 

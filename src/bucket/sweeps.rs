@@ -24,25 +24,30 @@
 //! Partner: the Acquire loads of the time.* The commits on the words need no more: a sweep is a step
 //! like others.
 
+use crate::quota::counts::Counting;
 use crate::sync::{AtomicU64, Ordering, const_fn};
 
 #[derive(Debug)]
 pub(crate) struct Sweeps {
-    /// The tick from which on no attempt decides; 0 as long as the raw tick scale is not known.
+    /// The tick from which on no attempt decides; 0 as long as the raw tick scale is not known. In
+    /// a limiter without sweeps it is constant: the least tick of a turn that is the stamp of a
+    /// reserved word.
     until: AtomicU64,
     /// The tick at which the next sweep is due; 0 before the first call.
     due: AtomicU64,
-    /// 1 while a thread sweeps.
-    sweeping: AtomicU64,
     /// Half the stamp's range.
-    half: u64,
+    pub(super) half: u64,
 }
 
 impl Sweeps {
     const_fn! {
-        pub(super) const fn new(half: u64) -> Sweeps {
-            let (until, due, sweeping) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-            Sweeps { until, due, sweeping, half }
+        /// Returns the sweeps of words with a stamp up to `mask`.
+        pub(super) const fn new(mask: u64, counting: Counting) -> Sweeps {
+            let until = match counting {
+                Counting::Bucket | Counting::Places => mask - 2,
+                _ => 0,
+            };
+            Sweeps { until: AtomicU64::new(until), due: AtomicU64::new(0), half: mask / 2 }
         }
     }
 
@@ -64,8 +69,9 @@ impl Sweeps {
 
     /// Runs `sweep`, which [notes](Sweeps::swept) its beginning, if it is due at a tick.
     ///
-    /// While another thread sweeps this one returns at once, unless words may wrap.
-    pub(super) fn run(&self, tick: u64, sweep: impl FnOnce()) {
+    /// `sweeping` is 1 while a thread sweeps. Then another thread returns at once, unless words may
+    /// wrap.
+    pub(super) fn run(&self, tick: u64, sweeping: &AtomicU64, sweep: impl FnOnce()) {
         let due = self.due.load(Ordering::Acquire);
         if due == 0 {
             // No word was used before.
@@ -80,12 +86,12 @@ impl Sweeps {
             return;
         }
         let must = set_back || over >= part(3);
-        let other = self.sweeping.swap(1, Ordering::AcqRel) != 0;
+        let other = sweeping.swap(1, Ordering::AcqRel) != 0;
         if other && !must {
             return;
         }
         sweep();
-        self.sweeping.store(0, Ordering::Release);
+        sweeping.store(0, Ordering::Release);
     }
 
     /// Returns the whole ticks from a stamp to a tick, not modulo the range; `None` if the stamp is
