@@ -457,7 +457,10 @@ impl LiveTerms {
         let reading = Reading::new(refill, count);
         // An earlier reading is within half a turn of all words that were swept.
         let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= self.sweeps.half;
-        let fits = recent && state.accepts_fresh::<P>(&reading, end, self.sweeps.half) && in_force;
+        let fits = match P::COUNTS {
+            true => recent && state.accepts_fresh::<P>(&reading, end, self.sweeps.half) && in_force,
+            false => in_force && state.accepts_fresh::<P>(&reading, end, self.sweeps.half),
+        };
         FreshReading { reading, near, fits, may_lag: counted && in_force && reading.tick < end }
     }
 

@@ -40,7 +40,7 @@ impl State {
     pub(crate) fn accepts_fresh<P: Refill>(self, reading: &Reading, end: u64, half: u64) -> bool {
         let passed = self.passed(&reading.refill, reading.tick);
         let ahead = match P::COUNTS {
-            true => self.is_level() && passed <= half,
+            true => passed <= half && self.is_level(),
             // A stamp of the turn is at most the tick. Those of reserved words are the last ones.
             false => passed <= reading.tick,
         };
