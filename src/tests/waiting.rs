@@ -96,6 +96,9 @@ struct Caller {
     until: u64,
 }
 
+/// The number of a plain take, behind all callers.
+const PLAIN: u64 = u64::MAX;
+
 /// The kinds of events, in order of the instants at which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -112,7 +115,10 @@ struct Counts {
     left: u64,
     refused: u64,
     polls: u64,
-    grants_before_an_earlier_caller: u64,
+    /// Grants of callers while an earlier one waited.
+    before_an_earlier_caller: u64,
+    /// Grants of plain takes while a caller waited.
+    plain_before_a_caller: u64,
     served_too_late: u64,
 }
 
@@ -214,7 +220,7 @@ impl Run {
         match self.random.below(10) {
             0 => {
                 if self.target.take(n) {
-                    self.grant(u64::MAX, n, self.now);
+                    self.grant(PLAIN, n, self.now);
                 }
                 return;
             }
@@ -283,8 +289,14 @@ impl Run {
     fn grant(&mut self, id: u64, n: u64, at: u64) {
         self.counts.granted += n;
         self.granted.push((at, n));
-        let earlier = self.callers.range(..id).next().is_some();
-        self.counts.grants_before_an_earlier_caller += u64::from(earlier && !self.is_woken_before(id));
+        if self.callers.range(..id).next().is_some() && !self.is_woken_before(id) {
+            let counts = &mut self.counts;
+            *(if id == PLAIN {
+                &mut counts.plain_before_a_caller
+            } else {
+                &mut counts.before_an_earlier_caller
+            }) += 1;
+        }
     }
 
     /// Returns whether all earlier callers are served too, and have not been polled yet.
@@ -333,7 +345,8 @@ fn runs(late: u64, changes: bool, calls: u64) -> Counts {
         all.left += left;
         all.refused += refused;
         all.polls += polls;
-        all.grants_before_an_earlier_caller += run.counts.grants_before_an_earlier_caller;
+        all.before_an_earlier_caller += run.counts.before_an_earlier_caller;
+        all.plain_before_a_caller += run.counts.plain_before_a_caller;
         all.served_too_late += run.counts.served_too_late;
     }
     println!("{runs} runs, timers up to {late} ns late, changes {changes}: {all:?}");
@@ -344,17 +357,23 @@ fn runs(late: u64, changes: bool, calls: u64) -> Counts {
 #[test]
 fn random_runs_of_waiting_keep_the_law_and_the_order() {
     let counts = runs(0, false, 300);
-    assert_eq!((counts.grants_before_an_earlier_caller, counts.served_too_late), (0, 0), "{counts:?}");
+    let Counts { before_an_earlier_caller, plain_before_a_caller, served_too_late, .. } = counts;
+    assert_eq!((before_an_earlier_caller, plain_before_a_caller, served_too_late), (0, 0, 0), "{counts:?}");
 }
 
+/// Beside a late timer the word may be out of debt while callers wait that have no place yet. Then
+/// a plain take may pass them, and so may the first try of a new caller: once in a thousand tokens
+/// at the most. All are still served when they were told.
 #[test]
-fn random_runs_with_late_timers_keep_the_order() {
+fn random_runs_with_late_timers_keep_the_law_and_the_deadlines() {
     let counts = runs(3 * MILLISECOND, false, 300);
-    println!("{counts:?}");
+    assert_eq!(counts.served_too_late, 0, "{counts:?}");
+    let passed = counts.before_an_earlier_caller + counts.plain_before_a_caller;
+    assert!(passed * 1_000 < counts.granted, "{counts:?}");
 }
 
 #[test]
 fn random_runs_with_changes_of_quota_keep_the_law_and_the_order() {
     let counts = runs(0, true, 300);
-    assert_eq!(counts.grants_before_an_earlier_caller, 0, "{counts:?}");
+    assert_eq!((counts.before_an_earlier_caller, counts.plain_before_a_caller), (0, 0), "{counts:?}");
 }
