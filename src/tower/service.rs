@@ -250,8 +250,8 @@ pin_project! {
     ///
     /// While the inner service is not ready, the future of a granted request holds it and its place
     /// in a queue. A dropped future gives up the place, and no tokens. If it is dropped while the
-    /// request [waits for its turn](super::LayerBuilder::delay_up_to), its place goes to the requests
-    /// behind it.
+    /// request [waits for its turn](super::LayerBuilder::delay_up_to), its place goes to the
+    /// requests behind it.
     #[must_use = "futures do nothing unless they are polled"]
     pub struct ResponseFuture<T, A>
     where

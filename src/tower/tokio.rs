@@ -23,9 +23,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///   requests behind it. If the request waits for several limits, the tokens of those whose
     ///   time has come are spent.
     /// * A request whose key is removed while it waits without a place is decided on again.
-    /// * The response tells the longest wait, as of its arrival: `Server-Timing: ratelimit;dur=250`, in milliseconds
-    ///   (<https://www.w3.org/TR/server-timing/>). The service inside finds it in
-    ///   [`Decision::delay`](super::Decision::delay).
+    /// * The response tells the longest wait, as of its arrival: `Server-Timing:
+    ///   ratelimit;dur=250`, in milliseconds (<https://www.w3.org/TR/server-timing/>). The service
+    ///   inside finds it in [`Decision::delay`](super::Decision::delay).
     /// * A request that has to wait panics outside of a tokio runtime, or in one without its timer.
     ///
     /// # Examples
