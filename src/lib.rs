@@ -138,7 +138,8 @@ pub use quota::window::Window;
 pub use quota::window_error::InvalidWindow;
 pub use time::clock::{Clock, MockClock, Moment};
 pub use time::jitter::Jitter;
-pub use word::decision::{Denied, Granted, Reason, Snapshot};
+pub use word::decision::snapshot::Snapshot;
+pub use word::decision::{Denied, Granted, Reason};
 pub use word::plan::Plan;
 
 /// The README's programs run as tests.

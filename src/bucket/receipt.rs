@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::fault::{Fault, injected};
 use crate::time::clock::Moment;
-use crate::word::decision::Wait;
 use crate::word::plan::Plan;
 use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Give, Take, by_refill};
+use crate::word::wait::Wait;
 
 /// A record of one take: the units, and the bucket before and after it.
 #[derive(Clone, Copy, Debug)]

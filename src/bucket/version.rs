@@ -15,7 +15,8 @@ const SHUT: u64 = 1 << 63;
 /// The bits of `published_version` that are the number of the version.
 pub(super) const NUMBER: u64 = OPEN - 1;
 
-/// The bit that marks a pending start, base or turn; the number of the version is in the bits below.
+/// The bit that marks a pending start, base or turn; the number of the version is in the bits
+/// below.
 pub(super) const PENDING: u64 = 1 << 63;
 
 /// Returns the placeholder for a start, base or turn of version `number` that is not agreed on yet.

@@ -121,7 +121,8 @@ impl InflightBuilder {
     }
 
     /// Sets the controller. The target then has one use: a request that is given up after it counts
-    /// as overloaded.
+    /// as overloaded. [`permille`](Self::permille), [`slack`](Self::slack) and
+    /// [`samples`](Self::samples) are of the usual controller, and have no effect.
     pub fn controller(self, controller: impl Controller + 'static) -> Self {
         InflightBuilder { controller: Some(Box::new(controller)), ..self }
     }

@@ -18,8 +18,6 @@ use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
-use crate::word::terms::Terms;
 
 impl TokenBucket {
     /// Returns a builder of a bucket with this quota.
@@ -84,7 +82,8 @@ impl BucketBuilder {
         Ok(self)
     }
 
-    /// Spreads the bucket over the cores, as [`TokenBucket::spread`] does.
+    /// Spreads the bucket over the cores, as [`TokenBucket::spread`] does. With a
+    /// [hook](Self::on_decision) or in [shadow mode](Self::shadow) it stays plain.
     pub fn spread(self) -> Self {
         BucketBuilder { spread: true, ..self }
     }
@@ -128,12 +127,13 @@ pub struct Builder<K, S = RandomState> {
 impl<K, S> Builder<K, S> {
     common_setters!();
 
-    /// Sets the quotas from which [`plan_for`](Builder::plan_for) chooses.
+    /// Sets the quotas from which [`plan_for`](Builder::plan_for) chooses, and makes room for them.
+    ///
+    /// Without `plan_for` no key is under them.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if a quota does not fit the limiter, as in [`RateLimiter::plan`].
-    /// [`headroom`](Builder::headroom) makes room for faster and larger quotas.
+    /// [`InvalidQuota`] if no word holds them beside the limiter's own quota.
     pub fn plans(self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
         Builder { plans: plans.into_iter().collect(), ..self }.tried()
     }
@@ -141,7 +141,7 @@ impl<K, S> Builder<K, S> {
     /// Sets a function that chooses the plan of each key, in every call.
     ///
     /// The function returns an index in the [`plans`](Builder::plans). `None` and an index past
-    /// their end mean the limiter's own quota.
+    /// their end mean the limiter's own quota: without `plans` every key is under that.
     ///
     /// Each call of the limiter also calls the function, and clones a key that has no bucket yet;
     /// with [`inline`](Builder::inline) it clones every key. If the caller knows the plan,
@@ -154,7 +154,6 @@ impl<K, S> Builder<K, S> {
     ///
     /// let gold = Quota::per_second(100);
     /// let limiter = RateLimiter::<String>::builder(Quota::per_second(10))
-    ///     .headroom(gold)?
     ///     .plans([gold])?
     ///     .plan_for(|key| key.starts_with("gold-").then_some(0))
     ///     .build();
@@ -166,13 +165,9 @@ impl<K, S> Builder<K, S> {
         Builder { choose: Some(Box::new(choose)), ..self }
     }
 
-    /// Returns the builder, if the plans still fit the layout.
-    fn tried(self) -> Result<Self, InvalidQuota> {
-        let counted_by = self.settings.counted_by();
-        let terms = Terms::in_layout(counted_by, self.settings.layout);
-        for plan in &self.plans {
-            Plan::compile(0, *plan, Quota::of_numbers(counted_by), &terms, None)?;
-        }
+    /// Returns the builder with room for its plans.
+    fn tried(mut self) -> Result<Self, InvalidQuota> {
+        self.settings.make_room_for(&self.plans)?;
         Ok(self)
     }
 
@@ -195,7 +190,8 @@ impl<K, S> Builder<K, S> {
         Builder { settings, keys: keys.hasher(hasher), plans, choose, key }
     }
 
-    /// Sets the largest number of keys with a bucket of their own; by default 1,048,576.
+    /// Sets the largest number of keys with a bucket of their own; by default 1,048,576. It is for
+    /// the map: a table has the room of [`inline`](Builder::inline).
     ///
     /// More than 2^32 count as 2^32. With 0 no key has a bucket of its own, and
     /// [`when_full`](Builder::when_full) decides on all of them.
@@ -270,6 +266,7 @@ impl<K, S> Builder<K, S> {
     }
 
     /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
+    /// With [`inline`](Builder::inline) there is no map.
     ///
     /// By default the map grows in steps, and decisions on other keys help with each step.
     ///

@@ -23,6 +23,8 @@ pub(crate) struct Inner<K, S> {
     /// The kind of words, if there is neither a function of plans nor a hook: one test on the fast
     /// path.
     pub(super) fast_path: Option<Counting>,
+    /// The kind of words, if there is no function of plans. A hook sees the decision of an attempt.
+    pub(super) attempts: Option<Counting>,
 }
 
 pub(crate) struct Plans<K> {
@@ -60,8 +62,8 @@ impl<K, S> Inner<K, S> {
         jitter: Jitter,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
-        let plain = plans.is_none() && hook.is_none();
-        let fast_path = plain.then_some(keyspace.engine.source.counts().counting);
+        let attempts = plans.is_none().then_some(keyspace.engine.source.counts().counting);
+        let fast_path = attempts.filter(|_| hook.is_none());
         Inner {
             keyspace,
             hasher,
@@ -70,6 +72,7 @@ impl<K, S> Inner<K, S> {
             max_waiting: usize::MAX,
             plans: plans.map(Box::new),
             fast_path,
+            attempts,
         }
     }
 }

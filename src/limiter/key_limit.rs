@@ -11,7 +11,8 @@ use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::{Moment, nanos_of};
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
 /// Some tokens of a key's bucket, from [`RateLimiter::key`].

@@ -14,7 +14,8 @@ use crate::limiter::inner::Inner;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::{LineTicket, Promise};
 use crate::time::clock::{Clock, Moment};
-use crate::word::decision::{Denied, Granted, Reason, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Take};
 

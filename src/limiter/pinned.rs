@@ -9,7 +9,8 @@ use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
 /// A [`RateLimiter`] with a guard that serves many calls; see [`RateLimiter::pin`].

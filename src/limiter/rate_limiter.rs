@@ -13,7 +13,8 @@ use crate::limiter::key_call::CallOptions;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Moment, nanos_of};
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
 /// A token bucket for each key, in a lock-free map, all under one quota.

@@ -13,14 +13,18 @@ use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::quota::rate::Quota;
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
+use crate::word::plan::Plan;
+use crate::word::terms::Terms;
 
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) quota: Quota,
     pub(crate) clock: Clock,
     pub(crate) room: LayoutOptions,
-    /// Layout chosen for `quota` and `room`.
+    /// Layout chosen for `quota`, `room` and the plans.
     pub(crate) layout: Layout,
+    /// The numbers by which buckets count.
+    pub(crate) counted_by: RawQuota,
     pub(crate) initial: Option<u64>,
     pub(crate) shadow: bool,
     pub(crate) hook: Option<HookFn>,
@@ -36,6 +40,7 @@ impl Settings {
             clock: Clock::new(),
             room: LayoutOptions::DEFAULT,
             layout: quota.layout(),
+            counted_by: quota.numbers_or_usual(),
             initial: None,
             shadow: false,
             hook: None,
@@ -45,19 +50,39 @@ impl Settings {
     }
 
     pub(crate) fn with_room(&mut self, room: LayoutOptions) -> Result<(), QuotaError> {
-        self.layout = Layout::of(counted_by(self.quota, room), room)?;
         self.room = room;
+        self.lay_out(room)
+    }
+
+    fn lay_out(&mut self, room: LayoutOptions) -> Result<(), QuotaError> {
+        self.counted_by = counted_by(self.quota, room);
+        self.layout = Layout::of(self.counted_by, room)?;
         Ok(())
     }
 
-    /// Returns the numbers by which buckets count.
-    pub(crate) fn counted_by(&self) -> RawQuota {
-        counted_by(self.quota, self.room)
+    /// Makes room for plans, if the layout of the other options has none. The result does not
+    /// depend on the order in which the options are set.
+    pub(crate) fn make_room_for(&mut self, plans: &[Quota]) -> Result<(), QuotaError> {
+        self.lay_out(self.room)?;
+        if self.hold(plans).is_ok() {
+            return Ok(());
+        }
+        let rates = plans.iter().filter(|plan| plan.gate() == Gate::Counted).map(Quota::numbers);
+        let headroom = rates.chain(self.room.headroom).reduce(RawQuota::widest);
+        self.lay_out(LayoutOptions { headroom, ..self.room })?;
+        self.hold(plans)
+    }
+
+    /// Checks that the words hold plans.
+    fn hold(&self, plans: &[Quota]) -> Result<(), QuotaError> {
+        let terms = Terms::in_layout(self.counted_by, self.layout);
+        let own = Quota::of_numbers(self.counted_by);
+        plans.iter().try_for_each(|plan| Plan::compile(0, *plan, own, &terms, None).map(drop))
     }
 
     pub(crate) fn finish(self) -> (Engine, DecisionHook, Jitter) {
         self.clock.calibrate();
-        let source = LiveTerms::of(self.counted_by(), self.quota.gate(), self.layout);
+        let source = LiveTerms::of(self.counted_by, self.quota.gate(), self.layout);
         let engine = Engine::new(source, self.clock, self.initial);
         (engine, DecisionHook::new(self.shadow, self.hook), self.jitter)
     }
@@ -249,7 +274,8 @@ macro_rules! common_setters {
 
         /// Sets shadow mode, in which no request is refused and no caller waits.
         ///
-        /// The [hook](Self::on_decision) sees the overruled refusals, and they are counted.
+        /// The [hook](Self::on_decision) sees the overruled refusals, and they are counted. A
+        /// decision costs about as much more as with a hook.
         ///
         /// # Examples
         ///
@@ -271,9 +297,10 @@ macro_rules! common_setters {
         /// takes and refusals, but not the undone takes. Of an `acquire_up_to` that takes some of
         /// the tokens, it sees the tokens taken.
         ///
-        /// The caller waits for the function, so it should be short. It may use other limiters. A
-        /// panic of it goes on in the caller. A reservation, a hold and the takes of an `all_of`
-        /// are then undone. The tokens of any other take stay taken.
+        /// With an empty function a decision on a known key takes 1.4 times the instructions of one
+        /// without. The caller waits for the function, so it should be short. It may use other
+        /// limiters. A panic of it goes on in the caller. A reservation, a hold and the takes of an
+        /// `all_of` are then undone. The tokens of any other take stay taken.
         ///
         /// # Examples
         ///

@@ -17,7 +17,8 @@ use crate::quota::rate::Quota;
 use crate::sync::{Mutex, const_fn};
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 use crate::word::verb::{Call, Take};
 
 /// One token bucket, shared by reference between threads.

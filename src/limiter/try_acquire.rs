@@ -131,8 +131,36 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     /// Takes `n` tokens where there is a function of plans or a hook.
     #[inline(never)]
     fn try_acquire_watched<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        let (pin, key) = (self.keyspace.store.pin(), KeyQuery::new(&self.hasher, key));
-        self.try_acquire_anyhow(&pin, key, Miss::StaleReading, n)
+        let key = KeyQuery::new(&self.hasher, key);
+        if self.attempts == Some(Counting::Bucket) {
+            return self.try_acquire_observed(key, n);
+        }
+        self.try_acquire_anyhow(&self.keyspace.store.pin(), key, Miss::StaleReading, n)
+    }
+
+    /// Takes `n` tokens of a bucket by the same attempt, and shows the decision to the hook.
+    #[inline(always)]
+    fn try_acquire_observed<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: KeyQuery<'_, Q>,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        let now = Now(&self.keyspace.engine);
+        let (pin, missed) = match &self.keyspace.store {
+            Store::Map(buckets) => {
+                let map = buckets.map();
+                let guard = map.guard();
+                match attempt(map.get(&key.in_map(), &guard), now, n) {
+                    Ok(done) => return self.hook.observe(n, exactly(n, done)),
+                    Err(missed) => (StoreGuard::Map(map, guard), missed),
+                }
+            }
+            Store::Table(table) => match attempt(table.find(key.full), now, n) {
+                Ok(done) => return self.hook.observe(n, exactly(n, done)),
+                Err(missed) => (StoreGuard::Table(table), missed),
+            },
+        };
+        self.try_acquire_anyhow(&pin, key, missed, n)
     }
 
     #[inline]
@@ -238,7 +266,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         read: impl ReadClock,
         n: u64,
     ) -> Result<Result<Granted, Denied>, Miss> {
-        match self.fast_path {
+        match self.attempts {
             Some(Counting::SubWindows) => self.attempt_by_counts::<SUB_WINDOWS, Q>(pin, key, read, n),
             Some(Counting::FirstUse) => self.attempt_by_counts::<FIRST_USE, Q>(pin, key, read, n),
             Some(Counting::Weighted) => self.attempt_by_counts::<WEIGHTED, Q>(pin, key, read, n),
@@ -262,6 +290,26 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         Ok(exactly(n, (outcome, by(reading))))
     }
 
+    /// Attempts once to take `n` tokens of a known key where the fast path does not: of a window
+    /// again, and of a bucket if a hook is to see the decision.
+    #[inline(never)]
+    fn attempt_observed<Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        read: impl ReadClock,
+        n: u64,
+    ) -> Option<Result<Granted, Denied>> {
+        let decision = match self.attempts {
+            Some(Counting::Bucket) if !self.hook.is_none() => {
+                exactly(n, attempt(self.keyspace.entry(pin, key).get(), read, n).ok()?)
+            }
+            Some(Counting::Bucket) | None => return None,
+            Some(_) => self.attempt_in_window(pin, key, read, n).ok()?,
+        };
+        Some(self.hook.observe(n, decision))
+    }
+
     /// Takes `n` tokens after an attempt that `missed`.
     #[cold]
     #[inline(never)]
@@ -273,7 +321,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         n: u64,
     ) -> Result<Granted, Denied> {
         let (entry, engine) = (self.keyspace.entry(pin, key), &self.keyspace.engine);
-        if let Ok(decision) = self.attempt_in_window(pin, key, Now(engine), n) {
+        if let Some(decision) = self.attempt_observed(pin, key, Now(engine), n) {
             return decision;
         }
         if missed == Miss::LostRace
@@ -310,7 +358,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         now: Moment,
         n: u64,
     ) -> Result<Granted, Denied> {
-        if let Ok(decision) = self.attempt_in_window(pin, key, At(&self.keyspace.engine, now), n) {
+        if let Some(decision) = self.attempt_observed(pin, key, At(&self.keyspace.engine, now), n) {
             return decision;
         }
         let options = CallOptions { now: Some(now), ..CallOptions::NOW };

@@ -62,6 +62,9 @@ macro_rules! window_setters {
 
         /// Sets a function that sees every decision. See [`BucketBuilder::on_decision`].
         ///
+        /// With an empty function a decision on a known key takes 2.4 times the instructions of one
+        /// without.
+        ///
         /// [`BucketBuilder::on_decision`]: crate::BucketBuilder::on_decision
         pub fn on_decision(
             mut self,

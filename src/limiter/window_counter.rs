@@ -14,7 +14,8 @@ use crate::quota::window_error::InvalidWindow;
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment};
 use crate::time::jitter::Jitter;
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 
 /// One window of tokens, shared by reference between threads: at most a limit in a period.
 ///

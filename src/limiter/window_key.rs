@@ -10,7 +10,8 @@ use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::pinned::Pinned;
 use crate::time::clock::{Clock, Moment};
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 
 /// Another limit for some of the keys of a limiter of windows, from

@@ -14,7 +14,8 @@ use crate::limiter::window_key::{Cap, PinnedWindows, WindowKey};
 use crate::quota::window::Window;
 use crate::quota::window_error::InvalidWindow;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted, Snapshot};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
 
 /// A [`Window`] for each key, in a lock-free map or a fixed table: at most a limit in a period.
 ///

@@ -81,6 +81,13 @@ impl RawQuota {
         self.fills(burst)
     }
 
+    /// Returns the faster rate of two quotas, with the larger burst.
+    pub(crate) fn widest(self, other: RawQuota) -> RawQuota {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let faster = product(other.tokens, self.nanos) > product(self.tokens, other.nanos);
+        RawQuota { burst: self.burst.max(other.burst), ..if faster { other } else { self } }
+    }
+
     /// Checks that a bucket of `burst` tokens, below 2^42, fills within `MAX_NANOS`.
     const fn fills(self, burst: u64) -> Result<(), QuotaError> {
         let RawQuota { tokens, nanos, .. } = self;

@@ -77,10 +77,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     }
 
     /// Lets requests pass that no limit applies to, such as internal ones. They count as `skipped`.
+    /// Called again, either closure lets a request pass.
     ///
     /// [`exempt`](LayerBuilder::exempt) is for an allow list, which is counted apart.
     pub fn skip(mut self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.state.skip = Some(Exempt::when(skip));
+        let before = self.state.skip.take();
+        self.state.skip = Some(match before {
+            None => Exempt::when(skip),
+            Some(before) => Exempt::when(move |head| before.applies(head) || skip(head)),
+        });
         self
     }
 
@@ -225,7 +230,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Enforces refusals for `percent` hundredths of the first limit's keys, always the same ones.
     ///
-    /// All other keys are in [shadow mode](LayerBuilder::shadow). 100 and above is all keys.
+    /// All other keys are in [shadow mode](LayerBuilder::shadow). 100 and above is all keys. In
+    /// shadow mode of the layer it has no effect: no refusal is enforced.
     pub fn enforce_percent(mut self, percent: u8) -> Self {
         self.state.enforced = ALL_KEYS * u64::from(percent.min(100)) / 100;
         self

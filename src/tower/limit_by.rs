@@ -73,8 +73,11 @@ pub struct LimitBy<K> {
     pub(crate) top: TopKeys<K>,
     pub(crate) bans: Option<Bans<K>>,
     pub(super) see_refusal: Option<Box<SeeRefusal<K>>>,
-    /// The share of keys whose refusals this limit enforces, in units of 2^-32.
+    /// The share of keys whose refusals this limit enforces, in units of 2^-32: none in shadow
+    /// mode, else the share that was set.
     pub(super) enforced: u64,
+    shadow: bool,
+    share: u64,
     /// Whether it is for all keys and all requests, there are no bans, and no limiter is asked.
     pub(super) plain: bool,
     pub(super) counters: Arc<LimitCounters>,
@@ -198,6 +201,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             bans: None,
             see_refusal: None,
             enforced: ALL_KEYS,
+            shadow: false,
+            share: ALL_KEYS,
             plain,
             counters,
         }
@@ -309,16 +314,24 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// rejected. By default the mode is off.
     #[must_use]
     pub fn shadow(self, shadow: bool) -> Self {
-        LimitBy { enforced: if shadow { 0 } else { ALL_KEYS }, plain: false, ..self }
+        LimitBy { shadow, plain: false, ..self }.weighed()
+    }
+
+    /// Returns the limit with its share of enforced refusals.
+    fn weighed(self) -> Self {
+        LimitBy { enforced: if self.shadow { 0 } else { self.share }, ..self }
     }
 
     /// Enforces refusals for `percent` hundredths of this limit's keys, always the same ones.
     ///
     /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all
     /// keys. A client that chooses its key can try until it has one that is not enforced.
+    ///
+    /// In shadow mode of the limit it has no effect: no refusal is enforced.
     #[must_use]
     pub fn enforce_percent(self, percent: u8) -> Self {
-        LimitBy { enforced: ALL_KEYS * u64::from(percent.min(100)) / 100, plain: false, ..self }
+        let share = ALL_KEYS * u64::from(percent.min(100)) / 100;
+        LimitBy { share, plain: false, ..self }.weighed()
     }
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own

@@ -39,4 +39,5 @@ pub(crate) mod steps;
 pub(crate) mod terms;
 pub(crate) mod tick;
 pub(crate) mod verb;
+pub(crate) mod wait;
 pub(crate) mod window;

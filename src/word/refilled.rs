@@ -9,10 +9,6 @@ use crate::word::tick::TickScale;
 /// The level and the refill of a bucket, from a clock reading `from` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refilled {
-    /// The nanoseconds until the bucket is full: all that is known.
-    Told { reset: u64 },
-    /// No token comes until another limit is set.
-    Never,
     /// A bucket under the limiter's own quota.
     Own {
         /// Units above the empty bucket, less those that are earned while the reading is behind
@@ -46,6 +42,10 @@ pub(crate) enum Refilled {
         from: u64,
         clock: TickScale,
     },
+    /// The nanoseconds until the bucket is full: all that is known.
+    Told { reset: u64 },
+    /// No token comes until another limit is set.
+    Never,
 }
 
 impl Refilled {

@@ -1,9 +1,10 @@
 //! The verbs, as data: each is one pure step on the word.
 
 use crate::quota::gate::Gate;
-use crate::word::decision::{Denied, Granted, Wait};
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
 use crate::word::state::{Balance, Left, Reading, Refill, State, TakeOutcome};
+use crate::word::wait::Wait;
 
 /// A way to take tokens.
 #[derive(Clone, Copy, Debug)]

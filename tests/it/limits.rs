@@ -483,6 +483,41 @@ fn a_request_is_refused_exactly_if_an_enforced_limit_refuses() {
     assert_eq!(refused + over + granted + skipped, 8_000);
 }
 
+/// Shadow mode of a limit, and the share of its keys, in either order.
+#[test]
+fn a_limit_in_shadow_mode_enforces_no_share_of_its_keys() {
+    let limit = || LimitBy::new(hourly(1)).key(by("k"));
+    for (limit, refused) in [
+        (limit().shadow(true).enforce_percent(100), 0),
+        (limit().enforce_percent(100).shadow(true), 0),
+        (limit().enforce_percent(0).shadow(false), 0),
+        (limit().shadow(false).enforce_percent(100), 1),
+        (limit().shadow(true).shadow(false), 1),
+    ] {
+        let layer = LayerBuilder::from(limit).build();
+        let mut service = layer.layer(Upstream::default());
+        let statuses = [(); 2].map(|()| status(&call(&mut service, asks("/", &[("k", "1")]))));
+        assert_eq!(
+            (statuses[0], u64::from(statuses[1] == 429), layer.stats().refused),
+            (200, refused, refused)
+        );
+    }
+}
+
+/// Each closure of a layer that lets requests pass does.
+#[test]
+fn a_request_is_skipped_by_any_closure() {
+    let layer = LayerBuilder::from(LimitBy::new(hourly(1)).key(by("k")))
+        .skip(|head| head.uri.path() == "/a")
+        .skip(|head| head.uri.path() == "/b")
+        .build();
+    let mut service = layer.layer(Upstream::default());
+    for path in ["/a", "/b", "/a", "/b"] {
+        assert_eq!(status(&call(&mut service, asks(path, &[("k", "1")]))), 200, "{path}");
+    }
+    assert_eq!((layer.stats().skipped, layer.stats().granted), (4, 0));
+}
+
 #[test]
 fn a_limit_in_shadow_mode_rejects_no_request_without_a_key() {
     let limit = |shadow| LimitBy::new(hourly(1)).key(by("k")).shadow(shadow);

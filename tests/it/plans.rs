@@ -1,6 +1,6 @@
 //! Keys under quotas of their own.
 
-use tollgate::{Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
+use tollgate::{Builder, Clock, Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
 
 use super::{InStore, Room, WITH_ONE};
 use crate::support::{HOUR, Plain, SECOND, Time, Twin, nanos, ns};
@@ -130,18 +130,46 @@ fn a_plan_of_another_limiter_is_refused() {
 
 #[test]
 fn a_plan_without_room_is_refused_by_its_bound() {
-    let said = |own: Quota, plan: Quota| {
-        let direct = RateLimiter::<u64>::stored(own).build().plan(plan).unwrap_err();
-        let built = RateLimiter::<u64>::stored(own).plans([own, plan]).map(drop).unwrap_err();
-        assert_eq!(direct, built);
-        direct.to_string()
-    };
+    let said =
+        |own: Quota, plan: Quota| RateLimiter::<u64>::stored(own).build().plan(plan).unwrap_err().to_string();
     let text = said(OWN, Quota::per_second(1_000));
     assert!(text.starts_with("a burst of 1000 is over the bound of 155 tokens"), "{text}");
     let text = said(OWN, Quota::per_second(1_000_000_000).burst(10));
     assert!(text.contains("1/128 of a burst of 10 at 1000000000 tokens every 1000000000 ns"), "{text}");
     let text = said(Quota::per_second(1_000_000).burst(10), Quota::per(1, ns(1 << 61)).burst(1));
     assert!(text.contains("1 tokens every 2305843009213693952 ns") && text.contains("1/64"), "{text}");
+}
+
+/// A builder makes room for its plans, and the order of its options does not matter.
+#[test]
+fn a_builder_makes_room_for_its_plans_in_any_order() {
+    type Step = fn(Builder<u64>) -> Builder<u64>;
+    const QUICK: Quota = Quota::per_second(1_000);
+    const LARGE: Quota = Quota::per_second(5).burst(50_000);
+    let choose = |key: &u64| Some(*key as usize);
+    let steps: [Step; 3] = [
+        |builder| builder.plans([QUICK, LARGE]).unwrap(),
+        |builder| builder.headroom(Quota::per_second(20_000)).unwrap(),
+        |builder| builder.max_debt(7).unwrap(),
+    ];
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let built = orders.map(|order| {
+        let builder =
+            order.iter().fold(RateLimiter::<u64>::stored(OWN), |builder, step| steps[*step](builder));
+        let limiter = builder.clock(Clock::mock().0).plan_for(choose).build();
+        let granted = [(0, QUICK), (1, LARGE)].map(|(key, plan)| {
+            let granted = limiter.try_acquire_n(&key, plan.capacity()).expect("it is full");
+            (granted.remaining(), granted.reset_after())
+        });
+        (granted, limiter.set_quota(Quota::per_second(1 << 30)).unwrap_err().to_string())
+    });
+    assert!(built.windows(2).all(|two| two[0] == two[1]), "{built:?}");
+    // Without the other options.
+    let limiter = RateLimiter::<u64>::stored(OWN).plans([QUICK, LARGE]).unwrap().plan_for(choose).build();
+    assert_eq!([0, 1].map(|key| limiter.peek(&key).remaining()), [1_000, 50_000]);
+    // No word holds both.
+    let quick = RateLimiter::<u64>::stored(Quota::per_second(1_000_000).burst(10));
+    assert!(quick.plans([Quota::per(1, ns(1 << 61)).burst(1)]).is_err());
 }
 
 fn by_tens() -> (RateLimiter<u64>, Time) {

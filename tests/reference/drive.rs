@@ -424,7 +424,10 @@ impl<S: Subject> Driver<S> {
         if let Some(rest) = self.subject.settle(taken, actual) {
             match actual.checked_sub(estimate) {
                 Some(more) if !is_there => assert_eq!(rest, more),
-                None if is_there => self.worlds.refund(self.time.now(), estimate - actual, None),
+                None if is_there => {
+                    let (now, excess) = (self.time.now(), estimate - actual);
+                    self.worlds.check(|World { ideal, slots }| ideal.give_excess(now, &slots[which], excess));
+                }
                 None | Some(0) => {}
                 Some(more) => {
                     let taken = more.checked_sub(rest).expect("the rest is a part");

@@ -337,6 +337,12 @@ impl Ideal {
         self.give(now, more, ticks, committed)
     }
 
+    /// Gives back the last `n` tokens of a take, as far as the bucket would still have them.
+    pub(crate) fn give_excess(&mut self, now: u64, slot: &Slot, n: u64) -> Result<(), String> {
+        let before = slot.before - self.units(slot.n - n);
+        self.undo(now, &Slot { n, before, ..slot.clone() }, None)
+    }
+
     /// Sets another rate and burst, of the same period, from a reading of the clock on.
     pub(crate) fn set_quota(&mut self, now: u64, tokens: u64, burst: u64) {
         let then = self.moment(now);

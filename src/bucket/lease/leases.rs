@@ -16,9 +16,10 @@ use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
 use crate::quota::gate::Gate;
 use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
-use crate::word::decision::{Granted, Wait};
+use crate::word::decision::Granted;
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
+use crate::word::wait::Wait;
 
 /// Largest number of cells of one bucket.
 const MAX_CELLS: usize = 64;

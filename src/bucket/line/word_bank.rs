@@ -11,10 +11,11 @@ use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
 use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
 use crate::fault::{Fault, injected};
 use crate::quota::gate::Gate;
-use crate::word::decision::{Denied, Granted, Reason, Wait};
+use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 use crate::word::state::{Reading, Refill, State};
 use crate::word::verb::{Call, Take, by_refill};
+use crate::word::wait::Wait;
 
 /// A bucket as a line uses it, and the latest reading.
 pub(crate) struct WordBank<'a, W> {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Denied, Granted, Snapshot};
+use super::snapshot::Snapshot;
+use super::{Denied, Granted};
 
 impl fmt::Debug for Granted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

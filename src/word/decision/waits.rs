@@ -9,13 +9,14 @@
 #[cfg(feature = "http")]
 use std::time::Duration;
 
-use super::{Granted, Wait};
+use super::Granted;
 use crate::quota::counts::CountWidths;
 #[cfg(feature = "http")]
 use crate::quota::layout::RawQuota;
 use crate::word::refilled::Refilled;
 use crate::word::state::Refill;
 use crate::word::tick::TickScale;
+use crate::word::wait::Wait;
 use crate::word::window::{ANY, WindowTerms};
 
 impl Granted {
