@@ -64,6 +64,8 @@ use crossbeam_utils::atomic::AtomicCell;
 
 use crate::bucket::atomic::{FreshReading, Order, rarely};
 use crate::bucket::sweeps::Sweeps;
+#[cfg(all(test, any(loom, shuttle)))]
+use crate::bucket::sweeps::turn_end;
 use crate::bucket::version::{NUMBER, PENDING, Version, gate_of, marked, pending};
 use crate::fault::{Fault, injected};
 use crate::quota::counts::{CountWidths, Counting};
@@ -335,7 +337,7 @@ impl LiveTerms {
         if let Some(terms) = self.fixed {
             // A mock clock counts nanoseconds.
             let (reading, half) = (Reading::new(terms, count), terms.mask / 2);
-            let fits = state.accepts_fresh::<P>(&reading, terms.mask - 2, half);
+            let fits = state.accepts_fresh::<P>(&reading, turn_end(terms.mask), half);
             return FreshReading { reading, near: terms.max_skew(), fits, may_lag: counted };
         }
         let number = self.active_version.load(Ordering::Acquire);

@@ -30,8 +30,8 @@ use crate::sync::{AtomicU64, Ordering, const_fn};
 #[derive(Debug)]
 pub(crate) struct Sweeps {
     /// The tick from which on no attempt decides; 0 as long as the raw tick scale is not known. In
-    /// a limiter without sweeps it is constant: the least tick of a turn that is the stamp of a
-    /// reserved word.
+    /// a limiter without sweeps it is constant: the end of a turn, from which on a reading may count
+    /// as of a clock that was set back.
     until: AtomicU64,
     /// The tick at which the next sweep is due; 0 before the first call.
     due: AtomicU64,
@@ -39,12 +39,20 @@ pub(crate) struct Sweeps {
     pub(super) half: u64,
 }
 
+/// Returns the least tick of a turn at which a bucket's reading may be in the backward window of a
+/// stamp of that turn: those ticks are left to the loop. They are less than the stamps of reserved
+/// words.
+pub(super) const fn turn_end(mask: u64) -> u64 {
+    mask - mask.div_ceil(64) - mask.div_ceil(4096) - 3
+}
+
 impl Sweeps {
     const_fn! {
         /// Returns the sweeps of words with a stamp up to `mask`.
         pub(super) const fn new(mask: u64, counting: Counting) -> Sweeps {
             let until = match counting {
-                Counting::Bucket | Counting::Places => mask - 2,
+                Counting::Bucket => turn_end(mask),
+                Counting::Places => mask - 2,
                 _ => 0,
             };
             Sweeps { until: AtomicU64::new(until), due: AtomicU64::new(0), half: mask / 2 }

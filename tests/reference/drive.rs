@@ -15,7 +15,7 @@ use super::steps::{Ahead, Move, Scale, Verb, asked, counts_plan, near, quota};
 use super::time::{LAST, Time, nanos};
 use super::verbs::Promise;
 use super::worlds::{World, Worlds};
-use super::{Answer, Asked, Ideal, Unit, plan};
+use super::{Answer, Asked, Ideal, Maybe, Unit, plan};
 
 /// Changes for which the reference's sums of earned tokens stay below 2^127.
 const MOST_CHANGES: usize = 16;
@@ -304,11 +304,15 @@ impl<S: Subject> Driver<S> {
         let burst = self.burst();
         let (decision, at) = self.subject.take_at(moment, n, self.under());
         let answer = taken(decision, n, burst);
-        self.check(|ideal, now| {
-            let at = at.unwrap_or_else(|| if ideal.admits(then) { then } else { now });
-            assert!(at == then || at == now, "read at {at} ns");
-            ideal.take(at, n.min(burst + 1), answer)
-        });
+        let now = self.time.now();
+        assert!(at.is_none_or(|at| at == then || at == now), "read at {at:?} ns");
+        self.worlds.check_either(
+            |ideal| match at {
+                Some(at) => Maybe { yes: at == then, no: at != then },
+                None => ideal.admits(then, now),
+            },
+            |ideal, earlier| ideal.take(if earlier { then } else { now }, n.min(burst + 1), answer),
+        );
     }
 
     fn above(&mut self, n: u64, percent: u8) -> Wait {
@@ -424,10 +428,7 @@ impl<S: Subject> Driver<S> {
         if let Some(rest) = self.subject.settle(taken, actual) {
             match actual.checked_sub(estimate) {
                 Some(more) if !is_there => assert_eq!(rest, more),
-                None if is_there => {
-                    let (now, excess) = (self.time.now(), estimate - actual);
-                    self.worlds.check(|World { ideal, slots }| ideal.give_excess(now, &slots[which], excess));
-                }
+                None if is_there => self.worlds.give_excess(self.time.now(), which, estimate - actual),
                 None | Some(0) => {}
                 Some(more) => {
                     let taken = more.checked_sub(rest).expect("the rest is a part");

@@ -290,11 +290,19 @@ impl Ideal {
         }
     }
 
-    /// Returns whether an earlier reading may decide: it is jitter, or surely later than the stamp.
-    pub(crate) fn admits(&self, then: u64) -> bool {
-        let Some(at) = self.at else { return false };
-        let passed = self.shown(self.moment(then).tick - at.tick);
-        passed < self.range() / 2 || self.range() - passed <= self.windows.jitter
+    /// Returns whether an earlier reading decides: it is jitter, or surely later than the stamp.
+    /// A reading from long ago decides only if it is of the stamp's turn, and so does one from before
+    /// the clock was set back.
+    pub(crate) fn admits(&self, then: u64, now: u64) -> Maybe {
+        let Some(at) = self.at else { return Maybe { yes: false, no: true } };
+        let then = self.moment(then).tick;
+        let passed = self.shown(then - at.tick);
+        let admits = passed < self.range() / 2 || self.range() - passed <= self.windows.jitter;
+        // In the stamp's turn more than half of the range is no long time.
+        let later = then >= at.tick;
+        let age = self.moment(now).tick - then;
+        let recent = age < self.range() / 4 - 1 && age > -self.windows.jitter / 2;
+        Maybe { yes: admits || later, no: !admits || !recent }
     }
 
     /// Fixes the level and the stamp at this reading, whatever the step asks. A key that gets a
@@ -325,22 +333,43 @@ impl Ideal {
 
     /// Undoes a take: gives back the tokens of it that the bucket would still have.
     pub(crate) fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
+        let (more, ticks) = self.kept_without(now, slot, slot.n);
+        self.give(now, more, ticks, committed)
+    }
+
+    /// Returns whether giving back the last `n` tokens of a take is committed.
+    pub(crate) fn gives_excess(&self, now: u64, slot: &Slot, n: u64) -> Maybe {
+        if self.at.is_none() {
+            return Maybe { yes: false, no: true };
+        }
+        let (more, ticks) = self.kept_without(now, slot, n);
+        self.gives(&self.bounds(now), more, ticks)
+    }
+
+    /// Gives back the last `n` tokens of a take, as far as the bucket would still have them.
+    pub(crate) fn give_excess(
+        &mut self,
+        now: u64,
+        slot: &Slot,
+        n: u64,
+        committed: bool,
+    ) -> Result<(), String> {
+        let (more, ticks) = self.kept_without(now, slot, n);
+        self.give(now, more, ticks, Some(committed))
+    }
+
+    /// Returns the part of the last `n` tokens of a take that the bucket would still have, and the
+    /// ticks to within which it is known.
+    fn kept_without(&self, now: u64, slot: &Slot, n: u64) -> (i128, i128) {
         // If the reading is behind the stamp, the bucket is as it was at its stamp.
         let reading = if self.at.is_some() { self.bounds(now).at } else { self.moment(now) };
         // Whole ticks: a longer time than the stamp's range fills the bucket.
         let earned = self.came(slot.since.earned, reading.earned).max(0);
-        let spilt = slot.before + earned - self.capacity();
+        let spilt = slot.before - self.units(slot.n - n) + earned - self.capacity();
         // It is known as well as the level before, and the earnings since.
         let ticks = slot.jumps + self.changes + 2;
         let ticks = if spilt + ticks * self.tick() > 0 { ticks } else { 0 };
-        let more = (self.units(slot.n) - spilt.max(0)).max(0);
-        self.give(now, more, ticks, committed)
-    }
-
-    /// Gives back the last `n` tokens of a take, as far as the bucket would still have them.
-    pub(crate) fn give_excess(&mut self, now: u64, slot: &Slot, n: u64) -> Result<(), String> {
-        let before = slot.before - self.units(slot.n - n);
-        self.undo(now, &Slot { n, before, ..slot.clone() }, None)
+        ((self.units(n) - spilt.max(0)).max(0), ticks)
     }
 
     /// Sets another rate and burst, of the same period, from a reading of the clock on.

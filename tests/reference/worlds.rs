@@ -93,10 +93,37 @@ impl Worlds {
         match committed {
             Some(_) => self.check(|world| world.ideal.refund(now, n, committed)),
             None => self.split(
-                |ideal| ideal.refunds(now, n),
+                |world| world.ideal.refunds(now, n),
                 |world, committed| world.ideal.refund(now, n, Some(committed)),
             ),
         }
+    }
+
+    /// Gives the last `n` tokens of a slot back, as far as the bucket would still have them.
+    pub(crate) fn give_excess(&mut self, now: u64, slot: usize, n: u64) {
+        self.split(
+            |World { ideal, slots }| ideal.gives_excess(now, &slots[slot], n),
+            |World { ideal, slots }, committed| ideal.give_excess(now, &slots[slot], n, committed),
+        );
+    }
+
+    /// Compares an answer with each ideal, in either of two ways if it `may` be either.
+    pub(crate) fn check_either(
+        &mut self,
+        may: impl Fn(&Ideal) -> Maybe,
+        answer: impl Fn(&mut Ideal, bool) -> Result<(), String>,
+    ) {
+        let both = |World { ideal, .. }: &World| may(ideal).options().count() == 2;
+        let others: Vec<World> = self.0.iter().filter(|world| both(world)).cloned().collect();
+        let firsts = self.0.len();
+        self.0.extend(others);
+        let mut index = 0;
+        self.check(|world| {
+            index += 1;
+            // Of a world in two ways, the copy is the other way.
+            let may = may(&world.ideal);
+            answer(&mut world.ideal, if index <= firsts { may.yes } else { false })
+        });
     }
 
     /// Gives a slot back. `seen` tells, if it is visible, whether the slot was found to be the
@@ -125,9 +152,9 @@ impl Worlds {
     }
 
     /// Continues each ideal in all ways that are possible.
-    fn split(&mut self, ask: impl Fn(&Ideal) -> Maybe, go: impl Fn(&mut World, bool) -> Result<(), String>) {
+    fn split(&mut self, ask: impl Fn(&World) -> Maybe, go: impl Fn(&mut World, bool) -> Result<(), String>) {
         for index in 0..self.0.len() {
-            let may = ask(&self.0[index].ideal);
+            let may = ask(&self.0[index]);
             if may.yes && may.no {
                 let mut other = self.0[index].clone();
                 go(&mut other, false).expect("it may be");
