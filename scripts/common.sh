@@ -16,26 +16,31 @@ need() {
     exit "$did_not_run"
 }
 
-# Builds the models for a checker (loom or shuttle), with further cfgs, and prints the program's
-# path. For another set of cfgs only the crate itself is built anew. The checker and the packages
-# that it uses are optimised: that makes loom twice as fast, and shuttle 14 times. The crate is
-# optimised a little: `opt-level = 2` takes 24 s of a processor more for each build, and no model is
-# faster for it, while 0 makes loom 1.5 times as slow. The library
-# `stacks`, for LD_PRELOAD, makes loom three times as fast.
+# Prints cargo's options that optimise a checker (loom or shuttle) and the packages that it uses:
+# that makes loom twice as fast, and shuttle 14 times.
+optimise_checker() {
+    local packages=(generator loom scoped-tls tracing tracing-core)
+    [ "$1" = loom ] || packages=(assoc bitvec const-siphasher corosensei rand{,_core,_pcg} scoped-tls
+        shuttle{,-engine,-schedulers,-std} smallvec tracing tracing-core)
+    printf -- '--config profile.test.package.%s.opt-level=3 ' "${packages[@]}"
+    printf -- '--config profile.test.package.%s.codegen-units=1 ' "${packages[@]}"
+}
+
+# Builds the models for a checker, with further cfgs, and prints the program's path. For another set
+# of cfgs only the crate itself is built anew. It is optimised a little: `opt-level = 2` takes 24 s
+# of a processor more for each build, and no model is faster for it, while 0 makes loom 1.5 times as
+# slow. The library `stacks`, for LD_PRELOAD, makes loom three times as fast.
 stacks=$PWD/target/stacks.so
 build_models() {
-    local checker=$1 cfgs=() optimised=(generator loom scoped-tls tracing tracing-core)
+    local checker=$1 cfgs=()
     shift
     for cfg in "$@"; do cfgs+=(--cfg "$cfg"); done
-    [ "$checker" = loom ] || optimised=(assoc bitvec const-siphasher corosensei rand{,_core,_pcg} scoped-tls
-        shuttle{,-engine,-schedulers,-std} smallvec tracing tracing-core)
     mkdir -p target
     [ "$stacks" -nt verify/examples/stacks.rs ] ||
         rustc --edition 2024 -O --crate-type cdylib -o "$stacks" verify/examples/stacks.rs
     CARGO_TARGET_DIR="target/$checker" RUSTFLAGS="--cfg $checker" CARGO_PROFILE_TEST_OPT_LEVEL=1 \
         cargo rustc --locked --quiet --lib --profile test --message-format json \
-        $(printf -- '--config profile.test.package.%s.opt-level=3 ' "${optimised[@]}") \
-        $(printf -- '--config profile.test.package.%s.codegen-units=1 ' "${optimised[@]}") -- "${cfgs[@]}" |
+        $(optimise_checker "$checker") -- "${cfgs[@]}" |
         python3 -c 'import json, sys
 print(*[m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")])'
 }
