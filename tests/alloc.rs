@@ -288,8 +288,8 @@ fn memory_stays_flat_under_a_flood() {
 }
 
 /// `build` allocates the whole table. The first key, the first without room and the first removal
-/// make the counts and the shared buckets, the first reservation the lines. New keys, evictions, batches and every policy allocate
-/// nothing later.
+/// make the counts and the shared buckets, the first reservation the lines. New keys, evictions,
+/// batches and every policy allocate nothing later.
 #[test]
 fn a_table_allocates_nothing_once_it_is_built() {
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {

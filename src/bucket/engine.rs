@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether the word of a window has a stamp from so long ago that it may have wrapped.
+    /// Returns whether the word of a window has a stamp that may have wrapped.
     pub(crate) fn is_long_ago(&self, state: State, reading: &Reading) -> bool {
         let age = self.source.sweeps.age(state.word(), reading.tick);
         age.is_some_and(|age| age >= reading.refill.backward_from)

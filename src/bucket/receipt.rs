@@ -71,6 +71,7 @@ impl Receipt {
     }
 
     /// Returns the same receipt, for a bucket with another origin.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     pub(crate) fn at(self, origin: Origin) -> Receipt {
         Receipt { origin, ..self }
     }

@@ -1,7 +1,7 @@
 //! The sweeps of words that count windows.
 //!
-//! The stamp of such a word wraps after 64 periods, or 19.5 hours, at the least. A word that is left
-//! alone for so long would read as one that was used a moment ago. So all words of a limiter are
+//! The stamp of such a word wraps after 64 periods, or 19.5 hours, at the least. A word without a
+//! commit for a turn would read as one that was used a moment ago. All words of a limiter are thus
 //! looked at once in half a turn of the stamp, and those whose tokens are forgotten are removed, or
 //! get a new stamp. The call that finds a sweep due makes it. There is no thread for it, and a
 //! limiter that no caller uses is swept by the next one.
@@ -14,15 +14,15 @@
 //! ```
 //!
 //! *Invariant: no call decides on a word whose stamp is older than 15/16 of a turn, because words
-//! that are not swept have live tokens, and tokens live for a 64th of a turn at most.* A thread that
+//! that are not swept have live tokens, and those live for a 64th of a turn at most.* A thread that
 //! is stopped for half a turn between its reading and its commit may leave an older stamp. Its word
 //! counts too much after another half a turn, and never too little.
 //!
 //! # Orderings
 //!
 //! *Release: the end of a sweep, so that a thread that sees the later time sees the swept words.
-//! Partner: the Acquire loads of the time.* The commits on the words need no more: a sweep is a step
-//! like others.
+//! Partner: the Acquire loads of the time.* The commits on the words need no more, since a sweep is
+//! a step like others.
 
 use crate::quota::counts::Counting;
 use crate::sync::{AtomicU64, Ordering, const_fn};
@@ -30,8 +30,8 @@ use crate::sync::{AtomicU64, Ordering, const_fn};
 #[derive(Debug)]
 pub(crate) struct Sweeps {
     /// The tick from which on no attempt decides; 0 as long as the raw tick scale is not known. In
-    /// a limiter without sweeps it is constant: the end of a turn, from which on a reading may count
-    /// as of a clock that was set back.
+    /// a limiter without sweeps it is constant: the end of a turn, from which on a reading may
+    /// count as of a clock that was set back.
     until: AtomicU64,
     /// The tick at which the next sweep is due; 0 before the first call.
     due: AtomicU64,

@@ -153,6 +153,7 @@ where
 
 impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     /// Takes `n` tokens of a key, or joins its line beside at most `max_waiting` callers.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     pub(crate) fn join<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,

@@ -37,7 +37,10 @@ pub(crate) struct LineTicket {
 #[derive(Clone, Copy)]
 pub(crate) enum Promise {
     /// The tokens were there; the receipt may be void.
-    Granted(Granted, Receipt),
+    Granted(
+        Granted,
+        #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))] Receipt,
+    ),
     Waits(LineTicket),
 }
 

@@ -21,7 +21,7 @@ impl Window {
     }
 
     /// Returns whether all tokens come back at one moment.
-    #[cfg(feature = "http")]
+    #[cfg(any(test, feature = "http"))]
     pub(crate) fn has_edges(&self) -> bool {
         matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
     }

@@ -34,8 +34,8 @@ impl State {
 
     /// Returns whether a reading may decide, and is surely not behind the stamp.
     ///
-    /// It is before the `end` of its period: a turn of the stamp, from which its ticks count, or for
-    /// words that count windows the time until they are swept. `half` is half the range.
+    /// It is before the `end` of its period: a turn of the stamp, from which its ticks count, or
+    /// for words that count windows the time until they are swept. `half` is half the range.
     #[inline(always)]
     pub(crate) fn accepts_fresh<P: Refill>(self, reading: &Reading, end: u64, half: u64) -> bool {
         let passed = self.passed(&reading.refill, reading.tick);

@@ -10,9 +10,11 @@ use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, World, fixed};
 use crate::bucket::atomic::{FreshReading, Order, ReadClock};
-use crate::bucket::engine::Done;
+use crate::bucket::engine::{At, Done};
+use crate::bucket::live_terms::LiveTerms;
+use crate::quota::rate::Quota;
 use crate::sync::{AtomicU64, Ordering};
-use crate::time::clock::Clock;
+use crate::time::clock::{Clock, Moment};
 use crate::word::state::{Reading, Refill, State};
 use crate::word::verb::Take;
 
@@ -87,6 +89,58 @@ fn a_clock_set_back_mints_nothing() {
         world.mock.advance(Duration::from_secs(9));
         world.take_alone();
         assert_eq!(world.granted(), 1);
+    });
+}
+
+const ONE_A_SECOND: Quota = Quota::per_second(1).burst(2);
+
+/// Returns a world of 2 tokens, one a second, whose terms may change.
+fn turning() -> Arc<World> {
+    World::of(LiveTerms::new(ONE_A_SECOND, ONE_A_SECOND.layout()))
+}
+
+/// Returns the time of a turn of its stamp, which is years.
+fn turn() -> Duration {
+    let widths = ONE_A_SECOND.layout().widths;
+    Duration::from_secs(1 << (widths.stamp - widths.fraction))
+}
+
+/// A turn of the stamp begins beside a clock that is set back to before it, by jitter.
+#[test]
+fn a_turn_of_the_stamp_that_begins_mints_nothing() {
+    explore("a turn of the stamp that begins", || {
+        let world = turning();
+        world.mock.advance(turn() - Duration::from_secs(1));
+        (0..2).for_each(|_| world.take_alone());
+        world.mock.advance(Duration::from_secs(2));
+        world.run(&[World::take_alone, World::take_alone, |world| {
+            world.mock.rewind(Duration::from_millis(1_500));
+        }]);
+        (0..4).for_each(|_| world.take_alone());
+        assert!(world.granted() <= 4, "more than was earned in 2 s");
+    });
+}
+
+/// Takes a token at a moment `ago`.
+fn take_of(world: &World, ago: Duration) {
+    let then = Moment(world.engine.clock.nanos() - ago.as_nanos() as u64);
+    world.note(world.run_on(&world.alone, At(&world.engine, then), Take::Exactly(1)));
+}
+
+/// A moment of a turn ago, or of half of it, reads as one of now, or later.
+#[test]
+fn an_old_moment_mints_nothing() {
+    explore("two old moments", || {
+        let world = turning();
+        // A quarter of a turn into the second turn.
+        world.mock.advance(turn() + turn() / 4);
+        (0..2).for_each(|_| world.take_alone());
+        let half: fn(&World) = |world| take_of(world, turn() / 2 + Duration::from_secs(9));
+        let whole: fn(&World) = |world| take_of(world, turn() - Duration::from_secs(2));
+        world.run(&[half, whole, |world| world.mock.advance(Duration::from_millis(500))]);
+        whole(&world);
+        world.take_alone();
+        assert_eq!(world.granted(), 2);
     });
 }
 

@@ -1,8 +1,8 @@
 // promise: inflight, one-bucket
 //! The places of a key: takers and leavers beside an evictor, and the next key of a table slot.
 //!
-//! The clock stands. No step depends on it. One model is left out of the runs in which each load may
-//! return older values as well: it has 934,000 interleavings there.
+//! The clock stands. No step depends on it. One model is left out of the runs in which each load
+//! may return older values as well: it has 934,000 interleavings there.
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ use crate::bucket::atomic::{Bucket, Order};
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::keyed::idle;
 use crate::quota::gate::Gate;
 use crate::quota::layout::Layout;
 use crate::quota::window::Window;
@@ -252,6 +253,111 @@ fn a_window_by_the_calendar_follows_the_wall_clock() {
         world.run(&[|world| world.pass(1), |world| _ = world.take(1), |world| _ = world.take(1)]);
         world.take(1);
         assert_eq!((world.granted(0, PERIOD), world.granted(PERIOD, PERIOD)), (1, 1));
+    });
+}
+
+/// Returns a window of 2 tokens each 12 s, whose stamp wraps after this time.
+fn short_lived() -> (Arc<World>, Duration) {
+    let window = window(2).granularity(Duration::from_secs(12)).unwrap();
+    let WindowLayout { numbers, widths } = window.layout().unwrap();
+    let (clock, mock) = Clock::mock();
+    let world =
+        World::on(window, LiveTerms::of(numbers, Gate::Counted, Layout { widths, debt: 0 }), clock, mock);
+    (world, Duration::from_nanos((PERIOD << widths.stamp) / numbers.tokens))
+}
+
+impl World {
+    /// Takes a token as a limiter does that sweeps its words when that is due.
+    fn take_swept(&self) {
+        self.engine.sweep_if_due(|| {
+            let before = self.engine.read();
+            idle::restamp(&self.engine, &self.word);
+            self.engine.swept(&before);
+        });
+        self.take(1);
+    }
+}
+
+/// A window that was left alone for a turn of its stamp, or for half of it, reads as unused to
+/// takers that come together. One of them sweeps, or each does.
+#[test]
+fn a_window_that_was_left_alone_for_a_turn_is_unused() {
+    explore("a sliding window after a turn of its stamp", || {
+        let (world, turn) = short_lived();
+        world.take_swept();
+        world.take_swept();
+        // A tick before the stamp reads as the present one.
+        world.mock.advance(turn - Duration::from_nanos(PERIOD / world.ticks));
+        world.run(&[World::take_swept, World::take_swept]);
+        let now = world.engine.clock.nanos();
+        assert_eq!(world.granted(now - PERIOD, 2 * PERIOD), 2, "the tokens of a turn before");
+        assert!(!world.take(1), "the limit holds");
+    });
+}
+
+/// Takers go on beside a thread that sweeps, and after another half of a turn each word has a stamp
+/// of this turn.
+#[test]
+fn takers_beside_a_sweep_keep_to_the_limit() {
+    explore("a sliding window, takers beside a sweep", || {
+        let (world, turn) = short_lived();
+        world.take_swept();
+        world.mock.advance(turn / 2 + turn / 16);
+        world.run(&[World::take_swept, World::take_swept, |world| _ = world.take(1)]);
+        let now = world.engine.clock.nanos();
+        assert_eq!(world.granted(now - PERIOD, 2 * PERIOD), 2);
+        world.mock.advance(turn);
+        world.take_swept();
+        world.take_swept();
+        let now = world.engine.clock.nanos();
+        assert_eq!(world.granted(now - PERIOD, 2 * PERIOD), 2);
+    });
+}
+
+/// A window that an undone take began goes on for a period after the first grant that stays.
+#[test]
+fn an_undone_take_leaves_no_start_behind() {
+    explore("a window from the first use, an undone take", || {
+        let world = World::new(window(2));
+        world.pass(5);
+        let undone: fn(&World) = |world| {
+            let done = world.charge(1, None);
+            if done.outcome.granted {
+                let receipt = Receipt::new(done.outcome, &done.reading, None);
+                world.pass(4);
+                world.engine.settle(&world.word, None, Settle::Undo(&receipt));
+            }
+        };
+        world.run(&[undone, |world| _ = world.take(1), |world| world.pass(2)]);
+        world.take(1);
+        let first = world.first_grant();
+        world.mock.advance(Duration::from_nanos(first + PERIOD - 1 - world.engine.clock.nanos()));
+        world.take(1);
+        world.take(1);
+        assert!(world.granted(first, PERIOD) <= 2, "the window is over too early");
+        // An undo ends at 11 s: a later start is not possible.
+        world.mock.advance(Duration::from_nanos(6 * SECOND + 2 * PERIOD / FIRST_USE_TICKS));
+        assert!(world.take(2), "the window is over");
+    });
+}
+
+/// The excess of a hold comes back to its own window, or to none.
+#[test]
+fn a_hold_of_an_earlier_window_gives_nothing_back() {
+    explore("a fixed window, a hold over an edge", || {
+        let world = World::new(window(1).utc());
+        world.pass(11);
+        let done = world.charge(1, None);
+        let receipt = Receipt::new(done.outcome, &done.reading, None);
+        let held = Arc::new((world, receipt));
+        let settle: fn(&(Arc<World>, Receipt)) = |(world, receipt)| {
+            world.engine.settle(&world.word, None, Settle::Excess(receipt, 1));
+        };
+        run(&held, &[settle, |(world, _)| _ = world.take(1), |(world, _)| world.pass(1)]);
+        let (world, _) = &*held;
+        world.take(1);
+        world.take(1);
+        assert!(world.granted(0, PERIOD) <= 1 && world.granted(PERIOD, PERIOD) <= 1);
     });
 }
 
