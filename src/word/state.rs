@@ -232,10 +232,11 @@ pub(crate) trait Refill: Copy {
         // A reading behind the stamp counts as the stamp's own tick.
         let then = now.wrapping_add(balance.lag);
         // Whole ticks, not modulo the range: a bucket fills in a 64th of it. They are known modulo
-        // 2^63, as the base of a change is.
-        let passed = (then.wrapping_sub(since) << 1).cast_signed() >> 1;
-        let passed = passed.clamp(0, terms.backward_from.cast_signed());
-        let earned = self.earned(then, passed.cast_unsigned());
+        // 2^63, as the base of a change is. A reading of a clock that was set back is at most a
+        // range before the take.
+        let passed = then.wrapping_sub(since) << 1 >> 1;
+        let behind = passed > (u64::MAX >> 1) - terms.mask;
+        let earned = if behind { 0 } else { self.earned(then, passed.min(terms.backward_from)) };
         // Below 2^58 and 2^63.
         let spilt = (before + earned).saturating_sub(self.capacity());
         let spilt = if injected(Fault::AllUndone) { 0 } else { spilt };

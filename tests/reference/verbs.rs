@@ -291,8 +291,8 @@ impl Ideal {
     }
 
     /// Returns whether an earlier reading decides: it is jitter, or surely later than the stamp.
-    /// A reading from long ago decides only if it is of the stamp's turn. So does one from before the
-    /// clock was set back.
+    /// A reading from long ago decides only if it is of the stamp's turn. So does one from before
+    /// the clock was set back.
     pub(crate) fn admits(&self, then: u64, now: u64) -> Maybe {
         let Some(at) = self.at else { return Maybe { yes: false, no: true } };
         let then = self.moment(then).tick;
