@@ -39,9 +39,12 @@ pub(crate) enum Probe {
     Stays { due: u64 },
 }
 
+/// Tickets that are made when the hand first reaches them.
+type Segment = OnceLock<Box<[AtomicU32]>>;
+
 pub(crate) struct ClockRing {
     first: [AtomicU32; FIRST],
-    later: OnceLock<Box<[OnceLock<Box<[AtomicU32]>>]>>,
+    later: OnceLock<Box<[Segment]>>,
     len: usize,
     hand: Hand,
 }

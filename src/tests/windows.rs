@@ -263,7 +263,7 @@ fn walk_alone(random: &mut Random) -> u64 {
             // To a few ticks: the stamp reads as one of now.
             3 => (range * u128::from(1 + random.below(4)) - u128::from(random.below(span))) as u64 % last,
             _ => {
-                (range * u128::from(1 + random.below(100)) * u128::from(random.below(1 << 16)) >> 16) as u64
+                ((range * u128::from(1 + random.below(100)) * u128::from(random.below(1 << 16))) >> 16) as u64
                     % last
             }
         };
@@ -324,7 +324,7 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
         let limit = window.limit();
         assert!(counter.try_acquire_n(limit).is_ok() && limiter.try_acquire_n(&1, limit).is_ok());
         for _ in 0..20 {
-            let turns = range * u128::from(random.below(40)) * u128::from(1 + random.below(1 << 10)) >> 10;
+            let turns = (range * u128::from(random.below(40)) * u128::from(1 + random.below(1 << 10))) >> 10;
             let age = turns + u128::from(random.below(3) * random.below(1 << 40));
             let Ok(age) = u64::try_from(age) else { continue };
             if age >= now {
