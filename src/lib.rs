@@ -65,10 +65,10 @@
 //! # Limits
 //!
 //! * The state is local to one process.
-//! * A clock that is set back costs or delays tokens but mints none, in two cases: by 4 s to an
-//!   hour more than the latest decision, or by a bucket's whole time range (13 days at the least
-//!   for ordinary quotas). A clock that is set back by more than that refills the bucket once. The
-//!   processor's counter does neither.
+//! * A clock that is set back by up to an hour costs or delays tokens but mints none. The bound is
+//!   a 64th of the time range of a bucket's word, if that is shorter: 18 minutes at the least, for
+//!   quotas such as 10^12 a second. A clock that is set back by more refills the bucket once. The
+//!   processor's counter is never set back. For windows see [`Clock`](Clock#the-wall-clock).
 //! * The counter does not count the time a machine is suspended.
 //! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
 //!   faster than the first quota needs [`headroom`](Builder::headroom); one that does not fit is an

@@ -56,6 +56,8 @@ pub trait Limits {
 /// * An undo gives nothing back if a later reservation waits (its time was promised on top of the
 ///   take), or if a key of a limiter with plans was used meanwhile (the tokens would spill at
 ///   another level).
+/// * A window from the first use that the undone take began begins anew at the undo, if another
+///   caller has taken of it.
 /// * Between a take and its undo, another caller may be refused for the lack of these tokens.
 /// * The look misses the refusal of a new key that finds no room, or starts with too few tokens.
 ///   The other limits are then taken and undone.

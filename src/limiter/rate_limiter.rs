@@ -110,7 +110,10 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     ///
     /// All are lost if the key has no entry, because its bucket was full, and if the key
     /// [shares](crate::WhenFull::Share) its bucket. Over any time `T`, a key is granted at most
-    /// `burst + rate * T` tokens and those refunded to it in `T`.
+    /// `burst + rate * T` tokens and those refunded to it in `T`. A refund has no receipt: tokens
+    /// that were taken long ago come back although the bucket has been full since. A
+    /// [hold](Self::hold) that is settled gives back only the tokens that the bucket would still
+    /// have.
     ///
     /// # Examples
     ///

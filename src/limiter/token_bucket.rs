@@ -206,10 +206,10 @@ impl TokenBucket {
     /// Takes `n` tokens, all or none, at an earlier reading of the clock.
     ///
     /// One [`now`](TokenBucket::now) serves many decisions. If the reading is behind the bucket's
-    /// last decision by more than jitter, or the bucket was never used, the clock is read again.
-    /// Time that passed since the reading is earned later, not lost. `now` must be a reading, not a
-    /// future time such as [`ready_at`](Reservation::ready_at): tokens not earned yet would be
-    /// granted.
+    /// last decision by more than jitter, or the bucket was never used, the clock is read again: a
+    /// reading of any age grants no token that is not there now. Time that passed since is earned
+    /// later, not lost. `now` must be a reading, not a future time such as
+    /// [`ready_at`](Reservation::ready_at): tokens not earned yet would be granted.
     ///
     /// # Errors
     ///
@@ -252,7 +252,9 @@ impl TokenBucket {
 
     /// Gives back up to `n` tokens, as many as fit below the burst.
     ///
-    /// Over any time `T` at most `burst + rate * T` tokens are granted, plus those refunded in `T`.
+    /// Over any time `T` at most `burst + rate * T` tokens are granted, plus those refunded in `T`:
+    /// tokens of long ago come back even if the bucket was full since. A [hold](TokenBucket::hold)
+    /// gives back only the tokens that the bucket would still have.
     /// (The refund of a reservation counts from the time of the reservation, not from when it is
     /// ready.)
     ///

@@ -122,7 +122,9 @@ impl WindowCounter {
     /// Gives back up to `n` tokens that are still counted, the newest first.
     ///
     /// Over any time, at most the tokens of the window's law are granted, plus those refunded in
-    /// it.
+    /// it. A refund has no receipt: tokens that were taken in an earlier window come back to the
+    /// present one, which then grants more by that number. A [hold](WindowCounter::hold) of an
+    /// earlier window gives nothing back.
     ///
     /// # Examples
     ///

@@ -125,7 +125,10 @@ impl<K: Hash + Eq, S: BuildHasher> WindowLimiter<K, S> {
 
     /// Gives back up to `n` tokens of the key that are still counted, the newest first.
     ///
-    /// They are lost if the key [shares](crate::WhenFull::Share) its window.
+    /// They are lost if the key [shares](crate::WhenFull::Share) its window. A refund has no
+    /// receipt: tokens that were taken in an earlier window come back to the present one, which
+    /// then grants more by that number. A [hold](Self::hold) of an earlier window gives nothing
+    /// back.
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
         self.limiter.refund(key, n);
     }

@@ -23,6 +23,10 @@ use crate::quota::window_layout::{FIRST_USE_TICKS, MONTH, WindowError, WindowLay
 /// weighted window never grants more than the bucket `L` every `P` with burst `L`, and may refuse
 /// all that a log grants.
 ///
+/// A window that was left alone for any time reads as unused. In a limiter of many keys one call
+/// looks at all of them for that, each 9 hours at the most often: 0.3 s for a million keys in the
+/// map. With a [janitor](crate::WindowLimiter::janitor) no call does.
+///
 /// A fixed window is the interval refill of other limiters: the bucket that is filled to its
 /// capacity at the end of each interval. It suits quotas that are sold or announced. A sliding
 /// window suits strict caps: logins, the limits of third parties. A weighted window is for parity

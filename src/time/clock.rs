@@ -32,12 +32,16 @@ use crate::time::wall;
 ///
 /// A [`Window`](crate::Window) with edges by the calendar needs Unix time. It takes a reading of
 /// the processor's counter, or of a coarse clock, and shifts it to the system's wall clock. The
-/// shift is looked up again after a second at most. The readings of a mock or of a function are
-/// taken as times since 1970.
+/// shift is looked up again after a second at most, by readings of both clocks. So a coarse clock
+/// is late here as elsewhere, never early, and shifts no other clock. The readings of a mock or of
+/// a function are taken as times since 1970.
 ///
-/// A wall clock that is set back by less than two periods, or 4 s, grants nothing anew: its
-/// readings are behind the latest decision. If it is set back further, the window of the earlier
-/// time goes on with the tokens that were used. One that is set forward opens the next window.
+/// A wall clock that is set back by up to two periods (or 4 s, if that is longer) grants nothing
+/// anew: its readings are behind the latest decision. If it is set back by up to two more periods
+/// (or an hour, if that is longer), the window of the earlier time goes on with the tokens that
+/// were used. Beyond that the window reads as unused: one of a minute after 62 minutes, of an hour
+/// after 4 hours, of a day after 4 days, of a month after 4 months. A clock that is set forward
+/// opens the next window.
 ///
 /// # Examples
 ///

@@ -695,3 +695,39 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
         }
     }
 }
+
+/// The figures of the page of `Clock`: up to two periods (or 4 s) back counts as behind the latest
+/// decision, up to two more (or an hour) in the window of the earlier time, and beyond as unused.
+#[test]
+fn a_clock_that_is_set_back_counts_as_its_page_says() {
+    let (minute, hour, day) = (60, 3_600, 86_400);
+    for (text, period, least) in [
+        ("5/m fixed utc", minute, 62 * minute),
+        ("5/h fixed utc", hour, 4 * hour),
+        ("5/d fixed utc", day, 4 * day),
+        ("5/month fixed utc", 31 * day, 4 * 28 * day),
+    ] {
+        for (back, unused) in [(1, false), (2 * period, false), (least, false), (least + 4 * period, true)] {
+            let (clock, mock) = Clock::mock();
+            mock.advance(Duration::from_secs(1_795_500_000));
+            let counter = WindowCounter::with_clock(text.parse().unwrap(), clock);
+            assert!(counter.try_acquire_n(5).is_ok());
+            mock.rewind(Duration::from_secs(back));
+            let left = if unused { 5 } else { 0 };
+            assert_eq!(counter.peek().remaining(), left, "{text}, {back} s back");
+            assert_eq!(counter.try_acquire().is_ok(), unused, "{text}, {back} s back");
+        }
+    }
+    // A bucket: an hour, or a 64th of the range of its word, which is 18 minutes at the least.
+    for (rate, burst, most) in [(100, 200, hour), (1_000_000_000_000, 1 << 40, 18 * minute)] {
+        for (back, refilled) in [(most, false), (hour + 5, true)] {
+            let (clock, mock) = Clock::mock();
+            mock.advance(Duration::from_secs(1_795_500_000));
+            let bucket = TokenBucket::with_clock(Quota::per_second(rate).burst(burst), clock);
+            assert!(bucket.try_acquire_n(burst).is_ok());
+            mock.rewind(Duration::from_secs(back));
+            let left = if refilled { burst } else { 0 };
+            assert_eq!(bucket.peek().remaining(), left, "{rate}/s, {back} s back");
+        }
+    }
+}
