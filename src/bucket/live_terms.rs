@@ -290,7 +290,7 @@ impl LiveTerms {
     /// Returns whether the turn that was found is over at a reading, so that no attempt decides.
     #[inline(always)]
     fn is_over(&self, reading: &Reading, turn: u64) -> bool {
-        reading.tick.wrapping_sub(reading.refill.base).wrapping_add(turn) >= self.sweeps.until()
+        reading.tick.wrapping_sub(reading.refill.base).wrapping_add(turn) >= self.sweeps.span
     }
 
     /// Lets attempts decide: computes the raw tick scale of version 0, and begins another turn.
@@ -343,8 +343,10 @@ impl LiveTerms {
         let number = self.active_version.load(Ordering::Acquire);
         let slot = self.slot(number);
         // The tick scale after the word that says that it is known.
-        let base = if P::COUNTS { 0 } else { slot.turn.load(Ordering::Acquire) };
-        let end = self.sweeps.until();
+        let (base, until) = match P::COUNTS {
+            true => (0, self.sweeps.until()),
+            false => (slot.turn.load(Ordering::Acquire), 0),
+        };
         let ticks = if counted { slot.counted() } else { slot.ticks() };
         let capacity = slot.capacity.load(Ordering::Acquire);
         // Only a reading from before the load of the word needs it.
@@ -362,11 +364,13 @@ impl LiveTerms {
         let (backward_from, gate) = (mask, Gate::Counted);
         let refill = Terms { widths, ticks, base, mask, empty_level, capacity, backward_from, gate };
         let reading = Reading::new(refill, count);
+        let span = self.sweeps.span;
+        let end = if P::COUNTS { until } else { span };
         // An earlier reading is within half a turn of all words that were swept.
-        let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= self.sweeps.half;
+        let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= span;
         let fits = match P::COUNTS {
-            true => recent && state.accepts_fresh::<P>(&reading, end, self.sweeps.half) && in_force,
-            false => in_force && state.accepts_fresh::<P>(&reading, end, self.sweeps.half),
+            true => recent && state.accepts_fresh::<P>(&reading, end, span) && in_force,
+            false => in_force && state.accepts_fresh::<P>(&reading, end, span),
         };
         FreshReading { reading, near, fits, may_lag: counted && in_force && reading.tick < end }
     }

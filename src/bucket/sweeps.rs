@@ -29,14 +29,13 @@ use crate::sync::{AtomicU64, Ordering, const_fn};
 
 #[derive(Debug)]
 pub(crate) struct Sweeps {
-    /// The tick from which on no attempt decides; 0 as long as the raw tick scale is not known. In
-    /// a limiter without sweeps it is constant: the end of a turn, from which on a reading may
-    /// count as of a clock that was set back.
+    /// The tick from which on no attempt decides; 0 as long as the raw tick scale is not known.
     until: AtomicU64,
     /// The tick at which the next sweep is due; 0 before the first call.
     due: AtomicU64,
-    /// Half the stamp's range.
-    pub(super) half: u64,
+    /// Ticks in which attempts decide: from a sweep to the next, which is half the stamp's range.
+    /// In a limiter without sweeps, they count from the beginning of a turn.
+    pub(super) span: u64,
 }
 
 /// Returns the least tick of a turn at which a bucket's reading may be in the backward window of a
@@ -50,12 +49,12 @@ impl Sweeps {
     const_fn! {
         /// Returns the sweeps of words with a stamp up to `mask`.
         pub(super) const fn new(mask: u64, counting: Counting) -> Sweeps {
-            let until = match counting {
+            let span = match counting {
                 Counting::Bucket => turn_end(mask),
                 Counting::Places => mask - 2,
-                _ => 0,
+                _ => mask / 2,
             };
-            Sweeps { until: AtomicU64::new(until), due: AtomicU64::new(0), half: mask / 2 }
+            Sweeps { until: AtomicU64::new(0), due: AtomicU64::new(0), span }
         }
     }
 
@@ -87,9 +86,9 @@ impl Sweeps {
             return;
         }
         let over = tick.wrapping_sub(due).cast_signed();
-        let part = |eighths: u64| (self.half / 4 * eighths).cast_signed();
+        let part = |eighths: u64| (self.span / 4 * eighths).cast_signed();
         // A clock that was set back by more than a quarter of a turn may be anywhere.
-        let set_back = over < -self.half.cast_signed() - part(2);
+        let set_back = over < -self.span.cast_signed() - part(2);
         if over < 0 && !set_back {
             return;
         }
@@ -108,14 +107,14 @@ impl Sweeps {
     /// Each stamp is from after the latest sweep, or of a token that was live then, and from before
     /// each call sweeps.
     pub(crate) fn age(&self, stamp: u64, tick: u64) -> Option<u64> {
-        let (due, part) = (self.due.load(Ordering::Acquire), self.half / 4);
-        let (from, mask) = (due.wrapping_sub(self.half + part), 2 * self.half + 1);
+        let (due, part) = (self.due.load(Ordering::Acquire), self.span / 4);
+        let (from, mask) = (due.wrapping_sub(self.span + part), 2 * self.span + 1);
         let stamped = from.wrapping_add(stamp.wrapping_sub(from) & mask);
         u64::try_from(tick.wrapping_sub(stamped).cast_signed()).ok()
     }
 
     /// Notes that all words were looked at after a tick.
     pub(super) fn swept(&self, tick: u64) {
-        self.due.store(tick.wrapping_add(self.half), Ordering::Release);
+        self.due.store(tick.wrapping_add(self.span), Ordering::Release);
     }
 }
