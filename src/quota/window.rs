@@ -219,7 +219,7 @@ impl Window {
     /// use tollgate::Window;
     ///
     /// let error = Window::per_day(9).try_utc_offset(15 * 60).unwrap_err().to_string();
-    /// assert_eq!(error, "an offset of utc+15 is out of bounds: quarter hours from utc-12 to utc+14");
+    /// assert_eq!(error, "an offset of utc+15 is out of the bounds from utc-12 to utc+14, in quarter hours");
     /// ```
     pub fn try_utc_offset(self, minutes: i16) -> Result<Window, InvalidWindow> {
         Ok(self.with_offset(UtcOffset::minutes(minutes)).check()?)

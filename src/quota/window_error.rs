@@ -92,7 +92,10 @@ impl fmt::Display for WindowError {
             }
             WindowError::FarOffset(minutes) => {
                 let offset = UtcOffset::minutes(minutes);
-                write!(f, "an offset of {offset} is out of bounds: quarter hours from utc-12 to utc+14")
+                write!(
+                    f,
+                    "an offset of {offset} is out of the bounds from utc-12 to utc+14, in quarter hours"
+                )
             }
             WindowError::LimitTooWide(limit, most) => write!(
                 f,

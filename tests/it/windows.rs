@@ -52,7 +52,9 @@ fn the_text_of_a_window_is_read_as_it_is_written() {
 fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
     let bounds = "quarter hours from utc-12 to utc+14";
     let offset = |text: &str| format!("{text:?} is not \"utc\", \"utc+2\" or \"utc-3:30\": {bounds}");
-    let far = |text: &str| format!("an offset of {text} is out of bounds: {bounds}");
+    let far = |text: &str| {
+        format!("an offset of {text} is out of the bounds from utc-12 to utc+14, in quarter hours")
+    };
     for (text, error) in [
         ("100/h fixed gmt", offset("gmt")),
         ("100/h fixed utc2", offset("utc2")),
